@@ -1,0 +1,80 @@
+/** @file
+ * One backward pass: gradients are marked as they become ready, and full buckets are reduced meanwhile.
+ */
+#ifndef DDP_BACKWARD_H
+#define DDP_BACKWARD_H
+
+#include "ddp/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a pass does. Since 0.1. */
+typedef enum ddp_pass {
+  DDP_PASS_REDUCE = 0,    /**< gradients are reduced over the ranks; what was accumulated before is part of them */
+  DDP_PASS_ACCUMULATE = 1 /**< nothing is sent: the caller adds to its gradients, a later REDUCE pass sends the whole */
+} ddp_pass;
+
+/**
+ * Open a pass. While it is open the user's other collectives on the same group are refused; code that must communicate
+ * inside backward uses a second group.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or another pass is open on the group), and the first cause
+ * if the group is broken. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_begin_backward(ddp_model *model, ddp_pass mode);
+
+/**
+ * The gradient of parameter `index` is complete. When it completes the next bucket in plan order, that bucket's reduction
+ * starts, whatever the order of marking (src/README.md, "Why order is fixed").
+ * From here to the return of ddp_model_end_backward the gradient belongs to libddp: neither read nor write it.
+ * @param stream where it was written; NULL on CPU
+ * Local, never waits, constant time, no allocation. Any thread, between begin and end.
+ * Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
+ * A failed communication is reported by ddp_model_end_backward. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_mark_ready(ddp_model *model, int32_t index, void *stream);
+
+/**
+ * The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
+ * what its gradient holds. Needs DDP_UNUSED_ALLOW.
+ * Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
+
+/**
+ * Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
+ * The pass is over whatever the result.
+ * Collective in a REDUCE pass (blocks on CPU), local in an ACCUMULATE pass.
+ * Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
+ * every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), and those of collectives.
+ * Since 0.1.
+ */
+DDP_API ddp_status ddp_model_end_backward(ddp_model *model, void *stream);
+
+/**
+ * Did any rank contribute to this parameter in the last REDUCE pass, or in the accumulation before it? 1 yes, 0 no (leave its
+ * optimizer state alone), -1 if the arguments are wrong or no pass has ended. Local. Since 0.1.
+ */
+DDP_API int32_t ddp_model_was_used(const ddp_model *model, int32_t index);
+
+/** Set all gradients to zero. Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1. */
+DDP_API ddp_status ddp_model_zero_grad(ddp_model *model, void *stream);
+
+/**
+ * Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
+ * @param p 1, 2 or INFINITY
+ * Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_get_grad_norm(ddp_model *model, double p, double *out_norm, void *stream);
+
+/**
+ * Multiply all gradients by `factor` (with the norm above: clipping). Local, not in an open pass.
+ * Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_scale_grad(ddp_model *model, double factor, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,18 @@
+/** @file
+ * libddp: distributed data parallel training for every program that has gradients in memory.
+ * This header includes the others; read them in this order. include/README.md is the guide.
+ */
+#ifndef DDP_DDP_H
+#define DDP_DDP_H
+
+#include "ddp/types.h"
+#include "ddp/library.h"
+#include "ddp/group.h"
+#include "ddp/model.h"
+#include "ddp/backward.h"
+#include "ddp/optimizer.h"
+#include "ddp/ema.h"
+#include "ddp/state.h"
+#include "ddp/sampler.h"
+
+#endif

@@ -1,0 +1,169 @@
+/** @file
+ * Groups: who acts together, and collectives on any tensor.
+ */
+#ifndef DDP_GROUP_H
+#define DDP_GROUP_H
+
+#include "ddp/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Store a value under a key, for other ranks. Returns 0 on success. `key` is text, `value` any bytes. */
+typedef int32_t (*ddp_store_set_fn)(void *user_data, const char *key, const void *value, int64_t bytes);
+
+/**
+ * Fetch a value, waiting for it up to `timeout_ms`. Writes at most `capacity` bytes and the value's length to
+ * `out_bytes`. Returns 0 on success, 1 when the time is over, anything else on failure.
+ */
+typedef int32_t (*ddp_store_get_fn)(void *user_data, const char *key, void *value, int64_t capacity, int64_t timeout_ms,
+                                    int64_t *out_bytes);
+
+/**
+ * Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
+ * Called only inside ddp_group_create, on the calling thread. Since 0.1.
+ */
+typedef struct ddp_store {
+  ddp_store_set_fn set;
+  ddp_store_get_fn get;
+  void *user_data;
+} ddp_store;
+
+/** Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1. */
+typedef struct ddp_group_options {
+  int64_t struct_size;           /**< set by init */
+  int32_t rank;                  /**< 0 to world_size - 1; -1: from the rendezvous (default) */
+  int32_t world_size;            /**< number of ranks; -1: from the rendezvous (default) */
+  ddp_backend backend;           /**< DDP_BACKEND_AUTO (default) */
+  int32_t device_index;          /**< GPU of this rank; -1: LOCAL_RANK (default); ignored on CPU */
+  int64_t timeout_ms;            /**< a collective in which a living rank makes no progress for this long fails with
+                                      TIMED_OUT; 0: never (default 1,800,000) */
+  int64_t heartbeat_ms;          /**< how often each rank shows that it lives (default 1,000) */
+  int64_t dead_after_ms;         /**< silence after which a rank counts as dead (default 10,000) */
+  int64_t rendezvous_timeout_ms; /**< how long ddp_group_create waits for all ranks (default 120,000) */
+  const ddp_store *store;        /**< own rendezvous, or NULL (default); copied by ddp_group_create */
+} ddp_group_options;
+
+/**
+ * Write the defaults.
+ * @param options filled; not NULL
+ * @param struct_size sizeof(ddp_group_options) as the caller sees it
+ * Local, never blocks, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_options_init(ddp_group_options *options, int64_t struct_size);
+
+/**
+ * Meet the other ranks and form a group. With a world size of 1 nothing is opened and every collective is a local no-op.
+ * @param rendezvous where the ranks meet; NULL means "env://". A `#name` at its end tells apart several groups that meet
+ *        at one place.
+ *        - `env://` reads what torchrun, Open MPI, MPICH, Slurm, Kubernetes indexed jobs or ddprun set;
+ *        - `tcp://host:port` rank 0 listens there;
+ *        - `file:///path` a file on a file system that all ranks see;
+ *        - `local://name` the ranks are threads of this process;
+ *        - `store://` the callbacks in `options->store`.
+ * @param options NULL: all defaults
+ * @param out_group the new group; destroy with ddp_group_destroy
+ * Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
+ * Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret that admits ranks), DDP_SOCKET_IFNAME, DDP_MODULE_PATH.
+ * Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
+ * TIMED_OUT (names the ranks that did not come), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not
+ * available, and why), OUT_OF_MEMORY. The process may try again at once. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_create(const char *rendezvous, const ddp_group_options *options, ddp_group **out_group);
+
+/**
+ * Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
+ * Local; returns within 2 s also when peers are dead. NULL and an already destroyed group are ignored. Models made from
+ * the group stay valid objects; their collectives then return INVALID_STATE. Since 0.1.
+ */
+DDP_API void ddp_group_destroy(ddp_group *group);
+
+/**
+ * Break the group on purpose: everything pending or later on it fails with ABORTED, here at once and on the other ranks
+ * within a second, with `reason` in the text.
+ * @param reason one sentence for the error text; NULL is allowed
+ * Local, never blocks, any thread at any time. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_abort(ddp_group *group, const char *reason);
+
+/** DDP_OK, or the first cause that broke the group (its text becomes ddp_last_error()). Local, any thread. Since 0.1. */
+DDP_API ddp_status ddp_group_status(const ddp_group *group);
+
+/** This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1. */
+DDP_API int32_t ddp_group_rank(const ddp_group *group);
+
+/** Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1. */
+DDP_API int32_t ddp_group_size(const ddp_group *group);
+
+/** What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1. */
+DDP_API ddp_backend ddp_group_backend(const ddp_group *group);
+
+/**
+ * Return when all ranks have called. Collective, blocks.
+ * Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call), INVALID_STATE (a pass is open on
+ * this group). The same errors hold for all collectives below. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_barrier(ddp_group *group);
+
+/**
+ * Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
+ * The sum is taken in rank order; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision
+ * of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero.
+ * @param tensor this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
+ * @param op AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
+ * @param stream NULL on CPU
+ * Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_all_reduce(ddp_group *group, const ddp_tensor *tensor, ddp_reduce op, void *stream);
+
+/**
+ * Collect the tensors of all ranks on every rank.
+ * @param input n elements, the same n and dtype on all ranks
+ * @param output size * n elements; rank r's input lands at element r * n; may contain `input` at its own place
+ * Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_all_gather(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output, void *stream);
+
+/**
+ * Reduce over all ranks and keep one part: rank r receives elements r * n to (r + 1) * n of the reduced input.
+ * @param input size * n elements
+ * @param output n elements; may be the own part of `input`
+ * @param op as in ddp_group_all_reduce, with the same bits
+ * Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_reduce_scatter(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output,
+                                            ddp_reduce op, void *stream);
+
+/**
+ * Copy rank `root`'s tensor to all ranks, in place.
+ * Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_broadcast(ddp_group *group, const ddp_tensor *tensor, int32_t root, void *stream);
+
+/**
+ * Reduce a few host numbers (loss sum, number of samples, number right) in one message.
+ * Sum first and divide afterwards: with unequal sample counts an average of averages is wrong.
+ * @param values `count` doubles, replaced by the result, the same bits on every rank
+ * @param count 1 to 1,024
+ * Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_reduce_metrics(ddp_group *group, double *values, int64_t count, ddp_reduce op);
+
+/**
+ * Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
+ * without a copy. Zeroed, aligned to 64 bytes.
+ * @param bytes 1 or more
+ * @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy
+ * Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_alloc(ddp_group *group, int64_t bytes, void **out_data);
+
+/** Free memory from ddp_group_alloc. Not while a model that uses it exists. Local. NULL data is ignored.
+ * Errors: INVALID_ARGUMENT (not from this group). Since 0.1. */
+DDP_API ddp_status ddp_group_free(ddp_group *group, void *data);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,158 @@
+/** @file
+ * Models: the parameters and buffers that a program lends to libddp, and what all ranks agree on.
+ *
+ * States: building (after create) -> ready (after commit) <-> open (between begin_backward and end_backward).
+ * A model can be used from one thread at a time; only ddp_model_mark_ready and ddp_model_mark_unused may come from several.
+ */
+#ifndef DDP_MODEL_H
+#define DDP_MODEL_H
+
+#include "ddp/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a pass does with parameters that nobody marked. Since 0.1. */
+typedef enum ddp_unused {
+  DDP_UNUSED_ERROR = 0, /**< ddp_model_end_backward fails on every rank and names them */
+  DDP_UNUSED_ALLOW = 1  /**< unused here: contributes its accumulated gradient, or zero; unused everywhere: untouched */
+} ddp_unused;
+
+/** Which thread does the work of reducing. The bits are the same. Since 0.1. */
+typedef enum ddp_progress {
+  DDP_PROGRESS_AUTO = 0,   /**< a library thread where a core is free or the transport blocks, else the caller's own */
+  DDP_PROGRESS_CALLER = 1, /**< inside mark_ready (a bounded share) and end_backward */
+  DDP_PROGRESS_THREAD = 2  /**< the group's lane thread */
+} ddp_progress;
+
+/** Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1. */
+typedef struct ddp_model_options {
+  int64_t struct_size;        /**< set by init */
+  int64_t first_bucket_bytes; /**< size at which the first bucket of a pass closes (default 1 MiB) */
+  int64_t bucket_bytes;       /**< size at which every other bucket closes (default 25 MiB) */
+  ddp_reduce reduce;          /**< DDP_AVERAGE (default) or DDP_SUM over the ranks */
+  ddp_unused unused;          /**< DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW */
+  ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */
+} ddp_model_options;
+
+/** Numbers of a model's passes. Since 0.1. */
+typedef struct ddp_model_stats {
+  int64_t struct_size;    /**< set by the caller, as for options */
+  int64_t parameters;     /**< registered parameters */
+  int64_t elements;       /**< elements in all parameters */
+  int64_t buckets;        /**< buckets of the plan */
+  int64_t passes;         /**< finished passes that reduced */
+  int64_t gradient_bytes; /**< bytes of gradient reduced in one pass */
+  int64_t backward_ns;    /**< last pass: from begin_backward to the return of end_backward */
+  int64_t comm_ns;        /**< last pass: time in which at least one bucket was under way */
+  int64_t exposed_ns;     /**< last pass: part of it that the caller spent inside libddp (not hidden behind computation) */
+  int64_t total_backward_ns; /**< sums over all passes */
+  int64_t total_comm_ns;
+  int64_t total_exposed_ns;
+} ddp_model_stats;
+
+/** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_model_options_init(ddp_model_options *options, int64_t struct_size);
+
+/**
+ * Make an empty model. Local.
+ * @param group the ranks that train it; kept alive by the model
+ * @param options NULL: all defaults; copied
+ * @param out_model destroy with ddp_model_destroy
+ * Errors: INVALID_ARGUMENT, INVALID_STATE (group destroyed), OUT_OF_MEMORY. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_create(ddp_group *group, const ddp_model_options *options, ddp_model **out_model);
+
+/**
+ * Release the model. The lent tensors are not used any more when it returns; gradients that libddp owned are gone.
+ * Local. In an open pass the group is aborted, because the other ranks wait for this one. NULL and a destroyed model are
+ * ignored. Optimizers and averages made from the model stay valid objects; their calls then return INVALID_STATE. Since 0.1.
+ */
+DDP_API void ddp_model_destroy(ddp_model *model);
+
+/**
+ * Lend a parameter. Registration order should be the order of the forward computation: gradients then arrive in reverse, as the
+ * buckets expect them.
+ * @param model in the building state
+ * @param name unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
+ * @param value the parameter: F32, F64, F16 or BF16, CPU; used until the model is destroyed
+ * @param grad its gradient, of the same shape and dtype; used until the model is destroyed. NULL: libddp owns the
+ *        gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
+ * @param out_index its number, counted from 0; may be NULL
+ * Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
+ * NOT_SUPPORTED (dtype, device). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_add_parameter(ddp_model *model, const char *name, const ddp_tensor *value,
+                                           const ddp_tensor *grad, int32_t *out_index);
+
+/**
+ * Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
+ * values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters share
+ * one space of names. Local. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_add_buffer(ddp_model *model, const char *name, const ddp_tensor *value, int32_t *out_index);
+
+/**
+ * Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values go
+ * to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
+ * Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays in
+ * the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_commit(ddp_model *model, void *stream);
+
+/** Number of parameters registered so far; -1 if `model` is not a model. Local. Since 0.1. */
+DDP_API int32_t ddp_model_get_parameter_count(const ddp_model *model);
+
+/**
+ * Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_get_grad(const ddp_model *model, int32_t index, ddp_tensor *out_grad);
+
+/**
+ * Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
+ * parameter. The parameter must have been registered with a gradient of its own (not NULL).
+ * @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, or libddp owns the gradient). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *data);
+
+/**
+ * Copy all buffers from one rank to the others. Never happens by itself: call it before evaluation, before saving, or before
+ * forward if the model needs it.
+ * @param root the rank whose values win
+ * Collective, blocks. Errors: as for collectives, INVALID_STATE (not committed, or a pass is open). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_sync_buffers(ddp_model *model, int32_t root, void *stream);
+
+/**
+ * Are parameters and buffers bitwise equal on all ranks? Compares content hashes.
+ * Collective, blocks. Errors: MISMATCH names the first tensor that differs and the ranks in the minority. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_check(ddp_model *model, void *stream);
+
+/**
+ * One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the same model.
+ * Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_get_hash(const ddp_model *model, int64_t *out_hash);
+
+/**
+ * Numbers of the last and of all passes. `out_stats->struct_size` must be set to sizeof(ddp_model_stats) by the caller.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_get_stats(const ddp_model *model, ddp_model_stats *out_stats);
+
+/**
+ * The bucket plan as text: one line per bucket with its size, way (in place, staged) and parameters.
+ * @param buffer receives at most `capacity` bytes, terminated; NULL is allowed when capacity is 0
+ * @param out_needed bytes the whole text needs with its terminator; may be NULL
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_describe_plan(const ddp_model *model, char *buffer, int64_t capacity, int64_t *out_needed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

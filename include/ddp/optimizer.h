@@ -1,0 +1,108 @@
+/** @file
+ * Optimizers over the parameters of a model: one pass over memory, the same bits on every rank.
+ * Formulas are those that PyTorch documents for torch.optim.SGD, Adam and AdamW. Arithmetic is in the parameter's
+ * precision (F32 for F16 and BF16, rounded once); step-dependent factors are computed in F64.
+ */
+#ifndef DDP_OPTIMIZER_H
+#define DDP_OPTIMIZER_H
+
+#include "ddp/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Options of stochastic gradient descent. Since 0.1. */
+typedef struct ddp_sgd_options {
+  int64_t struct_size; /**< set by init */
+  double rate;         /**< learning rate (default 0.01) */
+  double momentum;     /**< default 0: no momentum buffer is kept */
+  double dampening;    /**< default 0 */
+  double weight_decay; /**< default 0; added to the gradient */
+  int32_t nesterov;    /**< 0 (default) or 1; needs momentum above 0 and dampening 0 */
+} ddp_sgd_options;
+
+/** Options of Adam and AdamW. Since 0.1. */
+typedef struct ddp_adam_options {
+  int64_t struct_size; /**< set by init */
+  double rate;         /**< learning rate (default 0.001) */
+  double beta1;        /**< default 0.9 */
+  double beta2;        /**< default 0.999 */
+  double epsilon;      /**< default 1e-8 */
+  double weight_decay; /**< default 0.01 */
+  int32_t decoupled;   /**< 1 (default): AdamW; 0: Adam, the decay is added to the gradient */
+} ddp_adam_options;
+
+/**
+ * Updates one parameter in place. Called on the thread of ddp_optimizer_step, for every used parameter in index order.
+ * A value other than 0 ends the step with CALLBACK.
+ */
+typedef int32_t (*ddp_update_fn)(void *user_data, int32_t index, const ddp_tensor *value, const ddp_tensor *grad,
+                                 double rate, void *stream);
+
+/** Called exactly once, when libddp lets go of a callback's user data; may be NULL. */
+typedef void (*ddp_release_fn)(void *user_data);
+
+/** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_sgd_options_init(ddp_sgd_options *options, int64_t struct_size);
+
+/** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_adam_options_init(ddp_adam_options *options, int64_t struct_size);
+
+/**
+ * Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
+ * result is the same.
+ * @param options NULL: all defaults; copied
+ * @param out_optimizer destroy with ddp_optimizer_destroy
+ * Local. Errors: INVALID_ARGUMENT (a value out of its range), OUT_OF_MEMORY. Since 0.1.
+ */
+DDP_API ddp_status ddp_optimizer_create_sgd(ddp_model *model, const ddp_sgd_options *options, ddp_optimizer **out_optimizer);
+
+/** As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1. */
+DDP_API ddp_status ddp_optimizer_create_adam(ddp_model *model, const ddp_adam_options *options,
+                                             ddp_optimizer **out_optimizer);
+
+/**
+ * As ddp_optimizer_create_sgd, with the caller's own update.
+ * @param fn the update; it must do the same on every rank
+ * @param user_data handed to fn
+ * @param release called once when the optimizer is destroyed (also if this call fails); NULL: nothing
+ * The learning rate starts at 0: call ddp_optimizer_set_rate. Since 0.1.
+ */
+DDP_API ddp_status ddp_optimizer_create_custom(ddp_model *model, ddp_update_fn fn, void *user_data, ddp_release_fn release,
+                                               ddp_optimizer **out_optimizer);
+
+/** Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1. */
+DDP_API void ddp_optimizer_destroy(ddp_optimizer *optimizer);
+
+/** Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same.
+ * Local. Errors: INVALID_ARGUMENT (negative or not finite). Since 0.1. */
+DDP_API ddp_status ddp_optimizer_set_rate(ddp_optimizer *optimizer, double rate);
+
+/** The learning rate in use (after a load: the saved one). Local. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_optimizer_get_rate(const ddp_optimizer *optimizer, double *out_rate);
+
+/** Steps taken so far (after a load: the saved number). Local. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_optimizer_get_step_count(const ddp_optimizer *optimizer, int64_t *out_count);
+
+/**
+ * Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
+ * rates). Default: the optimizer's decay, and 1. All ranks must set the same.
+ * @param weight_decay 0 or more
+ * @param rate_scale 0 or more; 0 freezes the parameter
+ * Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t index, double weight_decay, double rate_scale);
+
+/**
+ * Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
+ * rank used keep their value and their optimizer state.
+ * Local. Errors: INVALID_STATE (not committed, or a pass is open), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if
+ * the group is broken. Since 0.1.
+ */
+DDP_API ddp_status ddp_optimizer_step(ddp_optimizer *optimizer, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

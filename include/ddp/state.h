@@ -1,0 +1,73 @@
+/** @file
+ * Checkpoints: safetensors files with the caller's own names, saved atomically and durably, loaded at any world size.
+ * src/state/README.md describes the layout.
+ */
+#ifndef DDP_STATE_H
+#define DDP_STATE_H
+
+#include "ddp/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1. */
+typedef struct ddp_state {
+  int64_t struct_size;      /**< set by init */
+  ddp_model *model;         /**< parameters and buffers; required */
+  ddp_optimizer *optimizer; /**< its moments, rate and step count; NULL: not saved, not loaded */
+  ddp_ema *ema;             /**< averages; NULL: not saved, not loaded */
+  int64_t epoch;            /**< the caller's; written by load */
+  int64_t step;             /**< the caller's; written by load */
+} ddp_state;
+
+/** Takes the next `bytes` of a checkpoint. Returns 0 on success. Called on rank 0 only, on the calling thread. */
+typedef int32_t (*ddp_write_fn)(void *user_data, const void *data, int64_t bytes);
+
+/** Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure. Rank 0 only. */
+typedef int64_t (*ddp_read_fn)(void *user_data, void *data, int64_t capacity);
+
+/** Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_state_init(ddp_state *state, int64_t struct_size);
+
+/**
+ * Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+ * @param key 1 to 256 bytes of UTF-8
+ * @param value UTF-8 without NUL; copied. NULL removes the key
+ * Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_set_metadata(ddp_model *model, const char *key, const char *value);
+
+/**
+ * Fetch a text.
+ * @param out_value the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
+ * Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_get_metadata(const ddp_model *model, const char *key, const char **out_value);
+
+/**
+ * Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
+ * returns after that, so the file may be read at once and no barrier is needed.
+ * On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
+ * Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE, and those of collectives. Since 0.1.
+ */
+DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path);
+
+/**
+ * Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+ * The model may be committed or not; the world size may differ from the one that saved. Writes `epoch` and `step`.
+ * Collective, blocks; not in an open pass. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing,
+ * unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+ */
+DDP_API ddp_status ddp_state_load_file(ddp_state *state, const char *path);
+
+/** As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL. Since 0.1. */
+DDP_API ddp_status ddp_state_save(const ddp_state *state, ddp_write_fn fn, void *user_data);
+
+/** As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1. */
+DDP_API ddp_status ddp_state_load(ddp_state *state, ddp_read_fn fn, void *user_data);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,111 @@
+/** @file
+ * Types that every other header uses. Nothing here is a function with an effect.
+ *
+ * Rules that hold for the whole API (include/README.md explains them):
+ *  - a function that can fail returns ddp_status; its text is ddp_last_error();
+ *  - outputs are the trailing `out_*` pointers and are untouched on failure;
+ *  - options and reports start with `struct_size` and are filled by their `_init` function;
+ *  - `stream` is a cudaStream_t passed as void *; NULL on CPU;
+ *  - "collective" means: every rank of the group makes the same call in the same order; "local" means it does not matter
+ *    to the others.
+ */
+#ifndef DDP_TYPES_H
+#define DDP_TYPES_H
+
+#include <stdint.h>
+
+#if defined(_MSC_VER)
+#define DDP_API
+#elif defined(SWIG)
+#define DDP_API
+#else
+#define DDP_API __attribute__((visibility("default")))
+#endif
+
+/** Version of these headers; compare DDP_VERSION with ddp_version(). major * 1000000 + minor * 1000 + patch. */
+#define DDP_VERSION 1000
+#define DDP_VERSION_STRING "0.1.0"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Result of a call. Codes 5, 6 and 7 break the group: every later call on it repeats the first cause. Since 0.1. */
+typedef enum ddp_status {
+  DDP_OK = 0,
+  DDP_ERROR_INVALID_ARGUMENT = 1, /**< a value that can never be right: NULL, out of range, wrong dtype */
+  DDP_ERROR_INVALID_STATE = 2,    /**< the right call at the wrong moment; the text names the state and what leaves it */
+  DDP_ERROR_NOT_SUPPORTED = 3,    /**< this build, machine or version cannot do it; the text says what is missing */
+  DDP_ERROR_OUT_OF_MEMORY = 4,    /**< memory, descriptors or threads ran out; the text says which */
+  DDP_ERROR_TIMED_OUT = 5,        /**< a rank is alive but did not come in time; the text names it */
+  DDP_ERROR_PEER_FAILED = 6,      /**< a rank is dead, stopped or unreachable; the text names it */
+  DDP_ERROR_ABORTED = 7,          /**< somebody called ddp_group_abort, or a rank left; the text says who and why */
+  DDP_ERROR_MISMATCH = 8,         /**< ranks disagree; the text names the first difference and the ranks */
+  DDP_ERROR_IO = 9,               /**< a file, a port or a name could not be used; the text names it */
+  DDP_ERROR_CALLBACK = 10,        /**< a user callback returned an error; its text is kept */
+  DDP_ERROR_INTERNAL = 11         /**< a defect of libddp; please report the text */
+} ddp_status;
+
+/** Element type of a tensor. Since 0.1. */
+typedef enum ddp_dtype {
+  DDP_F32 = 1,
+  DDP_F64 = 2,
+  DDP_F16 = 3,
+  DDP_BF16 = 4,
+  DDP_I32 = 5,
+  DDP_I64 = 6,
+  DDP_U8 = 7
+} ddp_dtype;
+
+/** Where a tensor's memory is. The numbers are DLPack's. Since 0.1. */
+typedef enum ddp_device_kind { DDP_CPU = 1, DDP_CUDA = 2 } ddp_device_kind;
+
+/** How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1. */
+typedef enum ddp_reduce { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3 } ddp_reduce;
+
+/** How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts. Since 0.1. */
+typedef enum ddp_backend {
+  DDP_BACKEND_AUTO = 0,
+  DDP_BACKEND_GLOO = 1,  /**< Gloo between all ranks, also on one host */
+  DDP_BACKEND_NCCL = 2,  /**< NCCL, for CUDA tensors */
+  DDP_BACKEND_SHM = 3,   /**< shared memory; an error when the ranks are not on one host */
+  DDP_BACKEND_LOCAL = 4  /**< reported by groups made with local://: ranks are threads of one process */
+} ddp_backend;
+
+/** Largest number of dimensions of a ddp_tensor. */
+#define DDP_MAX_DIMENSIONS 8
+
+/**
+ * A dense, row-major tensor that the caller owns. A plain value, frozen: it never changes its layout.
+ * Fill it by hand or with ddp_tensor_init(). Since 0.1.
+ */
+typedef struct ddp_tensor {
+  void *data;              /**< first element; NULL only when the tensor has no element */
+  ddp_dtype dtype;         /**< element type */
+  ddp_device_kind device;  /**< DDP_CPU or DDP_CUDA */
+  int32_t device_index;    /**< which GPU; 0 on CPU */
+  int32_t ndim;            /**< 0 (a scalar) to DDP_MAX_DIMENSIONS */
+  int64_t shape[DDP_MAX_DIMENSIONS]; /**< elements per dimension; entries from ndim on are ignored */
+} ddp_tensor;
+
+typedef struct ddp_group ddp_group;         /**< ranks that act together */
+typedef struct ddp_model ddp_model;         /**< parameters and buffers lent to libddp, and their gradients */
+typedef struct ddp_optimizer ddp_optimizer; /**< updates the parameters of a model */
+typedef struct ddp_ema ddp_ema;             /**< running averages of a model's parameters */
+
+/**
+ * Describe a dense CPU tensor. Fields not named here get their usual value.
+ * @param tensor filled; not NULL
+ * @param data first element; the caller's, not copied
+ * @param dtype element type
+ * @param ndim number of dimensions, 0 to DDP_MAX_DIMENSIONS
+ * @param shape ndim element counts, each 0 or more; may be NULL when ndim is 0
+ * Local, never blocks, any thread.
+ * Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_tensor_init(ddp_tensor *tensor, void *data, ddp_dtype dtype, int32_t ndim, const int64_t *shape);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

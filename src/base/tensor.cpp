@@ -1,0 +1,77 @@
+#include "base/tensor.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace ddp {
+
+bool Tensor::same_shape(const Tensor& other) const noexcept {
+  return ndim == other.ndim && std::equal(shape.begin(), shape.begin() + ndim, other.shape.begin());
+}
+
+Tensor checked_tensor(const ddp_tensor* tensor, const std::string& what) {
+  const char* name = what.c_str();
+  if (tensor == nullptr) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+  if (!is_dtype(tensor->dtype))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the unknown dtype %d", name, static_cast<int>(tensor->dtype));
+  if (tensor->device == DDP_CUDA)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s is on a GPU, which this build of libddp does not support", name);
+  if (tensor->device != DDP_CPU)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the unknown device %d", name, static_cast<int>(tensor->device));
+  if (tensor->ndim < 0 || tensor->ndim > DDP_MAX_DIMENSIONS)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has %d dimensions; 0 to %d are possible", name, tensor->ndim,
+                     DDP_MAX_DIMENSIONS);
+  Tensor checked;
+  checked.data = static_cast<std::byte*>(tensor->data);
+  checked.dtype = tensor->dtype;
+  checked.ndim = tensor->ndim;
+  checked.count = 1;
+  for (int32_t d = 0; d < tensor->ndim; ++d) {
+    const int64_t extent = tensor->shape[d];
+    if (extent < 0)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the size %lld in dimension %d", name,
+                       static_cast<long long>(extent), d);
+    checked.shape[static_cast<size_t>(d)] = extent;
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(checked.count, extent, &checked.count) ||
+        __builtin_mul_overflow(checked.count, dtype_size(tensor->dtype), &bytes))
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has more than 2^63 bytes", name);
+  }
+  if (checked.data == nullptr && checked.count > 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has a NULL data pointer but %lld elements", name,
+                     static_cast<long long>(checked.count));
+  if (reinterpret_cast<uintptr_t>(checked.data) % static_cast<uintptr_t>(dtype_size(checked.dtype)) != 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is not aligned to its element size of %lld bytes", name,
+                     static_cast<long long>(dtype_size(checked.dtype)));
+  return checked;
+}
+
+Tensor flat_tensor(void* data, ddp_dtype dtype, int64_t count) noexcept {
+  Tensor tensor;
+  tensor.data = static_cast<std::byte*>(data);
+  tensor.dtype = dtype;
+  tensor.ndim = 1;
+  tensor.shape[0] = count;
+  tensor.count = count;
+  return tensor;
+}
+
+ddp_tensor to_c(const Tensor& tensor) noexcept {
+  ddp_tensor result{};
+  result.data = tensor.data;
+  result.dtype = tensor.dtype;
+  result.device = DDP_CPU;
+  result.ndim = tensor.ndim;
+  for (int32_t d = 0; d < tensor.ndim; ++d) result.shape[d] = tensor.shape[static_cast<size_t>(d)];
+  return result;
+}
+
+std::string describe(const Tensor& tensor) {
+  std::string text = std::string(dtype_name(tensor.dtype)) + " [";
+  for (int32_t d = 0; d < tensor.ndim; ++d)
+    text += (d > 0 ? ", " : "") + std::to_string(tensor.shape[static_cast<size_t>(d)]);
+  return text + "]";
+}
+
+}  // namespace ddp

@@ -1,0 +1,66 @@
+// The C boundary: exceptions become a status and a text. Thread cancellation (forced unwinding) passes through, because ending it
+// would end the process.
+#pragma once
+
+#include <cxxabi.h>
+
+#include <exception>
+#include <new>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "capi/last_error.hpp"
+
+namespace ddp::capi {
+
+/// Turn the exception being handled into a status; stores its text.
+inline ddp_status translate() noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    set_last_error(error.what());
+    return error.status();
+  } catch (const std::bad_alloc&) {
+    set_last_error("out of memory");
+    return DDP_ERROR_OUT_OF_MEMORY;
+  } catch (const std::exception& error) {
+    set_last_error(error.what());
+    return DDP_ERROR_INTERNAL;
+  } catch (...) {
+    set_last_error("an unknown exception inside libddp");
+    return DDP_ERROR_INTERNAL;
+  }
+}
+
+/// Run the body of a public function.
+template <class Body>
+ddp_status guarded(Body&& body) {
+  try {
+    body();
+    return DDP_OK;
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return translate();
+  }
+}
+
+/// As guarded(), for functions that return a value and have no status: `failed` is returned, the text is stored.
+template <class Value, class Body>
+Value guarded_value(Value failed, Body&& body) {
+  try {
+    return body();
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    (void)translate();
+    return failed;
+  }
+}
+
+/// Throws INVALID_ARGUMENT for a NULL argument: "ddp_model_create: out_model is NULL".
+inline void require(const void* pointer, const char* function, const char* argument) {
+  if (pointer == nullptr) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+}
+
+}  // namespace ddp::capi

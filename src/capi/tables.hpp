@@ -1,0 +1,33 @@
+// Which table each handle kind lives in, and the short way from a handle to its object.
+#pragma once
+
+#include <memory>
+
+#include "capi/guard.hpp"
+#include "capi/handles.hpp"
+#include "comm/group.hpp"
+#include "reduce/model.hpp"
+#include "update/ema.hpp"
+#include "update/optimizer.hpp"
+
+namespace ddp::capi {
+
+using GroupTable = HandleTable<Group, ddp_group, 0xd1>;
+using ModelTable = HandleTable<Model, ddp_model, 0xd2>;
+using OptimizerTable = HandleTable<Optimizer, ddp_optimizer, 0xd3>;
+using EmaTable = HandleTable<Ema, ddp_ema, 0xd4>;
+
+inline std::shared_ptr<Group> group_of(const ddp_group* handle, const char* function) {
+  return resolve(GroupTable::instance(), handle, function, "group");
+}
+inline std::shared_ptr<Model> model_of(const ddp_model* handle, const char* function) {
+  return resolve(ModelTable::instance(), handle, function, "model");
+}
+inline std::shared_ptr<Optimizer> optimizer_of(const ddp_optimizer* handle, const char* function) {
+  return resolve(OptimizerTable::instance(), handle, function, "optimizer");
+}
+inline std::shared_ptr<Ema> ema_of(const ddp_ema* handle, const char* function) {
+  return resolve(EmaTable::instance(), handle, function, "ema");
+}
+
+}  // namespace ddp::capi

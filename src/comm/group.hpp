@@ -1,0 +1,75 @@
+// A group: ranks that act together. Owns the control plane, the data transport, the first cause of failure and the thread that
+// watches. Collectives here are blocking and in order; the pass drives buckets through transport() itself.
+// Threads: one thread at a time, but for abort(), status() and the constants.
+// Tested by ranks/ and process/.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/tensor.hpp"
+#include "ddp/group.h"
+
+namespace ddp {
+
+class Transport;
+class Control;
+
+class Group {
+ public:
+  [[nodiscard]] static std::shared_ptr<Group> create(const char* rendezvous, const ddp_group_options& options);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] int32_t rank() const noexcept;
+  [[nodiscard]] int32_t size() const noexcept;
+  [[nodiscard]] ddp_backend backend() const noexcept;
+  /// "rank 3 (host b, pid 4711)"
+  [[nodiscard]] std::string name_of(int32_t rank) const;
+
+  void barrier();
+  void all_reduce(const Tensor& tensor, ddp_reduce op);
+  void all_gather(const Tensor& input, const Tensor& output);
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op);
+  void broadcast(const Tensor& tensor, int32_t root);
+
+  /// Small exchange over the control plane (up to 8 MiB a rank): every rank's bytes in rank order. `what` names it in errors.
+  [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine);
+
+  /// All ranks learn whether all succeeded: pass this rank's error or NULL. If any rank failed, every rank throws the error of the
+  /// lowest failing rank (its own status and text). Collective.
+  void agree(std::string_view what, const Error* mine);
+
+  [[nodiscard]] void* alloc(int64_t bytes);
+  void free(void* data);
+
+  /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
+  void check_usable() const;
+  /// As check_usable, and INVALID_STATE while a pass is open. First line of every collective.
+  void check_idle(const char* function) const;
+
+  void abort(const Error& cause) noexcept;
+  /// Leave; idempotent. Everything later throws INVALID_STATE.
+  void close() noexcept;
+
+  [[nodiscard]] Transport& transport() noexcept;
+  [[nodiscard]] Control& control() noexcept;
+  [[nodiscard]] const ddp_group_options& options() const noexcept;
+
+  /// A model opens and closes its pass; only one at a time.
+  void open_pass(const void* owner);
+  void close_pass(const void* owner) noexcept;
+
+  struct Impl;
+
+ private:
+  explicit Group(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,35 @@
+// From a rendezvous text and options to a connected control plane: parse, find rank and size, find rank 0, meet.
+// Tested by unit/comm/rendezvous_*_test.cpp and process/rendezvous_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "comm/control/control.hpp"
+#include "ddp/group.h"
+
+namespace ddp {
+
+/// Where and as whom a rank meets the others; everything the environment and the options had to say.
+struct Meeting {
+  enum class Kind { kEnvironment, kTcp, kFile, kLocal, kStore };
+  Kind kind = Kind::kEnvironment;
+  std::string place;       // host:port, path or local name
+  std::string group_name;  // text after '#', "" if none
+  int32_t rank = 0;
+  int32_t size = 1;
+  int32_t local_rank = 0;
+  bool port_may_be_taken = false;  // torchrun's agent listens on MASTER_PORT itself: take a port after it
+};
+
+/// Looks up an environment variable; NULL if unset. Replaced in tests.
+using EnvironmentFn = const char* (*)(const char* name);
+
+/// Pure but for `environment`. Throws INVALID_ARGUMENT with what was found and what is missing.
+[[nodiscard]] Meeting resolve_meeting(const char* rendezvous, const ddp_group_options& options, EnvironmentFn environment);
+
+/// Meet all ranks; blocks up to options.rendezvous_timeout_ms. For a size of 1 nothing is opened.
+[[nodiscard]] std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& options);
+
+}  // namespace ddp

@@ -1,0 +1,39 @@
+#include "comm/transport.hpp"
+
+namespace ddp {
+namespace {
+
+const char* op_name(ddp_reduce op) noexcept {
+  switch (op) {
+    case DDP_AVERAGE: return "average";
+    case DDP_SUM: return "sum";
+    case DDP_MIN: return "min";
+    case DDP_MAX: return "max";
+  }
+  return "unknown operation";
+}
+
+}  // namespace
+
+std::string Stamp::describe() const {
+  const std::string number = "#" + std::to_string(sequence);
+  const std::string amount = std::to_string(count) + " " + dtype_name(dtype) + " elements";
+  switch (kind) {
+    case Collective::kBarrier: return "barrier " + number;
+    case Collective::kAllReduce: return "all-reduce " + number + " of " + amount + " (" + op_name(op) + ")";
+    case Collective::kAllGather: return "all-gather " + number + " of " + amount + " a rank";
+    case Collective::kReduceScatter: return "reduce-scatter " + number + " of " + amount + " a rank (" + op_name(op) + ")";
+    case Collective::kBroadcast: return "broadcast " + number + " of " + amount + " from rank " + std::to_string(root);
+    case Collective::kBucket: return "bucket " + std::to_string(bucket) + " (collective " + number + ", " + amount + ")";
+  }
+  return "unknown collective " + number;
+}
+
+Error stamp_mismatch(const Control& control, int32_t rank_a, const Stamp& a, int32_t rank_b, const Stamp& b) {
+  std::string text = "the ranks made different calls: " + control.member(rank_a).name() + " " + a.describe() + ", but " +
+                     control.member(rank_b).name() + " " + b.describe();
+  if (a.kind == b.kind && a.plan_hash != b.plan_hash) text += " of another model or plan";
+  return Error(DDP_ERROR_MISMATCH, text + "; every rank must make the same calls in the same order");
+}
+
+}  // namespace ddp

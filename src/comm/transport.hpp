@@ -1,0 +1,123 @@
+// Seam 2: how the bytes of a group travel. Implementations: shm/ (ranks of one host, and ranks that are threads), rail/ (a chain over
+// point-to-point links such as Gloo's), and single rank.
+//
+// Every collective carries a stamp. It is compared between the ranks before any result is written; a difference is MISMATCH on all
+// ranks and ends the group.
+// Arithmetic is always device/cpu/reduce.hpp's rule, so that every transport gives the same bits.
+// Threads: one at a time, but for wake().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/tensor.hpp"
+#include "comm/control/control.hpp"
+#include "comm/failure.hpp"
+#include "ddp/group.h"
+#include "device/cpu/reduce.hpp"
+
+namespace ddp {
+
+enum class Collective : uint32_t { kBarrier = 1, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBucket };
+
+/// What a rank is about to do; equal on all ranks, or nobody does it. Plain bytes: it lies in shared pages and frame headers.
+struct Stamp {
+  Collective kind = Collective::kBarrier;
+  ddp_dtype dtype = DDP_U8;
+  ddp_reduce op = DDP_SUM;
+  int32_t root = 0;
+  int32_t bucket = -1;
+  int32_t reserved = 0;
+  int64_t count = 0;       // elements
+  uint64_t plan_hash = 0;  // of the model's plan, for buckets
+  uint64_t sequence = 0;   // number of this collective in the group, from 1
+
+  [[nodiscard]] bool operator==(const Stamp&) const noexcept = default;
+  /// "all-reduce #17 of 1,024 F32 elements (average)" / "bucket 2 (collective #17, ...)"
+  [[nodiscard]] std::string describe() const;
+};
+static_assert(sizeof(Stamp) == 48);
+
+/// MISMATCH: "ranks made different calls: rank 0 (host a, pid 1): barrier #5; rank 2 (...): all-reduce #5 of ..."
+[[nodiscard]] Error stamp_mismatch(const Control& control, int32_t rank_a, const Stamp& a, int32_t rank_b, const Stamp& b);
+
+/// Facts that every rank adds to a bucket; afterwards all ranks hold the bitwise OR over the ranks.
+struct Note {
+  bool incomplete = false;        // some gradient of this rank was not marked: the bucket is void, no result is written anywhere
+  std::vector<uint64_t> used;     // one bit per parameter of the model, only in the last bucket of a pass (else empty)
+};
+
+/// What one bucket asks of a transport, fixed at commit. `pieces` are the gradients in bucket order.
+struct BucketSpec {
+  int32_t index = 0;
+  cpu::ReduceRule rule;
+  uint64_t plan_hash = 0;
+  struct Piece {
+    std::byte* data = nullptr;
+    int64_t count = 0;  // elements
+    bool moves = false; // its address may be set anew before each pass (never in reach of the others)
+  };
+  std::vector<Piece> pieces;
+  int64_t used_words = 0;  // length of Note::used; 0 for all but the last bucket
+};
+
+enum class Progress { kDone, kAdvanced, kWaiting };
+
+/// The reduction of one bucket, used again in every pass; allocates nothing after it was made.
+class BucketOperation {
+ public:
+  virtual ~BucketOperation() = default;
+  /// All gradients of this bucket are complete here. Publishes that to the others. Never blocks, never throws for their sake.
+  /// Buckets of a group are started in the same order on all ranks.
+  virtual void start(const Note& mine) = 0;
+  /// Do up to `budget_bytes` of work if the other ranks have come so far; never waits. Throws on failure or mismatch.
+  /// Only for transports that are pollable().
+  [[nodiscard]] virtual Progress advance(int64_t budget_bytes) = 0;
+  /// Work and wait until the bucket is reduced on this rank and nobody touches this rank's gradients any more. Throws: first cause,
+  /// TIMED_OUT, MISMATCH.
+  virtual void finish() = 0;
+  /// The OR over all ranks, once done.
+  [[nodiscard]] virtual const Note& note() const noexcept = 0;
+  /// New address of a piece that moves; not between start and done.
+  virtual void set_address(int32_t piece, std::byte* data) noexcept = 0;
+  /// "in place", "staged 3 of 4", "gloo": for describe_plan.
+  [[nodiscard]] virtual std::string way() const = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual ddp_backend backend() const noexcept = 0;
+  /// Can a caller's thread drive buckets piece by piece (advance), or must a thread of ours block in finish()?
+  [[nodiscard]] virtual bool pollable() const noexcept = 0;
+
+  /// Zeroed, 64-byte aligned memory in the others' reach (if the transport knows such a thing). Throws OUT_OF_MEMORY.
+  [[nodiscard]] virtual void* alloc(int64_t bytes) = 0;
+  virtual void free(void* data) = 0;
+
+  /// Collective; in bucket order on all ranks.
+  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) = 0;
+
+  // Blocking collectives; arguments were checked. Not while a bucket is under way.
+  virtual void barrier() = 0;
+  virtual void all_reduce(const Tensor& tensor, ddp_reduce op) = 0;
+  virtual void all_gather(const Tensor& input, const Tensor& output) = 0;
+  virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) = 0;
+  virtual void broadcast(const Tensor& tensor, int32_t root) = 0;
+
+  /// The group broke: end blocked waits soon. Any thread.
+  virtual void wake() noexcept = 0;
+};
+
+/// What every transport is given. The referents outlive the transport.
+struct TransportContext {
+  Control* control = nullptr;
+  Failure* failure = nullptr;
+  ddp_group_options options{};
+};
+
+}  // namespace ddp

@@ -1,0 +1,55 @@
+// What the caller lent: parameters with their gradients, and buffers, in registration order. Frozen by commit.
+// Tested by unit/param/table_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/tensor.hpp"
+
+namespace ddp {
+
+struct Parameter {
+  std::string name;
+  Tensor value;
+  Tensor grad;              // data is NULL while libddp owns it and the model is not committed
+  bool owned_grad = false;  // libddp provides the gradient's memory
+};
+
+struct Buffer {
+  std::string name;
+  Tensor value;
+};
+
+class Table {
+ public:
+  /// `grad` NULL: owned by libddp. Throws INVALID_ARGUMENT (bad name, taken name, overlap with a tensor lent before).
+  int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
+  int32_t add_buffer(std::string name, const Tensor& value);
+
+  [[nodiscard]] const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
+  [[nodiscard]] const std::vector<Buffer>& buffers() const noexcept { return buffers_; }
+  [[nodiscard]] Parameter& parameter(int32_t index) { return parameters_[static_cast<size_t>(index)]; }
+  [[nodiscard]] const Parameter& parameter(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
+  [[nodiscard]] int32_t parameter_count() const noexcept { return static_cast<int32_t>(parameters_.size()); }
+
+ private:
+  void check_name(const std::string& name) const;
+  void check_memory(const Tensor& tensor, const std::string& what) const;
+  void claim_memory(const Tensor& tensor, const std::string& what);
+
+  struct Range {
+    uintptr_t end = 0;
+    std::string what;
+  };
+
+  std::vector<Parameter> parameters_;
+  std::vector<Buffer> buffers_;
+  std::unordered_set<std::string> names_;
+  std::map<uintptr_t, Range> ranges_;  // by begin, disjoint
+};
+
+}  // namespace ddp

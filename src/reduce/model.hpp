@@ -1,0 +1,78 @@
+// A model: the table of what was lent, agreed on by all ranks, with the machinery of its passes.
+// Threads: one at a time, but for mark_ready and mark_unused.
+// Tested by ranks/ and capi/.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "comm/group.hpp"
+#include "ddp/backward.h"
+#include "ddp/model.h"
+#include "param/table.hpp"
+
+namespace ddp {
+
+class Pass;
+
+class Model {
+ public:
+  enum class Phase { kBuilding, kReady, kOpen };
+
+  Model(std::shared_ptr<Group> group, const ddp_model_options& options);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  [[nodiscard]] Group& group() const noexcept { return *group_; }
+  [[nodiscard]] Phase phase() const noexcept;
+  [[nodiscard]] const Table& table() const noexcept { return table_; }
+  [[nodiscard]] const ddp_model_options& options() const noexcept { return options_; }
+  [[nodiscard]] std::map<std::string, std::string>& metadata() noexcept { return metadata_; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
+
+  int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
+  int32_t add_buffer(std::string name, const Tensor& value);
+  void commit();
+  void set_grad(int32_t index, void* data);
+
+  void begin_backward(ddp_pass mode);
+  void mark_ready(int32_t index);
+  void mark_unused(int32_t index);
+  void end_backward();
+
+  void sync_buffers(int32_t root);
+  void check_replicas();
+  [[nodiscard]] uint64_t content_hash() const;
+
+  void zero_grad();
+  [[nodiscard]] double grad_norm(double p) const;
+  void scale_grad(double factor);
+
+  /// Has a REDUCE pass ended well? Before one, every parameter counts as used.
+  [[nodiscard]] bool has_reduced() const noexcept;
+  /// Did any rank contribute to it in the last REDUCE pass?
+  [[nodiscard]] bool was_used(int32_t index) const noexcept;
+
+  void fill_stats(ddp_model_stats& stats) const;
+  [[nodiscard]] std::string describe_plan() const;
+
+  /// Throws INVALID_STATE unless committed with no pass open; `function` names the caller in the text.
+  void require_ready(const char* function) const;
+  /// Throws INVALID_STATE while a pass is open.
+  void require_no_pass(const char* function) const;
+
+  /// The model's handle is gone: lent memory is not used any more.
+  void close() noexcept;
+
+ private:
+  std::shared_ptr<Group> group_;
+  ddp_model_options options_;
+  Table table_;
+  std::map<std::string, std::string> metadata_;
+  std::unique_ptr<Pass> pass_;
+};
+
+}  // namespace ddp
