@@ -1,0 +1,41 @@
+# tests/support/debian_packages.sh: what it installs and says, with apt-get, dpkg-query and id replaced by fakes.
+set -u
+. "$DDP_SOURCE_DIR/tests/support/debian_packages.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fails=0
+check() { # name, then a command that must succeed
+  local name=$1
+  shift
+  if "$@"; then echo "ok   $name"; else echo "FAIL $name"; fails=$((fails + 1)); fi
+}
+
+user=0 lists=yes broken_installs=0
+dpkg-query() { [ "${!#}" = present ] && echo installed || return 1; }
+id() { echo "$user"; }
+apt-get() {
+  echo "apt-get $*" >>"$work/log"
+  if [ "$1" = install ] && [ "$(grep -c '^apt-get install' "$work/log")" -le "$broken_installs" ]; then return 100; fi
+}
+ddp_have_package_lists() { [ "$lists" = yes ]; }
+call() { : >"$work/log"; ddp_install_packages "$@" >"$work/out" 2>&1; }
+log_is() { diff <(printf "$1") "$work/log"; }
+
+call present
+check nothing_missing_means_no_apt [ ! -s "$work/log" ]
+call present absent other
+check only_what_is_missing_is_installed log_is 'apt-get install -y --no-install-recommends absent other\n'
+lists=no
+call absent
+check missing_lists_are_fetched_first log_is 'apt-get update\napt-get install -y --no-install-recommends absent\n'
+lists=yes broken_installs=1
+call absent
+check old_lists_are_fetched_again [ "$(grep -c . "$work/log")" = 3 ]
+broken_installs=9
+check failure_is_returned eval '! call absent'
+check failure_names_the_packages grep -q 'could not install: absent' "$work/out"
+user=1000 broken_installs=0
+check without_root_it_fails eval '! call absent'
+check without_root_the_command_is_printed grep -q 'sudo apt-get install -y --no-install-recommends absent' "$work/out"
+check without_root_nothing_runs [ ! -s "$work/log" ]
+exit $((fails > 0))

@@ -1,0 +1,64 @@
+# What a machine lacks, installed in one step. Sourced by examples/quickstart.sh and tests/run.sh.
+#
+#   . tests/support/debian_packages.sh
+#   ddp_install_packages build-essential cmake || exit 1
+#
+# Promises: nothing missing means no network and no root. As root, what is missing is installed with apt-get, with as few
+# packages as possible. Otherwise the exact command to run is printed and 1 is returned. On a system without dpkg nothing
+# is checked: CMake names what it cannot find.
+# Tested by process/debian_packages_test.sh.
+
+# Print those of the packages that are not installed, on one line.
+ddp_missing_packages() {
+  local package missing=()
+  for package in "$@"; do
+    # Several lines come back where a package is installed for several architectures.
+    dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  done
+  echo "${missing[*]}"
+}
+
+# Has apt ever fetched its lists of packages? A fresh container has none.
+ddp_have_package_lists() {
+  compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null
+}
+
+ddp_install_packages() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "This is not a Debian-like system. Needed, under its Debian names: $*" >&2
+    return 0
+  fi
+  local missing
+  missing=$(ddp_missing_packages "$@")
+  [ -n "$missing" ] || return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    echo "Packages are missing. Please run this, then start again:" >&2
+    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends $missing" >&2
+    return 1
+  fi
+  echo "Installing: $missing"
+  # Lists can be there and too old to find a package: then fetch them and try once more.
+  # shellcheck disable=SC2086 # $missing is a list
+  if ddp_have_package_lists && ddp_apt_get install $missing; then
+    return 0
+  fi
+  # shellcheck disable=SC2086
+  if ddp_apt_get update && ddp_apt_get install $missing; then
+    return 0
+  fi
+  echo "apt-get could not install: $missing. Is there a network, and a mirror in /etc/apt/sources.list?" >&2
+  return 1
+}
+
+# Quiet when it works, the whole output when it does not.
+ddp_apt_get() {
+  local command=$1 log status=0
+  shift
+  local options=()
+  [ "$command" != install ] || options=(-y --no-install-recommends)
+  log=$(mktemp) || return 1
+  DEBIAN_FRONTEND=noninteractive apt-get "$command" "${options[@]}" "$@" >"$log" 2>&1 </dev/null || status=$?
+  [ "$status" -eq 0 ] || cat "$log" >&2
+  rm -f "$log"
+  return "$status"
+}
