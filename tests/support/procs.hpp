@@ -1,0 +1,85 @@
+// Ranks as processes: fork, talk back, kill, and collect, always within a limit.
+//
+//   Procs procs(4, [](int rank, Reporter& report) {   // runs in the child; may throw
+//     ...; report.say("joined"); ...; return std::string("the text of the result");
+//   });
+//   procs.wait_for(2, "joined"); procs.signal(2, SIGKILL);
+//   std::vector<ProcResult> results = procs.wait();     // exit codes, texts, times
+//
+// A thrown ddp::Error gives exit code 1 and the text "DDP_ERROR_...: sentence". Children never outlive the object, nor the
+// test program. Fork from a test program that has no other threads at that moment.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp::test {
+
+struct ProcResult {
+  int exit_code = -1;      // -1: ended by a signal
+  int signal = 0;          // that signal
+  bool timed_out = false;  // was killed by us because the limit had passed
+  std::string said;        // everything said by report.say(), one line each
+  std::string text;        // what the body returned, or the error
+  double seconds = 0;      // from the fork until the body was done (or the process was reaped)
+
+  /// "exit code 1, DDP_ERROR_TIMED_OUT: ..." for failure messages.
+  [[nodiscard]] std::string describe() const;
+};
+
+/// A child's way to speak to the test before it ends.
+class Reporter {
+ public:
+  explicit Reporter(int fd) noexcept : fd_(fd) {}
+  /// One line, at once.
+  void say(std::string_view line);
+
+ private:
+  friend class Procs;
+  void send(char kind, std::string_view text);
+  int fd_;
+};
+
+class Procs {
+ public:
+  using Body = std::function<std::string(int rank, Reporter& report)>;
+
+  /// Fork `size` children; they run at once.
+  Procs(int size, const Body& body);
+  /// Kills and reaps what is left.
+  ~Procs();
+  Procs(const Procs&) = delete;
+  Procs& operator=(const Procs&) = delete;
+
+  [[nodiscard]] pid_t pid(int rank) const { return children_.at(static_cast<size_t>(rank)).pid; }
+  void signal(int rank, int number);
+  /// Wait until the child has said a line that contains `part`. Throws if it ends first or the limit passes.
+  void wait_for(int rank, std::string_view part, int64_t limit_ms = 20'000);
+  /// Wait until this child has ended.
+  const ProcResult& wait_one(int rank, int64_t limit_ms = 20'000);
+  /// Wait until all have ended; those that have not after `limit_ms` are killed and marked timed_out.
+  std::vector<ProcResult> wait(int64_t limit_ms = 30'000);
+
+ private:
+  struct Child {
+    pid_t pid = -1;
+    int fd = -1;  // read end of its pipe; -1 once it was closed
+    bool reaped = false;
+    std::string bytes;  // not yet understood
+    double started = 0;
+    ProcResult result;
+  };
+  void pump(int timeout_ms);
+  static void read_from(Child& child);
+  static void reap(Child& child, bool block);
+  static void understand(Child& child);
+
+  std::vector<Child> children_;
+};
+
+}  // namespace ddp::test

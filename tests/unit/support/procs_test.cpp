@@ -1,0 +1,85 @@
+// The forking helper and the thread helper must themselves be right: they decide what other tests see.
+#include "support/procs.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <stdexcept>
+
+#include "support/check.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+
+using ddp::test::expect;
+using ddp::test::expect_contains;
+using ddp::test::expect_equal;
+using ddp::test::Procs;
+using ddp::test::Reporter;
+using ddp::test::run_ranks;
+
+void results_come_back_by_rank(void**) {
+  Procs procs(3, [](int rank, Reporter&) { return "I am " + std::to_string(rank); });
+  const auto results = procs.wait();
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto& result = results[static_cast<size_t>(rank)];
+    expect_equal(result.exit_code, 0, "exit code");
+    expect_equal(result.text, "I am " + std::to_string(rank), "text");
+  }
+}
+
+void a_thrown_error_is_exit_code_1_with_its_status(void**) {
+  Procs procs(1, [](int, Reporter&) -> std::string { throw ddp::make_error(DDP_ERROR_IO, "no disk"); });
+  const auto results = procs.wait();
+  expect_equal(results[0].exit_code, 1, "exit code");
+  expect_equal(results[0].text, std::string("DDP_ERROR_IO: no disk"), "text");
+}
+
+void a_child_can_be_awaited_and_killed(void**) {
+  Procs procs(1, [](int, Reporter& report) -> std::string {
+    report.say("ready");
+    for (;;) pause();
+  });
+  procs.wait_for(0, "ready");
+  procs.signal(0, SIGKILL);
+  expect_equal(procs.wait_one(0).signal, SIGKILL, "signal");
+}
+
+void a_child_that_hangs_is_killed_and_marked(void**) {
+  Procs procs(1, [](int, Reporter&) -> std::string {
+    for (;;) pause();
+  });
+  expect(procs.wait(50)[0].timed_out, "marked as timed out");
+}
+
+void long_texts_come_back_whole(void**) {
+  Procs procs(1, [](int, Reporter&) { return std::string(1'000'000, 'x'); });
+  expect_equal(procs.wait()[0].text.size(), size_t{1'000'000}, "length");
+}
+
+void threads_rethrow_the_first_failure_after_all_are_back(void**) {
+  std::atomic<int> back{0};
+  std::string text;
+  try {
+    run_ranks(4, [&](int rank) {
+      ++back;
+      if (rank == 2) throw std::runtime_error("rank two");
+    });
+  } catch (const std::runtime_error& error) {
+    text = error.what();
+  }
+  expect_equal(back.load(), 4, "ranks that came back");
+  expect_contains(text, "rank two");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(results_come_back_by_rank),         ddp_test(a_thrown_error_is_exit_code_1_with_its_status),
+      ddp_test(a_child_can_be_awaited_and_killed), ddp_test(a_child_that_hangs_is_killed_and_marked),
+      ddp_test(long_texts_come_back_whole),        ddp_test(threads_rethrow_the_first_failure_after_all_are_back),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
