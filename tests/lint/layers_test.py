@@ -1,0 +1,89 @@
+"""Includes go one way: src/layers.txt says which folder may include which, and no folder is above itself.
+Third-party headers stay in the one folder that is written against them."""
+import re
+
+import tree
+
+# header prefix: where it may be included
+THIRD_PARTY = {
+    "asio": ["src/comm/control/"],
+    "gloo/": ["src/comm/gloo/"],
+    "nlohmann/": ["src/state/"],
+    "CLI/": ["src/run/"],
+    "sodium": ["src/comm/control/"],
+    "xxhash": ["src/base/hash.cpp"],
+    "cuda": ["src/cuda/"],
+    "nccl": ["src/cuda/"],
+}
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
+
+
+def read_layers():
+    layers = {}
+    for line in tree.read("src/layers.txt").splitlines():
+        line = line.split("#")[0].strip()
+        if line:
+            folder, _, allowed = line.partition(":")
+            layers[folder.strip()] = allowed.split()
+    return layers
+
+
+def includes(path):
+    text = re.sub(r"/\*.*?\*/", lambda match: re.sub(r"[^\n]", " ", match.group(0)), tree.read(path), flags=re.S)
+    for match in INCLUDE.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match.group(1), match.group(2)
+
+
+def check_order(layers, problems):
+    """Each folder may name only folders that stand above it in the file: so there is no circle."""
+    seen = set()
+    for folder, allowed in layers.items():
+        problems += [f"src/layers.txt: {folder} may not name {other}, which does not stand above it"
+                     for other in allowed if other not in seen]
+        seen.add(folder)
+
+
+def check_source(path, layers, problems):
+    parts = path.split("/")
+    folder = parts[1] if len(parts) > 2 else None
+    if folder is None or folder not in layers:
+        problems.append(f"{path}: its folder is not in src/layers.txt")
+        return
+    for line, kind, name in includes(path):
+        first = name.split("/")[0]
+        if kind == '"' and "/" not in name:
+            problems.append(f'{path}:{line}: "{name}" is named without its folder')
+        elif first in layers and kind == '"' and first != folder and first not in layers[folder]:
+            problems.append(f"{path}:{line}: {folder} may not include {name} (src/layers.txt)")
+
+
+def check_third_party(path, problems):
+    for line, _, name in includes(path):
+        for prefix, homes in THIRD_PARTY.items():
+            # "cuda/module.hpp" is ours, <cuda.h> is not
+            if name.startswith(prefix) and not (prefix in ("cuda", "nccl") and name.endswith(".hpp")):
+                if not path.startswith(tuple(homes)):
+                    problems.append(f"{path}:{line}: <{name}> belongs in {', '.join(homes)} only")
+
+
+def check_user(path, layers, problems):
+    """What stands for a user's program sees the public headers alone."""
+    for line, kind, name in includes(path):
+        inside = name.split("/")[0] in layers and not name.startswith("ddp/")
+        if inside and kind == '"':
+            problems.append(f"{path}:{line}: only public headers here, not {name}")
+
+
+layers = read_layers()
+problems = []
+check_order(layers, problems)
+sources = tree.sources("src/")
+for source in sources:
+    check_source(source, layers, problems)
+    check_third_party(source, problems)
+for header in tree.sources("include/"):
+    problems += [f"{header}:{line}: a public header includes {name}" for line, _, name in includes(header)
+                 if name != "stdint.h" and not name.startswith("ddp/")]
+for user in tree.sources("examples/", "tests/capi/", "tests/consumer/", "bindings/"):
+    check_user(user, layers, problems)
+tree.verdict(problems, f"{len(sources)} sources against {len(layers)} layers")

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The test command: from a fresh clone to the verdict of every test that needs no GPU.
+#
+#   tests/run.sh             debug build, warnings are errors
+#   tests/run.sh release     as distributions build it
+#   tests/run.sh asan        address and undefined-behaviour sanitizers
+#   tests/run.sh tsan        thread sanitizer
+#
+# As root on Debian it installs what is missing. The build stays in build/tests (build/tests-asan, ...), so the next run
+# is quick. The exit status is ctest's, whose summary comes last.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+kind=${1:-dev}
+case $kind in
+  dev) build=build/tests ;;
+  release | asan | tsan) build=build/tests-$kind ;;
+  *)
+    echo "usage: tests/run.sh [release|asan|tsan]" >&2
+    exit 2
+    ;;
+esac
+
+. tests/support/debian_packages.sh
+ddp_install_packages build-essential cmake ninja-build pkg-config git python3 swig \
+  libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev
+
+jobs=$(nproc)
+if command -v ccache >/dev/null; then
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
+# A report of a sanitizer fails the test that it belongs to; suppressions and options stand in tests/support/sanitizers.
+cmake --preset "$kind" -B "$build"
+cmake --build "$build" --parallel "$jobs"
+ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --no-tests=error
