@@ -29,7 +29,7 @@ jobs=$(nproc)
 if command -v ccache >/dev/null; then
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
-# A report of a sanitizer fails the test that it belongs to; suppressions and options stand in tests/support/sanitizers.
+# Options of the sanitizers stand in tests/CMakeLists.txt, what they may ignore in tests/support/*.supp.
 cmake --preset "$kind" -B "$build"
 cmake --build "$build" --parallel "$jobs"
 ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --no-tests=error
