@@ -1,0 +1,56 @@
+// The table of loops that each instruction set fills in, and the choice among them.
+//
+// kernels_portable.cpp, kernels_avx2.cpp, kernels_avx512.cpp and kernels_neon.cpp build the same templates (fold.hpp, array_loops.hpp)
+// with other vector widths and other compiler flags; each exports one constant table. Nothing else leaves those files, because
+// an inline function that was compiled with wide instructions must never be the copy that the linker keeps for everybody.
+// Any thread. Tested by unit/device/reduce_test.cpp and unit/device/arrays_test.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "ddp/types.h"
+
+namespace ddp::cpu {
+
+/// What happens to a sum before it is rounded: a division, or a multiplication that gives the same bits.
+struct Finish {
+  double factor = 1.0;
+  int32_t divisor = 1;
+  bool divide = false;
+};
+
+/// in[0] + in[1] + ... in order, finished. The number of inputs is part of the function.
+using FoldFn = void (*)(const void* const* in, void* const* out, int64_t count, const Finish& finish) noexcept;
+
+/// carry_out = carry_in + in[0] + ...; carries are of the accumulator type.
+using PartFn = void (*)(const void* carry_in, const void* const* in, void* carry_out, int64_t count) noexcept;
+
+using FinishFn = void (*)(const void* carry, void* out, int64_t count, const Finish& finish) noexcept;
+
+inline constexpr int kDtypes = 8;       // ddp_dtype is the index; 0 is unused
+inline constexpr int kMaxFold = 8;      // most inputs that one loop adds
+inline constexpr int kPartInputs = 4;   // inputs of the wide part loop
+enum FoldOp : int { kAdd = 0, kMin = 1, kMax = 2, kFoldOps = 3 };
+
+struct PartKernels {
+  PartFn begin_one, begin_four;  // without a carry
+  PartFn carry_one, carry_four;
+};
+
+struct Kernels {
+  const char* name;
+  FoldFn to_one[kDtypes][kMaxFold + 1];    // sums written to out[0]; NULL where the parts must be used
+  FoldFn in_place[kDtypes][kMaxFold + 1];  // sums written over every input; `out` is ignored
+  PartKernels part[kDtypes][kFoldOps];
+  FinishFn finish[kDtypes];
+};
+
+/// The table in use.
+[[nodiscard]] const Kernels& kernels() noexcept;
+
+extern const Kernels kPortableKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+extern const Kernels kNeonKernels;
+
+}  // namespace ddp::cpu
