@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 #include <utility>  // integer_sequence, a type without code
 
 namespace ddp::cpu {

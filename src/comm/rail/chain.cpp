@@ -1,0 +1,160 @@
+#include "comm/rail/chain.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "comm/rail/pipeline.hpp"
+
+namespace ddp {
+namespace {
+
+constexpr int64_t kSpreadBytes = kLargestSegment;  // of one message of a broadcast
+
+}  // namespace
+
+Chain::Chain(Line& line, const ChainOptions& options) : line_(line), options_(options), sweep_(line) {}
+
+void Chain::all_agree(const Stamp& stamp) {
+  Note none;
+  sweep_.open(stamp, 0, none);
+  sweep_.pass_up();
+  sweep_.turn(none);
+  sweep_.pass_down();
+}
+
+void Chain::barrier(const Stamp& stamp) {
+  line_.set_subject(&stamp);
+  all_agree(stamp);
+  sweep_.close();
+}
+
+void Chain::reduce(const Stamp& stamp, Contribution& mine, Note& note) {
+  line_.set_subject(&stamp);
+  const Segments segments(mine.count(), mine.rule().dtype, line_.size(), options_);
+  sweep_.open(stamp, segments.segment_bytes(), note);
+  if (mine.count() * segments.carry_size() <= Sweep::kRiderBytes && options_.segment_bytes == 0)
+    reduce_riding(mine, note);
+  else
+    reduce_piped(mine, segments, note);
+  sweep_.close();
+}
+
+void Chain::reduce_riding(Contribution& mine, Note& note) {
+  const Span all{0, mine.count()};
+  Incoming in;
+  if (!line_.is_first()) in = Incoming{sweep_.from_below(), options_.raw_first_hop && line_.position() == 1};
+  if (line_.is_first() && !line_.is_last() && options_.raw_first_hop) {
+    const void* own = mine.own(all, sweep_.to_above());
+    const auto bytes = static_cast<size_t>(all.count * dtype_size(mine.rule().dtype));
+    if (own != sweep_.to_above() && bytes > 0) std::memcpy(sweep_.to_above(), own, bytes);
+  } else if (!line_.is_last()) {
+    mine.add(in, sweep_.to_above(), all);
+  }
+  sweep_.pass_up();
+  sweep_.turn(note);
+  if (line_.is_last() && !note.incomplete) mine.finish(in, sweep_.result(), all);
+  sweep_.pass_down();
+  if (!note.incomplete) mine.deliver(sweep_.result(), all);
+}
+
+void Chain::reduce_piped(Contribution& mine, const Segments& segments, Note& note) {
+  scratch_.reserve();
+  sweep_.pass_up();
+  Pipeline(line_, sweep_, scratch_, mine, segments, options_.raw_first_hop).run(note);
+}
+
+void Chain::all_gather(const Stamp& stamp, const std::byte* mine, std::byte* all, int64_t part_bytes) {
+  line_.set_subject(&stamp);
+  const int64_t total = part_bytes * line_.size();
+  const int64_t begin = part_bytes * line_.position();
+  const auto copy = [](std::byte* to, const std::byte* from, int64_t bytes) {
+    if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
+  };
+  if (total > Sweep::kRiderBytes) {
+    all_agree(stamp);
+    copy(all + begin, mine, part_bytes);
+    gather_parts(all, part_bytes);
+  } else {
+    Note none;
+    sweep_.open(stamp, 0, none);
+    std::byte* rider = line_.is_last() ? sweep_.result() : sweep_.to_above();
+    if (!line_.is_first()) copy(rider, sweep_.from_below(), begin);
+    copy(rider + begin, mine, part_bytes);
+    sweep_.pass_up();
+    sweep_.turn(none);
+    sweep_.pass_down();
+    copy(all, sweep_.result(), total);
+  }
+  sweep_.close();
+}
+
+// In step i a member passes on what it got in step i - 1: parts from below go up, parts from above go down, its own goes both ways.
+void Chain::gather_parts(std::byte* all, int64_t part_bytes) {
+  const int32_t here = line_.position();
+  const auto part = [&](int32_t index) { return all + index * part_bytes; };
+  Line::Message to_above, to_below;
+  for (int32_t i = 0; i < line_.size(); ++i) {
+    Line::Message from_below, from_above;
+    if (here - 1 - i >= 0) from_below = line_.receive(Side::kBelow, Lane::kData, part(here - 1 - i), part_bytes);
+    if (here + 1 + i <= line_.last()) from_above = line_.receive(Side::kAbove, Lane::kData, part(here + 1 + i), part_bytes);
+    line_.wait(to_above);
+    line_.wait(to_below);
+    if (!line_.is_last() && here - i >= 0) to_above = line_.send(Side::kAbove, Lane::kData, part(here - i), part_bytes);
+    if (!line_.is_first() && here + i <= line_.last()) to_below = line_.send(Side::kBelow, Lane::kData, part(here + i), part_bytes);
+    line_.wait(from_below);
+    line_.wait(from_above);
+  }
+  line_.wait(to_above);
+  line_.wait(to_below);
+}
+
+void Chain::broadcast(const Stamp& stamp, std::byte* data, int64_t bytes, int32_t root_position) {
+  line_.set_subject(&stamp);
+  const bool root = line_.position() == root_position;
+  if (bytes > Sweep::kRiderBytes) {
+    all_agree(stamp);
+    spread(data, bytes, root_position);
+  } else {
+    Note none;
+    sweep_.open(stamp, 0, none);
+    std::byte* rider = line_.is_last() ? sweep_.result() : sweep_.to_above();
+    const auto length = static_cast<size_t>(bytes);
+    if (root && bytes > 0) std::memcpy(rider, data, length);
+    if (line_.position() > root_position) std::memcpy(rider, sweep_.from_below(), length);
+    sweep_.pass_up();
+    sweep_.turn(none);
+    sweep_.pass_down();
+    if (!root && bytes > 0) std::memcpy(data, sweep_.result(), length);
+  }
+  sweep_.close();
+}
+
+// From the root to both ends, message after message; each member passes on what lies in its array already.
+void Chain::spread(std::byte* data, int64_t bytes, int32_t root_position) {
+  const int32_t here = line_.position();
+  const int64_t number = (bytes + kSpreadBytes - 1) / kSpreadBytes;
+  const auto size = [&](int64_t t) { return std::min(kSpreadBytes, bytes - t * kSpreadBytes); };
+  const Side source = here > root_position ? Side::kBelow : Side::kAbove;
+  const bool goes_up = here >= root_position && !line_.is_last();
+  const bool goes_down = here <= root_position && !line_.is_first();
+  std::array<Line::Message, kDepth> in{}, up{}, down{};
+  const auto post = [&](int64_t t) {
+    if (here != root_position && t < number)
+      in[static_cast<size_t>(t % kDepth)] = line_.receive(source, Lane::kData, data + t * kSpreadBytes, size(t));
+  };
+  for (int64_t t = 0; t < kDepth; ++t) post(t);
+  for (int64_t t = 0; t < number; ++t) {
+    const auto slot = static_cast<size_t>(t % kDepth);
+    line_.wait(in[slot]);
+    post(t + kDepth);
+    line_.wait(up[slot]);
+    line_.wait(down[slot]);
+    if (goes_up) up[slot] = line_.send(Side::kAbove, Lane::kData, data + t * kSpreadBytes, size(t));
+    if (goes_down) down[slot] = line_.send(Side::kBelow, Lane::kData, data + t * kSpreadBytes, size(t));
+  }
+  for (Line::Message& message : up) line_.wait(message);
+  for (Line::Message& message : down) line_.wait(message);
+}
+
+}  // namespace ddp

@@ -1,0 +1,146 @@
+#include "comm/rail/contribution.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ddp {
+namespace {
+
+// The three steps for elements that lie together.
+void add_run(const cpu::ReduceRule& rule, Incoming in, const void* mine, void* out, int64_t count) noexcept {
+  if (in.data != nullptr && in.raw) {
+    const void* const both[] = {in.data, mine};
+    cpu::reduce_part(rule, nullptr, both, 2, out, count);
+  } else {
+    cpu::reduce_part(rule, in.data, &mine, 1, out, count);
+  }
+}
+
+void finish_run(const cpu::ReduceRule& rule, Incoming in, const void* mine, void* result, int64_t count) noexcept {
+  if (in.data == nullptr) {
+    cpu::reduce(rule, &mine, 1, &result, 1, count);
+  } else if (in.raw) {
+    const void* const both[] = {in.data, mine};
+    cpu::reduce(rule, both, 2, &result, 1, count);
+  } else {
+    cpu::reduce_part(rule, in.data, &mine, 1, in.data, count);
+    cpu::reduce_finish(rule, in.data, &result, 1, count);
+  }
+}
+
+size_t bytes(int64_t elements, int64_t size) noexcept { return static_cast<size_t>(elements * size); }
+
+Incoming at(Incoming in, int64_t offset, int64_t size, int64_t carry_size) noexcept {
+  if (in.data != nullptr) in.data = static_cast<std::byte*>(in.data) + offset * (in.raw ? size : carry_size);
+  return in;
+}
+
+int64_t total(const std::vector<BucketSpec::Piece>& pieces) noexcept {
+  int64_t sum = 0;
+  for (const auto& piece : pieces) sum += piece.count;
+  return sum;
+}
+
+}  // namespace
+
+PieceContribution::PieceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces)
+    : Contribution(rule, total(pieces)), size_(dtype_size(rule.dtype)), carry_size_(dtype_size(accumulator_dtype(rule.dtype))) {
+  int64_t first = 0;
+  bool joinable = false;
+  for (const auto& piece : pieces) {
+    const bool touches = joinable && !piece.moves && runs_.back().data + runs_.back().count * size_ == piece.data;
+    if (touches)
+      runs_.back().count += piece.count;
+    else
+      runs_.push_back(Run{piece.data, first, piece.count});
+    run_of_piece_.push_back(runs_.size() - 1);
+    joinable = !piece.moves;
+    first += piece.count;
+  }
+}
+
+void PieceContribution::set_address(int32_t piece, std::byte* data) noexcept {
+  runs_[run_of_piece_[static_cast<size_t>(piece)]].data = data;
+}
+
+size_t PieceContribution::run_at(int64_t element) const noexcept {
+  const auto after = std::upper_bound(runs_.begin(), runs_.end(), element,
+                                      [](int64_t value, const Run& run) { return value < run.first; });
+  return static_cast<size_t>(after - runs_.begin()) - 1;  // the last that starts at or before it: not an empty one
+}
+
+template <class Fn>
+void PieceContribution::each(Span span, const Fn& fn) const noexcept {
+  if (span.count == 0) return;
+  int64_t done = 0;
+  for (size_t r = run_at(span.first); done < span.count; ++r) {
+    const Run& run = runs_[r];
+    const int64_t offset = span.first + done - run.first;
+    const int64_t count = std::min(run.count - offset, span.count - done);
+    if (count > 0) fn(run.data + offset * size_, done, count);
+    done += count;
+  }
+}
+
+void* PieceContribution::landing(Span span) noexcept {
+  if (span.count == 0) return nullptr;
+  const Run& run = runs_[run_at(span.first)];
+  const int64_t offset = span.first - run.first;
+  return offset + span.count <= run.count ? run.data + offset * size_ : nullptr;
+}
+
+const void* PieceContribution::own(Span span, void* scratch) noexcept {
+  if (void* where = landing(span)) return where;
+  each(span, [&](const std::byte* mine, int64_t offset, int64_t count) {
+    std::memcpy(static_cast<std::byte*>(scratch) + offset * size_, mine, bytes(count, size_));
+  });
+  return scratch;
+}
+
+void PieceContribution::add(Incoming in, void* out, Span span) noexcept {
+  each(span, [&](const std::byte* mine, int64_t offset, int64_t count) {
+    add_run(rule(), at(in, offset, size_, carry_size_), mine, static_cast<std::byte*>(out) + offset * carry_size_, count);
+  });
+}
+
+void PieceContribution::finish(Incoming in, void* result, Span span) noexcept {
+  each(span, [&](const std::byte* mine, int64_t offset, int64_t count) {
+    finish_run(rule(), at(in, offset, size_, carry_size_), mine, static_cast<std::byte*>(result) + offset * size_, count);
+  });
+}
+
+void PieceContribution::deliver(const void* result, Span span) noexcept {
+  each(span, [&](std::byte* mine, int64_t offset, int64_t count) {
+    std::memcpy(mine, static_cast<const std::byte*>(result) + offset * size_, bytes(count, size_));
+  });
+}
+
+PartContribution::PartContribution(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part,
+                                   int32_t size, int32_t position) noexcept
+    : Contribution(rule, part * size), input_(input), output_(output), part_(part), begin_(position * part),
+      size_(dtype_size(rule.dtype)) {}
+
+const void* PartContribution::own(Span span, void*) noexcept { return input_ + span.first * size_; }
+
+void PartContribution::add(Incoming in, void* out, Span span) noexcept {
+  add_run(rule(), in, input_ + span.first * size_, out, span.count);
+}
+
+void PartContribution::finish(Incoming in, void* result, Span span) noexcept {
+  finish_run(rule(), in, input_ + span.first * size_, result, span.count);
+}
+
+void* PartContribution::landing(Span span) noexcept {
+  const bool inside = span.first >= begin_ && span.first + span.count <= begin_ + part_ && span.count > 0;
+  return inside ? output_ + (span.first - begin_) * size_ : nullptr;
+}
+
+void PartContribution::deliver(const void* result, Span span) noexcept {
+  const int64_t from = std::max(span.first, begin_);
+  const int64_t until = std::min(span.first + span.count, begin_ + part_);
+  if (from >= until) return;
+  std::memcpy(output_ + (from - begin_) * size_, static_cast<const std::byte*>(result) + (from - span.first) * size_,
+              bytes(until - from, size_));
+}
+
+}  // namespace ddp

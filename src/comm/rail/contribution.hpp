@@ -1,0 +1,113 @@
+// What one member of a chain adds to a sum, and where the result goes. The chain moves spans of a flat array of `count` elements and
+// knows nothing of gradients: one rank's pieces, a part that is kept, or (a hierarchy) the spans of all ranks of a host are each one
+// Contribution. All members of a chain give the same rule and count.
+//
+// Threads: the chain's. Nothing here allocates after construction.
+// Tested by unit/comm/contribution_test.cpp and unit/comm/chain_test.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "comm/transport.hpp"
+#include "device/cpu/reduce.hpp"
+
+namespace ddp {
+
+/// Elements first to first + count.
+struct Span {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+/// The sum of all members before this one. It may be used as scratch by whoever gets it.
+struct Incoming {
+  void* data = nullptr;  // NULL: this is the first member
+  bool raw = false;      // elements of the first member as they are, not yet in the accumulator type
+};
+
+class Contribution {
+ public:
+  explicit Contribution(const cpu::ReduceRule& rule, int64_t count) noexcept : rule_(rule), count_(count) {}
+  virtual ~Contribution() = default;
+
+  [[nodiscard]] const cpu::ReduceRule& rule() const noexcept { return rule_; }
+  [[nodiscard]] int64_t count() const noexcept { return count_; }
+
+  /// First member of a chain whose first hop is raw: the own elements, either where they lie or copied to `scratch`. They stay
+  /// unchanged until the result of this span arrives.
+  [[nodiscard]] virtual const void* own(Span span, void* scratch) noexcept = 0;
+  /// out = in + own, in the accumulator type. `out` does not overlap `in`.
+  virtual void add(Incoming in, void* out, Span span) noexcept = 0;
+  /// The last member: add the own elements, divide, round. `result` holds elements; it may be landing(span).
+  virtual void finish(Incoming in, void* result, Span span) noexcept = 0;
+
+  /// Memory where the result of the span may lie at once and for good; NULL: give it to deliver().
+  [[nodiscard]] virtual void* landing(Span span) noexcept = 0;
+  virtual void deliver(const void* result, Span span) noexcept = 0;
+  /// The member at `position` and those below it need elements 0 to this of the result. Not decreasing in position; equal on all.
+  [[nodiscard]] virtual int64_t wanted(int32_t position) const noexcept {
+    static_cast<void>(position);
+    return count_;
+  }
+
+ private:
+  cpu::ReduceRule rule_;
+  int64_t count_;
+};
+
+/// The pieces of a bucket, or of a plain tensor, reduced in place. Neighbouring pieces that touch in memory are treated as one.
+class PieceContribution : public Contribution {
+ public:
+  PieceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces);
+
+  /// New address of a piece that moves.
+  void set_address(int32_t piece, std::byte* data) noexcept;
+
+  [[nodiscard]] const void* own(Span span, void* scratch) noexcept override;
+  void add(Incoming in, void* out, Span span) noexcept override;
+  void finish(Incoming in, void* result, Span span) noexcept override;
+  [[nodiscard]] void* landing(Span span) noexcept override;
+  void deliver(const void* result, Span span) noexcept override;
+
+ private:
+  struct Run {
+    std::byte* data = nullptr;
+    int64_t first = 0;  // of the flat array
+    int64_t count = 0;
+  };
+  /// Calls fn(own memory, elements from the start of the span, count) for each run that the span touches.
+  template <class Fn>
+  void each(Span span, const Fn& fn) const noexcept;
+  [[nodiscard]] size_t run_at(int64_t element) const noexcept;
+
+  int64_t size_;         // bytes of an element
+  int64_t carry_size_;   // of an accumulator
+  std::vector<Run> runs_;
+  std::vector<size_t> run_of_piece_;
+};
+
+/// A plain tensor of which this member keeps one part: reduce-scatter. The input is only read.
+class PartContribution : public Contribution {
+ public:
+  /// `input` holds `size` parts of `part` elements; the part at `position` goes to `output` (which may be that part of the input).
+  PartContribution(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part, int32_t size,
+                   int32_t position) noexcept;
+
+  [[nodiscard]] const void* own(Span span, void* scratch) noexcept override;
+  void add(Incoming in, void* out, Span span) noexcept override;
+  void finish(Incoming in, void* result, Span span) noexcept override;
+  [[nodiscard]] void* landing(Span span) noexcept override;
+  void deliver(const void* result, Span span) noexcept override;
+  [[nodiscard]] int64_t wanted(int32_t position) const noexcept override { return (position + 1) * part_; }
+
+ private:
+  const std::byte* input_;
+  std::byte* output_;
+  int64_t part_;
+  int64_t begin_;  // first element of the own part
+  int64_t size_;   // bytes of an element
+};
+
+}  // namespace ddp

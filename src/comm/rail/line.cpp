@@ -1,0 +1,114 @@
+#include "comm/rail/line.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace ddp {
+namespace {
+
+constexpr int64_t kForEverMs = INT32_MAX;    // 24 days
+constexpr int64_t kFirstCauseMs = 500;       // how long a broken connection waits for the control plane's cause
+constexpr int64_t kLargestStaggerMs = 250;   // by how much members further away are more patient, a step
+
+void wait_for_cause(const Failure& failure) {
+  const Deadline limit = Deadline::in_ms(kFirstCauseMs);
+  while (!failure.broken() && !limit.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+}  // namespace
+
+Line::Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> ranks, int64_t timeout_ms)
+    : rail_(rail), control_(control), failure_(failure), ranks_(std::move(ranks)), timeout_ms_(timeout_ms) {
+  if (rail.size() != size()) throw make_error(DDP_ERROR_INTERNAL, "a rail of %d members got %d ranks", rail.size(), size());
+}
+
+int64_t Line::patience_ms(Side side) const noexcept {
+  if (timeout_ms_ <= 0) return kForEverMs;
+  const int64_t stagger = std::min<int64_t>(kLargestStaggerMs, timeout_ms_ / (2 * int64_t{size()}));
+  const int64_t steps = side == Side::kBelow ? position() - 1 : last() - 1 - position();
+  return std::min(timeout_ms_ + steps * stagger, kForEverMs);
+}
+
+void Line::connect(Side side, std::string_view address) {
+  const RailResult result = rail_.connect(peer(side), address);
+  if (result != RailResult::kDone) explain(result, side);
+}
+
+Line::Message Line::send(Side side, Lane lane, const void* data, int64_t bytes) {
+  Message message{0, side, true};
+  const RailResult result = rail_.send(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket);
+  if (result != RailResult::kDone) explain(result, side);
+  return message;
+}
+
+Line::Message Line::receive(Side side, Lane lane, void* data, int64_t bytes) {
+  Message message{0, side, true};
+  const RailResult result = rail_.receive(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket);
+  if (result != RailResult::kDone) explain(result, side);
+  return message;
+}
+
+void Line::wait(Message& message) {
+  if (!message.open) return;
+  message.open = false;
+  const RailResult result = rail_.wait(message.ticket, patience_ms(message.side));
+  if (result != RailResult::kDone) explain(result, message.side);
+}
+
+Line::Message Line::try_send(Side side, Lane lane, const void* data, int64_t bytes) noexcept {
+  Message message{0, side, false};
+  message.open = rail_.send(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket) == RailResult::kDone;
+  return message;
+}
+
+Line::Message Line::try_receive(Side side, Lane lane, void* data, int64_t bytes) noexcept {
+  Message message{0, side, false};
+  message.open = rail_.receive(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket) == RailResult::kDone;
+  return message;
+}
+
+void Line::try_wait(Message& message, Deadline deadline) noexcept {
+  if (message.open && !deadline.passed()) static_cast<void>(rail_.wait(message.ticket, deadline.left_ms()));
+  message.open = false;
+}
+
+void Line::explain(RailResult result, Side side) {
+  const std::string reason = rail_.error();
+  rail_.close();
+  failure_.check();
+  const int32_t rank = ranks_[static_cast<size_t>(peer(side))];
+  const std::string who = control_.member(rank).name();
+  switch (result) {
+    case RailResult::kTimedOut:
+      give_up(Error(DDP_ERROR_TIMED_OUT, who + " did not take part in " + subject() + " within " + std::to_string(timeout_ms_) +
+                                             " ms; " + control_.describe_progress(rank)));
+    case RailResult::kAborted:
+      wait_for_cause(failure_);
+      give_up(Error(DDP_ERROR_ABORTED, "the group was aborted during " + subject()));
+    default:
+      wait_for_cause(failure_);
+      give_up(Error(DDP_ERROR_PEER_FAILED, "the connection to " + who + " broke during " + subject() + " (" + reason + ")"));
+  }
+}
+
+void Line::refuse(int32_t other_position, const Stamp& theirs, const Stamp& mine) {
+  give_up(stamp_mismatch(control_, ranks_[static_cast<size_t>(other_position)], theirs,
+                         ranks_[static_cast<size_t>(position())], mine));
+}
+
+void Line::neighbour_left(Side side) {
+  rail_.close();
+  wait_for_cause(failure_);
+  give_up(Error(DDP_ERROR_ABORTED, control_.member(ranks_[static_cast<size_t>(peer(side))]).name() +
+                                       " left the group before " + subject()));
+}
+
+void Line::give_up(const Error& cause) {
+  rail_.close();
+  if (failure_.set(cause)) control_.abort(cause);
+  failure_.check();
+  throw Error(cause);
+}
+
+}  // namespace ddp

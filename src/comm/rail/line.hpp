@@ -1,0 +1,88 @@
+// A member's place in a line of ranks, with its two neighbours: messages up (towards the last) and down (towards the first), and what
+// becomes of a failure. Every failing call closes the rail first, so that no memory is touched when the error arrives at the caller.
+//
+// Who is named: the first cause of the group if there is one (a broken connection gives the control plane half a second to find the
+// dead rank, because the neighbour that closed may be innocent); else the neighbour that was waited for. When several members wait
+// because one is late, its own neighbours give up first, each step further away a little later, so that the late one is named.
+//
+// Threads: one at a time, but for wake(). Allocates nothing after construction but for error texts.
+// Tested by unit/comm/chain_test.cpp and process/gloo_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/control/control.hpp"
+#include "comm/failure.hpp"
+#include "comm/rail/rail.hpp"
+#include "comm/transport.hpp"
+
+namespace ddp {
+
+/// Which neighbour: below is the next smaller position, above the next larger.
+enum class Side { kBelow, kAbove };
+
+/// What a message is, so that streams never mix.
+enum class Lane : uint64_t { kFrame = 1, kNote = 2, kData = 3 };
+
+class Line {
+ public:
+  /// `ranks[position]` is the group's rank at that position; `rail` has the position as its index and is connected to both
+  /// neighbours. timeout_ms 0: wait for ever.
+  Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> ranks, int64_t timeout_ms);
+
+  [[nodiscard]] int32_t position() const noexcept { return rail_.index(); }
+  [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(ranks_.size()); }
+  [[nodiscard]] int32_t last() const noexcept { return size() - 1; }
+  [[nodiscard]] bool is_first() const noexcept { return position() == 0; }
+  [[nodiscard]] bool is_last() const noexcept { return position() == last(); }
+
+  /// Connect the link to this neighbour; below first on every member, then no cycle of waits can arise.
+  void connect(Side side, std::string_view address);
+
+  /// A message on its way. Waiting for it twice, or for none, is nothing.
+  struct Message {
+    Rail::Ticket ticket = 0;
+    Side side = Side::kBelow;
+    bool open = false;
+  };
+  [[nodiscard]] Message send(Side side, Lane lane, const void* data, int64_t bytes);
+  [[nodiscard]] Message receive(Side side, Lane lane, void* data, int64_t bytes);
+  void wait(Message& message);
+
+  // The same without consequences: for what may fail because a neighbour has left in good order.
+  [[nodiscard]] Message try_send(Side side, Lane lane, const void* data, int64_t bytes) noexcept;
+  [[nodiscard]] Message try_receive(Side side, Lane lane, void* data, int64_t bytes) noexcept;
+  void try_wait(Message& message, Deadline deadline) noexcept;
+
+  /// Another rank did something else than this one: MISMATCH for everybody.
+  [[noreturn]] void refuse(int32_t other_position, const Stamp& theirs, const Stamp& mine);
+  /// A neighbour said goodbye where a collective was expected: ABORTED, or the first cause.
+  [[noreturn]] void neighbour_left(Side side);
+  /// Break the group with this cause (or the first one, if there is one) and throw it.
+  [[noreturn]] void give_up(const Error& cause);
+
+  [[nodiscard]] bool broken() const noexcept { return failure_.broken(); }
+
+  /// What is being done, for error texts; must outlive the doing.
+  void set_subject(const Stamp* subject) noexcept { subject_ = subject; }
+  /// The group broke: end waits. Any thread.
+  void wake() noexcept { rail_.abort(); }
+
+ private:
+  [[nodiscard]] int32_t peer(Side side) const noexcept { return side == Side::kBelow ? position() - 1 : position() + 1; }
+  [[nodiscard]] int64_t patience_ms(Side side) const noexcept;
+  [[noreturn]] void explain(RailResult result, Side side);
+  [[nodiscard]] std::string subject() const { return subject_ != nullptr ? subject_->describe() : "the connection of the group"; }
+
+  Rail& rail_;
+  Control& control_;
+  Failure& failure_;
+  std::vector<int32_t> ranks_;
+  int64_t timeout_ms_;
+  const Stamp* subject_ = nullptr;
+};
+
+}  // namespace ddp

@@ -1,0 +1,61 @@
+#include "comm/rail/rail.hpp"
+
+#include "base/error.hpp"
+
+namespace ddp {
+namespace {
+
+RailResult to_result(int32_t code) noexcept {
+  switch (code) {
+    case DDP_RAIL_DONE: return RailResult::kDone;
+    case DDP_RAIL_TIMED_OUT: return RailResult::kTimedOut;
+    case DDP_RAIL_ABORTED: return RailResult::kAborted;
+    default: return RailResult::kFailed;
+  }
+}
+
+}  // namespace
+
+Rail::Rail(const ddp_rail_table& table, int32_t index, int32_t size, const std::string& address, int64_t connect_timeout_ms)
+    : table_(table), index_(index), size_(size) {
+  if (table.version != DDP_RAIL_VERSION || table.struct_size < static_cast<int64_t>(sizeof(ddp_rail_table)))
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "the transport module has version %d but this libddp needs version %d; install both from the same release",
+                     table.version, DDP_RAIL_VERSION);
+  if (table_.create(index, size, address.c_str(), connect_timeout_ms, &endpoint_, error_, sizeof error_) != DDP_RAIL_DONE)
+    throw make_error(DDP_ERROR_IO, "%s cannot open a transport on the address \"%s\" (%s); set DDP_SOCKET_IFNAME to a network "
+                     "interface that reaches the other hosts", table_.name, address.c_str(), error_);
+}
+
+Rail::~Rail() { table_.destroy(endpoint_); }
+
+std::string Rail::address_for(int32_t peer) {
+  char blob[DDP_RAIL_MAX_ADDRESS];
+  int64_t bytes = 0;
+  if (table_.get_address(endpoint_, peer, blob, &bytes, error_, sizeof error_) != DDP_RAIL_DONE)
+    throw make_error(DDP_ERROR_IO, "%s cannot listen for a neighbour (%s)", table_.name, error_);
+  return std::string(blob, static_cast<size_t>(bytes));
+}
+
+RailResult Rail::connect(int32_t peer, std::string_view address) noexcept {
+  return to_result(
+      table_.connect(endpoint_, peer, address.data(), static_cast<int64_t>(address.size()), error_, sizeof error_));
+}
+
+RailResult Rail::send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept {
+  return to_result(table_.post_send(endpoint_, peer, slot, data, bytes, &ticket, error_, sizeof error_));
+}
+
+RailResult Rail::receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept {
+  return to_result(table_.post_receive(endpoint_, peer, slot, data, bytes, &ticket, error_, sizeof error_));
+}
+
+RailResult Rail::wait(Ticket ticket, int64_t timeout_ms) noexcept {
+  return to_result(table_.wait(endpoint_, ticket, timeout_ms, error_, sizeof error_));
+}
+
+void Rail::abort() noexcept { table_.abort(endpoint_); }
+
+void Rail::close() noexcept { table_.close(endpoint_); }
+
+}  // namespace ddp

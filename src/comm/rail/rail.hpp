@@ -1,0 +1,53 @@
+// One endpoint of a rail, as an owned object: messages to neighbours, tickets to wait for. What carries the bytes is a table of C
+// functions (rail_abi.h): Gloo between processes, queues between the threads of a test.
+// A result other than kDone ends the endpoint; error() says why. Only abort() may come from another thread.
+// Tested by unit/comm/rail_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "comm/rail/rail_abi.h"
+
+namespace ddp {
+
+enum class RailResult { kDone, kTimedOut, kFailed, kAborted };
+
+class Rail {
+ public:
+  /// Throws NOT_SUPPORTED for a table of another version, IO when the address cannot be used.
+  Rail(const ddp_rail_table& table, int32_t index, int32_t size, const std::string& address, int64_t connect_timeout_ms);
+  ~Rail();
+  Rail(const Rail&) = delete;
+  Rail& operator=(const Rail&) = delete;
+
+  [[nodiscard]] const char* name() const noexcept { return table_.name; }
+  [[nodiscard]] int32_t index() const noexcept { return index_; }
+  [[nodiscard]] int32_t size() const noexcept { return size_; }
+
+  /// The bytes that `peer` needs to connect to us. Throws IO.
+  [[nodiscard]] std::string address_for(int32_t peer);
+  [[nodiscard]] RailResult connect(int32_t peer, std::string_view address) noexcept;
+
+  using Ticket = int64_t;
+  [[nodiscard]] RailResult send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept;
+  [[nodiscard]] RailResult receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept;
+  [[nodiscard]] RailResult wait(Ticket ticket, int64_t timeout_ms) noexcept;
+
+  /// End waits, now and later. Any thread.
+  void abort() noexcept;
+  /// When it returns, no posted memory is touched any more.
+  void close() noexcept;
+  /// Why the last call did not give kDone.
+  [[nodiscard]] const char* error() const noexcept { return error_; }
+
+ private:
+  const ddp_rail_table& table_;
+  ddp_rail_endpoint* endpoint_ = nullptr;
+  int32_t index_;
+  int32_t size_;
+  char error_[512] = "";
+};
+
+}  // namespace ddp

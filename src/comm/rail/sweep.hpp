@@ -1,0 +1,76 @@
+// The small message that opens every collective: a frame of fixed size goes up the line, from the first member to the last, and down
+// again. Going up, each member compares the frame's stamp with its own (so the data that follows has the size that everybody posts)
+// and adds its note; coming down it says that all agree. A frame has room for a rider: a sum, a gathered or a sent array that is small
+// enough travels inside and needs no other message.
+//
+// Cost: 2 (n - 1) hops of 4 KiB. The receives for the next sweep are always posted, so frames go out without a question.
+// Use: open, pass_up, turn, pass_down, close; each exactly once.
+// Tested by unit/comm/chain_test.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/rail/line.hpp"
+#include "comm/transport.hpp"
+
+namespace ddp {
+
+class Sweep {
+ public:
+  static constexpr int64_t kFrameBytes = 4096;
+  static constexpr int64_t kHeaderBytes = 128;
+  static constexpr int64_t kRiderBytes = kFrameBytes - kHeaderBytes;
+
+  explicit Sweep(Line& line);
+
+  /// Wait for the frame from below, compare it, take in its note. `segment_bytes` is compared too. Throws MISMATCH on all ranks.
+  void open(const Stamp& stamp, int64_t segment_bytes, Note& note);
+  /// The rider from below; only after open, not for the first member.
+  [[nodiscard]] std::byte* from_below() noexcept { return in_up_->rider; }
+  /// The rider to send up; fill it before pass_up.
+  [[nodiscard]] std::byte* to_above() noexcept { return out_up_->rider; }
+  void pass_up();
+  /// Wait for the frame from above (the last member turns the sweep around): `note` is then that of all.
+  void turn(Note& note);
+  /// After turn: the rider that comes down; the last member fills it before pass_down.
+  [[nodiscard]] std::byte* result() noexcept { return down_frame().rider; }
+  void pass_down();
+  void close();
+
+  /// This member makes no more collectives. Wait until its neighbours need nothing more from it: each says the same, makes a call
+  /// that will fail, or is gone; at most until the deadline.
+  void leave(Deadline deadline) noexcept;
+
+ private:
+  struct Frame {
+    uint32_t magic;
+    uint32_t incomplete;
+    Stamp stamp;
+    int64_t segment_bytes;
+    int64_t note_words;
+    std::byte reserved[kHeaderBytes - 72];
+    std::byte rider[kRiderBytes];
+  };
+  static_assert(sizeof(Frame) == kFrameBytes);
+  struct FreeFrame {
+    void operator()(Frame* frame) const noexcept;
+  };
+  using FramePtr = std::unique_ptr<Frame, FreeFrame>;
+  [[nodiscard]] static FramePtr make_frame();
+  [[nodiscard]] Frame& down_frame() noexcept { return line_.is_last() ? *out_down_ : *in_down_; }
+  void arm() noexcept;
+  void compare(const Frame& theirs);
+  void expect_collective(const Frame& theirs, Side side);
+
+  Line& line_;
+  FramePtr in_up_, out_up_, in_down_, out_down_;
+  std::vector<uint64_t> words_in_;   // from below
+  std::vector<uint64_t> words_out_;  // going up, then down
+  Line::Message from_below_, from_above_;                            // receives for the next frames
+  Line::Message frame_up_, frame_down_, words_up_, words_down_;      // sends under way
+};
+
+}  // namespace ddp

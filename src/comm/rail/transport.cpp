@@ -1,0 +1,181 @@
+#include "comm/rail/transport.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "comm/rail/address.hpp"
+#include "comm/rail/module.hpp"
+
+namespace ddp {
+namespace {
+
+std::vector<int32_t> all_ranks(int32_t size) {
+  std::vector<int32_t> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+constexpr int64_t kFarewellMs = 500;
+
+// What a rank tells the others: the address for each neighbour, "" where there is none.
+struct Addresses {
+  std::string for_below, for_above;
+};
+
+class RailBucket : public BucketOperation {
+ public:
+  RailBucket(Chain& chain, uint64_t& sequence, std::string way, const BucketSpec& spec)
+      : chain_(chain), sequence_(sequence), way_(std::move(way)), mine_(spec.rule, spec.pieces) {
+    stamp_.kind = Collective::kBucket;
+    stamp_.dtype = spec.rule.dtype;
+    stamp_.op = spec.rule.op;
+    stamp_.bucket = spec.index;
+    stamp_.count = mine_.count();
+    stamp_.plan_hash = spec.plan_hash;
+    note_.used.reserve(static_cast<size_t>(spec.used_words));
+  }
+
+  void start(const Note& mine) override {
+    note_ = mine;
+    stamp_.sequence = ++sequence_;
+  }
+  [[nodiscard]] Progress advance(int64_t) override {
+    throw make_error(DDP_ERROR_INTERNAL, "a bucket between hosts was polled; it is reduced by finish()");
+  }
+  void finish() override { chain_.reduce(stamp_, mine_, note_); }
+  [[nodiscard]] const Note& note() const noexcept override { return note_; }
+  void set_address(int32_t piece, std::byte* data) noexcept override { mine_.set_address(piece, data); }
+  [[nodiscard]] std::string way() const override { return way_; }
+
+ private:
+  Chain& chain_;
+  uint64_t& sequence_;
+  std::string way_;
+  PieceContribution mine_;
+  Stamp stamp_;
+  Note note_;
+};
+
+class RailTransport : public Transport {
+ public:
+  RailTransport(const TransportContext& context, const ddp_rail_table& table, const std::string& address,
+                const ChainOptions& options)
+      : size_(context.control->size()),
+        rail_(std::make_shared<Rail>(table, context.control->rank(), size_, address, context.options.rendezvous_timeout_ms)),
+        line_(*rail_, *context.control, *context.failure, all_ranks(size_), context.options.timeout_ms) {
+    // The group may break while we connect, before anybody can call wake().
+    context.failure->add_waker([weak = std::weak_ptr<Rail>(rail_)] {
+      if (const auto rail = weak.lock()) rail->abort();
+    });
+    connect(*context.control, Deadline::in_ms(context.options.rendezvous_timeout_ms));
+    chain_ = std::make_unique<Chain>(line_, options);
+  }
+  // Closing a connection can lose bytes that its peer has not read yet, so the neighbours get a moment to say that they have all.
+  ~RailTransport() override {
+    if (!line_.broken()) chain_->leave(Deadline::in_ms(kFarewellMs));
+    rail_->close();  // the receives for the next collective point into chain_
+  }
+
+  [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
+  [[nodiscard]] bool pollable() const noexcept override { return false; }
+
+  [[nodiscard]] void* alloc(int64_t bytes) override {
+    const size_t rounded = (static_cast<size_t>(bytes) + 63) / 64 * 64;
+    void* memory = std::aligned_alloc(64, rounded == 0 ? 64 : rounded);
+    if (memory == nullptr)
+      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "no memory for %lld bytes of the group", static_cast<long long>(bytes));
+    return std::memset(memory, 0, rounded);
+  }
+  void free(void* data) override { std::free(data); }
+
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
+    return std::make_unique<RailBucket>(*chain_, sequence_, std::string("chain over ") + rail_->name(), spec);
+  }
+
+  void barrier() override { chain_->barrier(stamp(Collective::kBarrier, DDP_U8, 0)); }
+
+  void all_reduce(const Tensor& tensor, ddp_reduce op) override {
+    Stamp made = stamp(Collective::kAllReduce, tensor.dtype, tensor.count);
+    made.op = op;
+    PieceContribution mine(cpu::ReduceRule{tensor.dtype, op, size_}, {{tensor.data, tensor.count, false}});
+    Note note;
+    chain_->reduce(made, mine, note);
+  }
+
+  void all_gather(const Tensor& input, const Tensor& output) override {
+    chain_->all_gather(stamp(Collective::kAllGather, input.dtype, input.count), input.data, output.data, input.bytes());
+  }
+
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override {
+    Stamp made = stamp(Collective::kReduceScatter, output.dtype, output.count);
+    made.op = op;
+    PartContribution mine(cpu::ReduceRule{input.dtype, op, size_}, input.data, output.data, output.count, size_,
+                          line_.position());
+    Note note;
+    chain_->reduce(made, mine, note);
+  }
+
+  void broadcast(const Tensor& tensor, int32_t root) override {
+    Stamp made = stamp(Collective::kBroadcast, tensor.dtype, tensor.count);
+    made.root = root;
+    chain_->broadcast(made, tensor.data, tensor.bytes(), root);
+  }
+
+  void wake() noexcept override { line_.wake(); }
+
+ private:
+  void connect(Control& control, Deadline deadline) {
+    Addresses mine;
+    if (!line_.is_first()) mine.for_below = rail_->address_for(line_.position() - 1);
+    if (!line_.is_last()) mine.for_above = rail_->address_for(line_.position() + 1);
+    const std::vector<std::string> told =
+        control.gather("rail addresses", ByteWriter().text(mine.for_below).text(mine.for_above).bytes(), deadline);
+    // Ascending, so that no cycle of waits can arise where connect blocks.
+    if (!line_.is_first()) line_.connect(Side::kBelow, neighbour(told, line_.position() - 1, mine.for_below).for_above);
+    if (!line_.is_last()) line_.connect(Side::kAbove, neighbour(told, line_.position() + 1, mine.for_above).for_below);
+  }
+
+  // Releases of Gloo that cannot talk to each other have addresses of different sizes.
+  Addresses neighbour(const std::vector<std::string>& told, int32_t position, const std::string& mine) {
+    ByteReader reader(told[static_cast<size_t>(position)]);
+    Addresses theirs{std::string(reader.text()), std::string(reader.text())};
+    const std::string& address = position < line_.position() ? theirs.for_above : theirs.for_below;
+    if (address.size() != mine.size())
+      line_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED, "ranks %d and %d have releases of %s that cannot talk to each other; install "
+                               "the same on all hosts", line_.position(), position, rail_->name()));
+    return theirs;
+  }
+
+  Stamp stamp(Collective kind, ddp_dtype dtype, int64_t count) {
+    Stamp made;
+    made.kind = kind;
+    made.dtype = dtype;
+    made.count = count;
+    made.sequence = ++sequence_;
+    return made;
+  }
+
+  int32_t size_;
+  std::shared_ptr<Rail> rail_;
+  Line line_;
+  std::unique_ptr<Chain> chain_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_rail_transport(const TransportContext& context, const ddp_rail_table& table,
+                                               const std::string& address, const ChainOptions& options) {
+  return std::make_unique<RailTransport>(context, table, address, options);
+}
+
+std::unique_ptr<Transport> make_rail_transport(const TransportContext& context) {
+  const ddp_rail_table& table = load_gloo_module();
+  return make_rail_transport(context, table, rail_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")), ChainOptions{});
+}
+
+}  // namespace ddp

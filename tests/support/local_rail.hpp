@@ -1,0 +1,20 @@
+// A rail between the threads of one process, for tests: the same table as the Gloo module, with queues instead of sockets. It is
+// strict where Gloo is deadly: a receive and a send of different sizes are counted in size_violations() and fail both sides.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/rail/rail_abi.h"
+
+namespace ddp::test {
+
+/// Endpoints whose `address` argument is equal text meet each other.
+[[nodiscard]] const ddp_rail_table& local_rail() noexcept;
+
+/// How many messages met a receive of another size, in this process so far.
+[[nodiscard]] int64_t local_rail_size_violations() noexcept;
+
+/// Messages whose memory was handed over so far; lets a test act in the middle of a transfer.
+[[nodiscard]] int64_t local_rail_messages() noexcept;
+
+}  // namespace ddp::test

@@ -1,0 +1,56 @@
+// A group of threads joined by the in-process rail, each with its control plane, its first cause and its transport.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/rail/transport.hpp"
+#include "support/local_rail.hpp"
+#include "support/ranks.hpp"
+#include "support/thread_control.hpp"
+
+namespace ddp::test {
+
+class RailWorld {
+ public:
+  explicit RailWorld(int size, int64_t segment_bytes = 0, int64_t timeout_ms = 20'000)
+      : name_("world " + std::to_string(next_id()++)), hub_(size), segment_bytes_(segment_bytes) {
+    options_.timeout_ms = timeout_ms;
+    options_.rendezvous_timeout_ms = 20'000;
+    for (int rank = 0; rank < size; ++rank) {
+      failures_.push_back(std::make_unique<Failure>());
+      controls_.push_back(std::make_unique<ThreadControl>(hub_, rank));
+      controls_.back()->on_failure([failure = failures_.back().get()](const Error& cause) { failure->set(cause); });
+    }
+  }
+
+  /// Makes the transports (collective) and runs `body(rank, transport)` on one thread a rank.
+  void run(const std::function<void(int, Transport&)>& body) {
+    run_ranks(hub_.size(), [&](int rank) {
+      const TransportContext context{&control(rank), &failure(rank), options_};
+      const auto transport = make_rail_transport(context, local_rail(), name_, ChainOptions{segment_bytes_, true});
+      body(rank, *transport);
+    });
+  }
+
+  [[nodiscard]] ThreadControl& control(int rank) { return *controls_.at(static_cast<size_t>(rank)); }
+  [[nodiscard]] Failure& failure(int rank) { return *failures_.at(static_cast<size_t>(rank)); }
+  [[nodiscard]] int size() const { return hub_.size(); }
+
+ private:
+  static std::atomic<int>& next_id() {
+    static std::atomic<int> id{0};
+    return id;
+  }
+  std::string name_;
+  ThreadHub hub_;
+  int64_t segment_bytes_;
+  ddp_group_options options_{};
+  std::vector<std::unique_ptr<Failure>> failures_;
+  std::vector<std::unique_ptr<ThreadControl>> controls_;
+};
+
+}  // namespace ddp::test

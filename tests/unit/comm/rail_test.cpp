@@ -1,0 +1,126 @@
+// The rail as an object, over the in-process table: what a wait can end with, and where listening addresses and modules come from.
+#include "comm/rail/rail.hpp"
+
+#include <cstdlib>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "comm/rail/address.hpp"
+#include "comm/rail/module.hpp"
+#include "support/check.hpp"
+#include "support/local_rail.hpp"
+#include "support/thread_control.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+void messages_of_one_slot_arrive_in_order(void**) {
+  Rail a(local_rail(), 0, 2, "order", 1000), b(local_rail(), 1, 2, "order", 1000);
+  expect(a.connect(1, b.address_for(0)) == RailResult::kDone && b.connect(0, a.address_for(1)) == RailResult::kDone, "connected");
+  int first = 1, second = 2, got[2] = {0, 0};
+  Rail::Ticket sends[2], receives[2];
+  expect(a.send(1, 7, &first, sizeof first, sends[0]) == RailResult::kDone, "posted");
+  expect(a.send(1, 7, &second, sizeof second, sends[1]) == RailResult::kDone, "posted");
+  for (int i = 0; i < 2; ++i) expect(b.receive(0, 7, &got[i], sizeof got[i], receives[i]) == RailResult::kDone, "posted");
+  for (int i = 0; i < 2; ++i)
+    expect(a.wait(sends[i], 1000) == RailResult::kDone && b.wait(receives[i], 1000) == RailResult::kDone, "arrived");
+  expect(got[0] == 1 && got[1] == 2, "in order");
+}
+
+void a_wait_ends_when_its_time_is_up(void**) {
+  Rail a(local_rail(), 0, 2, "time", 1000);
+  int value = 0;
+  Rail::Ticket ticket;
+  expect(a.receive(1, 1, &value, sizeof value, ticket) == RailResult::kDone, "posted");
+  expect(a.wait(ticket, 20) == RailResult::kTimedOut, "timed out");
+}
+
+void abort_ends_a_wait_of_another_thread(void**) {
+  Rail a(local_rail(), 0, 2, "abort", 1000);
+  int value = 0;
+  Rail::Ticket ticket;
+  expect(a.receive(1, 1, &value, sizeof value, ticket) == RailResult::kDone, "posted");
+  std::thread other([&] { a.abort(); });
+  const RailResult result = a.wait(ticket, 10'000);
+  other.join();
+  expect(result == RailResult::kAborted, "aborted");
+  expect(a.receive(1, 1, &value, sizeof value, ticket) == RailResult::kAborted, "and everything after it");
+}
+
+void a_table_of_another_version_is_refused(void**) {
+  ddp_rail_table table = local_rail();
+  table.version = DDP_RAIL_VERSION + 1;
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { Rail(table, 0, 2, "version", 1000); }), "the same release");
+}
+
+void modules_are_searched_in_the_named_folders_first(void**) {
+  const auto files = module_candidates("libx.so", "/a::/b");
+  expect_equal(files.at(0), std::string("/a/libx.so"), "first");
+  expect_equal(files.at(1), std::string("/b/libx.so"), "second");
+  expect_contains(files.at(3), "/ddp/libx.so");
+  expect(files.size() == 5, "own folder, its subfolder, and where it was installed");
+}
+
+void a_missing_module_says_where_it_was_searched(void**) {
+  const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(open_rail_module({"/nowhere/libddp_gloo.so"})); });
+  expect_contains(text, "/nowhere/libddp_gloo.so");
+  expect_contains(text, "DDP_MODULE_PATH");
+}
+
+void a_file_that_is_no_module_is_refused_with_the_loader_s_words(void**) {
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(open_rail_module({"/etc/passwd"})); }), "/etc/passwd");
+}
+
+class TwoHosts : public ThreadControl {
+ public:
+  TwoHosts(ThreadHub& hub, std::string address, bool one_host) : ThreadControl(hub, 1) {
+    for (int32_t rank = 0; rank < 2; ++rank)
+      members_[rank] = Member{rank, "h", one_host ? "boot" : "boot" + std::to_string(rank), 1, address};
+  }
+  [[nodiscard]] const Member& member(int32_t rank) const noexcept override { return members_[rank]; }
+
+ private:
+  Member members_[2];
+};
+
+void the_address_is_the_one_that_reaches_rank_0(void**) {
+  ThreadHub hub(2);
+  expect_equal(rail_address(TwoHosts(hub, "10.1.2.3", false), nullptr), std::string("10.1.2.3"), "between hosts");
+  expect_equal(rail_address(TwoHosts(hub, "127.0.0.1", true), nullptr), std::string("127.0.0.1"), "on one host");
+  expect_equal(rail_address(TwoHosts(hub, "", true), ""), std::string("127.0.0.1"), "no network at all");
+}
+
+void loopback_between_hosts_is_refused(void**) {
+  ThreadHub hub(2);
+  for (const char* address : {"127.0.1.1", "::1", ""})
+    expect_contains(expect_error(DDP_ERROR_IO, [&] { static_cast<void>(rail_address(TwoHosts(hub, address, false), nullptr)); }),
+                    "DDP_SOCKET_IFNAME");
+}
+
+void an_interface_can_be_named(void**) {
+  ThreadHub hub(2);
+  expect_equal(rail_address(TwoHosts(hub, "10.1.2.3", true), "lo"), std::string("127.0.0.1"), "lo");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT,
+                               [&] { static_cast<void>(rail_address(TwoHosts(hub, "10.1.2.3", false), "no_such_if")); }),
+                  "no_such_if");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(messages_of_one_slot_arrive_in_order),
+      ddp_test(a_wait_ends_when_its_time_is_up),
+      ddp_test(abort_ends_a_wait_of_another_thread),
+      ddp_test(a_table_of_another_version_is_refused),
+      ddp_test(modules_are_searched_in_the_named_folders_first),
+      ddp_test(a_missing_module_says_where_it_was_searched),
+      ddp_test(a_file_that_is_no_module_is_refused_with_the_loader_s_words),
+      ddp_test(the_address_is_the_one_that_reaches_rank_0),
+      ddp_test(loopback_between_hosts_is_refused),
+      ddp_test(an_interface_can_be_named),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
