@@ -15,6 +15,7 @@ struct FloatElement {
   static constexpr int kSize = sizeof(F);
   static constexpr int kAccSize = sizeof(F);
   using Scalar = F;
+  static constexpr int kSumVector = kLanes * static_cast<int>(sizeof(F)) / 8;  // lanes of as wide a vector of F64
   using Raw = Vec<F, kLanes>;
   using Acc = Vec<F, kLanes>;
   using Bits = Vec<I, kLanes>;

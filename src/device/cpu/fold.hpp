@@ -172,13 +172,10 @@ constexpr void fill_parts(Kernels& table, ddp_dtype dtype) noexcept {
   table.finish[dtype] = &fold_finish<E>;
 }
 
-/// The table of an instruction set: its name, the width of its vectors, and how it converts binary16.
 template <class Isa>
-constexpr Kernels make_kernels() noexcept {
+constexpr void fill_reductions(Kernels& table) noexcept {
   constexpr int kWords = Isa::kVectorBytes / 4;
   constexpr auto kInputs = std::make_integer_sequence<int, kMaxFold>{};
-  Kernels table{};
-  table.name = Isa::kName;
   fill_folds<F32<kWords>>(table, DDP_F32, kInputs);
   fill_folds<F64<kWords / 2>>(table, DDP_F64, kInputs);
   fill_folds<F16<Isa, kWords>>(table, DDP_F16, kInputs);
@@ -190,7 +187,6 @@ constexpr Kernels make_kernels() noexcept {
   fill_parts<IntElement<int32_t, uint32_t, kWords>>(table, DDP_I32);
   fill_parts<IntElement<int64_t, uint64_t, kWords / 2>>(table, DDP_I64);
   fill_parts<IntElement<uint8_t, uint8_t, kWords * 4>>(table, DDP_U8);
-  return table;
 }
 
 }  // namespace

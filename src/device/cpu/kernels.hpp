@@ -27,14 +27,25 @@ using PartFn = void (*)(const void* carry_in, const void* const* in, void* carry
 
 using FinishFn = void (*)(const void* carry, void* out, int64_t count, const Finish& finish) noexcept;
 
+using ConvertFn = void (*)(const void* source, void* target, int64_t count) noexcept;
+
 inline constexpr int kDtypes = 8;       // ddp_dtype is the index; 0 is unused
 inline constexpr int kMaxFold = 8;      // most inputs that one loop adds
 inline constexpr int kPartInputs = 4;   // inputs of the wide part loop
+inline constexpr int kSumLanes = 32;    // partial sums of a norm, whatever the vector's width
 enum FoldOp : int { kAdd = 0, kMin = 1, kMax = 2, kFoldOps = 3 };
 
 struct PartKernels {
   PartFn begin_one, begin_four;  // without a carry
   PartFn carry_one, carry_four;
+};
+
+struct ArrayKernels {
+  void (*scale)(void* data, int64_t count, double factor) noexcept;
+  double (*sum_magnitudes)(const void* data, int64_t count) noexcept;
+  double (*sum_squares)(const void* data, int64_t count) noexcept;
+  uint64_t (*largest)(const void* data, int64_t count) noexcept;   // the bits of the largest magnitude; a NaN is largest
+  int64_t (*nonfinite)(const void* data, int64_t count) noexcept;  // count below 65536 times the lanes of a vector
 };
 
 struct Kernels {
@@ -43,6 +54,8 @@ struct Kernels {
   FoldFn in_place[kDtypes][kMaxFold + 1];  // sums written over every input; `out` is ignored
   PartKernels part[kDtypes][kFoldOps];
   FinishFn finish[kDtypes];
+  ArrayKernels array[kDtypes];              // floating dtypes
+  ConvertFn convert[kDtypes][kDtypes];      // [from][to]; NULL from F64 to 16 bits, which is done one by one
 };
 
 /// The table in use.

@@ -1,8 +1,8 @@
 // Vectors of 32 bytes; binary16 is converted by F16C. Built with -mavx2 -mf16c, run only where dispatch.cpp found both.
-// Tested by unit/device/reduce_test.cpp.
+// Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
 #include <immintrin.h>
 
-#include "device/cpu/fold.hpp"
+#include "device/cpu/make_kernels.hpp"
 
 namespace ddp::cpu {
 namespace {

@@ -1,8 +1,8 @@
 // Vectors of 64 bytes. Built with -mavx512{f,bw,vl,dq}, run only where dispatch.cpp found all four.
-// Tested by unit/device/reduce_test.cpp.
+// Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
 #include <immintrin.h>
 
-#include "device/cpu/fold.hpp"
+#include "device/cpu/make_kernels.hpp"
 
 namespace ddp::cpu {
 namespace {

@@ -1,8 +1,8 @@
 // Vectors of 16 bytes on aarch64; binary16 is converted by the instructions that every ARMv8 has. Built there only.
-// Tested by unit/device/reduce_test.cpp.
+// Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
 #include <arm_neon.h>
 
-#include "device/cpu/fold.hpp"
+#include "device/cpu/make_kernels.hpp"
 
 namespace ddp::cpu {
 namespace {

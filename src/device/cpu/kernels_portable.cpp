@@ -1,6 +1,6 @@
 // Vectors of 16 bytes, which every 64-bit machine has in its basic instruction set; binary16 is converted in integers.
-// Tested by unit/device/reduce_test.cpp.
-#include "device/cpu/fold.hpp"
+// Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
+#include "device/cpu/make_kernels.hpp"
 
 namespace ddp::cpu {
 namespace {

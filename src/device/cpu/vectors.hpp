@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>  // integer_sequence, a type without code
 
 namespace ddp::cpu {

@@ -1,0 +1,92 @@
+// Chooses the loop for one array. Sums are taken over blocks of kBlock elements, and the blocks' sums added in order, so that long arrays lose
+// no precision. Any thread; allocates nothing. Tested by unit/device/arrays_test.cpp.
+#include "device/cpu/arrays.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+
+#include "base/dtype.hpp"
+#include "base/float16.hpp"
+#include "device/cpu/float_environment.hpp"
+#include "device/cpu/kernels.hpp"
+
+namespace ddp::cpu {
+namespace {
+
+constexpr int64_t kBlock = 8192;  // elements; a count of them fits in a 16-bit lane
+
+/// A magnitude given by its bits.
+double value_of(ddp_dtype dtype, uint64_t bits) noexcept {
+  switch (dtype) {
+    case DDP_F64: return std::bit_cast<double>(bits);
+    case DDP_F16: return static_cast<double>(half_to_float(static_cast<uint16_t>(bits)));
+    case DDP_BF16: return static_cast<double>(bfloat_to_float(static_cast<uint16_t>(bits)));
+    default: return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  }
+}
+
+/// Calls step(first element, elements) for each block in order.
+template <class Step>
+void each_block(ddp_dtype dtype, const void* data, int64_t count, Step step) noexcept {
+  const auto* const bytes = static_cast<const std::byte*>(data);
+  for (int64_t at = 0; at < count; at += kBlock) step(bytes + at * dtype_size(dtype), std::min(kBlock, count - at));
+}
+
+template <class Encode>
+void convert_doubles(const void* source, void* target, int64_t count, Encode encode) noexcept {
+  for (int64_t i = 0; i < count; ++i) {
+    double value = 0;
+    std::memcpy(&value, static_cast<const std::byte*>(source) + i * 8, sizeof value);
+    const uint16_t bits = encode(value);
+    std::memcpy(static_cast<std::byte*>(target) + i * 2, &bits, sizeof bits);
+  }
+}
+
+}  // namespace
+
+void scale(ddp_dtype dtype, void* data, int64_t count, double factor) noexcept {
+  if (count <= 0) return;
+  const StandardFloats environment;
+  kernels().array[dtype].scale(data, count, factor);
+}
+
+double norm_part(ddp_dtype dtype, const void* data, int64_t count, double p) noexcept {
+  const StandardFloats environment;
+  const ArrayKernels& array = kernels().array[dtype];
+  if (std::isinf(p)) {
+    uint64_t most = 0;
+    each_block(dtype, data, count, [&](const void* block, int64_t n) { most = std::max(most, array.largest(block, n)); });
+    const double value = value_of(dtype, most);
+    return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+  }
+  double sum = 0;
+  each_block(dtype, data, count,
+             [&](const void* block, int64_t n) { sum += (p == 1 ? array.sum_magnitudes : array.sum_squares)(block, n); });
+  return std::isnan(sum) ? std::numeric_limits<double>::quiet_NaN() : sum;
+}
+
+int64_t count_nonfinite(ddp_dtype dtype, const void* data, int64_t count) noexcept {
+  int64_t sum = 0;
+  each_block(dtype, data, count, [&](const void* block, int64_t n) { sum += kernels().array[dtype].nonfinite(block, n); });
+  return sum;
+}
+
+void convert(ddp_dtype from, const void* source, ddp_dtype to, void* target, int64_t count) noexcept {
+  if (count <= 0) return;
+  const StandardFloats environment;
+  if (from == to) {
+    std::memmove(target, source, static_cast<size_t>(count * dtype_size(from)));
+  } else if (from == DDP_F64 && to == DDP_F16) {
+    convert_doubles(source, target, count, double_to_half);
+  } else if (from == DDP_F64 && to == DDP_BF16) {
+    convert_doubles(source, target, count, double_to_bfloat);
+  } else {
+    kernels().convert[from][to](source, target, count);
+  }
+}
+
+}  // namespace ddp::cpu

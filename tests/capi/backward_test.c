@@ -1,0 +1,240 @@
+/* ddp/backward.h on one rank: the states of a pass, and what it leaves in the gradients. */
+#include <math.h>
+
+#include "support/ranks.h"
+
+/* Two parameters, one gradient the caller's and one the library's. */
+typedef struct fixture {
+  ddp_group *group;
+  ddp_model *model;
+  float value[3], grad[3], other[2];
+  float *owned;
+} fixture;
+
+static void open_fixture(fixture *f, ddp_unused unused) {
+  memset(f, 0, sizeof *f);
+  ddp_model_options options;
+  ddp_tensor grad;
+  f->group = alone();
+  check_ok(ddp_model_options_init(&options, sizeof options));
+  options.unused = unused;
+  check_ok(ddp_model_create(f->group, &options, &f->model));
+  const ddp_tensor value = vector_of(f->value, DDP_F32, 3), mine = vector_of(f->grad, DDP_F32, 3), other = vector_of(f->other, DDP_F32, 2);
+  check_ok(ddp_model_add_parameter(f->model, "first", &value, &mine, NULL));
+  check_ok(ddp_model_add_parameter(f->model, "second", &other, NULL, NULL));
+  check_ok(ddp_model_commit(f->model, NULL));
+  memset(&grad, 0, sizeof grad);
+  check_ok(ddp_model_get_grad(f->model, 1, &grad));
+  f->owned = grad.data;
+  assert_non_null(f->owned);
+}
+
+static void close_fixture(fixture *f) {
+  ddp_model_destroy(f->model);
+  ddp_group_destroy(f->group);
+}
+
+static void fill(fixture *f) {
+  for (int i = 0; i < 3; i++) f->grad[i] = (float)(i + 1);
+  f->owned[0] = -4, f->owned[1] = 8;
+}
+
+static void check_filled(const fixture *f, float factor) {
+  for (int i = 0; i < 3; i++) check_number(f->grad[i], (float)(i + 1) * factor);
+  check_number(f->owned[0], -4 * factor);
+  check_number(f->owned[1], 8 * factor);
+}
+
+static void one_rank_keeps_its_gradients_exactly(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ERROR);
+  for (int step = 0; step < 5; step++) {
+    check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+    fill(&f);
+    check_ok(ddp_model_mark_ready(f.model, step % 2, NULL));
+    check_ok(ddp_model_mark_ready(f.model, 1 - step % 2, NULL));
+    check_ok(ddp_model_end_backward(f.model, NULL));
+    check_filled(&f, 1);
+  }
+  ddp_model_stats stats;
+  stats.struct_size = sizeof stats;
+  check_ok(ddp_model_get_stats(f.model, &stats));
+  check_int(stats.passes, 5);
+  check_int(stats.gradient_bytes, 20);
+  check_true(stats.exposed_ns >= 0 && stats.comm_ns >= 0 && stats.backward_ns >= stats.exposed_ns);
+  check_true(stats.total_backward_ns >= stats.backward_ns);
+  close_fixture(&f);
+}
+
+static void a_pass_keeps_its_states(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ERROR);
+  const ddp_status wrong_moment = DDP_ERROR_INVALID_STATE, wrong = DDP_ERROR_INVALID_ARGUMENT;
+  double norm = 0;
+  check_error(wrong_moment, ddp_model_mark_ready(f.model, 0, NULL));
+  check_error(wrong_moment, ddp_model_mark_unused(f.model, 0));
+  check_error(wrong_moment, ddp_model_end_backward(f.model, NULL));
+  check_error(wrong, ddp_model_begin_backward(f.model, (ddp_pass)2));
+  check_error(wrong, ddp_model_begin_backward(f.model, (ddp_pass)-1));
+  check_int(ddp_model_was_used(f.model, 0), -1);
+
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  check_error(wrong_moment, ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  check_error(wrong_moment, ddp_model_zero_grad(f.model, NULL));
+  check_error(wrong_moment, ddp_model_scale_grad(f.model, 2, NULL));
+  check_error(wrong_moment, ddp_model_get_grad_norm(f.model, 2, &norm, NULL));
+  check_error(wrong_moment, ddp_model_check(f.model, NULL));
+  check_error(wrong_moment, ddp_model_sync_buffers(f.model, 0, NULL));
+  check_error(wrong_moment, ddp_group_barrier(f.group));
+  check_error(wrong, ddp_model_mark_ready(f.model, 2, NULL));
+  check_error(wrong, ddp_model_mark_ready(f.model, -1, NULL));
+  check_error(wrong_moment, ddp_model_mark_unused(f.model, 0)); /* needs DDP_UNUSED_ALLOW */
+  fill(&f);
+  check_ok(ddp_model_mark_ready(f.model, 0, NULL));
+  check_error_text(wrong_moment, ddp_model_mark_ready(f.model, 0, NULL), "first");
+  check_error(wrong_moment, ddp_model_set_grad(f.model, 0, f.grad));
+  check_ok(ddp_model_mark_ready(f.model, 1, NULL));
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_filled(&f, 1);
+  check_error(wrong_moment, ddp_model_end_backward(f.model, NULL));
+  check_ok(ddp_group_barrier(f.group));
+  check_int(ddp_model_was_used(f.model, 0), 1);
+  check_int(ddp_model_was_used(f.model, 2), -1);
+  check_int(ddp_model_was_used(f.model, -1), -1);
+  close_fixture(&f);
+}
+
+static void one_group_has_one_open_pass(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ALLOW);
+  ddp_model *other = NULL;
+  float value = 0;
+  const ddp_tensor tensor = vector_of(&value, DDP_F32, 1);
+  check_ok(ddp_model_create(f.group, NULL, &other));
+  check_ok(ddp_model_add_parameter(other, "p", &tensor, NULL, NULL));
+  check_ok(ddp_model_commit(other, NULL));
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_begin_backward(other, DDP_PASS_REDUCE));
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_ok(ddp_model_begin_backward(other, DDP_PASS_REDUCE));
+  check_ok(ddp_model_mark_ready(other, 0, NULL));
+  check_ok(ddp_model_end_backward(other, NULL));
+  ddp_model_destroy(other);
+  close_fixture(&f);
+}
+
+static void unmarked_parameters_are_an_error_with_their_names(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ERROR);
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  check_ok(ddp_model_mark_ready(f.model, 0, NULL));
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(f.model, NULL), "second");
+  check_ok(ddp_group_status(f.group)); /* the group stays whole, the pass is over */
+  check_ok(ddp_model_zero_grad(f.model, NULL));
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  fill(&f);
+  check_ok(ddp_model_mark_ready(f.model, 1, NULL));
+  check_ok(ddp_model_mark_ready(f.model, 0, NULL));
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_filled(&f, 1);
+  close_fixture(&f);
+}
+
+static void unused_parameters_stay_untouched_where_allowed(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ALLOW);
+  fill(&f);
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  check_ok(ddp_model_mark_unused(f.model, 1));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_mark_ready(f.model, 1, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_unused(f.model, 2));
+  check_ok(ddp_model_mark_ready(f.model, 0, NULL));
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_int(ddp_model_was_used(f.model, 0), 1);
+  check_int(ddp_model_was_used(f.model, 1), 0);
+  check_filled(&f, 1);
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE)); /* nobody says anything: unused as well */
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_int(ddp_model_was_used(f.model, 0), 0);
+  close_fixture(&f);
+}
+
+static void accumulation_counts_as_use(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ALLOW);
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_ACCUMULATE));
+  fill(&f);
+  check_ok(ddp_model_mark_ready(f.model, 1, NULL));
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  check_ok(ddp_model_mark_ready(f.model, 0, NULL));
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_int(ddp_model_was_used(f.model, 0), 1);
+  check_int(ddp_model_was_used(f.model, 1), 1);
+  check_filled(&f, 1);
+  close_fixture(&f);
+}
+
+static void norm_and_scale_are_over_all_gradients(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ERROR);
+  double norm = -1;
+  fill(&f);
+  check_ok(ddp_model_get_grad_norm(f.model, 1, &norm, NULL));
+  check_number(norm, 1 + 2 + 3 + 4 + 8);
+  check_ok(ddp_model_get_grad_norm(f.model, 2, &norm, NULL));
+  check_number(norm, sqrt(1 + 4 + 9 + 16 + 64));
+  check_ok(ddp_model_get_grad_norm(f.model, (double)INFINITY, &norm, NULL));
+  check_number(norm, 8);
+  norm = -1;
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad_norm(f.model, 3, &norm, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad_norm(f.model, (double)NAN, &norm, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad_norm(f.model, 2, NULL, NULL));
+  check_number(norm, -1);
+  check_ok(ddp_model_scale_grad(f.model, 0.5, NULL));
+  check_filled(&f, 0.5f);
+  check_ok(ddp_model_zero_grad(f.model, NULL));
+  check_filled(&f, 0);
+  close_fixture(&f);
+}
+
+static void a_broken_group_refuses_a_new_pass(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ERROR);
+  check_ok(ddp_group_abort(f.group, "enough"));
+  check_error_text(DDP_ERROR_ABORTED, ddp_model_begin_backward(f.model, DDP_PASS_REDUCE), "enough");
+  close_fixture(&f);
+}
+
+static void destroying_in_an_open_pass_aborts_the_group(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ERROR);
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  ddp_model_destroy(f.model);
+  check_error(DDP_ERROR_ABORTED, ddp_group_status(f.group));
+  ddp_group_destroy(f.group);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      check_test(one_rank_keeps_its_gradients_exactly),
+      check_test(a_pass_keeps_its_states),
+      check_test(one_group_has_one_open_pass),
+      check_test(unmarked_parameters_are_an_error_with_their_names),
+      check_test(unused_parameters_stay_untouched_where_allowed),
+      check_test(accumulation_counts_as_use),
+      check_test(norm_and_scale_are_over_all_gradients),
+      check_test(a_broken_group_refuses_a_new_pass),
+      check_test(destroying_in_an_open_pass_aborts_the_group),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,287 @@
+/* ddp/group.h on one rank: life cycle, every argument that cannot be right, handles that are none, and collectives that change nothing. */
+#include "support/ranks.h"
+
+static void options_have_the_documented_defaults(void **state) {
+  (void)state;
+  ddp_group_options options;
+  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_int(options.struct_size, sizeof options);
+  check_int(options.rank, -1);
+  check_int(options.world_size, -1);
+  check_int(options.backend, DDP_BACKEND_AUTO);
+  check_int(options.device_index, -1);
+  check_int(options.timeout_ms, 1800000);
+  check_int(options.heartbeat_ms, 1000);
+  check_int(options.dead_after_ms, 10000);
+  check_int(options.rendezvous_timeout_ms, 120000);
+  check_true(options.store == NULL);
+}
+
+static ddp_group_options one_rank(void) {
+  ddp_group_options options;
+  check_ok(ddp_group_options_init(&options, sizeof options));
+  options.rank = 0;
+  options.world_size = 1;
+  options.rendezvous_timeout_ms = 1000;
+  return options;
+}
+
+/* Creating fails with INVALID_ARGUMENT and leaves the output alone. */
+static void check_refused(const char *place, const ddp_group_options *options, const char *file, int line) {
+  ddp_group *group = garbage(0);
+  check_error_at((check_arm(), ddp_group_create(place, options, &group)), DDP_ERROR_INVALID_ARGUMENT, place ? place : "NULL", file,
+                 line);
+  check_true(group == (ddp_group *)garbage(0));
+}
+
+static void create_refuses_places_that_cannot_be_right(void **state) {
+  (void)state;
+  const ddp_group_options options = one_rank();
+  const char *const places[] = {"", "nonsense", "gopher://host:1", "tcp://", "tcp://host", "tcp://host:", "tcp://host:0x1",
+                                "tcp://host:70000", "file://", "local://", "store://"};
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) check_refused(places[i], &options, __FILE__, __LINE__);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_create("local://x", &options, NULL));
+}
+
+static void create_refuses_options_that_cannot_be_right(void **state) {
+  (void)state;
+  ddp_group_options options = one_rank();
+#define REFUSED(member, value)                                        \
+  do {                                                                \
+    options = one_rank();                                             \
+    options.member = (value);                                         \
+    check_refused("local://wrong", &options, __FILE__, __LINE__);     \
+  } while (0)
+  REFUSED(rank, 1);
+  REFUSED(rank, -2);
+  REFUSED(world_size, 0);
+  REFUSED(world_size, -2);
+  REFUSED(backend, (ddp_backend)17);
+  REFUSED(backend, (ddp_backend)-1);
+  REFUSED(timeout_ms, -1);
+  REFUSED(heartbeat_ms, 0);
+  REFUSED(dead_after_ms, 0);
+  REFUSED(rendezvous_timeout_ms, -1);
+  REFUSED(struct_size, 0);
+  REFUSED(struct_size, -8);
+  REFUSED(struct_size, INT64_MAX);
+#undef REFUSED
+}
+
+static void options_of_an_older_and_a_newer_program_work(void **state) {
+  (void)state;
+  struct {
+    ddp_group_options known;
+    int64_t unknown;
+  } newer;
+  ddp_group *group = NULL;
+  struct {
+    int64_t struct_size;
+    int32_t rank, world_size;
+  } older = {sizeof older, 0, 1};
+  check_ok(ddp_group_create("local://older", (const ddp_group_options *)(const void *)&older, &group));
+  check_int(ddp_group_size(group), 1);
+  ddp_group_destroy(group);
+
+  memset(&newer, 0, sizeof newer);
+  newer.known = one_rank();
+  newer.known.struct_size = sizeof newer;
+  group = NULL;
+  check_ok(ddp_group_create("local://newer", &newer.known, &group));
+  ddp_group_destroy(group);
+  newer.unknown = 1;
+  group = NULL;
+  check_error(DDP_ERROR_NOT_SUPPORTED, ddp_group_create("local://newer", &newer.known, &group));
+  check_true(group == NULL);
+}
+
+static void constants_describe_the_group(void **state) {
+  (void)state;
+  ddp_group *group = alone();
+  check_int(ddp_group_rank(group), 0);
+  check_int(ddp_group_size(group), 1);
+  check_ok(ddp_group_status(group));
+  check_true(ddp_group_backend(group) >= DDP_BACKEND_AUTO && ddp_group_backend(group) <= DDP_BACKEND_LOCAL);
+  ddp_group_destroy(group);
+}
+
+static void collectives_on_one_rank_change_nothing(void **state) {
+  (void)state;
+  ddp_group *group = alone();
+  float values[3] = {1.5f, -2.0f, 3e38f}, copy[3] = {0, 0, 0};
+  int64_t whole[2] = {INT64_MAX, -7};
+  ddp_tensor floats = vector_of(values, DDP_F32, 3), other = vector_of(copy, DDP_F32, 3), wholes = vector_of(whole, DDP_I64, 2);
+  double metric[2] = {0.1, -4};
+  check_ok(ddp_group_barrier(group));
+  for (int op = DDP_AVERAGE; op <= DDP_MAX; op++) {
+    check_ok(ddp_group_all_reduce(group, &floats, (ddp_reduce)op, NULL));
+    check_ok(ddp_group_all_reduce(group, &wholes, (ddp_reduce)op, NULL));
+    check_ok(ddp_group_reduce_metrics(group, metric, 2, (ddp_reduce)op));
+    check_ok(ddp_group_reduce_scatter(group, &floats, &other, (ddp_reduce)op, NULL));
+    check_int(memcmp(values, copy, sizeof values), 0);
+  }
+  check_number(values[2], 3e38f);
+  check_int(whole[0], INT64_MAX);
+  check_int(whole[1], -7);
+  check_number(metric[0], 0.1);
+  memset(copy, 0, sizeof copy);
+  check_ok(ddp_group_all_gather(group, &floats, &other, NULL));
+  check_int(memcmp(values, copy, sizeof values), 0);
+  check_ok(ddp_group_all_gather(group, &floats, &floats, NULL)); /* the input at its own place */
+  check_ok(ddp_group_broadcast(group, &floats, 0, NULL));
+  check_number(values[0], 1.5);
+  ddp_group_destroy(group);
+}
+
+static void collectives_refuse_wrong_arguments(void **state) {
+  (void)state;
+  ddp_group *group = alone();
+  float values[4] = {1, 2, 3, 4};
+  const ddp_tensor good = vector_of(values, DDP_F32, 2), longer = vector_of(values, DDP_F32, 3), doubles = vector_of(values, DDP_F64, 2);
+  ddp_tensor broken[4] = {good, good, good, good};
+  broken[0].dtype = (ddp_dtype)77;
+  broken[1].ndim = 9;
+  broken[2].shape[0] = -1;
+  broken[3].data = NULL;
+  double metric = 0;
+  for (size_t i = 0; i < 4; i++) {
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &broken[i], DDP_SUM, NULL));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_broadcast(group, &broken[i], 0, NULL));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &broken[i], &good, NULL));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &good, &broken[i], NULL));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &broken[i], &good, DDP_SUM, NULL));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &good, &broken[i], DDP_SUM, NULL));
+  }
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, NULL, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &good, (ddp_reduce)4, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &good, (ddp_reduce)-1, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, NULL, &good, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &good, NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &good, &longer, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &good, &doubles, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, NULL, &good, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &good, NULL, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &longer, &good, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &doubles, &good, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &good, &good, (ddp_reduce)9, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_broadcast(group, NULL, 0, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_broadcast(group, &good, 1, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_broadcast(group, &good, -1, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_metrics(group, NULL, 1, DDP_SUM));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_metrics(group, &metric, 0, DDP_SUM));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_metrics(group, &metric, 1025, DDP_SUM));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_metrics(group, &metric, 1, (ddp_reduce)7));
+  check_number(values[0], 1);
+  check_ok(ddp_group_status(group));
+  ddp_group_destroy(group);
+}
+
+static void alloc_gives_zeroed_aligned_memory(void **state) {
+  (void)state;
+  ddp_group *group = alone(), *other = alone();
+  unsigned char *data = NULL, *more = NULL;
+  check_ok(ddp_group_alloc(group, 1000, (void **)&data));
+  check_ok(ddp_group_alloc(group, 1, (void **)&more));
+  check_true(data != NULL && more != NULL && data != more);
+  check_int((uintptr_t)data % 64, 0);
+  check_int((uintptr_t)more % 64, 0);
+  for (int i = 0; data != NULL && i < 1000; i++) check_int(data[i], 0);
+  if (data != NULL) memset(data, 0x5a, 1000);
+
+  void *untouched = garbage(0);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_alloc(group, 0, &untouched));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_alloc(group, -1, &untouched));
+  check_error(DDP_ERROR_OUT_OF_MEMORY, ddp_group_alloc(group, INT64_C(1) << 60, &untouched));
+  check_true(untouched == garbage(0));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_alloc(group, 8, NULL));
+
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_free(group, &untouched));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_free(group, data + 1));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_free(other, data));
+  check_ok(ddp_group_free(group, NULL));
+  check_ok(ddp_group_free(group, data));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_free(group, data));
+  ddp_group_destroy(other);
+  ddp_group_destroy(group); /* takes `more` along */
+}
+
+static void every_call_refuses(ddp_group *group) {
+  float values[2] = {1, 2};
+  const ddp_tensor tensor = vector_of(values, DDP_F32, 2);
+  double metric = 0;
+  void *data = NULL;
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_status(group));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_abort(group, "no group"));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_barrier(group));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &tensor, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &tensor, &tensor, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &tensor, &tensor, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_broadcast(group, &tensor, 0, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_metrics(group, &metric, 1, DDP_SUM));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_alloc(group, 64, &data));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_free(group, values));
+  check_int(ddp_group_rank(group), -1);
+  check_int(ddp_group_size(group), -1);
+  check_true(data == NULL);
+}
+
+static void handles_that_are_none_are_refused_untouched(void **state) {
+  (void)state;
+  ddp_group *group = alone(), *destroyed = group;
+  ddp_model *model = NULL;
+  check_ok(ddp_model_create(group, NULL, &model));
+  every_call_refuses(NULL);
+  every_call_refuses((ddp_group *)(void *)model); /* a live handle of another kind */
+  ddp_model_destroy(model);
+  ddp_group_destroy(group);
+  every_call_refuses(destroyed);
+  for (int i = 0; i < GARBAGE_COUNT; i++) {
+    every_call_refuses(garbage(i));
+    ddp_group_destroy(garbage(i));
+  }
+  ddp_group_destroy(destroyed);
+  ddp_group_destroy(NULL);
+}
+
+static void abort_breaks_the_group_with_its_reason(void **state) {
+  (void)state;
+  ddp_group *group = alone();
+  float value = 1;
+  const ddp_tensor tensor = vector_of(&value, DDP_F32, 1);
+  check_ok(ddp_group_abort(group, "the loss is not a number"));
+  check_error_text(DDP_ERROR_ABORTED, ddp_group_status(group), "the loss is not a number");
+  check_error_text(DDP_ERROR_ABORTED, ddp_group_barrier(group), "the loss is not a number");
+  check_error_text(DDP_ERROR_ABORTED, ddp_group_all_reduce(group, &tensor, DDP_SUM, NULL), "the loss is not a number");
+  check_ok(ddp_group_abort(group, "a later reason"));
+  check_error_text(DDP_ERROR_ABORTED, ddp_group_status(group), "the loss is not a number");
+  check_int(ddp_group_rank(group), 0);
+  ddp_group_destroy(group);
+
+  group = alone(); /* the process goes on */
+  check_ok(ddp_group_barrier(group));
+  check_ok(ddp_group_abort(group, NULL));
+  check_error(DDP_ERROR_ABORTED, ddp_group_barrier(group));
+  ddp_group_destroy(group);
+}
+
+static void groups_come_and_go(void **state) {
+  (void)state;
+  for (int i = 0; i < 200; i++) ddp_group_destroy(alone());
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      check_test(options_have_the_documented_defaults),
+      check_test(create_refuses_places_that_cannot_be_right),
+      check_test(create_refuses_options_that_cannot_be_right),
+      check_test(options_of_an_older_and_a_newer_program_work),
+      check_test(constants_describe_the_group),
+      check_test(collectives_on_one_rank_change_nothing),
+      check_test(collectives_refuse_wrong_arguments),
+      check_test(alloc_gives_zeroed_aligned_memory),
+      check_test(handles_that_are_none_are_refused_untouched),
+      check_test(abort_breaks_the_group_with_its_reason),
+      check_test(groups_come_and_go),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,210 @@
+/* The public API on two ranks, which are threads of this process: sums and means, agreement at commit, passes, and errors that both
+ * ranks see. */
+#include "support/ranks.h"
+
+static void collect(rank *self) {
+  const int32_t r = self->index;
+  int64_t whole[4] = {r + 1, 10 * r, -r, 7};
+  float part[2] = {0, 0}, all[4] = {0, 0, 0, 0}, root[2] = {(float)r, (float)(r + 5)};
+  double metric[2] = {r + 0.5, 1};
+  const ddp_tensor wholes = vector_of(whole, DDP_I64, 4);
+  const ddp_tensor parts = vector_of(part, DDP_F32, 2), alls = vector_of(all, DDP_F32, 4), roots = vector_of(root, DDP_F32, 2);
+  check_int(ddp_group_rank(self->group), r);
+  check_int(ddp_group_size(self->group), 2);
+  check_int(ddp_group_backend(self->group), DDP_BACKEND_LOCAL);
+  check_ok(ddp_group_barrier(self->group));
+  check_ok(ddp_group_all_reduce(self->group, &wholes, DDP_SUM, NULL));
+  check_int(whole[0], 3);
+  check_int(whole[1], 10);
+  check_int(whole[2], -1);
+  check_int(whole[3], 14);
+  check_ok(ddp_group_broadcast(self->group, &roots, 1, NULL));
+  check_number(root[0], 1);
+  check_number(root[1], 6);
+  part[0] = (float)(r + 1), part[1] = (float)(-r);
+  check_ok(ddp_group_all_gather(self->group, &parts, &alls, NULL));
+  check_number(all[0], 1);
+  check_number(all[1], 0);
+  check_number(all[2], 2);
+  check_number(all[3], -1);
+  for (int i = 0; i < 4; i++) all[i] = (float)(i + r);
+  check_ok(ddp_group_reduce_scatter(self->group, &alls, &parts, DDP_AVERAGE, NULL));
+  check_number(part[0], 2 * r + 0.5);
+  check_number(part[1], 2 * r + 1.5);
+  check_ok(ddp_group_reduce_metrics(self->group, metric, 2, DDP_SUM));
+  check_number(metric[0], 2);
+  check_number(metric[1], 2);
+}
+
+static void collectives_agree_with_arithmetic(void **state) {
+  (void)state;
+  run_ranks(2, "local://collect", collect, NULL);
+}
+
+static void train(rank *self) {
+  const int32_t r = self->index;
+  float value[2] = {(float)r, (float)r}, grad[2] = {0, 0}, running[1] = {(float)r};
+  ddp_model *model = NULL;
+  ddp_tensor owned;
+  int64_t hash = 0;
+  const ddp_tensor values = vector_of(value, DDP_F32, 2), grads = vector_of(grad, DDP_F32, 2), buffer = vector_of(running, DDP_F32, 1);
+  float other[3] = {1, 2, 3};
+  const ddp_tensor others = vector_of(other, DDP_F32, 3);
+  check_ok(ddp_model_create(self->group, NULL, &model));
+  check_ok(ddp_model_add_parameter(model, "weight", &values, &grads, NULL));
+  check_ok(ddp_model_add_parameter(model, "bias", &others, NULL, NULL));
+  check_ok(ddp_model_add_buffer(model, "running", &buffer, NULL));
+  check_ok(ddp_model_commit(model, NULL));
+  check_number(value[0], 0); /* rank 0's values go to every rank */
+  check_number(running[0], 0);
+  memset(&owned, 0, sizeof owned);
+  check_ok(ddp_model_get_grad(model, 1, &owned));
+  float *bias_grad = owned.data;
+  for (int step = 0; bias_grad != NULL && step < 4; step++) {
+    check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+    bias_grad[0] = (float)(r + 1), bias_grad[1] = (float)(4 * r), bias_grad[2] = -1;
+    check_ok(ddp_model_mark_ready(model, 1, NULL));
+    grad[0] = (float)(step + r), grad[1] = (float)(2 * r);
+    check_ok(ddp_model_mark_ready(model, 0, NULL));
+    check_ok(ddp_model_end_backward(model, NULL));
+    check_number(grad[0], step + 0.5);
+    check_number(grad[1], 1);
+    check_number(bias_grad[0], 1.5);
+    check_number(bias_grad[1], 2);
+    check_number(bias_grad[2], -1);
+  }
+  check_ok(ddp_model_check(model, NULL));
+  check_ok(ddp_model_get_hash(model, &hash));
+  ((int64_t *)self->data)[r] = hash;
+  running[0] = (float)(r + 10);
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "running");
+  check_ok(ddp_model_sync_buffers(model, 1, NULL));
+  check_number(running[0], 11);
+  check_ok(ddp_model_check(model, NULL));
+  ddp_model_destroy(model);
+}
+
+static void gradients_are_averaged_and_replicas_stay_equal(void **state) {
+  (void)state;
+  int64_t hashes[2] = {1, 2};
+  run_ranks(2, "local://train", train, hashes);
+  check_int(hashes[0], hashes[1]);
+}
+
+static void commit_different_models(rank *self) {
+  float value[3] = {0, 0, 0};
+  char *texts = self->data;
+  ddp_model *model = NULL;
+  const ddp_tensor tensor = vector_of(value, DDP_F32, 2 + self->index);
+  check_ok(ddp_model_create(self->group, NULL, &model));
+  check_ok(ddp_model_add_parameter(model, "same", &tensor, NULL, NULL));
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_commit(model, NULL), "same");
+  ddp_copy_last_error(texts + 1000 * self->index, 1000);
+  check_ok(ddp_group_status(self->group)); /* nobody is broken: they only disagree */
+  ddp_model_destroy(model);
+  check_ok(ddp_group_barrier(self->group));
+}
+
+static void commit_names_the_first_difference_on_both_ranks(void **state) {
+  (void)state;
+  char texts[2000] = "";
+  run_ranks(2, "local://differ", commit_different_models, texts);
+  check_int(strcmp(texts, texts + 1000), 0);
+}
+
+static void call_different_collectives(rank *self) {
+  float value = 1;
+  const ddp_tensor tensor = vector_of(&value, DDP_F32, 1);
+  if (self->index == 0) {
+    check_error(DDP_ERROR_MISMATCH, ddp_group_barrier(self->group));
+  } else {
+    check_error(DDP_ERROR_MISMATCH, ddp_group_all_reduce(self->group, &tensor, DDP_SUM, NULL));
+  }
+}
+
+static void different_calls_are_a_mismatch_on_both_ranks(void **state) {
+  (void)state;
+  run_ranks(2, "local://calls", call_different_collectives, NULL);
+}
+
+static void forget_a_parameter(rank *self) {
+  float first[1] = {0}, second[1] = {0};
+  char *texts = self->data;
+  ddp_model *model = NULL;
+  const ddp_tensor one = vector_of(first, DDP_F32, 1), two = vector_of(second, DDP_F32, 1);
+  check_ok(ddp_model_create(self->group, NULL, &model));
+  check_ok(ddp_model_add_parameter(model, "kept", &one, NULL, NULL));
+  check_ok(ddp_model_add_parameter(model, "forgotten", &two, NULL, NULL));
+  check_ok(ddp_model_commit(model, NULL));
+  check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+  check_ok(ddp_model_mark_ready(model, 0, NULL));
+  if (self->index == 0) check_ok(ddp_model_mark_ready(model, 1, NULL));
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(model, NULL), "forgotten");
+  ddp_copy_last_error(texts + 1000 * self->index, 1000);
+  check_ok(ddp_model_zero_grad(model, NULL));
+  check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+  for (int32_t i = 0; i < 2; i++) check_ok(ddp_model_mark_ready(model, i, NULL));
+  check_ok(ddp_model_end_backward(model, NULL));
+  ddp_model_destroy(model);
+}
+
+static void an_unmarked_parameter_is_named_on_every_rank(void **state) {
+  (void)state;
+  char texts[2000] = "";
+  run_ranks(2, "local://forget", forget_a_parameter, texts);
+  check_int(strcmp(texts, texts + 1000), 0);
+}
+
+static void leave_alone(rank *self) {
+  if (self->index == 0) {
+    ddp_group_destroy(self->group);
+    self->group = NULL;
+  } else {
+    check_error(DDP_ERROR_ABORTED, ddp_group_barrier(self->group));
+    check_error(DDP_ERROR_ABORTED, ddp_group_status(self->group));
+  }
+}
+
+static void a_rank_that_leaves_is_not_waited_for(void **state) {
+  (void)state;
+  run_ranks(2, "local://leave", leave_alone, NULL);
+}
+
+static void abort_from_one(rank *self) {
+  if (self->index == 0) {
+    check_ok(ddp_group_abort(self->group, "the disk is on fire"));
+  }
+  check_error_text(DDP_ERROR_ABORTED, ddp_group_barrier(self->group), "the disk is on fire");
+}
+
+static void abort_reaches_every_rank_with_its_reason(void **state) {
+  (void)state;
+  run_ranks(2, "local://abort", abort_from_one, NULL);
+}
+
+static void a_missing_rank_is_named_in_time(void **state) {
+  (void)state;
+  ddp_group_options options;
+  ddp_group *group = NULL;
+  check_ok(ddp_group_options_init(&options, sizeof options));
+  options.rank = 0;
+  options.world_size = 2;
+  options.rendezvous_timeout_ms = 200;
+  check_error_text(DDP_ERROR_TIMED_OUT, ddp_group_create("local://lonely", &options, &group), "1");
+  check_true(group == NULL);
+  run_ranks(2, "local://lonely", collect, NULL); /* the place is free again */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      check_test(collectives_agree_with_arithmetic),
+      check_test(gradients_are_averaged_and_replicas_stay_equal),
+      check_test(commit_names_the_first_difference_on_both_ranks),
+      check_test(different_calls_are_a_mismatch_on_both_ranks),
+      check_test(an_unmarked_parameter_is_named_on_every_rank),
+      check_test(a_rank_that_leaves_is_not_waited_for),
+      check_test(abort_reaches_every_rank_with_its_reason),
+      check_test(a_missing_rank_is_named_in_time),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
