@@ -1,0 +1,63 @@
+# Signals to ddprun: passed on, second interrupt, ignored ones, stop and continue. Needs no library.
+. "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
+
+start() { # ddprun's arguments; its number in $pid
+  : >"$work/out"
+  # A shell starts background jobs with SIGINT ignored; env undoes that.
+  env --default-signal=INT,QUIT "$ddprun" "$@" >"$work/out" 2>"$work/err" &
+  pid=$!
+}
+ended() { # expected exit code; ends the wait after 20 s
+  local code=0
+  within 20 gone "$pid" || kill -9 "$pid"
+  wait "$pid" || code=$?
+  same "$code" "$1"
+}
+
+for signal in INT TERM HUP QUIT USR1 USR2; do
+  start -n 3 sh -c "trap 'echo got $signal; exit 0' $signal; echo ready; sleep 60 & wait"
+  within 20 lines "$work/out" 3
+  kill -$signal "$pid"
+  check "ranks_that_end_well_on_${signal}_make_a_success" ended 0
+  check "${signal}_reaches_every_rank" [ "$(grep -c "got $signal" "$work/out")" = 3 ]
+done
+
+start -n 2 sh -c 'echo ready; exec sleep 60'
+within 20 lines "$work/out" 2
+kill -TERM "$pid"
+check ranks_that_die_of_it_give_its_code ended 143
+check the_report_says_that_a_signal_stopped_the_job grep -q 'stopped by a signal' "$work/err"
+
+start -n 2 sh -c 'trap "" INT; echo ready; while :; do sleep 0.05; done'
+within 20 lines "$work/out" 2
+kill -INT "$pid"
+sleep 0.3
+check ranks_may_ignore_an_interrupt eval '! gone "$pid"'
+kill -INT "$pid"
+check a_second_interrupt_kills ended 137
+
+start -n 2 --grace 0.5 sh -c '[ $RANK = 1 ] && trap "" TERM; echo ready; while :; do sleep 0.05; done'
+within 20 lines "$work/out" 2
+kill -TERM "$pid"
+check a_rank_that_ignores_the_end_is_killed_after_the_grace ended 143
+
+# nohup: SIGHUP stays ignored.
+(trap '' HUP; exec "$ddprun" -n 1 sh -c 'echo ready; sleep 0.5; echo done' >"$work/out" 2>"$work/err") &
+pid=$!
+within 20 lines "$work/out" 1
+kill -HUP "$pid"
+check an_ignored_hangup_stays_ignored ended 0
+
+# Stopped and continued.
+start -n 2 sh -c 'echo $$; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done'
+within 20 lines "$work/out" 2
+ranks=$(cut -d' ' -f2 "$work/out")
+kill -TSTP "$pid"
+stopped() { # process ids
+  local each
+  for each in "$@"; do grep -q '^State:.T' "/proc/$each/status" 2>/dev/null || return 1; done
+}
+check stop_stops_launcher_and_ranks within 10 stopped "$pid" $ranks
+kill -CONT "$pid"
+check they_go_on_together ended 0
+finish

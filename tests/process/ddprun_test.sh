@@ -1,0 +1,85 @@
+# ddprun: what the ranks find, exit codes, and how wrong use is answered. Needs no library.
+. "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
+
+# Environment of the ranks.
+unset OMP_NUM_THREADS DDP_TOKEN PYTHONUNBUFFERED
+run 0 -n 3 sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR'
+check ranks_know_who_they_are same "$(sort "$work/out")" $'[0] 0 3 0 3 127.0.0.1\n[1] 1 3 1 3 127.0.0.1\n[2] 2 3 2 3 127.0.0.1'
+run 0 -n 2 --no-prefix sh -c 'echo $MASTER_PORT $DDP_TOKEN'
+check all_ranks_get_one_port_and_token [ "$(sort -u "$work/out" | wc -l)" = 1 ]
+check token_is_64_hexadecimal_digits grep -Eq '^[0-9]+ [0-9a-f]{64}$' "$work/out"
+first=$(cat "$work/out")
+run 0 -n 2 --no-prefix sh -c 'echo $MASTER_PORT $DDP_TOKEN'
+check every_job_has_its_own_token [ "$first" != "$(cat "$work/out")" ]
+DDP_TOKEN=mine run 0 -n 1 sh -c 'echo $DDP_TOKEN'
+check a_token_that_is_set_is_kept same "$(cat "$work/out")" '[0] mine'
+run 0 -n 2 sh -c 'tr "\0" "\n" </proc/$PPID/cmdline | grep -c "$DDP_TOKEN" || true'
+check token_is_not_in_the_command_line same "$(sort -u "$work/out")" $'[0] 0\n[1] 0'
+run 0 -n 1 --port 23456 sh -c 'echo $MASTER_PORT'
+check port_can_be_chosen same "$(cat "$work/out")" '[0] 23456'
+run 0 -n 2 sh -c 'echo $OMP_NUM_THREADS'
+check many_ranks_get_one_openmp_thread_each same "$(sort "$work/out")" $'[0] 1\n[1] 1'
+OMP_NUM_THREADS=3 run 0 -n 2 sh -c 'echo $OMP_NUM_THREADS'
+check openmp_threads_that_are_set_are_kept same "$(sort "$work/out")" $'[0] 3\n[1] 3'
+run 0 -n 1 sh -c 'echo ${OMP_NUM_THREADS-unset}'
+check one_rank_keeps_all_openmp_threads same "$(cat "$work/out")" '[0] unset'
+run 0 --verbose -n 2 true
+check verbose_says_what_was_set grep -q 'OMP_NUM_THREADS=1' "$work/err"
+run 0 -n 2 --env 'A=x y' --env RANK=9 sh -c 'echo "$A" $RANK'
+check env_sets_variables_but_not_the_rank same "$(sort "$work/out")" $'[0] x y 0\n[1] x y 1'
+run 0 sh -c 'echo $WORLD_SIZE'
+check default_is_one_rank_for_each_core [ "$(wc -l <"$work/out")" -ge 1 ]
+(taskset -c 0 true) 2>/dev/null && {
+  taskset -c 0 "$ddprun" sh -c 'echo $WORLD_SIZE' >"$work/out"
+  check default_counts_only_usable_cores same "$(cat "$work/out")" '[0] 1'
+}
+
+# Command line and input.
+run 0 -n 1 echo -n 7 --help -- x
+check options_after_the_program_are_its_own same "$(cat "$work/out")" '[0] 7 --help -- x'
+run 0 -n 1 -- echo a
+check two_dashes_may_stand_before_the_program same "$(cat "$work/out")" '[0] a'
+run 0 -n 2 cat <<<'for rank 0'
+check input_goes_to_rank_0_only same "$(cat "$work/out")" '[0] for rank 0'
+echo piped | run 0 -n 2 cat
+check piped_input_goes_to_rank_0_only same "$(cat "$work/out")" '[0] piped'
+run 0 -n 1 cat <&-
+check closed_input_reads_as_empty same "$(cat "$work/out")" ''
+run 0 --help
+check help_explains grep -q 'RANK, WORLD_SIZE' "$work/out"
+run 0 --version
+check version_is_told grep -Eq '^ddprun [0-9]+\.[0-9]+\.[0-9]+$' "$work/out"
+
+# Exit codes.
+run 3 -n 3 sh -c 'exit $((RANK == 1 ? 3 : 0))'
+run 137 -n 2 --grace 0.1 sh -c '[ $RANK = 1 ] && kill -9 $$; sleep 60'
+run 139 -n 1 sh -c 'ulimit -c 0; kill -SEGV $$'
+run 124 -n 2 --timeout 0.2 sleep 60
+check timeout_names_the_ranks_that_ran grep -q 'ranks 0, 1 still run' "$work/err"
+run 127 -n 2 no-such-program-at-all
+check missing_program_is_named grep -q 'no-such-program-at-all was not found in PATH' "$work/err"
+echo 'echo hi' >"$work/ddp-script"
+run 126 "$work/ddp-script"
+check unexecutable_file_is_named grep -q "ddp-script is not executable: chmod +x" "$work/err"
+chmod +x "$work/ddp-script"
+run 126 "$work/ddp-script"
+check script_without_interpreter_is_explained grep -q 'first line such as #!/bin/sh' "$work/err"
+(cd "$work" && timeout 20 "$ddprun" ddp-script) 2>"$work/err"
+check program_in_this_folder_is_suggested grep -q 'did you mean ./ddp-script?' "$work/err"
+
+# Wrong use: exit code 2 and a sentence that names it.
+refused() { # what it must say, then the arguments
+  local text=$1
+  shift
+  run 2 "$@"
+  check "refuses $*" grep -q -- "$text" "$work/err"
+}
+refused '-n must be from 1' -n 0 true
+refused '-n must be from 1' -n -3 true
+refused 'ranks' -n many true
+refused 'Which program?' -n 2
+refused 'no option --frobnicate' --frobnicate true
+refused '--port must be' --port 70000 true
+refused '--env needs NAME=VALUE, not X' --env X true
+refused '--timeout must be' --timeout -1 true
+finish
