@@ -6,7 +6,7 @@
 // because one is late, its own neighbours give up first, each step further away a little later, so that the late one is named.
 //
 // Threads: one at a time, but for wake(). Allocates nothing after construction but for error texts.
-// Tested by unit/comm/chain_test.cpp and process/gloo_test.cpp.
+// Tested by unit/comm/chain_failure_test.cpp and process/gloo_test.cpp.
 #pragma once
 
 #include <cstdint>

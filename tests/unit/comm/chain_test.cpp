@@ -1,12 +1,10 @@
 // The chain, with ranks as threads over the in-process rail: the bits of cpu::reduce for every element type, operation, size and
-// number of ranks; and what happens when the ranks disagree, one is incomplete, late or gone.
-#include <chrono>
+// number of ranks; and the notes of buckets. What happens when ranks disagree, are late or gone: chain_failure_test.cpp.
 #include <cstring>
 #include <numeric>
 #include <random>
 #include <thread>
 
-#include "base/clock.hpp"
 #include "support/check.hpp"
 #include "support/rail_world.hpp"
 #include "support/values.hpp"
@@ -70,16 +68,6 @@ void sums_of_many_small_segments_have_the_same_bits(void**) {
 void a_large_array_has_the_bits_of_one_reduction(void**) {
   for (const int ranks : {2, 3, 5})
     check_all_reduce(ranks, 0, cases(ranks, {DDP_F32, DDP_BF16}, {DDP_AVERAGE}, {1'000'003}));
-}
-
-BucketSpec spec_of(std::vector<BucketSpec::Piece> pieces, ddp_dtype dtype, int ranks, int64_t used_words) {
-  BucketSpec spec;
-  spec.index = 3;
-  spec.rule = cpu::ReduceRule{dtype, DDP_AVERAGE, ranks};
-  spec.plan_hash = 99;
-  spec.pieces = std::move(pieces);
-  spec.used_words = used_words;
-  return spec;
 }
 
 // Pieces of a bucket: some touch, some do not, some are empty.
@@ -263,131 +251,6 @@ void collectives_of_all_kinds_follow_each_other(void**) {
   expect_equal(local_rail_size_violations(), int64_t{0}, "messages that met a receive of another size");
 }
 
-// Every rank must fail with MISMATCH and the same text.
-void check_mismatch(int ranks, const std::function<void(int, Transport&)>& call, const std::vector<std::string>& parts) {
-  RailWorld world(ranks);
-  std::vector<std::string> texts(static_cast<size_t>(ranks));
-  world.run([&](int rank, Transport& transport) {
-    texts[static_cast<size_t>(rank)] = expect_error(DDP_ERROR_MISMATCH, [&] {
-      call(rank, transport);
-      transport.barrier();
-    });
-  });
-  for (const auto& text : texts) {
-    expect_equal(text, texts.front(), "one text on all ranks");
-    for (const auto& part : parts) expect_contains(text, part);
-  }
-  expect_equal(local_rail_size_violations(), int64_t{0}, "messages that met a receive of another size");
-}
-
-void ranks_that_disagree_on_the_size_all_learn_it(void**) {
-  for (const int ranks : {2, 3, 5})
-    check_mismatch(
-        ranks,
-        [&](int rank, Transport& transport) {
-          std::vector<float> data(100'000);
-          transport.all_reduce(flat_tensor(data.data(), DDP_F32, rank == 1 ? 50'000 : 100'000), DDP_SUM);
-        },
-        {"rank 0 (host host0, pid 1000)", "100000 F32", "rank 1 (host host1", "50000 F32"});
-}
-
-void ranks_in_different_collectives_all_learn_it(void**) {
-  check_mismatch(
-      4,
-      [&](int rank, Transport& transport) {
-        std::vector<float> data(10'000);
-        if (rank == 3)
-          transport.broadcast(flat_tensor(data.data(), DDP_F32, 10'000), 2);
-        else
-          transport.barrier();
-      },
-      {"rank 2", "barrier #1", "rank 3", "broadcast #1"});
-}
-
-void equal_sizes_of_different_types_are_refused(void**) {
-  check_mismatch(
-      2,
-      [&](int rank, Transport& transport) {
-        std::vector<float> data(1000);
-        transport.all_reduce(flat_tensor(data.data(), rank == 0 ? DDP_F32 : DDP_I32, 1000), DDP_SUM);
-      },
-      {"F32", "I32"});
-}
-
-void buckets_of_different_plans_are_refused(void**) {
-  check_mismatch(
-      3,
-      [&](int rank, Transport& transport) {
-        std::vector<float> data(5000, 4.0F);
-        BucketSpec spec = spec_of({{reinterpret_cast<std::byte*>(data.data()), 5000, false}}, DDP_F32, 3, 0);
-        if (rank == 2) spec.plan_hash = 98;
-        const auto bucket = transport.prepare(spec);
-        bucket->start(Note{});
-        bucket->finish();
-      },
-      {"bucket 3", "of another model or plan"});
-}
-
-void a_failure_elsewhere_ends_a_blocked_wait_with_its_cause(void**) {
-  RailWorld world(3);
-  std::atomic<int64_t> aborted_at{0};
-  std::atomic<int> ready{0};
-  world.run([&](int rank, Transport& transport) {
-    transport.barrier();
-    ++ready;
-    if (rank == 1) {
-      const Deadline limit = Deadline::in_ms(10'000);
-      while (ready < 3 && !limit.passed()) std::this_thread::yield();
-      aborted_at = now_ns();
-      world.control(1).abort(Error(DDP_ERROR_PEER_FAILED, "rank 7 is dead"));
-      return;
-    }
-    std::vector<float> data(100'000);
-    const std::string text =
-        expect_error(DDP_ERROR_PEER_FAILED, [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, 100'000), DDP_SUM); });
-    expect_equal(text, std::string("rank 7 is dead"), "first cause");
-  });
-  expect(now_ns() - aborted_at < 1'000'000'000, "waits end at once");
-}
-
-void a_rank_that_does_not_come_is_named_when_time_is_up(void**) {
-  for (int late = 0; late < 4; ++late) {
-    RailWorld world(4, 0, 400);
-    std::atomic<int> failed{0};
-    std::vector<std::string> texts(4);
-    world.run([&](int rank, Transport& transport) {
-      if (rank == late) {
-        const Deadline limit = Deadline::in_ms(20'000);
-        while (failed < 3 && !limit.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return;
-      }
-      const int64_t begin = now_ns();
-      texts[static_cast<size_t>(rank)] = expect_error(DDP_ERROR_TIMED_OUT, [&] { transport.barrier(); });
-      expect(now_ns() - begin >= 380'000'000, "not before the time is up");
-      ++failed;
-    });
-    for (int rank = 0; rank < 4; ++rank)
-      if (rank != late) {
-        expect_contains(texts[static_cast<size_t>(rank)], "rank " + std::to_string(late) + " (host host" + std::to_string(late));
-        expect_contains(texts[static_cast<size_t>(rank)], "was last heard in this test");
-      }
-  }
-}
-
-void a_rank_that_left_is_named_by_the_next_collective(void**) {
-  RailWorld world(2);
-  world.run([&](int rank, Transport& transport) {
-    transport.barrier();
-    if (rank == 1) return;  // says goodbye and closes its links
-    std::vector<float> data(100'000);
-    const auto text = [&] {
-      return expect_error(DDP_ERROR_ABORTED, [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, 100'000), DDP_SUM); });
-    };
-    expect_contains(text(), "rank 1 (host host1, pid 1001) left the group before all-reduce #2");
-    expect_contains(text(), "left the group before all-reduce #2");
-  });
-}
-
 }  // namespace
 
 int main() {
@@ -404,13 +267,6 @@ int main() {
       ddp_test(broadcast_copies_the_root_bit_for_bit),
       ddp_test(no_rank_leaves_a_barrier_before_all_have_come),
       ddp_test(collectives_of_all_kinds_follow_each_other),
-      ddp_test(ranks_that_disagree_on_the_size_all_learn_it),
-      ddp_test(ranks_in_different_collectives_all_learn_it),
-      ddp_test(equal_sizes_of_different_types_are_refused),
-      ddp_test(buckets_of_different_plans_are_refused),
-      ddp_test(a_failure_elsewhere_ends_a_blocked_wait_with_its_cause),
-      ddp_test(a_rank_that_does_not_come_is_named_when_time_is_up),
-      ddp_test(a_rank_that_left_is_named_by_the_next_collective),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

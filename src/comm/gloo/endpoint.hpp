@@ -1,0 +1,68 @@
+// One endpoint of a rail over Gloo: a TCP device on a numeric address, a context of our own with pairs to the neighbours only, and an
+// unbound buffer for each message under way. Nothing else of Gloo is used: its collectives cannot be aborted, do not know whom they
+// wait for, and add in another order; its rendezvous connects everybody with everybody.
+//
+// Only the part of Gloo's interface that never changed between the releases in Debian 12, 13 and sid is called.
+// Threads: one at a time, but for abort(). Throws what Gloo throws (std::exception); module.cpp turns it into results.
+// Tested by process/gloo_test.cpp.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/rail/rail_abi.h"
+
+namespace gloo::transport {
+class UnboundBuffer;
+}
+
+namespace ddp::gloo {
+
+class PeersContext;
+
+class Endpoint {
+ public:
+  Endpoint(int32_t index, int32_t size, const std::string& address, std::chrono::milliseconds connect_timeout);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  [[nodiscard]] std::vector<char> address_for(int32_t peer);
+  [[nodiscard]] ddp_rail_result connect(int32_t peer, const std::vector<char>& address);
+  [[nodiscard]] ddp_rail_result post_send(int32_t peer, uint64_t slot, const void* data, size_t bytes, int64_t& ticket);
+  [[nodiscard]] ddp_rail_result post_receive(int32_t peer, uint64_t slot, void* data, size_t bytes, int64_t& ticket);
+  [[nodiscard]] ddp_rail_result wait(int64_t ticket, std::chrono::milliseconds timeout);
+  void abort() noexcept;
+  void close();
+
+  /// In a forked child neither Gloo's thread nor its sockets are ours: everything is left alone and leaks.
+  [[nodiscard]] bool is_ours() const noexcept;
+
+ private:
+  struct Message {
+    std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
+    bool is_send = false;
+  };
+  int64_t keep(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool is_send);
+  [[nodiscard]] bool is_aborted();
+
+  pid_t pid_;
+  std::unique_ptr<PeersContext> context_;
+  std::vector<int32_t> peers_;      // pairs that exist
+  std::vector<Message> messages_;   // ticket - 1
+  std::vector<int64_t> unused_;     // tickets
+  bool closed_ = false;
+
+  std::mutex mutex_;                // guards what follows; held for moments only
+  bool aborted_ = false;
+  const Message* waiting_ = nullptr;
+  int32_t connecting_ = -1;
+};
+
+}  // namespace ddp::gloo

@@ -1,0 +1,227 @@
+// Ranks as processes over the real Gloo module: right sums, and no survivor that dies, hangs or names an innocent rank when a rank is
+// killed, stopped, or disagrees. SIGPIPE keeps its default, which ends a process that is not careful. Skipped with a printed reason when
+// the module is not there.
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "comm/rail/module.hpp"
+#include "comm/rail/transport.hpp"
+#include "support/check.hpp"
+#include "support/fork_control.hpp"
+#include "support/procs.hpp"
+#include "support/values.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+// One child's group.
+class Child {
+ public:
+  Child(ForkHub& hub, int rank, int64_t timeout_ms = 20'000, int64_t dead_after_ms = 20'000)
+      : control_(hub, rank, dead_after_ms) {
+    control_.on_failure([this](const Error& cause) { failure_.set(cause); });
+    ddp_group_options options{};
+    options.timeout_ms = timeout_ms;
+    options.rendezvous_timeout_ms = 20'000;
+    transport_ = make_rail_transport(TransportContext{&control_, &failure_, options}, load_gloo_module(), "127.0.0.1", ChainOptions{});
+  }
+  Transport& operator*() { return *transport_; }
+  Transport* operator->() { return transport_.get(); }
+
+ private:
+  Failure failure_;
+  ForkControl control_;
+  std::unique_ptr<Transport> transport_;
+};
+
+struct Run {
+  ForkHub hub;
+  Procs procs;
+  Run(int size, const std::function<std::string(ForkHub&, int, Reporter&)>& body)
+      : hub(size), procs(size, [&](int rank, Reporter& report) {
+          signal(SIGPIPE, SIG_DFL);
+          return body(hub, rank, report);
+        }) {
+    hub.release();
+  }
+  /// All must end with exit code 0.
+  void expect_success() {
+    for (const auto& result : procs.wait()) expect(result.exit_code == 0 && !result.timed_out, result.describe());
+  }
+};
+
+void sums_have_the_bits_of_one_reduction(void**) {
+  for (const int ranks : {2, 3, 4, 5, 7})
+    Run(ranks, [&](ForkHub& hub, int rank, Reporter&) {
+      Child child(hub, rank);
+      for (const ddp_dtype dtype : {DDP_F32, DDP_BF16, DDP_I64})
+        for (const int64_t count : {0, 1, 2, 3, 7, 1000, 65'537, 1'000'003}) {
+          const auto inputs = random_inputs(ranks, dtype, count, 9);
+          Bytes mine = inputs[static_cast<size_t>(rank)];
+          child->all_reduce(flat_tensor(mine.data(), dtype, count), DDP_AVERAGE);
+          expect(mine == reduced(inputs, dtype, DDP_AVERAGE, count), std::to_string(count) + " " + dtype_name(dtype));
+        }
+      return std::string();
+    }).expect_success();
+}
+
+void the_other_collectives_work_too(void**) {
+  Run(3, [](ForkHub& hub, int rank, Reporter&) {
+    Child child(hub, rank);
+    for (const int64_t count : {1, 300, 100'000, 700'001}) {
+      const auto inputs = random_inputs(3, DDP_F32, count, 2);
+      Bytes all(static_cast<size_t>(12 * count)), mine = inputs[static_cast<size_t>(rank)];
+      child->all_gather(flat_tensor(mine.data(), DDP_F32, count), flat_tensor(all.data(), DDP_F32, 3 * count));
+      for (size_t r = 0; r < 3; ++r)
+        expect(std::memcmp(all.data() + r * mine.size(), inputs[r].data(), mine.size()) == 0, "gathered part");
+      child->broadcast(flat_tensor(mine.data(), DDP_F32, count), 1);
+      expect(mine == inputs[1], "broadcast");
+      Bytes part(mine.size());
+      child->reduce_scatter(flat_tensor(all.data(), DDP_F32, 3 * count), flat_tensor(part.data(), DDP_F32, count), DDP_AVERAGE);
+      expect(part == reduced({inputs[static_cast<size_t>(rank)], inputs[static_cast<size_t>(rank)], inputs[static_cast<size_t>(rank)]},
+                             DDP_F32, DDP_AVERAGE, count), "mean of three equal parts");
+      child->barrier();
+    }
+    return std::string();
+  }).expect_success();
+}
+
+// Reduce for ever; the error's text comes back.
+std::string reduce_until_it_fails(Child& child, int64_t count, Reporter& report) {
+  std::vector<float> data(static_cast<size_t>(count), 1.0F);
+  try {
+    for (int i = 0; i < 1'000'000; ++i) {
+      child->all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_AVERAGE);
+      if (i == 2) report.say("running");
+    }
+  } catch (const Error& error) {
+    const std::string first = std::string(status_name(error.status())) + ": " + error.text();
+    expect_equal(expect_error(error.status(), [&] { child->barrier(); }), error.text(), "the same cause again");
+    return first;
+  }
+  return "never failed";
+}
+
+void expect_all_name(std::vector<ProcResult> results, int victim, pid_t pid, const std::string& what) {
+  for (int rank = 0; rank < static_cast<int>(results.size()); ++rank) {
+    if (rank == victim) continue;
+    const ProcResult& result = results[static_cast<size_t>(rank)];
+    expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
+    expect_contains(result.text, "rank " + std::to_string(victim) + " (host testhost, pid " + std::to_string(pid) + ")" + what);
+    expect_contains(result.text, "DDP_ERROR_PEER_FAILED");
+  }
+}
+
+void killed_ranks_are_named_by_all_and_take_nobody_with_them(void**) {
+  std::mt19937 random(static_cast<unsigned>(getpid()));
+  const char* wanted = std::getenv("DDP_TEST_KILLS");
+  const int kills = wanted != nullptr ? std::atoi(wanted) : 16;
+  for (int i = 0; i < kills; ++i) {
+    const int64_t count = i % 2 == 0 ? 256 : 2'000'000;
+    Run run(4, [&](ForkHub& hub, int rank, Reporter& report) {
+      Child child(hub, rank);
+      return reduce_until_it_fails(child, count, report);
+    });
+    const auto victim = static_cast<int>(random() % 4);
+    const pid_t pid = run.procs.pid(victim);
+    for (int rank = 0; rank < 4; ++rank) run.procs.wait_for(rank, "running");
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));  // a random moment
+    run.procs.signal(victim, SIGKILL);
+    expect_all_name(run.procs.wait(), victim, pid, " died");
+  }
+}
+
+void a_stopped_rank_is_named_when_it_is_silent_for_too_long(void**) {
+  Run run(3, [&](ForkHub& hub, int rank, Reporter& report) {
+    Child child(hub, rank, 20'000, 500);
+    return reduce_until_it_fails(child, 500'000, report);
+  });
+  for (int rank = 0; rank < 3; ++rank) run.procs.wait_for(rank, "running");
+  run.procs.signal(1, SIGSTOP);
+  for (const int rank : {0, 2}) static_cast<void>(run.procs.wait_one(rank));
+  const pid_t pid = run.procs.pid(1);
+  run.procs.signal(1, SIGCONT);  // a late riser must not do harm, and learns what happened
+  expect_all_name(run.procs.wait(), 1, pid, " is silent");
+}
+
+void a_rank_that_does_not_come_is_named_when_time_is_up(void**) {
+  Run run(3, [&](ForkHub& hub, int rank, Reporter& report) -> std::string {
+    Child child(hub, rank, 500);
+    child->barrier();
+    if (rank == 0) {
+      report.say("elsewhere");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      return expect_error(DDP_ERROR_TIMED_OUT, [&] { child->barrier(); });
+    }
+    return expect_error(DDP_ERROR_TIMED_OUT, [&] { child->barrier(); });
+  });
+  for (const auto& result : run.procs.wait()) {
+    expect(result.exit_code == 0, result.describe());
+    expect_contains(result.text, "rank 0 (host testhost");
+    expect_contains(result.text, "did not take part in barrier #2 within 500 ms");
+  }
+}
+
+void different_sizes_are_a_mismatch_and_not_a_crash(void**) {
+  for (const int64_t smaller : {0, 10, 1000, 999'999}) {
+    Run run(3, [&](ForkHub& hub, int rank, Reporter&) {
+      Child child(hub, rank);
+      std::vector<float> data(1'000'000);
+      child->barrier();
+      return expect_error(DDP_ERROR_MISMATCH,
+                          [&] { child->all_reduce(flat_tensor(data.data(), DDP_F32, rank == 2 ? smaller : 1'000'000), DDP_SUM); });
+    });
+    for (const auto& result : run.procs.wait()) {
+      expect(result.exit_code == 0, result.describe());
+      expect_contains(result.text, "#2 of 1000000 F32");
+      expect_contains(result.text, "#2 of " + std::to_string(smaller) + " F32");
+    }
+  }
+}
+
+void groups_come_and_go_without_leaving_descriptors(void**) {
+  Run(2, [](ForkHub& hub, int rank, Reporter&) {
+    ForkControl control(hub, rank, 20'000);
+    Failure failure;
+    ddp_group_options options{};
+    options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
+    const rlimit few{64, 64};
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int i = 0; i < 40; ++i) {
+      const auto transport =
+          make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", ChainOptions{});
+      transport->barrier();
+    }
+    return std::string();
+  }).expect_success();
+}
+
+}  // namespace
+
+int main() {
+  try {
+    static_cast<void>(load_gloo_module());
+  } catch (const Error& error) {
+    std::printf("skipped: %s\n", error.what());
+    return 77;
+  }
+  const CMUnitTest tests[] = {
+      ddp_test(sums_have_the_bits_of_one_reduction),
+      ddp_test(the_other_collectives_work_too),
+      ddp_test(killed_ranks_are_named_by_all_and_take_nobody_with_them),
+      ddp_test(a_stopped_rank_is_named_when_it_is_silent_for_too_long),
+      ddp_test(a_rank_that_does_not_come_is_named_when_time_is_up),
+      ddp_test(different_sizes_are_a_mismatch_and_not_a_crash),
+      ddp_test(groups_come_and_go_without_leaving_descriptors),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
