@@ -23,7 +23,7 @@ namespace ddp::run {
 namespace {
 
 bool is_file(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
@@ -57,7 +57,8 @@ struct Pipe {
 Pipe make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "No pipe could be made (%s): use fewer ranks or raise ulimit -n.", strerror(errno));
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "No pipe could be made (%s): use fewer ranks or raise ulimit -n.",
+                     strerror(errno));
   }
   return {Fd(ends[0]), Fd(ends[1])};
 }
@@ -162,13 +163,19 @@ Rank launch_rank(const Job& job, int32_t rank, int input) {
 
   Pipe out = make_pipe(), err = make_pipe(), failure = make_pipe();
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const ChildPlan plan{job.program.c_str(), const_cast<char**>(argument_list.data()),
-                       const_cast<char**>(environment_list.data()), job.signal_mask, getpid(),
-                       input >= 0 ? input : null.get(), out.write.get(), err.write.get(), failure.write.get()};
+  const ChildPlan plan{job.program.c_str(),
+                       const_cast<char**>(argument_list.data()),
+                       const_cast<char**>(environment_list.data()),
+                       job.signal_mask,
+                       getpid(),
+                       input >= 0 ? input : null.get(),
+                       out.write.get(),
+                       err.write.get(),
+                       failure.write.get()};
   const pid_t pid = fork();
   if (pid < 0) {
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or raise ulimit -u.",
-                     rank, strerror(errno));
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or raise ulimit -u.", rank,
+                     strerror(errno));
   }
   if (pid == 0) become_rank(plan);
   setpgid(pid, pid);  // also here: whoever comes first, the group exists before anybody signals it

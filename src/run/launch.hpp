@@ -30,7 +30,8 @@ struct Rank {
   Fd err;
 };
 
-/// The path that the user's program name means, as a shell finds it. Throws ExitError 126 or 127 with a sentence that says what to do.
+/// The path that the user's program name means, as a shell finds it. Throws ExitError 126 or 127 with a sentence that says
+/// what to do.
 [[nodiscard]] std::string find_program(const std::string& name);
 
 /// The environment of the ranks: ours, the user's --env, the meeting point, the token, one OpenMP thread per rank.

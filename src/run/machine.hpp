@@ -17,7 +17,8 @@ namespace ddp::run {
 /// 32 bytes from the kernel as 64 hexadecimal digits.
 [[nodiscard]] std::string make_token();
 
-/// How often the kernel's out-of-memory killer has struck, in our container if that is known, else on the machine; -1: unknown.
+/// How often the kernel's out-of-memory killer has struck, in our container if that is known, else on the machine; -1:
+/// unknown.
 [[nodiscard]] int64_t count_oom_kills();
 
 }  // namespace ddp::run

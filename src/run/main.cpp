@@ -39,23 +39,25 @@ constexpr const char* kFooter =
 // The description has the usage line: CLI11 does not know that a program follows.
 class Formatter : public CLI::Formatter {
  public:
-  std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
-    return "";
-  }
+  std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override { return ""; }
 };
 
 constexpr int32_t kMostRanks = 4096;
 
 void add_options(CLI::App& app, Options& options) {
   const std::string cores = std::to_string(options.ranks);
-  app.add_option("-n,--ranks", options.ranks, "Number of ranks; without it the number of cores, here " + cores)->type_name("N");
+  app.add_option("-n,--ranks", options.ranks, "Number of ranks; without it the number of cores, here " + cores)
+      ->type_name("N");
   app.add_option("--port", options.port, "TCP port on which the ranks meet; without it a free one")->type_name("PORT");
   app.add_option("--env", options.environment, "Set a variable for the ranks; may be repeated")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);  // one value each, or it would swallow the program
-  app.add_option("--output-dir", options.output_dir, "Write the output of rank R to DIR/rank-R.txt instead of here")->type_name("DIR");
-  app.add_flag_callback("--no-prefix", [&options] { options.prefix = false; }, "Do not begin each line of output with [rank]");
-  app.add_option("--grace", options.grace_s, "Time for the others to end by themselves after a rank has failed (default 5)")->type_name("SECONDS");
+  app.add_option("--output-dir", options.output_dir, "Write the output of rank R to DIR/rank-R.txt instead of here")
+      ->type_name("DIR");
+  app.add_flag_callback(
+      "--no-prefix", [&options] { options.prefix = false; }, "Do not begin each line of output with [rank]");
+  app.add_option("--grace", options.grace_s, "Time for the others to end by themselves after a rank has failed (default 5)")
+      ->type_name("SECONDS");
   app.add_option("--timeout", options.timeout_s, "End the job after this time")->type_name("SECONDS");
   app.add_flag("-v,--verbose", options.verbose, "Say what is set, and how each rank ended");
   app.set_version_flag("--version", std::string("ddprun ") + DDP_VERSION_STRING);
@@ -74,13 +76,16 @@ void check(const Options& options) {
   if (options.ranks < 1 || options.ranks > kMostRanks) {
     refuse("-n must be from 1 to " + std::to_string(kMostRanks) + ", not " + std::to_string(options.ranks) + ".");
   }
-  if (options.port < 0 || options.port > 65535) refuse("--port must be from 1 to 65535, not " + std::to_string(options.port) + ".");
-  if (!(options.grace_s >= 0 && options.grace_s < 1e9)) refuse("--grace must be 0 or more seconds, not " + number(options.grace_s) + ".");
+  if (options.port < 0 || options.port > 65535)
+    refuse("--port must be from 1 to 65535, not " + std::to_string(options.port) + ".");
+  if (!(options.grace_s >= 0 && options.grace_s < 1e9))
+    refuse("--grace must be 0 or more seconds, not " + number(options.grace_s) + ".");
   if (!(options.timeout_s >= 0 && options.timeout_s < 1e9)) {
     refuse("--timeout must be a number of seconds, not " + number(options.timeout_s) + ".");
   }
   for (const auto& assignment : options.environment) {
-    if (assignment.find('=') == std::string::npos || assignment.front() == '=') refuse("--env needs NAME=VALUE, not " + assignment + ".");
+    if (assignment.find('=') == std::string::npos || assignment.front() == '=')
+      refuse("--env needs NAME=VALUE, not " + assignment + ".");
   }
   if (options.command.empty()) refuse("Which program? For example: ddprun -n 4 ./train.");
   if (options.command.front().starts_with('-')) refuse("There is no option " + options.command.front() + ".");

@@ -9,7 +9,7 @@ namespace ddp::run {
 
 struct Options {
   int32_t ranks = 1;
-  int32_t port = 0;  // 0: a free one
+  int32_t port = 0;                      // 0: a free one
   std::vector<std::string> environment;  // K=V
   std::string output_dir;                // "": output goes to our own stdout and stderr
   double timeout_s = 0;                  // 0: none

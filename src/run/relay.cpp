@@ -1,8 +1,8 @@
 // A line is written when it has ended, or when its rank closes the stream (then a newline is added), so a prefix and its
 // line are one piece in the queue of their sink. A line longer than kLongLine is cut into pieces that look like lines;
-// without prefixes the bytes pass unchanged instead. Memory: at most kLongLine for each stream, and a sink that is full stops
-// the reading, so that a rank that writes faster than the terminal waits in its own write().
-// Tested by process/ddprun_output_test.sh.
+// without prefixes the bytes pass unchanged instead. Memory: at most kLongLine for each stream, and a sink that is full
+// stops the reading, so that a rank that writes faster than the terminal waits in its own write(). Tested by
+// process/ddprun_output_test.sh.
 #include "run/relay.hpp"
 
 #include <fcntl.h>
@@ -25,14 +25,16 @@ constexpr size_t kKeptBytes = 500;  // of each kept line
 constexpr int kColours[] = {36, 32, 33, 35, 34, 96, 92, 93, 95, 94};
 
 bool same_place(int a, int b) {
-  struct stat first{}, second{};
+  struct stat first {
+  }, second{};
   return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
 bool colours_wanted(const Sink& sink) {
   const char* no_colour = getenv("NO_COLOR");
   const char* terminal = getenv("TERM");
-  return sink.terminal() && (no_colour == nullptr || *no_colour == '\0') && terminal != nullptr && strcmp(terminal, "dumb") != 0;
+  return sink.terminal() && (no_colour == nullptr || *no_colour == '\0') && terminal != nullptr &&
+         strcmp(terminal, "dumb") != 0;
 }
 
 std::string make_prefix(int32_t rank, bool colour) {
@@ -44,21 +46,25 @@ std::string make_prefix(int32_t rank, bool colour) {
 
 Fd open_file(const std::string& path) {
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.open()) throw make_error(DDP_ERROR_IO, "The file %s of --output-dir cannot be written: %s.", path.c_str(), strerror(errno));
+  if (!file.open())
+    throw make_error(DDP_ERROR_IO, "The file %s of --output-dir cannot be written: %s.", path.c_str(), strerror(errno));
   return file;
 }
 
 }  // namespace
 
 Relay::Relay(const Options& options)
-    : prefix_(options.prefix && options.output_dir.empty()), to_files_(!options.output_dir.empty()), error_sink_(same_place(1, 2) ? 0 : 1) {
+    : prefix_(options.prefix && options.output_dir.empty()),
+      to_files_(!options.output_dir.empty()),
+      error_sink_(same_place(1, 2) ? 0 : 1) {
   sinks_.emplace_back(1, "stdout");
   sinks_.emplace_back(2, "stderr");
   if (!to_files_) return;
   std::error_code cause;
   std::filesystem::create_directories(options.output_dir, cause);
   if (cause) {
-    throw make_error(DDP_ERROR_IO, "The folder %s of --output-dir cannot be made: %s.", options.output_dir.c_str(), cause.message().c_str());
+    throw make_error(DDP_ERROR_IO, "The folder %s of --output-dir cannot be made: %s.", options.output_dir.c_str(),
+                     cause.message().c_str());
   }
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
     const std::string path = options.output_dir + "/rank-" + std::to_string(rank) + ".txt";

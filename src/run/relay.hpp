@@ -37,7 +37,9 @@ class Relay {
   /// One of the launcher's own lines, to stderr.
   void note(const std::string& text);
   /// The last lines of a rank, oldest first, stdout and stderr in the order in which they came.
-  [[nodiscard]] const std::deque<std::string>& last_lines(int32_t rank) const { return last_lines_[static_cast<size_t>(rank)]; }
+  [[nodiscard]] const std::deque<std::string>& last_lines(int32_t rank) const {
+    return last_lines_[static_cast<size_t>(rank)];
+  }
 
  private:
   struct Stream {

@@ -48,7 +48,8 @@ std::string printable(const std::string& line) {
 std::string memory_hint(const Outcome& first, int64_t oom_kills) {
   if (exit_code(first) != kExitSignalBase + SIGKILL) return "";
   if (oom_kills > 0) {
-    return "the kernel's out-of-memory killer struck meanwhile: use fewer ranks or smaller batches, or give the job more memory";
+    return "the kernel's out-of-memory killer struck meanwhile: use fewer ranks or smaller batches, or give the job more "
+           "memory";
   }
   return oom_kills == 0 ? "the kernel's out-of-memory killer did not strike: somebody sent SIGKILL"
                         : "SIGKILL often means that memory ran out (dmesg tells), or somebody sent it";

@@ -12,9 +12,9 @@ namespace ddp::run {
 /// How one rank ended.
 struct Outcome {
   int32_t rank = 0;
-  int status = 0;          // as wait() gives it
-  double seconds = 0;      // from the start of the job
-  int64_t peak_kib = 0;    // largest resident memory, with its own children
+  int status = 0;            // as wait() gives it
+  double seconds = 0;        // from the start of the job
+  int64_t peak_kib = 0;      // largest resident memory, with its own children
   bool ended_by_us = false;  // after we had told it to end
 };
 

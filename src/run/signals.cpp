@@ -12,11 +12,12 @@
 namespace ddp::run {
 namespace {
 
-// Passed on to the ranks, but for SIGCHLD (a rank ended) and SIGTSTP (Ctrl-Z). USR1 and USR2: batch systems announce the end with them.
+// Passed on to the ranks, but for SIGCHLD (a rank ended) and SIGTSTP (Ctrl-Z). USR1 and USR2: batch systems announce the end
+// with them.
 constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
 
 bool ignored(int signal) {
-  struct sigaction action{};
+  struct sigaction action {};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 

@@ -15,7 +15,7 @@ namespace ddp::run {
 namespace {
 
 bool is_regular(int fd) {
-  struct stat info{};
+  struct stat info {};
   return fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
 
@@ -56,7 +56,8 @@ void Sink::write_some() {
 std::string Sink::take_complaint() {
   if (state_ != State::kBroken) return "";
   state_ = State::kBrokenReported;
-  return "ddprun: " + name_ + " takes no more output (" + strerror(cause_) + "); the ranks go on and their output is dropped\n";
+  return "ddprun: " + name_ + " takes no more output (" + strerror(cause_) +
+         "); the ranks go on and their output is dropped\n";
 }
 
 }  // namespace ddp::run

@@ -184,7 +184,8 @@ void Supervisor::on_deadline() {
   }
   timed_out_ = phase_ == Phase::kRunning;
   if (timed_out_) {
-    relay_.note("after " + format_seconds(options_.timeout_s) + " (--timeout) " + running_ranks() + " still run and get SIGTERM");
+    relay_.note("after " + format_seconds(options_.timeout_s) + " (--timeout) " + running_ranks() +
+                " still run and get SIGTERM");
   } else {
     relay_.note(running_ranks() + " did not end by themselves and get SIGTERM");
   }

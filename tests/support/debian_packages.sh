@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What a machine lacks, installed in one step. Sourced by examples/quickstart.sh and tests/run.sh.
 #
 #   . tests/support/debian_packages.sh

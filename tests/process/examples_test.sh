@@ -1,0 +1,61 @@
+# The examples run on 1 to 4 ranks and print what examples/README.md says; training reaches its accuracy and resumes.
+. "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
+examples=$DDP_BUILD_DIR/examples
+[ -x "$examples/02_train" ] || {
+  echo "the examples are not built"
+  exit 77
+}
+cd "$work" || exit 1
+
+accurate() { # is the accuracy on the last line but one at least 96 %?
+  awk '/test accuracy/ { for (i = 1; i <= NF; ++i) if ($i == "accuracy") found = $(i + 1) >= 96 } END { exit !found }' "$work/out"
+}
+
+for ranks in 1 2 3 4; do
+  run 0 -n $ranks "$examples/01_all_reduce"
+  sum=$((ranks * (ranks + 1) / 2))
+  check sums_are_right [ "$(grep -c "the sums are $sum and ${sum}0" "$work/out")" = "$ranks" ]
+  run 0 -n $ranks "$examples/02_train" --checkpoint digits.$ranks
+  check "training_on_$ranks ranks_reaches_96_percent" accurate
+  check every_rank_has_the_same_weights grep -q 'all equal' "$work/out"
+  check every_rank_shows_its_hash [ "$(grep -c 'weights of rank' "$work/out")" = "$ranks" ]
+  check a_checkpoint_is_written [ -s digits.$ranks ]
+  run 0 -n $ranks "$examples/03_accumulate"
+  check parts_equal_the_whole grep -q 'equal to the gradient at once' "$work/out"
+  check only_last_parts_communicate grep -q '300 passes were opened, 120 of them communicated' "$work/out"
+  run 0 -n $ranks "$examples/06_checkpoint" state.$ranks
+  check resuming_changes_no_bit grep -q 'equal to the bit' "$work/out"
+done
+
+# Two runs are the same to the bit; so is a run that was interrupted and resumed on as many ranks.
+weights() { grep -o 'weights of rank 0: .*' "$work/out"; }
+run 0 -n 2 "$examples/02_train"
+expected=$(weights)
+run 0 -n 2 "$examples/02_train"
+check two_runs_give_the_same_bits same "$(weights)" "$expected"
+run 0 -n 4 "$examples/02_train" --checkpoint digits.2 --resume --epochs 22
+check training_resumes_on_another_number_of_ranks grep -q 'resumed after epoch 20' "$work/out"
+
+# Without a launcher a program is told what is missing, or is the only rank; never a hang.
+code=0
+env -u RANK -u WORLD_SIZE timeout 60 "$examples/01_all_reduce" >"$work/out" 2>"$work/err" || code=$?
+check alone_it_ends [ "$code" -lt 2 ]
+check alone_it_says_something [ -s "$work/out" -o -s "$work/err" ]
+
+run 1 -n 2 "$examples/02_train" --data no-such-file
+check missing_data_is_named grep -q 'no-such-file cannot be opened' "$work/err"
+run 1 -n 2 "$examples/02_train" --resume --checkpoint no-such-file
+check missing_checkpoint_is_named grep -q 'no-such-file' "$work/err"
+
+# A killed rank ends the job soon, with the reason from the library on the others.
+SECONDS=0
+timeout -s KILL 60 "$ddprun" -n 3 sh -c 'echo "pid $$"; exec "$0" --epochs 100000' "$examples/02_train" >"$work/out" 2>"$work/err" &
+pid=$!
+within 20 grep -q 'epoch  2' "$work/out"
+kill -9 "$(sed -n 's/^\[1\] pid //p' "$work/out")"
+code=0
+wait "$pid" || code=$?
+check a_killed_rank_gives_the_exit_code [ "$code" = 137 ]
+check the_killed_rank_is_blamed grep -q 'rank 1 failed first: killed by signal 9' "$work/err"
+check the_library_names_it_too grep -Eq '^\[[02]\] .*DDP_ERROR_PEER_FAILED.*rank 1' "$work/err"
+finish
