@@ -170,9 +170,9 @@ void Supervisor::advance() {
     relay_.close_inputs();
     end_everything();
     report();
-    enter(Phase::kFlushing, 0);
+    enter(Phase::kFlushing, stop_requests_ > 0 ? kDrainMs : 0);  // a slow reader gets all, unless we were told to stop
   }
-  if (phase_ == Phase::kFlushing && !relay_.writing()) phase_ = Phase::kDone;
+  if (phase_ == Phase::kFlushing && (!relay_.writing() || deadline_.passed())) phase_ = Phase::kDone;
   if (phase_ < Phase::kDraining && deadline_.passed()) on_deadline();
 }
 

@@ -41,8 +41,20 @@ within 20 lines "$work/out" 2
 kill -TERM "$pid"
 check a_rank_that_ignores_the_end_is_killed_after_the_grace ended 143
 
+# A reader that takes nothing (a pager that nobody scrolls) keeps nobody from ending the job.
+mkfifo "$work/fifo"
+sleep 60 <"$work/fifo" &
+reader=$!
+env --default-signal=INT,QUIT "$ddprun" -n 2 sh -c "touch $work/runs.\$RANK; exec yes" >"$work/fifo" 2>"$work/err" &
+pid=$!
+within 20 test -e "$work/runs.0" -a -e "$work/runs.1"
+sleep 0.3 # the pipe fills
+kill -TERM "$pid"
+check a_reader_that_takes_nothing_does_not_hold_the_end ended 143
+kill "$reader"
+
 # nohup: SIGHUP stays ignored.
-(trap '' HUP; exec "$ddprun" -n 1 sh -c 'echo ready; sleep 0.5; echo done' >"$work/out" 2>"$work/err") &
+(trap '' HUP; exec "$ddprun" -n 1 env --default-signal=HUP sh -c 'echo ready; sleep 0.5; echo done' >"$work/out" 2>"$work/err") &
 pid=$!
 within 20 lines "$work/out" 1
 kill -HUP "$pid"
