@@ -57,11 +57,12 @@ class PeersContext : public ::gloo::Context {
 };
 
 Endpoint::Endpoint(int32_t index, int32_t size, const std::string& address, std::chrono::milliseconds connect_timeout)
-    : pid_(getpid()) {
+    : pid_(getpid()), index_(index) {
   const AllSignalsBlocked blocked;  // the device's thread inherits it
   auto timeout = connect_timeout / kGlooConnectFactor;
   if (timeout < std::chrono::milliseconds(100)) timeout = std::chrono::milliseconds(100);
-  context_ = std::make_unique<PeersContext>(index, size, make_device(address), timeout);
+  const auto device = make_device(address);
+  for (auto& context : contexts_) context = std::make_unique<PeersContext>(index, size, device, timeout);
 }
 
 Endpoint::~Endpoint() = default;
@@ -75,25 +76,35 @@ bool Endpoint::is_aborted() {
 
 std::vector<char> Endpoint::address_for(int32_t peer) {
   const AllSignalsBlocked blocked;
-  auto bytes = context_->make_pair(peer).address().bytes();
+  std::vector<char> both;
+  for (auto& context : contexts_) {
+    const auto one = context->make_pair(peer).address().bytes();
+    both.insert(both.end(), one.begin(), one.end());
+  }
   peers_.push_back(peer);
-  return bytes;
+  return both;
 }
 
 ddp_rail_result Endpoint::connect(int32_t peer, const std::vector<char>& address) {
   const AllSignalsBlocked blocked;
+  const auto middle = address.begin() + static_cast<std::ptrdiff_t>(address.size() / 2);
+  const ddp_rail_result first = connect_one(*contexts_[0], peer, {address.begin(), middle});
+  return first != DDP_RAIL_DONE ? first : connect_one(*contexts_[1], peer, {middle, address.end()});
+}
+
+ddp_rail_result Endpoint::connect_one(PeersContext& context, int32_t peer, const std::vector<char>& address) {
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) return DDP_RAIL_ABORTED;
-    connecting_ = peer;
+    connecting_ = &context.pair(peer);
   }
   const auto done = [this] {
     const std::lock_guard lock(mutex_);
-    connecting_ = -1;
+    connecting_ = nullptr;
     return aborted_ ? DDP_RAIL_ABORTED : DDP_RAIL_DONE;
   };
   try {
-    context_->pair(peer).connect(address);
+    context.pair(peer).connect(address);
   } catch (const std::exception&) {
     if (done() == DDP_RAIL_ABORTED) return DDP_RAIL_ABORTED;
     throw;
@@ -116,7 +127,7 @@ ddp_rail_result Endpoint::post_send(int32_t peer, uint64_t slot, const void* dat
   if (is_aborted()) return DDP_RAIL_ABORTED;
   if (closed_ || bytes == 0) throw std::logic_error("the connections are closed");
   const NoSigpipe guard;  // Gloo writes at once, on this thread, if the peer is ready
-  auto buffer = context_->buffer(const_cast<void*>(data), bytes);
+  auto buffer = context(peer > index_).buffer(const_cast<void*>(data), bytes);
   buffer->send(peer, slot, 0, bytes);
   ticket = keep(std::move(buffer), true);
   return DDP_RAIL_DONE;
@@ -126,7 +137,7 @@ ddp_rail_result Endpoint::post_receive(int32_t peer, uint64_t slot, void* data, 
   if (is_aborted()) return DDP_RAIL_ABORTED;
   if (closed_ || bytes == 0) throw std::logic_error("the connections are closed");
   const NoSigpipe guard;  // a receive tells the peer that it is ready
-  auto buffer = context_->buffer(data, bytes);
+  auto buffer = context(peer < index_).buffer(data, bytes);
   buffer->recv(peer, slot, 0, bytes);
   ticket = keep(std::move(buffer), false);
   return DDP_RAIL_DONE;
@@ -167,13 +178,14 @@ void Endpoint::abort() noexcept {
   aborted_ = true;
   if (waiting_ != nullptr && waiting_->is_send) waiting_->buffer->abortWaitSend();
   if (waiting_ != nullptr && !waiting_->is_send) waiting_->buffer->abortWaitRecv();
-  if (connecting_ >= 0) context_->pair(connecting_).close();
+  if (connecting_ != nullptr) connecting_->close();
 }
 
 // Pairs first: a buffer that is gone while its bytes still arrive keeps Gloo's thread spinning.
 void Endpoint::close() {
   closed_ = true;
-  for (const int32_t peer : peers_) context_->pair(peer).close();
+  for (const auto& context : contexts_)
+    for (const int32_t peer : peers_) context->pair(peer).close();
   messages_.clear();
   unused_.clear();
 }

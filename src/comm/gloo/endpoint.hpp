@@ -1,5 +1,6 @@
-// One endpoint of a rail over Gloo: a TCP device on a numeric address, a context of our own with pairs to the neighbours only, and an
-// unbound buffer for each message under way. Nothing else of Gloo is used: its collectives cannot be aborted, do not know whom they
+// One endpoint of a rail over Gloo: a TCP device on a numeric address, contexts of our own with pairs to the neighbours only, and an
+// unbound buffer for each message under way. Two pairs lead to each neighbour, one for each direction of the bytes, because Gloo holds a
+// pair's lock while it reads: what streams in would keep us from sending out. Nothing else of Gloo is used: its collectives cannot be aborted, do not know whom they
 // wait for, and add in another order; its rendezvous connects everybody with everybody.
 //
 // Only the part of Gloo's interface that never changed between the releases in Debian 12, 13 and sid is called.
@@ -19,6 +20,7 @@
 #include "comm/rail/rail_abi.h"
 
 namespace gloo::transport {
+class Pair;
 class UnboundBuffer;
 }
 
@@ -51,9 +53,13 @@ class Endpoint {
   };
   int64_t keep(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool is_send);
   [[nodiscard]] bool is_aborted();
+  /// The context whose pairs carry bytes towards larger indices, or the one for smaller.
+  [[nodiscard]] PeersContext& context(bool towards_larger) const noexcept { return *contexts_[towards_larger ? 1 : 0]; }
+  [[nodiscard]] ddp_rail_result connect_one(PeersContext& context, int32_t peer, const std::vector<char>& address);
 
   pid_t pid_;
-  std::unique_ptr<PeersContext> context_;
+  int32_t index_;
+  std::unique_ptr<PeersContext> contexts_[2];
   std::vector<int32_t> peers_;      // pairs that exist
   std::vector<Message> messages_;   // ticket - 1
   std::vector<int64_t> unused_;     // tickets
@@ -62,7 +68,7 @@ class Endpoint {
   std::mutex mutex_;                // guards what follows; held for moments only
   bool aborted_ = false;
   const Message* waiting_ = nullptr;
-  int32_t connecting_ = -1;
+  ::gloo::transport::Pair* connecting_ = nullptr;
 };
 
 }  // namespace ddp::gloo
