@@ -45,7 +45,7 @@ typedef struct ddp_model_stats {
   int64_t passes;         /**< finished passes that reduced */
   int64_t gradient_bytes; /**< bytes of gradient reduced in one pass */
   int64_t backward_ns;    /**< last pass: from begin_backward to the return of end_backward */
-  int64_t comm_ns;        /**< last pass: time in which at least one bucket was under way */
+  int64_t comm_ns;        /**< last pass: from the start of the first bucket to the end of the last */
   int64_t exposed_ns;     /**< last pass: part of it that the caller spent inside libddp (not hidden behind computation) */
   int64_t total_backward_ns; /**< sums over all passes */
   int64_t total_comm_ns;

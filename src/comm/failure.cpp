@@ -3,6 +3,8 @@
 namespace ddp {
 
 bool Failure::set(const Error& cause) noexcept {
+  if (broken()) return false;
+  const std::lock_guard waking(waking_);
   std::vector<std::function<void()>> wakers;
   {
     const std::lock_guard lock(mutex_);
@@ -27,6 +29,7 @@ std::optional<Error> Failure::cause() const {
 }
 
 void Failure::add_waker(std::function<void()> wake) {
+  const std::lock_guard waking(waking_);
   {
     const std::lock_guard lock(mutex_);
     if (!cause_.has_value()) {

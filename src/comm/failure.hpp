@@ -23,10 +23,13 @@ class Failure {
   [[nodiscard]] std::optional<Error> cause() const;
   /// `wake` ends blocked waits (must be thread-safe and quick); called at once if the group is broken already.
   void add_waker(std::function<void()> wake);
+  /// Returns when no waker is running and none will be called any more. The group must be broken.
+  void quiesce() const noexcept { const std::lock_guard lock(waking_); }
 
  private:
   std::atomic<bool> broken_{false};
-  mutable std::mutex mutex_;  // guards cause_ and wakers_
+  mutable std::mutex waking_;  // held while wakers run
+  mutable std::mutex mutex_;   // guards cause_ and wakers_; taken inside waking_
   std::optional<Error> cause_;
   std::vector<std::function<void()>> wakers_;
 };

@@ -65,10 +65,15 @@ class Group {
   void open_pass(const void* owner);
   void close_pass(const void* owner) noexcept;
 
+  /// An error of a bucket: break the group for everybody if it is of that kind, and throw the first cause then.
+  void fail(const Error& error);
+
   struct Impl;
 
  private:
   explicit Group(std::unique_ptr<Impl> impl);
+  template <class Body>
+  void collective(const char* function, Body&& body);
   std::unique_ptr<Impl> impl_;
 };
 

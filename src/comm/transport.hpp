@@ -46,8 +46,9 @@ static_assert(sizeof(Stamp) == 48);
 
 /// Facts that every rank adds to a bucket; afterwards all ranks hold the bitwise OR over the ranks.
 struct Note {
-  bool incomplete = false;        // some gradient of this rank was not marked: the bucket is void, no result is written anywhere
-  std::vector<uint64_t> used;     // one bit per parameter of the model, only in the last bucket of a pass (else empty)
+  bool incomplete = false;     // some gradient of this rank was not marked: the bucket is void, no result is written anywhere
+  std::vector<uint64_t> used;  // one bit per piece of the bucket: this rank contributes to it. A piece that no rank uses is
+                               // left untouched everywhere
 };
 
 /// What one bucket asks of a transport, fixed at commit. `pieces` are the gradients in bucket order.
@@ -58,10 +59,10 @@ struct BucketSpec {
   struct Piece {
     std::byte* data = nullptr;
     int64_t count = 0;  // elements
-    bool moves = false; // its address may be set anew before each pass (never in reach of the others)
+    bool owned = false; // libddp's own memory, from alloc(), padded with zeros up to the next piece
   };
   std::vector<Piece> pieces;
-  int64_t used_words = 0;  // length of Note::used; 0 for all but the last bucket
+  [[nodiscard]] size_t used_words() const noexcept { return (pieces.size() + 63) / 64; }  // length of Note::used
 };
 
 enum class Progress { kDone, kAdvanced, kWaiting };
@@ -79,10 +80,12 @@ class BucketOperation {
   /// Work and wait until the bucket is reduced on this rank and nobody touches this rank's gradients any more. Throws: first cause,
   /// TIMED_OUT, MISMATCH.
   virtual void finish() = 0;
+  /// This rank's own share of the work is finished; it only waits for the others, so the next bucket may be advanced meanwhile.
+  [[nodiscard]] virtual bool share_done() const noexcept = 0;
   /// The OR over all ranks, once done.
   [[nodiscard]] virtual const Note& note() const noexcept = 0;
-  /// New address of a piece that moves; not between start and done.
-  virtual void set_address(int32_t piece, std::byte* data) noexcept = 0;
+  /// New address of a piece; not between start and done. False if the piece is tied to its address (the others reach into it).
+  [[nodiscard]] virtual bool set_address(int32_t piece, std::byte* data) noexcept = 0;
   /// "in place", "staged 3 of 4", "gloo": for describe_plan.
   [[nodiscard]] virtual std::string way() const = 0;
 };

@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "bucket/plan.hpp"
 #include "comm/group.hpp"
 #include "ddp/backward.h"
 #include "ddp/model.h"
@@ -68,11 +70,18 @@ class Model {
   void close() noexcept;
 
  private:
+  void require_live(const char* function) const;
+  void require_building(const char* function) const;
+  void allocate_grads(const Plan& plan);
+  [[nodiscard]] Pass& open_pass() const;
+
   std::shared_ptr<Group> group_;
   ddp_model_options options_;
   Table table_;
   std::map<std::string, std::string> metadata_;
-  std::unique_ptr<Pass> pass_;
+  std::vector<void*> grad_memory_;  // of the gradients that libddp owns, from the group
+  std::unique_ptr<Pass> pass_;      // from commit on
+  bool closed_ = false;
 };
 
 }  // namespace ddp

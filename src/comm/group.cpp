@@ -1,0 +1,170 @@
+#include "comm/group.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "base/bytes.hpp"
+#include "base/log.hpp"
+#include "comm/choose.hpp"
+#include "comm/control/control.hpp"
+#include "comm/failure.hpp"
+#include "comm/rendezvous/rendezvous.hpp"
+#include "comm/transport.hpp"
+
+namespace ddp {
+
+struct Group::Impl {
+  ddp_group_options options{};
+  pid_t pid = getpid();
+  // Destroyed in reverse: the transport and its threads first, then the control plane's, then what they point to.
+  Failure failure;
+  std::unique_ptr<Control> control;
+  std::unique_ptr<Transport> transport;
+  std::atomic<const void*> pass_owner{nullptr};
+  std::atomic<bool> closed{false};
+  std::mutex closing;  // close() once
+};
+
+Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Group::~Group() { close(); }
+
+std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
+  const Meeting meeting = resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  impl->control = meet(meeting, options);
+  const TransportContext context{impl->control.get(), &impl->failure, options};
+  Impl* raw = impl.get();
+  // The failure callback may come at any time from now on; it only touches what outlives the control plane.
+  impl->control->on_failure([raw](const Error& cause) { raw->failure.set(cause); });
+  impl->transport = choose_transport(context, meeting.kind == Meeting::Kind::kLocal, Deadline::in_ms(options.rendezvous_timeout_ms));
+  impl->failure.add_waker([raw] { raw->transport->wake(); });
+  return std::shared_ptr<Group>(new Group(std::move(impl)));
+}
+
+int32_t Group::rank() const noexcept { return impl_->control->rank(); }
+int32_t Group::size() const noexcept { return impl_->control->size(); }
+ddp_backend Group::backend() const noexcept { return impl_->transport->backend(); }
+std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
+Transport& Group::transport() noexcept { return *impl_->transport; }
+Control& Group::control() noexcept { return *impl_->control; }
+const ddp_group_options& Group::options() const noexcept { return impl_->options; }
+
+void Group::check_usable() const {
+  if (impl_->pid != getpid())
+    throw Error(DDP_ERROR_INVALID_STATE, "this process is a fork of the one that made the group; make a new group here");
+  if (impl_->closed.load()) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
+  impl_->failure.check();
+}
+
+void Group::check_idle(const char* function) const {
+  check_usable();
+  if (impl_->pass_owner.load() != nullptr)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: a backward pass is open on this group; call ddp_model_end_backward first, or use a second group", function);
+}
+
+/// A collective that fails for the group's sake fails for everybody, with one cause.
+template <class Body>
+void Group::collective(const char* function, Body&& body) {
+  check_idle(function);
+  try {
+    body();
+  } catch (const Error& error) {
+    fail(error);
+    throw;
+  }
+}
+
+void Group::fail(const Error& error) {
+  if (!breaks_group(error.status()) && error.status() != DDP_ERROR_MISMATCH) return;
+  impl_->control->abort(error);
+  impl_->failure.set(error);
+  impl_->failure.check();  // the first cause, whichever it was
+}
+
+void Group::barrier() {
+  collective("ddp_group_barrier", [&] { impl_->transport->barrier(); });
+}
+
+void Group::all_reduce(const Tensor& tensor, ddp_reduce op) {
+  collective("ddp_group_all_reduce", [&] { impl_->transport->all_reduce(tensor, op); });
+}
+
+void Group::all_gather(const Tensor& input, const Tensor& output) {
+  if (input.dtype != output.dtype || output.count != input.count * size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
+                     describe(output).c_str(), describe(input).c_str(), size(), static_cast<long long>(input.count * size()));
+  collective("ddp_group_all_gather", [&] { impl_->transport->all_gather(input, output); });
+}
+
+void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
+  if (input.dtype != output.dtype || input.count != output.count * size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
+                     describe(input).c_str(), describe(output).c_str(), size(), static_cast<long long>(output.count * size()));
+  collective("ddp_group_reduce_scatter", [&] { impl_->transport->reduce_scatter(input, output, op); });
+}
+
+void Group::broadcast(const Tensor& tensor, int32_t root) {
+  if (root < 0 || root >= size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root, size() - 1);
+  collective("ddp_group_broadcast", [&] { impl_->transport->broadcast(tensor, root); });
+}
+
+std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
+  check_usable();
+  try {
+    return impl_->control->gather(what, mine, Deadline::in_ms(impl_->options.timeout_ms));
+  } catch (const Error& error) {
+    fail(error);
+    throw;
+  }
+}
+
+void Group::agree(std::string_view what, const Error* mine) {
+  ByteWriter said;
+  said.number(static_cast<int32_t>(mine != nullptr ? mine->status() : DDP_OK)).text(mine != nullptr ? mine->text() : std::string());
+  for (const std::string& answer : gather(what, said.bytes())) {
+    ByteReader reader(answer);
+    const auto status = static_cast<ddp_status>(reader.number<int32_t>());
+    if (status != DDP_OK) throw Error(status, std::string(reader.text()));
+  }
+}
+
+void* Group::alloc(int64_t bytes) {
+  check_usable();
+  return impl_->transport->alloc(bytes);
+}
+
+void Group::free(void* data) { impl_->transport->free(data); }
+
+void Group::abort(const Error& cause) noexcept {
+  impl_->control->abort(cause);
+  impl_->failure.set(cause);
+}
+
+void Group::close() noexcept {
+  if (impl_->pid != getpid()) return;  // a fork must not say goodbye in its parent's name
+  const std::lock_guard lock(impl_->closing);
+  if (impl_->closed.exchange(true)) return;
+  impl_->control->leave();
+  impl_->failure.set(Error(DDP_ERROR_INVALID_STATE, "the group was destroyed"));  // ends waits in other threads
+  impl_->failure.quiesce();  // from here no thread of the control plane touches the transport
+}
+
+void Group::open_pass(const void* owner) {
+  check_usable();
+  const void* nobody = nullptr;
+  if (!impl_->pass_owner.compare_exchange_strong(nobody, owner))
+    throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: another backward pass is open on this group; end it first");
+}
+
+void Group::close_pass(const void* owner) noexcept {
+  const void* expected = owner;
+  impl_->pass_owner.compare_exchange_strong(expected, nullptr);
+}
+
+}  // namespace ddp

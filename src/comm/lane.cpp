@@ -1,0 +1,123 @@
+#include "comm/lane.hpp"
+
+#include "base/clock.hpp"
+#include "base/signals.hpp"
+
+namespace ddp {
+
+Lane::Lane(Driver driver, size_t capacity) : driver_(driver), operations_(capacity, nullptr) {
+  if (driver != Driver::kThread) return;
+  const BlockSignals blocked;
+  thread_ = std::thread([this] { run(); });
+}
+
+Lane::~Lane() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Lane::push(BucketOperation& operation) {
+  const size_t at = pushed_.load(std::memory_order_relaxed);
+  operations_[at] = &operation;
+  if (at == 0) first_start_ns_.store(now_ns(), std::memory_order_relaxed);
+  if (driver_ == Driver::kCaller) {
+    pushed_.store(at + 1, std::memory_order_release);
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    pushed_.store(at + 1, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+/// Work on the operations from the first unfinished one on; the next may overtake only waiting, never work.
+void Lane::advance_all(int64_t budget_bytes) {
+  const size_t pushed = pushed_.load(std::memory_order_acquire);
+  size_t done = done_.load(std::memory_order_relaxed);
+  for (size_t i = done; i < pushed; ++i) {
+    const Progress progress = operations_[i]->advance(budget_bytes);
+    if (progress == Progress::kDone && i == done) done_.store(++done, std::memory_order_release);
+    if (progress == Progress::kAdvanced) return;
+    if (!operations_[i]->share_done()) return;
+  }
+}
+
+void Lane::poke(int64_t budget_bytes) noexcept {
+  if (driver_ != Driver::kCaller || failed_.load(std::memory_order_relaxed) ||
+      done_.load(std::memory_order_relaxed) == pushed_.load(std::memory_order_acquire))
+    return;
+  const std::unique_lock lock(work_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  const int64_t begin = now_ns();
+  try {
+    advance_all(budget_bytes);
+  } catch (const Error& error) {
+    error_ = error;
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  poked_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
+}
+
+void Lane::finish_from(size_t first) {
+  for (size_t i = first; i < pushed_.load(std::memory_order_acquire); ++i) {
+    operations_[i]->finish();
+    done_.store(i + 1, std::memory_order_release);
+  }
+}
+
+void Lane::drain() {
+  if (driver_ == Driver::kCaller) {
+    const std::lock_guard lock(work_);
+    try {
+      if (!failed_.load(std::memory_order_relaxed)) finish_from(done_.load(std::memory_order_relaxed));
+    } catch (const Error& error) {
+      error_ = error;
+    }
+    last_done_ns_.store(now_ns(), std::memory_order_relaxed);
+  } else {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return failed_.load() || done_.load() == pushed_.load(); });
+  }
+  std::optional<Error> error;
+  error.swap(error_);
+  {
+    const std::lock_guard lock(mutex_);
+    pushed_.store(0);
+    done_.store(0);
+    failed_.store(false);
+  }
+  if (error) throw Error(*error);
+}
+
+void Lane::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || (!failed_.load() && done_.load() < pushed_.load()); });
+    if (stop_) return;
+    const size_t at = done_.load();
+    lock.unlock();
+    std::optional<Error> error;
+    try {
+      operations_[at]->finish();
+    } catch (const Error& caught) {
+      error = caught;
+    }
+    lock.lock();
+    last_done_ns_.store(now_ns(), std::memory_order_relaxed);
+    if (error) {
+      error_ = error;
+      failed_.store(true);
+    } else {
+      done_.store(at + 1);
+    }
+    if (failed_.load() || done_.load() == pushed_.load()) changed_.notify_all();
+  }
+}
+
+}  // namespace ddp

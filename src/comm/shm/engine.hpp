@@ -1,0 +1,117 @@
+// The common part of every collective over shared memory: numbering, announcing, comparing stamps, counters of all ranks, and the
+// staging slots. One engine per group and rank.
+// Threads: one at a time, but for next_sequence, take_chunks and try_announce (the thread that starts a bucket) and wake().
+// Tested by ranks/ and process/.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/shm/mesh.hpp"
+#include "comm/shm/waiter.hpp"
+
+namespace ddp::shm {
+
+enum class Counter : size_t { kAnnounced, kFinished, kFilled, kReduced, kTaken };
+
+class Engine {
+ public:
+  Engine(Mesh mesh, const TransportContext& context);
+
+  [[nodiscard]] const Mesh& mesh() const noexcept { return mesh_; }
+  [[nodiscard]] Mesh& mesh() noexcept { return mesh_; }
+  [[nodiscard]] int32_t rank() const noexcept { return mesh_.rank; }
+  [[nodiscard]] int32_t size() const noexcept { return mesh_.size; }
+
+  /// The next collective's number.
+  [[nodiscard]] uint64_t next_sequence() noexcept { return ++sequence_; }
+
+  [[nodiscard]] const Slot& slot(int32_t of, uint64_t sequence) const noexcept { return mesh_.page(of).slot(sequence); }
+
+  /// Fill the own slot and show it, if it is free again on all ranks and every earlier collective was announced. May run beside
+  /// the thread that drives buckets: announcing early is what lets the others go on.
+  template <class Fill>
+  [[nodiscard]] bool try_announce(uint64_t sequence, Fill&& fill) {
+    const std::lock_guard lock(announcing_);
+    if (announced_ + 1 != sequence || !slot_free(sequence)) return false;
+    Slot& slot = mesh_.own_page().slot(sequence);
+    slot.offset = kNotInReach;
+    slot.inline_bytes = 0;
+    fill(slot);
+    slot.stamp.sequence = sequence;
+    announced_ = sequence;
+    advance(Counter::kAnnounced, sequence);
+    return true;
+  }
+
+  /// Throws MISMATCH, the same on all ranks, unless all stamps of `sequence` are equal. All ranks must have announced.
+  void check_stamps(uint64_t sequence) const;
+
+  /// Announce with `fill(slot)`, wait for all ranks, compare stamps. For blocking collectives; returns the number.
+  template <class Fill>
+  uint64_t meet(const Stamp& stamp, Fill&& fill) {
+    const uint64_t sequence = next_sequence();
+    const auto announce = [&] {
+      return try_announce(sequence, [&](Slot& slot) {
+        slot.stamp = stamp;
+        fill(slot);
+      });
+    };
+    if (!announce()) wait(announce, sequence);
+    wait([&] { return all_reached(Counter::kAnnounced, sequence); }, sequence);
+    check_stamps(sequence);
+    return sequence;
+  }
+
+  /// Publish an own counter.
+  void advance(Counter counter, uint64_t value) noexcept { waiter_.publish(*own_[static_cast<size_t>(counter)], value); }
+  /// Has every rank's counter come to `value`?
+  [[nodiscard]] bool all_reached(Counter counter, uint64_t value) noexcept;
+  [[nodiscard]] bool reached(int32_t of, Counter counter, uint64_t value) noexcept;
+
+  /// Wait for `ready`; the collective's number is for the error text.
+  template <class Ready>
+  void wait(Ready&& ready, uint64_t sequence) {
+    waiter_.wait(ready, [&] { return describe_missing(sequence); });
+  }
+
+  // Staged chunks are numbered over all collectives; chunk k uses slot k % kStageDepth.
+  [[nodiscard]] uint64_t chunks_used() const noexcept { return chunks_; }
+  /// Take `count` chunk numbers; returns the one before the first.
+  uint64_t take_chunks(uint64_t count) noexcept;
+  [[nodiscard]] std::byte* stage(int32_t of, uint64_t chunk) const noexcept;
+  [[nodiscard]] std::byte* result(int32_t of, uint64_t chunk) const noexcept;
+  /// May this rank overwrite its stage slot for `chunk`? `readers_free`: which counter shows that the slot's former readers are done.
+  [[nodiscard]] bool stage_free(uint64_t chunk) noexcept;
+  [[nodiscard]] bool result_free(uint64_t chunk) noexcept;
+  /// Note who reads the stage slot of `chunk`: everybody until all have reached it in `until`.
+  void use_stage(uint64_t chunk, Counter until) noexcept;
+
+  void wake() const noexcept { waiter_.wake(); }
+  [[nodiscard]] std::string describe_missing(uint64_t sequence) const;
+
+ private:
+  [[nodiscard]] static std::atomic<uint64_t>& counter_of(Page& page, Counter counter) noexcept;
+  [[nodiscard]] bool slot_free(uint64_t sequence) noexcept;
+
+  Mesh mesh_;
+  TransportContext context_;
+  Waiter waiter_;
+  std::array<std::atomic<uint64_t>*, 5> own_{};
+  std::vector<std::array<uint64_t, 5>> seen_;  // last values read, by rank
+  uint64_t sequence_ = 0;
+  std::mutex announcing_;        // guards announced_, finished_by_all_ and the writing of the own slots
+  uint64_t announced_ = 0;
+  uint64_t finished_by_all_ = 0;
+  uint64_t chunks_ = 0;
+  struct StageUse {
+    Counter until = Counter::kTaken;
+    uint64_t chunk = 0;
+  };
+  std::array<StageUse, kStageDepth> stage_use_{};
+};
+
+}  // namespace ddp::shm

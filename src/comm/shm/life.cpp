@@ -1,0 +1,82 @@
+#include "comm/shm/life.hpp"
+
+#include <cerrno>
+#include <chrono>
+
+#include "base/signals.hpp"
+
+namespace ddp::shm {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(20);
+
+void make_robust(pthread_mutex_t& mutex) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  const int result = pthread_mutex_init(&mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+  if (result != 0) throw make_error(DDP_ERROR_NOT_SUPPORTED, "no process-shared robust mutexes on this machine");
+}
+
+}  // namespace
+
+Life::Life(const Mesh& mesh, const TransportContext& context) : mesh_(&mesh), context_(context) {
+  if (mesh.threads) return;
+  make_robust(mesh.own_page().life);
+  {
+    const BlockSignals blocked;
+    thread_ = std::thread([this] { watch(); });
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return holding_; });
+}
+
+Life::~Life() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+bool Life::is_dead(int32_t peer) noexcept {
+  Page& page = mesh_->page(peer);
+  if (page.magic.load() != Page::kMagic) return false;  // not held yet, or left in good order
+  if (page.dead.load() != 0) return true;
+  const int result = pthread_mutex_trylock(&page.life);
+  if (result == EBUSY) return false;
+  if (result == 0) {  // unlocked by a rank that left
+    pthread_mutex_unlock(&page.life);
+    return false;
+  }
+  page.dead.store(1);  // EOWNERDEAD goes to one looker only: tell the others
+  return true;
+}
+
+void Life::watch() {
+  Page& own = mesh_->own_page();
+  pthread_mutex_lock(&own.life);
+  own.magic.store(Page::kMagic);
+  std::unique_lock lock(mutex_);
+  holding_ = true;
+  changed_.notify_all();
+  while (!stop_) {
+    changed_.wait_for(lock, kLook);
+    lock.unlock();
+    for (int32_t peer = 0; peer < mesh_->size; ++peer) {
+      if (peer == mesh_->rank || context_.failure->broken() || !is_dead(peer)) continue;
+      const Error cause = make_error(DDP_ERROR_PEER_FAILED, "%s died", context_.control->member(peer).name().c_str());
+      context_.control->abort(cause);
+      context_.failure->set(cause);
+    }
+    lock.lock();
+  }
+  own.magic.store(0);
+  pthread_mutex_unlock(&own.life);
+}
+
+}  // namespace ddp::shm

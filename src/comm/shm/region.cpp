@@ -1,0 +1,164 @@
+#include "comm/shm/region.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/error.hpp"
+
+namespace ddp::shm {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kLine = 64;
+constexpr int64_t kSmallest = int64_t{256} << 20;
+
+constexpr int64_t round_up(int64_t value, int64_t unit) noexcept { return (value + unit - 1) / unit * unit; }
+constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPage);
+
+int open_memfd(int64_t size) {
+  const int fd = memfd_create("libddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0)
+    throw make_error(errno == EMFILE || errno == ENFILE ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_NOT_SUPPORTED,
+                     "memfd_create failed (%s): no shared memory on this machine", std::strerror(errno));
+  if (ftruncate(fd, size) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    close(fd);
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "a shared memory file of %lld bytes was refused (%s)",
+                     static_cast<long long>(size), std::strerror(error));
+  }
+  return fd;
+}
+
+}  // namespace
+
+Mapping::Mapping(int fd, int64_t size) : size_(size) {
+  void* base = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (base == MAP_FAILED)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be mapped (%s)",
+                     static_cast<long long>(size), std::strerror(errno));
+  base_ = static_cast<std::byte*>(base);
+  (void)madvise(base, static_cast<size_t>(size), MADV_DONTDUMP);
+  (void)madvise(base, static_cast<size_t>(size), MADV_HUGEPAGE);
+}
+
+Mapping::~Mapping() {
+  if (base_ != nullptr) munmap(base_, static_cast<size_t>(size_));
+}
+
+int64_t Region::default_limit(int32_t ranks) noexcept {
+  struct sysinfo info {};
+  int64_t memory = int64_t{16} << 30;
+  if (sysinfo(&info) == 0) memory = static_cast<int64_t>(info.totalram) * info.mem_unit;
+  // Addresses of all ranks together stay below 2^46, half of what a process has.
+  const int64_t share = (int64_t{1} << 46) / std::max(ranks, 1);
+  return round_up(std::max(std::min(memory, share), kSmallest), kPage);
+}
+
+Region::Region(int64_t limit) {
+  for (int64_t size = limit;; size = round_up(size / 2, kPage)) {
+    try {
+      fd_ = open_memfd(size);
+      mapping_ = std::make_shared<Mapping>(fd_, size);
+      break;
+    } catch (const Error& error) {
+      if (fd_ >= 0) close(fd_);
+      fd_ = -1;
+      if (error.status() != DDP_ERROR_OUT_OF_MEMORY || size / 2 < kSmallest) throw;
+    }
+  }
+  try {
+    reserve_pages(0, kHeader);
+  } catch (...) {
+    close(fd_);
+    throw;
+  }
+  new (mapping_->base()) Page;
+}
+
+Region::~Region() { close(fd_); }
+
+void Region::reserve_pages(int64_t begin, int64_t end) {
+  int result = 0;
+  do {
+    result = fallocate(fd_, 0, begin, end - begin);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0)  // the kernel has taken back what it had reserved
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be reserved (%s)",
+                     static_cast<long long>(end - begin), std::strerror(errno));
+}
+
+void Region::release_pages(int64_t begin, int64_t end) noexcept {
+  if (end > begin) (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, end - begin);
+}
+
+void* Region::alloc(int64_t bytes) {
+  const int64_t wanted = round_up(bytes, kLine);
+  const std::lock_guard lock(mutex_);
+  // Large allocations start on a page, so that their pages are theirs alone and go back when they are freed.
+  const int64_t unit = wanted >= kPage ? kPage : kLine;
+  int64_t begin = kHeader;
+  for (const auto& [used_begin, used_end] : used_) {
+    if (used_begin - begin >= wanted) break;
+    begin = round_up(used_end, unit);
+  }
+  if (wanted > mapping_->size() - begin)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes do not fit into this rank's shared memory of %lld bytes",
+                     static_cast<long long>(bytes), static_cast<long long>(mapping_->size()));
+  const auto entry = used_.emplace(begin, begin + wanted).first;
+  try {
+    reserve_pages(begin / kPage * kPage, round_up(begin + wanted, kPage));
+  } catch (...) {
+    used_.erase(entry);
+    throw;
+  }
+  std::byte* data = mapping_->base() + begin;
+  std::memset(data, 0, static_cast<size_t>(wanted));  // also the first touch, by the rank that uses it
+  return data;
+}
+
+void Region::free(void* data) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = used_.find(static_cast<std::byte*>(data) - mapping_->base());
+  if (entry == used_.end())
+    throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_free: this memory does not come from ddp_group_alloc of this group");
+  // Only pages that no neighbour touches are given back.
+  int64_t begin = round_up(entry->first, kPage);
+  int64_t end = entry->second / kPage * kPage;
+  if (entry->first % kPage == 0) {
+    const auto next = std::next(entry);
+    const int64_t page_end = round_up(entry->second, kPage);
+    if (next == used_.end() || next->first >= page_end) end = page_end;
+  }
+  used_.erase(entry);
+  release_pages(begin, end);
+}
+
+int64_t Region::offset_of(const void* data, int64_t bytes) const noexcept {
+  const int64_t begin = static_cast<const std::byte*>(data) - mapping_->base();
+  if (data < mapping_->base() || begin >= mapping_->size()) return kNotInReach;
+  const std::lock_guard lock(mutex_);
+  auto after = used_.upper_bound(begin);
+  if (after == used_.begin()) return kNotInReach;
+  --after;
+  return begin + bytes <= after->second ? begin : kNotInReach;
+}
+
+void populate(void* data, int64_t bytes) noexcept {
+#ifdef MADV_POPULATE_WRITE
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = address / kPage * kPage;
+  (void)madvise(reinterpret_cast<void*>(begin), address + static_cast<uintptr_t>(bytes) - begin, MADV_POPULATE_WRITE);
+#else
+  (void)data;
+  (void)bytes;
+#endif
+}
+
+}  // namespace ddp::shm

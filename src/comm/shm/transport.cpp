@@ -1,0 +1,296 @@
+#include "comm/shm/transport.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/shm/life.hpp"
+#include "comm/shm/reduction.hpp"
+
+namespace ddp::shm {
+namespace {
+
+/// memcpy that accepts an empty tensor's NULL.
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) noexcept {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+Stamp stamp_of(Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM, int32_t root = 0) noexcept {
+  Stamp stamp;
+  stamp.kind = kind;
+  stamp.dtype = tensor.dtype;
+  stamp.op = op;
+  stamp.root = root;
+  stamp.count = tensor.count;
+  return stamp;
+}
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport(Mesh mesh, const TransportContext& context)
+      : engine_(std::move(mesh), context),
+        in_(static_cast<size_t>(engine_.size())),
+        out_(static_cast<size_t>(engine_.size())),
+        life_(engine_.mesh(), context) {}
+
+  [[nodiscard]] ddp_backend backend() const noexcept override {
+    return engine_.mesh().threads ? DDP_BACKEND_LOCAL : DDP_BACKEND_SHM;
+  }
+  [[nodiscard]] bool pollable() const noexcept override { return true; }
+  [[nodiscard]] void* alloc(int64_t bytes) override { return engine_.mesh().own->alloc(bytes); }
+  void free(void* data) override { engine_.mesh().own->free(data); }
+  void wake() noexcept override { engine_.wake(); }
+
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override;
+
+  void barrier() override { finish(engine_.meet(Stamp{}, [](Slot&) {})); }
+  void all_reduce(const Tensor& tensor, ddp_reduce op) override;
+  void all_gather(const Tensor& input, const Tensor& output) override;
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override;
+  void broadcast(const Tensor& tensor, int32_t root) override;
+
+ private:
+  [[nodiscard]] cpu::ReduceRule rule(const Tensor& tensor, ddp_reduce op) const noexcept {
+    return cpu::ReduceRule{tensor.dtype, op, engine_.size()};
+  }
+  [[nodiscard]] bool all_in_reach(uint64_t sequence) const noexcept;
+  [[nodiscard]] std::byte* peer_data(int32_t peer, uint64_t sequence) const noexcept {
+    return engine_.mesh().base(peer) + engine_.slot(peer, sequence).offset;
+  }
+  void finish(uint64_t sequence) noexcept { engine_.advance(Counter::kFinished, sequence); }
+  void finish_and_wait(uint64_t sequence) {
+    finish(sequence);
+    engine_.wait([&] { return engine_.all_reached(Counter::kFinished, sequence); }, sequence);
+  }
+  void reduce_in_place(uint64_t sequence, const Tensor& tensor, ddp_reduce op);
+  void reduce_staged(uint64_t sequence, const Tensor& tensor, ddp_reduce op);
+  template <class Fill, class Consume>
+  void chunked(uint64_t sequence, uint64_t chunks, int32_t only_root, Fill&& fill, Consume&& consume);
+
+  Engine engine_;
+  std::vector<const void*> in_;
+  std::vector<void*> out_;
+  Life life_;
+};
+
+bool ShmTransport::all_in_reach(uint64_t sequence) const noexcept {
+  for (int32_t peer = 0; peer < engine_.size(); ++peer)
+    if (engine_.slot(peer, sequence).offset == kNotInReach) return false;
+  return true;
+}
+
+std::unique_ptr<BucketOperation> ShmTransport::prepare(const BucketSpec& spec) {
+  const auto size = static_cast<size_t>(engine_.size());
+  std::vector<PieceReach> mine;
+  for (const BucketSpec::Piece& piece : spec.pieces) {
+    PieceReach reach;
+    const int64_t bytes = piece.count * dtype_size(spec.rule.dtype);
+    reach.offset = piece.data == nullptr ? kNotInReach : engine_.mesh().own->offset_of(piece.data, bytes);
+    reach.owned = piece.owned ? 1 : 0;
+    mine.push_back(reach);
+  }
+  std::vector<PieceReach> all(size * mine.size());
+  const auto words = static_cast<int64_t>(mine.size() * 2);
+  all_gather(flat_tensor(mine.data(), DDP_I64, words), flat_tensor(all.data(), DDP_I64, words * engine_.size()));
+  auto reduction = std::make_unique<Reduction>(engine_, spec, all);
+  reduction->populate_share();
+  return reduction;
+}
+
+void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op) {
+  const bool small = tensor.bytes() <= kInlineBytes;
+  const uint64_t sequence = engine_.meet(stamp_of(Collective::kAllReduce, tensor, op), [&](Slot& slot) {
+    if (small)
+      copy_bytes(slot.payload, tensor.data, tensor.bytes());
+    else
+      slot.offset = engine_.mesh().own->offset_of(tensor.data, tensor.bytes());
+  });
+  if (small) {
+    for (size_t rank = 0; rank < in_.size(); ++rank) in_[rank] = engine_.slot(static_cast<int32_t>(rank), sequence).payload;
+    out_[0] = tensor.data;
+    cpu::reduce(rule(tensor, op), in_.data(), engine_.size(), out_.data(), 1, tensor.count);
+    finish(sequence);
+  } else if (all_in_reach(sequence)) {
+    reduce_in_place(sequence, tensor, op);
+  } else {
+    reduce_staged(sequence, tensor, op);
+  }
+}
+
+void ShmTransport::reduce_in_place(uint64_t sequence, const Tensor& tensor, ddp_reduce op) {
+  const int64_t element = dtype_size(tensor.dtype);
+  const Share share = share_of(tensor.count, element, engine_.rank(), engine_.size());
+  for (size_t rank = 0; rank < in_.size(); ++rank)
+    in_[rank] = out_[rank] = peer_data(static_cast<int32_t>(rank), sequence) + share.begin * element;
+  if (share.end > share.begin)
+    cpu::reduce(rule(tensor, op), in_.data(), engine_.size(), out_.data(), engine_.size(), share.end - share.begin);
+  finish_and_wait(sequence);
+}
+
+/// The loop of every staged collective. Chunk k: fill(k, own stage) on the ranks that send, then consume(k) on all.
+/// `only_root` >= 0: only that rank sends. The next chunk is filled before this one is consumed.
+template <class Fill, class Consume>
+void ShmTransport::chunked(uint64_t sequence, uint64_t chunks, int32_t only_root, Fill&& fill, Consume&& consume) {
+  const uint64_t first = engine_.take_chunks(chunks) + 1;
+  for (uint64_t k = 0; k <= chunks; ++k) {
+    if (k < chunks) {
+      const uint64_t chunk = first + k;
+      engine_.wait([&] { return engine_.stage_free(chunk); }, sequence);
+      if (only_root < 0 || only_root == engine_.rank()) fill(k, engine_.stage(engine_.rank(), chunk));
+      engine_.use_stage(chunk, Counter::kTaken);
+      engine_.advance(Counter::kFilled, chunk);
+    }
+    if (k == 0) continue;
+    const uint64_t chunk = first + k - 1;
+    if (only_root < 0)
+      engine_.wait([&] { return engine_.all_reached(Counter::kFilled, chunk); }, sequence);
+    else
+      engine_.wait([&] { return engine_.reached(only_root, Counter::kFilled, chunk); }, sequence);
+    consume(k - 1, chunk);
+    engine_.advance(Counter::kReduced, chunk);
+    engine_.advance(Counter::kTaken, chunk);
+  }
+}
+
+void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, ddp_reduce op) {
+  finish(sequence);  // the announcement was read; from here the chunk counters speak
+  BucketSpec spec;
+  spec.rule = rule(tensor, op);
+  const int64_t element = dtype_size(tensor.dtype);
+  const int64_t step = kStageBytes / element;
+  const auto chunks = static_cast<uint64_t>((tensor.count + step - 1) / step);
+  const uint64_t first = engine_.take_chunks(chunks) + 1;
+  const auto length = [&](uint64_t k) { return std::min(step, tensor.count - static_cast<int64_t>(k) * step); };
+  const auto at = [&](uint64_t k) { return tensor.data + static_cast<int64_t>(k) * step * element; };
+  const auto take = [&](uint64_t k) {
+    engine_.wait([&] { return engine_.all_reached(Counter::kReduced, first + k); }, sequence);
+    for (int32_t rank = 0; rank < engine_.size(); ++rank) {
+      const Share part = share_of(length(k), element, rank, engine_.size());
+      copy_bytes(at(k) + part.begin * element, engine_.result(rank, first + k) + part.begin * element, (part.end - part.begin) * element);
+    }
+    engine_.advance(Counter::kTaken, first + k);
+  };
+  for (uint64_t k = 0; k <= chunks + 1; ++k) {  // fill k, reduce k - 1, take k - 2
+    if (k < chunks) {
+      engine_.wait([&] { return engine_.stage_free(first + k); }, sequence);
+      copy_bytes(engine_.stage(engine_.rank(), first + k), at(k), length(k) * element);
+      engine_.use_stage(first + k, Counter::kReduced);
+      engine_.advance(Counter::kFilled, first + k);
+    }
+    if (k >= 1 && k <= chunks) {
+      const uint64_t chunk = first + k - 1;
+      engine_.wait([&] { return engine_.all_reached(Counter::kFilled, chunk) && engine_.result_free(chunk); }, sequence);
+      const Share part = share_of(length(k - 1), element, engine_.rank(), engine_.size());
+      for (size_t rank = 0; rank < in_.size(); ++rank)
+        in_[rank] = engine_.stage(static_cast<int32_t>(rank), chunk) + part.begin * element;
+      out_[0] = engine_.result(engine_.rank(), chunk) + part.begin * element;
+      if (part.end > part.begin) cpu::reduce(spec.rule, in_.data(), engine_.size(), out_.data(), 1, part.end - part.begin);
+      engine_.advance(Counter::kReduced, chunk);
+    }
+    if (k >= 2) take(k - 2);
+  }
+}
+
+void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
+  const int64_t bytes = input.bytes();
+  const bool small = bytes <= kInlineBytes;
+  const uint64_t sequence = engine_.meet(stamp_of(Collective::kAllGather, input), [&](Slot& slot) {
+    if (small)
+      copy_bytes(slot.payload, input.data, bytes);
+    else
+      slot.offset = engine_.mesh().own->offset_of(input.data, bytes);
+  });
+  const auto place = [&](int32_t peer) { return output.data + peer * bytes; };
+  if (small || all_in_reach(sequence)) {
+    for (int32_t peer = 0; peer < engine_.size(); ++peer) {
+      const std::byte* source = small ? engine_.slot(peer, sequence).payload : peer_data(peer, sequence);
+      if (source != place(peer)) std::memmove(place(peer), source, static_cast<size_t>(bytes));
+    }
+    if (small)
+      finish(sequence);
+    else
+      finish_and_wait(sequence);
+    return;
+  }
+  finish(sequence);
+  const auto length = [&](uint64_t k) { return std::min<int64_t>(kStageBytes, bytes - static_cast<int64_t>(k) * kStageBytes); };
+  chunked(
+      sequence, static_cast<uint64_t>((bytes + kStageBytes - 1) / kStageBytes), -1,
+      [&](uint64_t k, std::byte* stage) {
+        copy_bytes(stage, input.data + static_cast<int64_t>(k) * kStageBytes, length(k));
+      },
+      [&](uint64_t k, uint64_t chunk) {
+        for (int32_t peer = 0; peer < engine_.size(); ++peer)
+          copy_bytes(place(peer) + static_cast<int64_t>(k) * kStageBytes, engine_.stage(peer, chunk), length(k));
+      });
+}
+
+void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
+  const int64_t element = dtype_size(output.dtype);
+  const uint64_t sequence = engine_.meet(stamp_of(Collective::kReduceScatter, output, op), [&](Slot& slot) {
+    slot.offset = engine_.mesh().own->offset_of(input.data, input.bytes());
+  });
+  out_[0] = output.data;
+  if (all_in_reach(sequence)) {
+    for (size_t rank = 0; rank < in_.size(); ++rank)
+      in_[rank] = peer_data(static_cast<int32_t>(rank), sequence) + engine_.rank() * output.bytes();
+    cpu::reduce(rule(output, op), in_.data(), engine_.size(), out_.data(), 1, output.count);
+    finish_and_wait(sequence);
+    return;
+  }
+  finish(sequence);
+  // A chunk holds the same stretch of every rank's part, one after the other.
+  const int64_t step = std::max<int64_t>(1, kStageBytes / element / engine_.size() / 16 * 16);
+  const auto length = [&](uint64_t k) { return std::min(step, output.count - static_cast<int64_t>(k) * step); };
+  chunked(
+      sequence, static_cast<uint64_t>((output.count + step - 1) / step), -1,
+      [&](uint64_t k, std::byte* stage) {
+        for (int32_t part = 0; part < engine_.size(); ++part)
+          copy_bytes(stage + part * step * element,
+                      input.data + part * output.bytes() + static_cast<int64_t>(k) * step * element, length(k) * element);
+      },
+      [&](uint64_t k, uint64_t chunk) {
+        for (size_t rank = 0; rank < in_.size(); ++rank)
+          in_[rank] = engine_.stage(static_cast<int32_t>(rank), chunk) + engine_.rank() * step * element;
+        out_[0] = output.data + static_cast<int64_t>(k) * step * element;
+        cpu::reduce(rule(output, op), in_.data(), engine_.size(), out_.data(), 1, length(k));
+      });
+}
+
+void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
+  const int64_t bytes = tensor.bytes();
+  const bool small = bytes <= kInlineBytes;
+  const bool is_root = root == engine_.rank();
+  const uint64_t sequence = engine_.meet(stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root), [&](Slot& slot) {
+    if (small && is_root) copy_bytes(slot.payload, tensor.data, bytes);
+    if (!small && is_root) slot.offset = engine_.mesh().own->offset_of(tensor.data, bytes);
+  });
+  const Slot& source = engine_.slot(root, sequence);
+  if (small || source.offset != kNotInReach) {
+    if (!is_root) copy_bytes(tensor.data, small ? source.payload : peer_data(root, sequence), bytes);
+    if (small)
+      finish(sequence);
+    else
+      finish_and_wait(sequence);
+    return;
+  }
+  finish(sequence);
+  const auto length = [&](uint64_t k) { return std::min<int64_t>(kStageBytes, bytes - static_cast<int64_t>(k) * kStageBytes); };
+  chunked(
+      sequence, static_cast<uint64_t>((bytes + kStageBytes - 1) / kStageBytes), root,
+      [&](uint64_t k, std::byte* stage) {
+        copy_bytes(stage, tensor.data + static_cast<int64_t>(k) * kStageBytes, length(k));
+      },
+      [&](uint64_t k, uint64_t chunk) {
+        if (!is_root)
+          copy_bytes(tensor.data + static_cast<int64_t>(k) * kStageBytes, engine_.stage(root, chunk), length(k));
+      });
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_transport(const TransportContext& context, bool threads, Deadline deadline) {
+  Mesh mesh = threads ? connect_threads(*context.control, deadline) : connect_processes(*context.control, deadline);
+  return std::make_unique<ShmTransport>(std::move(mesh), context);
+}
+
+}  // namespace ddp::shm

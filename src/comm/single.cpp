@@ -1,0 +1,75 @@
+#include "comm/single.hpp"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+
+namespace ddp {
+namespace {
+
+class SingleOperation final : public BucketOperation {
+ public:
+  explicit SingleOperation(const BucketSpec& spec) { note_.used.resize(spec.used_words()); }
+  void start(const Note& mine) override { note_ = mine; }
+  [[nodiscard]] Progress advance(int64_t) override { return Progress::kDone; }
+  void finish() override {}
+  [[nodiscard]] bool share_done() const noexcept override { return true; }
+  [[nodiscard]] const Note& note() const noexcept override { return note_; }
+  [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
+  [[nodiscard]] std::string way() const override { return "one rank"; }
+
+ private:
+  Note note_;
+};
+
+class SingleTransport final : public Transport {
+ public:
+  ~SingleTransport() override {
+    for (const auto& [data, bytes] : allocations_) ::operator delete(data, std::align_val_t(64));
+  }
+  [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_AUTO; }
+  [[nodiscard]] bool pollable() const noexcept override { return true; }
+
+  [[nodiscard]] void* alloc(int64_t bytes) override {
+    void* data = ::operator new(static_cast<size_t>(bytes), std::align_val_t(64), std::nothrow);
+    if (data == nullptr)
+      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes could not be allocated", static_cast<long long>(bytes));
+    std::memset(data, 0, static_cast<size_t>(bytes));
+    const std::lock_guard lock(mutex_);
+    allocations_.emplace(data, bytes);
+    return data;
+  }
+
+  void free(void* data) override {
+    const std::lock_guard lock(mutex_);
+    if (allocations_.erase(data) == 0)
+      throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_free: this memory does not come from ddp_group_alloc of this group");
+    ::operator delete(data, std::align_val_t(64));
+  }
+
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
+    return std::make_unique<SingleOperation>(spec);
+  }
+  void barrier() override {}
+  void all_reduce(const Tensor&, ddp_reduce) override {}
+  void all_gather(const Tensor& input, const Tensor& output) override { copy_bytes(input, output); }
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce) override { copy_bytes(input, output); }
+  void broadcast(const Tensor&, int32_t) override {}
+  void wake() noexcept override {}
+
+ private:
+  static void copy_bytes(const Tensor& input, const Tensor& output) {
+    if (input.data != output.data && output.bytes() > 0)
+      std::memmove(output.data, input.data, static_cast<size_t>(output.bytes()));
+  }
+
+  std::mutex mutex_;                       // guards allocations_
+  std::map<void*, int64_t> allocations_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_single_transport() { return std::make_unique<SingleTransport>(); }
+
+}  // namespace ddp

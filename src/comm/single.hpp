@@ -1,0 +1,13 @@
+// Seam 2 for a world of one rank: every collective is done before it began, so programs need no `if`.
+// Tested by capi/ and ranks/.
+#pragma once
+
+#include <memory>
+
+#include "comm/transport.hpp"
+
+namespace ddp {
+
+[[nodiscard]] std::unique_ptr<Transport> make_single_transport();
+
+}  // namespace ddp

@@ -1,0 +1,21 @@
+// Who works on the buckets: a pure decision from what the caller asked for, what the transport can do, and how many cores there are.
+// Measured: with as many ranks as cores a helper thread takes its core from the computation, so the ranks reduce for themselves.
+// Tested by ranks/pass_test.cpp.
+#pragma once
+
+#include "base/cores.hpp"
+#include "comm/group.hpp"
+#include "comm/lane.hpp"
+#include "comm/transport.hpp"
+#include "ddp/model.h"
+
+namespace ddp {
+
+[[nodiscard]] inline Lane::Driver choose_driver(Group& group, ddp_progress wanted) noexcept {
+  if (group.size() == 1) return Lane::Driver::kCaller;
+  if (!group.transport().pollable() || wanted == DDP_PROGRESS_THREAD) return Lane::Driver::kThread;
+  if (wanted == DDP_PROGRESS_CALLER) return Lane::Driver::kCaller;
+  return 2 * group.size() <= usable_cores() ? Lane::Driver::kThread : Lane::Driver::kCaller;
+}
+
+}  // namespace ddp

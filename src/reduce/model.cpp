@@ -1,0 +1,225 @@
+#include "reduce/model.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/hash.hpp"
+#include "comm/transport.hpp"
+#include "device/cpu/arrays.hpp"
+#include "reduce/pass.hpp"
+#include "sync/commit.hpp"
+
+namespace ddp {
+namespace {
+
+void check_options(const ddp_model_options& options) {
+  if (options.first_bucket_bytes < 1 || options.bucket_bytes < 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the bucket sizes are %lld and %lld bytes; they must be 1 or more",
+                     static_cast<long long>(options.first_bucket_bytes), static_cast<long long>(options.bucket_bytes));
+  if (options.reduce != DDP_AVERAGE && options.reduce != DDP_SUM)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "reduce is %d; gradients are averaged (0) or summed (1)", static_cast<int>(options.reduce));
+  if (options.unused != DDP_UNUSED_ERROR && options.unused != DDP_UNUSED_ALLOW)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "unused is %d; it is DDP_UNUSED_ERROR (0) or DDP_UNUSED_ALLOW (1)", static_cast<int>(options.unused));
+  if (options.progress < DDP_PROGRESS_AUTO || options.progress > DDP_PROGRESS_THREAD)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "progress is %d; it is 0 to 2", static_cast<int>(options.progress));
+}
+
+}  // namespace
+
+Model::Model(std::shared_ptr<Group> group, const ddp_model_options& options) : group_(std::move(group)), options_(options) {
+  check_options(options_);
+  group_->check_usable();
+}
+
+Model::~Model() {
+  close();
+  pass_.reset();  // before the memory it reduces
+  for (void* memory : grad_memory_) group_->free(memory);
+}
+
+Model::Phase Model::phase() const noexcept {
+  if (pass_ == nullptr) return Phase::kBuilding;
+  return pass_->is_open() ? Phase::kOpen : Phase::kReady;
+}
+
+void Model::require_building(const char* function) const {
+  require_live(function);
+  if (pass_ != nullptr)
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is committed; tensors are registered before ddp_model_commit", function);
+}
+
+void Model::require_live(const char* function) const {
+  if (closed_) throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model was destroyed", function);
+}
+
+void Model::require_ready(const char* function) const {
+  require_no_pass(function);
+  if (pass_ == nullptr)
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is not committed; call ddp_model_commit first", function);
+}
+
+void Model::require_no_pass(const char* function) const {
+  require_live(function);
+  if (pass_ != nullptr && pass_->is_open())
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: a backward pass is open; call ddp_model_end_backward first", function);
+}
+
+int32_t Model::add_parameter(std::string name, const Tensor& value, const Tensor* grad) {
+  require_building("ddp_model_add_parameter");
+  return table_.add_parameter(std::move(name), value, grad);
+}
+
+int32_t Model::add_buffer(std::string name, const Tensor& value) {
+  require_building("ddp_model_add_buffer");
+  return table_.add_buffer(std::move(name), value);
+}
+
+void Model::commit() {
+  require_building("ddp_model_commit");
+  group_->check_idle("ddp_model_commit");
+  const uint64_t model_hash = agree_on_model(*group_, table_, options_);
+  std::vector<PlanItem> items;
+  for (const Parameter& parameter : table_.parameters()) items.push_back(PlanItem{parameter.value.count, parameter.value.dtype});
+  Plan plan = plan_buckets(items, options_.first_bucket_bytes, options_.bucket_bytes);
+  allocate_grads(plan);
+  distribute_values(*group_, table_, 0);
+  const uint64_t plan_hash = hash_plan(plan, model_hash);
+  pass_ = std::make_unique<Pass>(*group_, table_, options_, std::move(plan), plan_hash);
+}
+
+/// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries.
+void Model::allocate_grads(const Plan& plan) {
+  std::optional<Error> problem;
+  try {
+    for (const PlannedBucket& bucket : plan) {
+      bool any = false;
+      for (const int32_t index : bucket.parameters) any = any || table_.parameter(index).owned_grad;
+      if (!any || bucket.count == 0) continue;
+      grad_memory_.push_back(group_->alloc(bucket.count * dtype_size(bucket.dtype)));
+      auto* base = static_cast<std::byte*>(grad_memory_.back());
+      for (size_t piece = 0; piece < bucket.parameters.size(); ++piece) {
+        Parameter& parameter = table_.parameter(bucket.parameters[piece]);
+        if (parameter.owned_grad) parameter.grad.data = base + bucket.offsets[piece] * dtype_size(bucket.dtype);
+      }
+    }
+  } catch (const Error& error) {
+    problem = error;
+  }
+  try {
+    group_->agree("gradient memory", problem ? &*problem : nullptr);
+  } catch (...) {
+    for (void* memory : grad_memory_) group_->free(memory);
+    grad_memory_.clear();
+    throw;
+  }
+}
+
+void Model::set_grad(int32_t index, void* data) {
+  require_live("ddp_model_set_grad");
+  Parameter& parameter = table_.parameter(index);
+  const char* name = parameter.name.c_str();
+  if (parameter.owned_grad)
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_set_grad: libddp owns the gradient of \"%s\"; register it with a gradient of your own", name);
+  if (pass_ != nullptr && pass_->is_open() && pass_->is_marked(index))
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_set_grad: \"%s\" is marked already in this pass", name);
+  Tensor moved = parameter.grad;
+  moved.data = static_cast<std::byte*>(data);
+  const ddp_tensor described = to_c(moved);
+  (void)checked_tensor(&described, "the gradient of parameter \"" + parameter.name + "\"");
+  if (pass_ != nullptr && !pass_->set_address(index, moved.data))
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks reach it; it cannot move", name);
+  parameter.grad.data = moved.data;
+}
+
+void Model::begin_backward(ddp_pass mode) {
+  require_ready("ddp_model_begin_backward");
+  if (mode != DDP_PASS_REDUCE && mode != DDP_PASS_ACCUMULATE)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0) or DDP_PASS_ACCUMULATE (1)",
+                     static_cast<int>(mode));
+  pass_->begin(mode);
+}
+
+void Model::mark_ready(int32_t index) { open_pass().mark_ready(index); }
+void Model::mark_unused(int32_t index) { open_pass().mark_unused(index); }
+
+void Model::end_backward() { open_pass().end(); }
+
+Pass& Model::open_pass() const {
+  if (pass_ == nullptr) throw Error(DDP_ERROR_INVALID_STATE, "the model is not committed; call ddp_model_commit first");
+  return *pass_;
+}
+
+void Model::sync_buffers(int32_t root) {
+  require_ready("ddp_model_sync_buffers");
+  for (const Buffer& buffer : table_.buffers()) group_->broadcast(buffer.value, root);
+  if (table_.buffers().empty()) group_->barrier();
+}
+
+void Model::check_replicas() {
+  require_ready("ddp_model_check");
+  compare_replicas(*group_, table_);
+}
+
+uint64_t Model::content_hash() const {
+  require_no_pass("ddp_model_get_hash");
+  Hasher hasher;
+  for (const Parameter& parameter : table_.parameters()) {
+    hasher.add(parameter.name.c_str(), parameter.name.size() + 1);
+    hasher.add(parameter.value.data, static_cast<size_t>(parameter.value.bytes()));
+  }
+  return hasher.value();
+}
+
+void Model::zero_grad() {
+  require_ready("ddp_model_zero_grad");
+  for (const Parameter& parameter : table_.parameters())
+    if (parameter.grad.bytes() > 0) std::memset(parameter.grad.data, 0, static_cast<size_t>(parameter.grad.bytes()));
+}
+
+double Model::grad_norm(double p) const {
+  require_ready("ddp_model_get_grad_norm");
+  if (p != 1.0 && p != 2.0 && !(std::isinf(p) && p > 0))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_get_grad_norm: p is %g; it is 1, 2 or INFINITY", p);
+  double norm = 0;
+  for (const Parameter& parameter : table_.parameters()) {
+    const double part = cpu::norm_part(parameter.grad.dtype, parameter.grad.data, parameter.grad.count, p);
+    if (std::isinf(p))
+      norm = std::isnan(part) || part > norm ? part : norm;
+    else
+      norm += part;
+    if (std::isnan(norm)) return norm;
+  }
+  return p == 2.0 ? std::sqrt(norm) : norm;
+}
+
+void Model::scale_grad(double factor) {
+  require_ready("ddp_model_scale_grad");
+  for (const Parameter& parameter : table_.parameters())
+    cpu::scale(parameter.grad.dtype, parameter.grad.data, parameter.grad.count, factor);
+}
+
+bool Model::has_reduced() const noexcept { return pass_ != nullptr && pass_->has_reduced(); }
+
+bool Model::was_used(int32_t index) const noexcept { return pass_ == nullptr || pass_->was_used(index); }
+
+void Model::fill_stats(ddp_model_stats& stats) const {
+  require_live("ddp_model_get_stats");
+  if (pass_ == nullptr) throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_stats: the model is not committed; call ddp_model_commit first");
+  pass_->fill_stats(stats);
+}
+
+std::string Model::describe_plan() const {
+  require_live("ddp_model_describe_plan");
+  if (pass_ == nullptr) throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_describe_plan: the model is not committed; call ddp_model_commit first");
+  return pass_->describe_plan();
+}
+
+void Model::close() noexcept {
+  if (closed_) return;
+  closed_ = true;
+  if (pass_ != nullptr && pass_->is_open())
+    group_->abort(Error(DDP_ERROR_ABORTED, group_->name_of(group_->rank()) + " destroyed a model during a backward pass"));
+}
+
+}  // namespace ddp

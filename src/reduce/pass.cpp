@@ -1,0 +1,209 @@
+#include "reduce/pass.hpp"
+
+#include <algorithm>
+
+#include "base/bytes.hpp"
+#include "base/clock.hpp"
+#include "comm/control/control.hpp"
+#include "reduce/driver.hpp"
+#include "sync/description.hpp"
+
+namespace ddp {
+namespace {
+
+// How much of a bucket's reduction one mark may do on the caller's thread: large enough to pay for the look, small enough (some 100 us)
+// not to disturb a backward that other work waits for.
+constexpr int64_t kMarkShareBytes = 1 << 20;
+
+}  // namespace
+
+Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, Plan plan, uint64_t plan_hash)
+    : group_(group),
+      table_(table),
+      options_(options),
+      plan_(std::move(plan)),
+      places_(table.parameters().size()),
+      marks_(table.parameters().size()),
+      contributes_(table.parameters().size(), 0),
+      used_(table.parameters().size(), 1),
+      lane_(choose_driver(group, options.progress), plan_.size()) {
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    const PlannedBucket& planned = plan_[b];
+    BucketSpec spec;
+    spec.index = static_cast<int32_t>(b);
+    spec.rule = cpu::ReduceRule{planned.dtype, options.reduce, group.size()};
+    spec.plan_hash = plan_hash;
+    for (size_t piece = 0; piece < planned.parameters.size(); ++piece) {
+      const int32_t index = planned.parameters[piece];
+      const Parameter& parameter = table.parameter(index);
+      places_[static_cast<size_t>(index)] = Place{static_cast<int32_t>(b), static_cast<int32_t>(piece)};
+      spec.pieces.push_back(BucketSpec::Piece{parameter.grad.data, parameter.grad.count, parameter.owned_grad});
+      stats_.gradient_bytes += parameter.grad.bytes();
+      stats_.elements += parameter.grad.count;
+    }
+    auto bucket = std::make_unique<Bucket>();
+    bucket->operation = group.transport().prepare(spec);
+    bucket->note.used.resize(spec.used_words());
+    buckets_.push_back(std::move(bucket));
+  }
+  stats_.parameters = static_cast<int64_t>(table.parameters().size());
+  stats_.buckets = static_cast<int64_t>(plan_.size());
+}
+
+void Pass::begin(ddp_pass mode) {
+  group_.open_pass(this);
+  mode_ = mode;
+  epoch_ = (epoch_ + 1) & 0x3fffffff;
+  next_ = 0;
+  incomplete_ = false;
+  for (size_t b = 0; b < buckets_.size(); ++b)
+    buckets_[b]->pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
+  begin_ns_ = now_ns();
+  group_.control().set_progress(stats_.passes, 0);
+  open_.store(true, std::memory_order_release);
+}
+
+void Pass::mark(int32_t index, Mark what) {
+  if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; call ddp_model_begin_backward first");
+  const auto at = static_cast<size_t>(index);
+  uint32_t before = marks_[at].load(std::memory_order_relaxed);
+  if (before >> 2 == epoch_ || !marks_[at].compare_exchange_strong(before, mark_value(what)))
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "parameter %d (\"%s\") is marked twice in one pass; a parameter that is used several times is marked on its last use",
+                     index, table_.parameter(index).name.c_str());
+  if (what == Mark::kReady) contributes_[at] = 1;
+  if (mode_ == DDP_PASS_ACCUMULATE) return;
+  const Place place = places_[at];
+  if (buckets_[static_cast<size_t>(place.bucket)]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) start_ready_buckets();
+  lane_.poke(kMarkShareBytes);
+}
+
+void Pass::mark_ready(int32_t index) { mark(index, Mark::kReady); }
+
+void Pass::mark_unused(int32_t index) {
+  if (options_.unused != DDP_UNUSED_ALLOW)
+    throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_mark_unused needs the model option unused = DDP_UNUSED_ALLOW");
+  mark(index, Mark::kUnused);
+}
+
+void Pass::start_ready_buckets() {
+  const std::lock_guard lock(starting_);
+  while (next_ < buckets_.size() && buckets_[next_]->pending.load(std::memory_order_acquire) == 0) {
+    start_bucket(*buckets_[next_], plan_[next_]);
+    ++next_;
+  }
+}
+
+void Pass::start_bucket(Bucket& bucket, const PlannedBucket& planned) {
+  std::fill(bucket.note.used.begin(), bucket.note.used.end(), 0);
+  bucket.note.incomplete = bucket.pending.load(std::memory_order_acquire) != 0 && options_.unused == DDP_UNUSED_ERROR;
+  for (size_t piece = 0; piece < planned.parameters.size(); ++piece)
+    if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0) bucket.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
+  bucket.operation->start(bucket.note);
+  lane_.push(*bucket.operation);
+}
+
+void Pass::start_rest() {
+  const std::lock_guard lock(starting_);
+  for (; next_ < buckets_.size(); ++next_) start_bucket(*buckets_[next_], plan_[next_]);
+}
+
+void Pass::end() {
+  if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; call ddp_model_begin_backward first");
+  struct Closer {
+    Pass& pass;
+    ~Closer() {
+      pass.open_.store(false, std::memory_order_release);
+      pass.group_.close_pass(&pass);
+    }
+  } const closer{*this};
+  if (mode_ == DDP_PASS_ACCUMULATE) return;
+  const int64_t begin = now_ns();
+  try {
+    start_rest();
+    lane_.drain();
+  } catch (const Error& error) {
+    group_.fail(error);
+    throw;
+  }
+  drained_ns_ = now_ns() - begin;
+  take_notes();
+  if (incomplete_) report_missing();
+  finish_stats();
+}
+
+void Pass::take_notes() {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const Note& note = buckets_[b]->operation->note();
+    incomplete_ = incomplete_ || note.incomplete;
+    for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
+      used_[static_cast<size_t>(plan_[b].parameters[piece])] = static_cast<uint8_t>(note.used[piece / 64] >> (piece % 64) & 1);
+  }
+  std::fill(contributes_.begin(), contributes_.end(), 0);
+  has_reduced_ = has_reduced_ || !incomplete_;
+}
+
+/// Every rank knows from the notes that some rank missed something; now they tell each other what.
+void Pass::report_missing() {
+  constexpr size_t kNamed = 5;
+  ByteWriter mine;
+  int32_t count = 0;
+  for (int32_t index = 0; index < table_.parameter_count(); ++index)
+    if (!is_marked(index) && static_cast<size_t>(++count) <= kNamed) mine.text(table_.parameter(index).name);
+  ByteWriter message;
+  message.number(count);
+  std::string text;
+  for (int32_t rank = 0; const std::string& answer : group_.gather("missing gradients", message.bytes() + mine.bytes())) {
+    ByteReader reader(answer);
+    const auto missing = reader.number<int32_t>();
+    std::string names;
+    for (size_t i = 0; i < std::min(static_cast<size_t>(missing), kNamed); ++i)
+      names += (i > 0 ? ", \"" : "\"") + std::string(reader.text()) + "\"";
+    if (static_cast<size_t>(missing) > kNamed) names += " and " + std::to_string(static_cast<size_t>(missing) - kNamed) + " more";
+    if (missing > 0) text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(rank)) + " did not mark " + names;
+    ++rank;
+  }
+  throw Error(DDP_ERROR_INVALID_STATE,
+              "ddp_model_end_backward: " + text +
+                  "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW");
+}
+
+void Pass::finish_stats() noexcept {
+  stats_.passes += 1;
+  stats_.backward_ns = now_ns() - begin_ns_;
+  stats_.comm_ns = std::max<int64_t>(0, lane_.last_done_ns() - lane_.first_start_ns());
+  stats_.exposed_ns = std::min(stats_.comm_ns, drained_ns_ + lane_.take_poked_ns());
+  stats_.total_backward_ns += stats_.backward_ns;
+  stats_.total_comm_ns += stats_.comm_ns;
+  stats_.total_exposed_ns += stats_.exposed_ns;
+}
+
+bool Pass::set_address(int32_t index, std::byte* data) {
+  const Place place = places_[static_cast<size_t>(index)];
+  return buckets_[static_cast<size_t>(place.bucket)]->operation->set_address(place.piece, data);
+}
+
+bool Pass::is_marked(int32_t index) const noexcept {
+  return marks_[static_cast<size_t>(index)].load(std::memory_order_acquire) >> 2 == epoch_;
+}
+
+void Pass::fill_stats(ddp_model_stats& stats) const noexcept {
+  const int64_t size = stats.struct_size;
+  stats = stats_;
+  stats.struct_size = size;
+}
+
+std::string Pass::describe_plan() const {
+  std::string text = std::to_string(plan_.size()) + " buckets, reduced by " +
+                     (lane_.driver() == Lane::Driver::kThread ? "a thread of the group" : "the caller's threads") + "\n";
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    const PlannedBucket& planned = plan_[b];
+    text += "bucket " + std::to_string(b) + ": " + std::to_string(planned.count * dtype_size(planned.dtype)) + " bytes of " +
+            dtype_name(planned.dtype) + ", " + buckets_[b]->operation->way() + ":";
+    for (const int32_t index : planned.parameters) text += " " + table_.parameter(index).name;
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace ddp

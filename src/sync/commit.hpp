@@ -1,0 +1,21 @@
+// Making ranks equal: the same model everywhere, rank 0's values everywhere, and the check that they still are.
+// Collective, all of it. Tested by ranks/commit_test.cpp.
+#pragma once
+
+#include "comm/group.hpp"
+#include "ddp/model.h"
+#include "param/table.hpp"
+
+namespace ddp {
+
+/// Throws MISMATCH, the same text on every rank, unless all ranks describe the same model. Returns the description's hash.
+/// One small exchange when they agree; the descriptions themselves travel only when they do not.
+[[nodiscard]] uint64_t agree_on_model(Group& group, const Table& table, const ddp_model_options& options);
+
+/// Values of all parameters and buffers from `root` to everybody.
+void distribute_values(Group& group, const Table& table, int32_t root);
+
+/// Throws MISMATCH naming the first tensor whose content differs and the ranks in the minority.
+void compare_replicas(Group& group, const Table& table);
+
+}  // namespace ddp
