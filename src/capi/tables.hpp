@@ -30,4 +30,11 @@ inline std::shared_ptr<Ema> ema_of(const ddp_ema* handle, const char* function) 
   return resolve(EmaTable::instance(), handle, function, "ema");
 }
 
+/// Throws INVALID_ARGUMENT unless `index` is a parameter of the model.
+inline void check_index(const Model& model, int32_t index, const char* function) {
+  if (index < 0 || index >= model.table().parameter_count())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d; the model has %d parameters, counted from 0", function, index,
+                     model.table().parameter_count());
+}
+
 }  // namespace ddp::capi

@@ -1,0 +1,57 @@
+// ddp/backward.h.
+#include "ddp/backward.h"
+
+#include "capi/tables.hpp"
+
+using namespace ddp;
+using namespace ddp::capi;
+
+ddp_status ddp_model_begin_backward(ddp_model* model, ddp_pass mode) {
+  return guarded([&] { model_of(model, "ddp_model_begin_backward")->begin_backward(mode); });
+}
+
+ddp_status ddp_model_mark_ready(ddp_model* model, int32_t index, void*) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_mark_ready");
+    check_index(*object, index, "ddp_model_mark_ready");
+    object->mark_ready(index);
+  });
+}
+
+ddp_status ddp_model_mark_unused(ddp_model* model, int32_t index) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_mark_unused");
+    check_index(*object, index, "ddp_model_mark_unused");
+    object->mark_unused(index);
+  });
+}
+
+ddp_status ddp_model_end_backward(ddp_model* model, void*) {
+  return guarded([&] { model_of(model, "ddp_model_end_backward")->end_backward(); });
+}
+
+int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
+  return guarded_value<int32_t>(-1, [&] {
+    const auto object = model_of(model, "ddp_model_was_used");
+    check_index(*object, index, "ddp_model_was_used");
+    if (!object->has_reduced())
+      throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_was_used: no pass with DDP_PASS_REDUCE has ended yet");
+    return object->was_used(index) ? 1 : 0;
+  });
+}
+
+ddp_status ddp_model_zero_grad(ddp_model* model, void*) {
+  return guarded([&] { model_of(model, "ddp_model_zero_grad")->zero_grad(); });
+}
+
+ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm, void*) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_get_grad_norm");
+    require(out_norm, "ddp_model_get_grad_norm", "out_norm");
+    *out_norm = object->grad_norm(p);
+  });
+}
+
+ddp_status ddp_model_scale_grad(ddp_model* model, double factor, void*) {
+  return guarded([&] { model_of(model, "ddp_model_scale_grad")->scale_grad(factor); });
+}

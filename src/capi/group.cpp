@@ -1,0 +1,151 @@
+// ddp/group.h.
+#include "ddp/group.h"
+
+#include "capi/options.hpp"
+#include "capi/tables.hpp"
+
+using namespace ddp;
+using namespace ddp::capi;
+
+namespace {
+
+ddp_group_options default_options() {
+  ddp_group_options options{};
+  options.rank = -1;
+  options.world_size = -1;
+  options.backend = DDP_BACKEND_AUTO;
+  options.device_index = -1;
+  options.timeout_ms = 1'800'000;
+  options.heartbeat_ms = 1'000;
+  options.dead_after_ms = 10'000;
+  options.rendezvous_timeout_ms = 120'000;
+  return options;
+}
+
+void check_options(const ddp_group_options& options) {
+  if (options.backend < DDP_BACKEND_AUTO || options.backend > DDP_BACKEND_LOCAL)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_create: backend is %d; it is 0 to 4", static_cast<int>(options.backend));
+  if (options.timeout_ms < 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_create: timeout_ms is %lld; it is 0 (never) or more",
+                     static_cast<long long>(options.timeout_ms));
+  if (options.heartbeat_ms < 1 || options.dead_after_ms <= options.heartbeat_ms || options.rendezvous_timeout_ms < 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_group_create: heartbeat_ms is %lld, dead_after_ms %lld, rendezvous_timeout_ms %lld; they must be above 0, and "
+                     "dead_after_ms above heartbeat_ms",
+                     static_cast<long long>(options.heartbeat_ms), static_cast<long long>(options.dead_after_ms),
+                     static_cast<long long>(options.rendezvous_timeout_ms));
+}
+
+void check_reduce(ddp_reduce op, const char* function) {
+  if (op < DDP_AVERAGE || op > DDP_MAX)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
+}
+
+}  // namespace
+
+ddp_status ddp_group_options_init(ddp_group_options* options, int64_t struct_size) {
+  return guarded([&] { init_options(options, struct_size, default_options(), "ddp_group_options_init"); });
+}
+
+ddp_status ddp_group_create(const char* rendezvous, const ddp_group_options* options, ddp_group** out_group) {
+  return guarded([&] {
+    require(out_group, "ddp_group_create", "out_group");
+    const ddp_group_options read = read_options(options, default_options(), "ddp_group_create");
+    check_options(read);
+    *out_group = GroupTable::instance().add(Group::create(rendezvous, read));
+  });
+}
+
+void ddp_group_destroy(ddp_group* group) {
+  (void)guarded([&] {
+    if (const auto object = GroupTable::instance().remove(group)) object->close();
+  });
+}
+
+ddp_status ddp_group_abort(ddp_group* group, const char* reason) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_group_abort");
+    const std::string text = reason != nullptr && *reason != '\0' ? reason : "no reason given";
+    object->abort(Error(DDP_ERROR_ABORTED, object->name_of(object->rank()) + " aborted the group: " + text));
+  });
+}
+
+ddp_status ddp_group_status(const ddp_group* group) {
+  return guarded([&] { group_of(group, "ddp_group_status")->check_usable(); });
+}
+
+int32_t ddp_group_rank(const ddp_group* group) {
+  return guarded_value<int32_t>(-1, [&] { return group_of(group, "ddp_group_rank")->rank(); });
+}
+
+int32_t ddp_group_size(const ddp_group* group) {
+  return guarded_value<int32_t>(-1, [&] { return group_of(group, "ddp_group_size")->size(); });
+}
+
+ddp_backend ddp_group_backend(const ddp_group* group) {
+  return guarded_value<ddp_backend>(DDP_BACKEND_AUTO, [&] { return group_of(group, "ddp_group_backend")->backend(); });
+}
+
+ddp_status ddp_group_barrier(ddp_group* group) {
+  return guarded([&] { group_of(group, "ddp_group_barrier")->barrier(); });
+}
+
+ddp_status ddp_group_all_reduce(ddp_group* group, const ddp_tensor* tensor, ddp_reduce op, void*) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_group_all_reduce");
+    check_reduce(op, "ddp_group_all_reduce");
+    object->all_reduce(checked_tensor(tensor, "ddp_group_all_reduce: tensor"), op);
+  });
+}
+
+ddp_status ddp_group_all_gather(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, void*) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_group_all_gather");
+    object->all_gather(checked_tensor(input, "ddp_group_all_gather: input"), checked_tensor(output, "ddp_group_all_gather: output"));
+  });
+}
+
+ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op, void*) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_group_reduce_scatter");
+    check_reduce(op, "ddp_group_reduce_scatter");
+    object->reduce_scatter(checked_tensor(input, "ddp_group_reduce_scatter: input"),
+                           checked_tensor(output, "ddp_group_reduce_scatter: output"), op);
+  });
+}
+
+ddp_status ddp_group_broadcast(ddp_group* group, const ddp_tensor* tensor, int32_t root, void*) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_group_broadcast");
+    object->broadcast(checked_tensor(tensor, "ddp_group_broadcast: tensor"), root);
+  });
+}
+
+ddp_status ddp_group_reduce_metrics(ddp_group* group, double* values, int64_t count, ddp_reduce op) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_group_reduce_metrics");
+    require(values, "ddp_group_reduce_metrics", "values");
+    check_reduce(op, "ddp_group_reduce_metrics");
+    if (count < 1 || count > 1024)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_reduce_metrics: count is %lld; 1 to 1,024 numbers are possible",
+                       static_cast<long long>(count));
+    object->all_reduce(flat_tensor(values, DDP_F64, count), op);
+  });
+}
+
+ddp_status ddp_group_alloc(ddp_group* group, int64_t bytes, void** out_data) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_group_alloc");
+    require(out_data, "ddp_group_alloc", "out_data");
+    if (bytes < 1)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_alloc: bytes is %lld; it is 1 or more", static_cast<long long>(bytes));
+    *out_data = object->alloc(bytes);
+  });
+}
+
+ddp_status ddp_group_free(ddp_group* group, void* data) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_group_free");
+    if (data != nullptr) object->free(data);
+  });
+}

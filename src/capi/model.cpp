@@ -1,0 +1,142 @@
+// ddp/model.h.
+#include "ddp/model.h"
+
+#include <cstring>
+
+#include "capi/options.hpp"
+#include "capi/tables.hpp"
+
+using namespace ddp;
+using namespace ddp::capi;
+
+namespace {
+
+ddp_model_options default_options() {
+  ddp_model_options options{};
+  options.first_bucket_bytes = 1 << 20;
+  options.bucket_bytes = 25 << 20;
+  options.reduce = DDP_AVERAGE;
+  options.unused = DDP_UNUSED_ERROR;
+  options.progress = DDP_PROGRESS_AUTO;
+  return options;
+}
+
+}  // namespace
+
+ddp_status ddp_model_options_init(ddp_model_options* options, int64_t struct_size) {
+  return guarded([&] { init_options(options, struct_size, default_options(), "ddp_model_options_init"); });
+}
+
+ddp_status ddp_model_create(ddp_group* group, const ddp_model_options* options, ddp_model** out_model) {
+  return guarded([&] {
+    const auto object = group_of(group, "ddp_model_create");
+    require(out_model, "ddp_model_create", "out_model");
+    const ddp_model_options read = read_options(options, default_options(), "ddp_model_create");
+    *out_model = ModelTable::instance().add(std::make_shared<Model>(object, read));
+  });
+}
+
+void ddp_model_destroy(ddp_model* model) {
+  (void)guarded([&] {
+    if (const auto object = ModelTable::instance().remove(model)) object->close();
+  });
+}
+
+ddp_status ddp_model_add_parameter(ddp_model* model, const char* name, const ddp_tensor* value, const ddp_tensor* grad,
+                                   int32_t* out_index) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_add_parameter");
+    require(name, "ddp_model_add_parameter", "name");
+    const std::string what = std::string("parameter \"") + name + "\"";
+    const Tensor checked = checked_tensor(value, what);
+    Tensor checked_grad;
+    if (grad != nullptr) checked_grad = checked_tensor(grad, "the gradient of " + what);
+    const int32_t index = object->add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
+    if (out_index != nullptr) *out_index = index;
+  });
+}
+
+ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_tensor* value, int32_t* out_index) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_add_buffer");
+    require(name, "ddp_model_add_buffer", "name");
+    const int32_t index = object->add_buffer(name, checked_tensor(value, std::string("buffer \"") + name + "\""));
+    if (out_index != nullptr) *out_index = index;
+  });
+}
+
+ddp_status ddp_model_commit(ddp_model* model, void*) {
+  return guarded([&] { model_of(model, "ddp_model_commit")->commit(); });
+}
+
+int32_t ddp_model_get_parameter_count(const ddp_model* model) {
+  return guarded_value<int32_t>(
+      -1, [&] { return model_of(model, "ddp_model_get_parameter_count")->table().parameter_count(); });
+}
+
+ddp_status ddp_model_get_grad(const ddp_model* model, int32_t index, ddp_tensor* out_grad) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_get_grad");
+    require(out_grad, "ddp_model_get_grad", "out_grad");
+    check_index(*object, index, "ddp_model_get_grad");
+    const Parameter& parameter = object->table().parameter(index);
+    if (parameter.owned_grad && object->phase() == Model::Phase::kBuilding)
+      throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_get_grad: libddp allocates the gradient of \"%s\" in ddp_model_commit",
+                       parameter.name.c_str());
+    *out_grad = to_c(parameter.grad);
+  });
+}
+
+ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, void* data) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_set_grad");
+    check_index(*object, index, "ddp_model_set_grad");
+    object->set_grad(index, data);
+  });
+}
+
+ddp_status ddp_model_sync_buffers(ddp_model* model, int32_t root, void*) {
+  return guarded([&] { model_of(model, "ddp_model_sync_buffers")->sync_buffers(root); });
+}
+
+ddp_status ddp_model_check(ddp_model* model, void*) {
+  return guarded([&] { model_of(model, "ddp_model_check")->check_replicas(); });
+}
+
+ddp_status ddp_model_get_hash(const ddp_model* model, int64_t* out_hash) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_get_hash");
+    require(out_hash, "ddp_model_get_hash", "out_hash");
+    const uint64_t hash = object->content_hash();
+    std::memcpy(out_hash, &hash, sizeof hash);
+  });
+}
+
+ddp_status ddp_model_get_stats(const ddp_model* model, ddp_model_stats* out_stats) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_get_stats");
+    require(out_stats, "ddp_model_get_stats", "out_stats");
+    const int64_t size = out_stats->struct_size;
+    ddp_model_stats stats{};
+    object->fill_stats(stats);
+    ddp_model_stats* target = out_stats;
+    init_options(target, size, stats, "ddp_model_get_stats");
+  });
+}
+
+ddp_status ddp_model_describe_plan(const ddp_model* model, char* buffer, int64_t capacity, int64_t* out_needed) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_describe_plan");
+    if (capacity < 0 || (capacity > 0 && buffer == nullptr))
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_describe_plan: capacity is %lld but buffer is %s",
+                       static_cast<long long>(capacity), buffer == nullptr ? "NULL" : "given");
+    const std::string text = object->describe_plan();
+    const auto needed = static_cast<int64_t>(text.size()) + 1;
+    if (capacity > 0) {
+      const auto kept = static_cast<size_t>(needed <= capacity ? needed : capacity) - 1;
+      std::memcpy(buffer, text.data(), kept);
+      buffer[kept] = '\0';
+    }
+    if (out_needed != nullptr) *out_needed = needed;
+  });
+}
