@@ -15,13 +15,12 @@
 namespace ddp::test {
 
 /// Bucket 3 of plan 99, averaged.
-inline BucketSpec spec_of(std::vector<BucketSpec::Piece> pieces, ddp_dtype dtype, int ranks, int64_t used_words) {
+inline BucketSpec spec_of(std::vector<BucketSpec::Piece> pieces, ddp_dtype dtype, int ranks) {
   BucketSpec spec;
   spec.index = 3;
   spec.rule = cpu::ReduceRule{dtype, DDP_AVERAGE, ranks};
   spec.plan_hash = 99;
   spec.pieces = std::move(pieces);
-  spec.used_words = used_words;
   return spec;
 }
 

@@ -53,6 +53,7 @@ void Chain::reduce_riding(Contribution& mine, Note& note) {
   }
   sweep_.pass_up();
   sweep_.turn(note);
+  mine.learn(note);
   if (line_.is_last() && !note.incomplete) mine.finish(in, sweep_.result(), all);
   sweep_.pass_down();
   if (!note.incomplete) mine.deliver(sweep_.result(), all);

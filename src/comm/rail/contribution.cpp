@@ -46,21 +46,18 @@ int64_t total(const std::vector<BucketSpec::Piece>& pieces) noexcept {
 PieceContribution::PieceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces)
     : Contribution(rule, total(pieces)), size_(dtype_size(rule.dtype)), carry_size_(dtype_size(accumulator_dtype(rule.dtype))) {
   int64_t first = 0;
-  bool joinable = false;
   for (const auto& piece : pieces) {
-    const bool touches = joinable && !piece.moves && runs_.back().data + runs_.back().count * size_ == piece.data;
-    if (touches)
-      runs_.back().count += piece.count;
-    else
-      runs_.push_back(Run{piece.data, first, piece.count});
-    run_of_piece_.push_back(runs_.size() - 1);
-    joinable = !piece.moves;
+    runs_.push_back(Run{piece.data, first, piece.count, true});
     first += piece.count;
   }
 }
 
+void PieceContribution::learn(const Note& note) noexcept {
+  for (size_t r = 0; r < runs_.size(); ++r) runs_[r].used = note.used.empty() || (note.used[r / 64] >> (r % 64) & 1) != 0;
+}
+
 void PieceContribution::set_address(int32_t piece, std::byte* data) noexcept {
-  runs_[run_of_piece_[static_cast<size_t>(piece)]].data = data;
+  runs_[static_cast<size_t>(piece)].data = data;
 }
 
 size_t PieceContribution::run_at(int64_t element) const noexcept {
@@ -77,7 +74,7 @@ void PieceContribution::each(Span span, const Fn& fn) const noexcept {
     const Run& run = runs_[r];
     const int64_t offset = span.first + done - run.first;
     const int64_t count = std::min(run.count - offset, span.count - done);
-    if (count > 0) fn(run.data + offset * size_, done, count);
+    if (count > 0) fn(run, run.data + offset * size_, done, count);
     done += count;
   }
 }
@@ -86,32 +83,32 @@ void* PieceContribution::landing(Span span) noexcept {
   if (span.count == 0) return nullptr;
   const Run& run = runs_[run_at(span.first)];
   const int64_t offset = span.first - run.first;
-  return offset + span.count <= run.count ? run.data + offset * size_ : nullptr;
+  return run.used && offset + span.count <= run.count ? run.data + offset * size_ : nullptr;
 }
 
 const void* PieceContribution::own(Span span, void* scratch) noexcept {
   if (void* where = landing(span)) return where;
-  each(span, [&](const std::byte* mine, int64_t offset, int64_t count) {
+  each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
     std::memcpy(static_cast<std::byte*>(scratch) + offset * size_, mine, bytes(count, size_));
   });
   return scratch;
 }
 
 void PieceContribution::add(Incoming in, void* out, Span span) noexcept {
-  each(span, [&](const std::byte* mine, int64_t offset, int64_t count) {
+  each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
     add_run(rule(), at(in, offset, size_, carry_size_), mine, static_cast<std::byte*>(out) + offset * carry_size_, count);
   });
 }
 
 void PieceContribution::finish(Incoming in, void* result, Span span) noexcept {
-  each(span, [&](const std::byte* mine, int64_t offset, int64_t count) {
+  each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
     finish_run(rule(), at(in, offset, size_, carry_size_), mine, static_cast<std::byte*>(result) + offset * size_, count);
   });
 }
 
 void PieceContribution::deliver(const void* result, Span span) noexcept {
-  each(span, [&](std::byte* mine, int64_t offset, int64_t count) {
-    std::memcpy(mine, static_cast<const std::byte*>(result) + offset * size_, bytes(count, size_));
+  each(span, [&](const Run& run, std::byte* mine, int64_t offset, int64_t count) {
+    if (run.used) std::memcpy(mine, static_cast<const std::byte*>(result) + offset * size_, bytes(count, size_));
   });
 }
 

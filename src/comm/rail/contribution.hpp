@@ -46,6 +46,8 @@ class Contribution {
   /// Memory where the result of the span may lie at once and for good; NULL: give it to deliver().
   [[nodiscard]] virtual void* landing(Span span) noexcept = 0;
   virtual void deliver(const void* result, Span span) noexcept = 0;
+  /// What all members know of the bucket, before the first result of it is placed anywhere.
+  virtual void learn(const Note& note) noexcept { static_cast<void>(note); }
   /// The member at `position` and those below it need elements 0 to this of the result. Not decreasing in position; equal on all.
   [[nodiscard]] virtual int64_t wanted(int32_t position) const noexcept {
     static_cast<void>(position);
@@ -57,12 +59,12 @@ class Contribution {
   int64_t count_;
 };
 
-/// The pieces of a bucket, or of a plain tensor, reduced in place. Neighbouring pieces that touch in memory are treated as one.
+/// The pieces of a bucket, or of a plain tensor, reduced in place. A piece that no rank uses is left untouched.
 class PieceContribution : public Contribution {
  public:
   PieceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces);
 
-  /// New address of a piece that moves.
+  /// New address of a piece.
   void set_address(int32_t piece, std::byte* data) noexcept;
 
   [[nodiscard]] const void* own(Span span, void* scratch) noexcept override;
@@ -70,14 +72,16 @@ class PieceContribution : public Contribution {
   void finish(Incoming in, void* result, Span span) noexcept override;
   [[nodiscard]] void* landing(Span span) noexcept override;
   void deliver(const void* result, Span span) noexcept override;
+  void learn(const Note& note) noexcept override;
 
  private:
   struct Run {
     std::byte* data = nullptr;
     int64_t first = 0;  // of the flat array
     int64_t count = 0;
+    bool used = true;   // by some rank
   };
-  /// Calls fn(own memory, elements from the start of the span, count) for each run that the span touches.
+  /// Calls fn(run, own memory, elements from the start of the span, count) for each run that the span touches.
   template <class Fn>
   void each(Span span, const Fn& fn) const noexcept;
   [[nodiscard]] size_t run_at(int64_t element) const noexcept;
@@ -85,7 +89,6 @@ class PieceContribution : public Contribution {
   int64_t size_;         // bytes of an element
   int64_t carry_size_;   // of an accumulator
   std::vector<Run> runs_;
-  std::vector<size_t> run_of_piece_;
 };
 
 /// A plain tensor of which this member keeps one part: reduce-scatter. The input is only read.

@@ -79,6 +79,7 @@ void Pipeline::down(int64_t t) {
 void Pipeline::turn(Note& note) {
   sweep_.turn(note);
   sweep_.pass_down();
+  mine_.learn(note);
   void_ = note.incomplete;
   if (line_.is_last() || void_) return;
   for (int64_t t = 0; t < kDepth; ++t) post_down(t);

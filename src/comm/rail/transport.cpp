@@ -36,7 +36,7 @@ class RailBucket : public BucketOperation {
     stamp_.bucket = spec.index;
     stamp_.count = mine_.count();
     stamp_.plan_hash = spec.plan_hash;
-    note_.used.reserve(static_cast<size_t>(spec.used_words));
+    note_.used.reserve(spec.used_words());
   }
 
   void start(const Note& mine) override {
@@ -48,7 +48,11 @@ class RailBucket : public BucketOperation {
   }
   void finish() override { chain_.reduce(stamp_, mine_, note_); }
   [[nodiscard]] const Note& note() const noexcept override { return note_; }
-  void set_address(int32_t piece, std::byte* data) noexcept override { mine_.set_address(piece, data); }
+  [[nodiscard]] bool share_done() const noexcept override { return true; }
+  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override {
+    mine_.set_address(piece, data);
+    return true;
+  }
   [[nodiscard]] std::string way() const override { return way_; }
 
  private:

@@ -92,7 +92,7 @@ void buckets_reduce_their_pieces_where_they_lie(void**) {
       world.run([&](int rank, Transport& transport) {
         Bytes memory(static_cast<size_t>((total + 100) * 4), std::byte{0x5a});
         const auto pieces = cut(memory, lengths, 11);
-        const auto bucket = transport.prepare(spec_of(pieces, DDP_F32, ranks, 0));
+        const auto bucket = transport.prepare(spec_of(pieces, DDP_F32, ranks));
         for (int pass = 0; pass < 3; ++pass) {
           const std::byte* from = inputs[static_cast<size_t>(rank)].data();
           for (const auto& piece : pieces) {
@@ -118,8 +118,8 @@ void a_piece_that_moved_is_reduced_at_its_new_address(void**) {
     std::vector<float> first(2000, 1.0F), old(3000, -1.0F), fresh(3000, static_cast<float>(rank));
     std::vector<BucketSpec::Piece> pieces{{reinterpret_cast<std::byte*>(first.data()), 2000, false},
                                           {reinterpret_cast<std::byte*>(old.data()), 3000, true}};
-    const auto bucket = transport.prepare(spec_of(pieces, DDP_F32, 3, 0));
-    bucket->set_address(1, reinterpret_cast<std::byte*>(fresh.data()));
+    const auto bucket = transport.prepare(spec_of(pieces, DDP_F32, 3));
+    expect(bucket->set_address(1, reinterpret_cast<std::byte*>(fresh.data())), "a piece of its own moves");
     bucket->start(Note{});
     bucket->finish();
     expect(fresh.front() == 1.0F && fresh.back() == 1.0F, "mean of 0, 1, 2 at the new address");
@@ -134,7 +134,7 @@ void every_rank_gets_the_union_of_the_notes(void**) {
       world.run([&](int rank, Transport& transport) {
         std::vector<float> data(static_cast<size_t>(count), 1.0F);
         const auto bucket =
-            transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks, 2));
+            transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks));
         for (int pass = 0; pass < 2; ++pass) {
           Note note;
           note.used = {uint64_t{1} << rank, 0};
@@ -156,7 +156,7 @@ void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
         world.run([&](int rank, Transport& transport) {
           std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank));
           const auto bucket =
-              transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks, 0));
+              transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks));
           bucket->start(Note{rank == guilty, {}});
           bucket->finish();
           expect(bucket->note().incomplete, "incomplete on all");
