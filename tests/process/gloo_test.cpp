@@ -188,6 +188,23 @@ void different_sizes_are_a_mismatch_and_not_a_crash(void**) {
   }
 }
 
+void a_rank_that_leaves_at_once_takes_no_result_with_it(void**) {
+  Run(3, [](ForkHub& hub, int rank, Reporter&) {
+    ForkControl control(hub, rank, 20'000);
+    ddp_group_options options{};
+    options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
+    for (int i = 0; i < 10; ++i) {
+      Failure failure;
+      const auto transport =
+          make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", ChainOptions{});
+      std::vector<float> data(3'000'000, static_cast<float>(rank));
+      transport->all_reduce(flat_tensor(data.data(), DDP_F32, 3'000'000), DDP_AVERAGE);
+      expect(data.front() == 1.0F && data.back() == 1.0F, "mean of 0, 1, 2");
+    }
+    return std::string();
+  }).expect_success();
+}
+
 void groups_come_and_go_without_leaving_descriptors(void**) {
   Run(2, [](ForkHub& hub, int rank, Reporter&) {
     ForkControl control(hub, rank, 20'000);
@@ -221,6 +238,7 @@ int main() {
       ddp_test(a_stopped_rank_is_named_when_it_is_silent_for_too_long),
       ddp_test(a_rank_that_does_not_come_is_named_when_time_is_up),
       ddp_test(different_sizes_are_a_mismatch_and_not_a_crash),
+      ddp_test(a_rank_that_leaves_at_once_takes_no_result_with_it),
       ddp_test(groups_come_and_go_without_leaving_descriptors),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

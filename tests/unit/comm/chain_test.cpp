@@ -57,7 +57,10 @@ std::vector<ddp_dtype> all_dtypes() { return {std::begin(kAllDtypes), std::end(k
 std::vector<ddp_reduce> all_ops() { return {std::begin(kAllOps), std::end(kAllOps)}; }
 
 void sums_have_the_bits_of_one_reduction_for_every_type(void**) {
-  for (const int ranks : kSizes) check_all_reduce(ranks, 0, cases(ranks, all_dtypes(), all_ops(), {0, 1, 2, 3, 7, 1000, 65'537}));
+  for (const int ranks : kSizes) {
+    check_all_reduce(ranks, 0, cases(ranks, all_dtypes(), all_ops(), {0, 1, 2, 3, 7, 1000, 1025}));
+    check_all_reduce(ranks, 0, cases(ranks, all_dtypes(), {DDP_AVERAGE}, {65'537}));
+  }
 }
 
 void sums_of_many_small_segments_have_the_same_bits(void**) {
