@@ -1,9 +1,8 @@
 // The control plane of a group: who is there, small exchanges, and how a failure travels. No gradient passes here.
 //
 // Two implementations: over TCP with rank 0 as the server, and in memory for ranks that are threads (rendezvous local://).
-// Threads: gather() from one thread at a time; abort(), leave() and member() from any thread; the failure callback comes from a
-// library thread.
-// Tested by unit/comm/control_*_test.cpp and process/control_test.cpp.
+// Threads: gather() from one thread at a time; abort(), leave() and member() from any thread; the failure callback comes
+// from a library thread. Tested by unit/comm/control_*_test.cpp and process/control_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +38,9 @@ class Control {
   [[nodiscard]] virtual int32_t size() const noexcept = 0;
   [[nodiscard]] virtual const Member& member(int32_t rank) const noexcept = 0;
 
-  /// Collective: every rank gives up to 8 MiB, every rank gets all of it in rank order. All ranks must call in the same order
-  /// with the same `what` (a short name; a difference is MISMATCH on all ranks). A rank that does not come in time is named
-  /// in TIMED_OUT; a group that breaks meanwhile ends the wait with the first cause.
+  /// Collective: every rank gives up to 8 MiB, every rank gets all of it in rank order. All ranks must call in the same
+  /// order with the same `what` (a short name; a difference is MISMATCH on all ranks). A rank that does not come in time is
+  /// named in TIMED_OUT; a group that breaks meanwhile ends the wait with the first cause.
   [[nodiscard]] virtual std::vector<std::string> gather(std::string_view what, std::string_view mine, Deadline deadline) = 0;
 
   /// Break the group everywhere: the other ranks' failure callbacks get the cause. Never blocks. Only the first counts.
@@ -50,11 +49,12 @@ class Control {
   /// Orderly goodbye: the others learn "rank r left the group" (ABORTED). Returns within 1 s, also when peers are dead.
   virtual void leave() noexcept = 0;
 
-  /// Call `fn` once with the first cause, from a library thread, when the group breaks (a peer died, was silent for too long, left,
-  /// or aborted). If it is broken already, `fn` is called at once. Set before the first gather by the group.
+  /// Call `fn` once with the first cause, from a library thread, when the group breaks (a peer died, was silent for too
+  /// long, left, or aborted). If it is broken already, `fn` is called at once. Set before the first gather by the group.
   virtual void on_failure(std::function<void(const Error&)> fn) = 0;
 
-  /// A word about where this rank is ("pass 17, bucket 2"), sent with heartbeats; shown when somebody waits for it. Wait-free.
+  /// A word about where this rank is ("pass 17, bucket 2"), sent with heartbeats; shown when somebody waits for it.
+  /// Wait-free.
   virtual void set_progress(int64_t pass, int32_t bucket) noexcept = 0;
 
   /// What is known of another rank: "last heard 0.4 s ago, in pass 17, bucket 1". For error texts.

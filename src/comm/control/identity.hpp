@@ -1,0 +1,14 @@
+// Who this process is, as the others will name it.
+// Tested by unit/comm/local_hub_test.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/control/control.hpp"
+
+namespace ddp {
+
+/// Host name, boot id and process id of here; no address yet.
+[[nodiscard]] Member this_member(int32_t rank);
+
+}  // namespace ddp

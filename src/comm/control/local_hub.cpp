@@ -1,0 +1,279 @@
+#include "comm/control/local_hub.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "comm/control/gather_board.hpp"
+#include "comm/control/identity.hpp"
+#include "comm/control/limits.hpp"
+#include "comm/control/quiet_thread.hpp"
+#include "comm/control/texts.hpp"
+
+namespace ddp {
+namespace {
+
+// A rank's place in the hub. Guarded by the hub's lock but for the atomics.
+struct Seat {
+  enum class State { kFree, kPresent, kLeft };
+  State state = State::kFree;
+  std::function<void(const Error&)> on_failure;
+  bool in_callback = false;
+  uint64_t answered = 0;  // the last round with an answer
+  std::vector<std::string> blobs;
+  std::optional<Error> error;
+  std::atomic<int64_t> pass{-1};
+  std::atomic<int32_t> bucket{-1};
+  std::atomic<int64_t> heard_ns{0};
+};
+
+// Wait for `changed` until `deadline`; false when it has passed.
+template <class Ready>
+bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Deadline& deadline, Ready ready) {
+  if (deadline.is_never()) {
+    changed.wait(lock, ready);
+    return true;
+  }
+  return changed.wait_for(lock, std::chrono::nanoseconds(deadline.left_ns()), ready);
+}
+
+class Hub {
+ public:
+  explicit Hub(int32_t size) : members_(static_cast<size_t>(size)), seats_(static_cast<size_t>(size)), board_(members_) {}
+  ~Hub() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_all();
+    if (herald_.joinable()) herald_.join();
+  }
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+
+  int32_t size() const noexcept { return static_cast<int32_t>(members_.size()); }
+  const Member& member(int32_t rank) const noexcept { return members_[static_cast<size_t>(rank)]; }
+
+  /// Returns true if the hub is complete now. Throws if the place is taken.
+  bool sit_down(int32_t rank, int32_t size_asked) {
+    const std::lock_guard lock(mutex_);
+    if (size_asked != size()) throw texts::different_size(rank, size_asked, first_, size());
+    Seat& seat = seats_[static_cast<size_t>(rank)];
+    if (seat.state != Seat::State::kFree) throw texts::duplicate_rank(member(rank));
+    if (present_ == 0) first_ = rank;
+    Member me = this_member(rank);
+    me.address = "127.0.0.1";
+    if (present_ + 1 == size()) herald_ = quiet_thread("ddp-local", [this] { tell_all(); });
+    members_[static_cast<size_t>(rank)] = std::move(me);
+    seat.state = Seat::State::kPresent;
+    seat.heard_ns = now_ns();
+    ++present_;
+    changed_.notify_all();
+    return present_ == size();
+  }
+
+  bool wait_for_all(const Deadline& deadline) {
+    std::unique_lock lock(mutex_);
+    return wait(changed_, lock, deadline, [this] { return present_ == size(); });
+  }
+
+  /// The deadline has passed: give the place up and say who is missing; nothing if all came at the last moment.
+  std::optional<Error> stand_up(int32_t rank, int64_t limit_ms, bool& empty) {
+    const std::lock_guard lock(mutex_);
+    if (present_ == size()) return std::nullopt;
+    std::vector<int32_t> missing;
+    for (int32_t r = 0; r < size(); ++r)
+      if (seats_[static_cast<size_t>(r)].state == Seat::State::kFree) missing.push_back(r);
+    seats_[static_cast<size_t>(rank)].state = Seat::State::kFree;
+    empty = --present_ == 0;
+    return texts::never_came(missing, size(), limit_ms);
+  }
+
+  std::vector<std::string> gather(int32_t rank, std::string_view what, std::string_view mine, const Deadline& deadline) {
+    if (mine.size() > limits::kBlobBytes) throw texts::gather_too_large(what, mine.size());
+    std::unique_lock lock(mutex_);
+    Seat& seat = seats_[static_cast<size_t>(rank)];
+    if (seat.state == Seat::State::kLeft) throw texts::already_left();
+    if (cause_.has_value()) throw Error(*cause_);
+    seat.heard_ns = now_ns();
+    const int64_t left_ms = deadline.left_ms();
+    const int64_t at_ns = deadline.is_never() ? INT64_MAX : now_ns() + deadline.left_ns();
+    const uint64_t sequence = board_.next_sequence(rank);
+    hand_out(board_.add(rank, what, std::string(mine), at_ns, left_ms));
+    const auto answered = [&] { return seat.answered >= sequence; };
+    if (!wait(changed_, lock, deadline, [&] { return answered() || cause_.has_value(); })) {
+      time_out(at_ns);
+      if (!cause_.has_value()) throw make_error(DDP_ERROR_INTERNAL, "a gather timed out but nobody is missing");
+    }
+    if (!answered()) throw Error(*cause_);
+    if (seat.error.has_value()) throw Error(*seat.error);
+    return std::move(seat.blobs);
+  }
+
+  void abort(const Error& cause, int32_t by) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (seats_[static_cast<size_t>(by)].state == Seat::State::kPresent) declare([&] { return cause; }, by);
+  }
+
+  void leave(int32_t rank, bool said_goodbye) noexcept {
+    std::unique_lock lock(mutex_);
+    Seat& seat = seats_[static_cast<size_t>(rank)];
+    if (seat.state == Seat::State::kPresent) {
+      seat.state = Seat::State::kLeft;
+      declare([&] { return said_goodbye ? texts::left_group(member(rank)) : texts::gone(member(rank)); }, rank);
+    }
+    seat.on_failure = nullptr;
+    changed_.wait(lock, [&seat] { return !seat.in_callback; });
+  }
+
+  void on_failure(int32_t rank, std::function<void(const Error&)> fn) {
+    std::unique_lock lock(mutex_);
+    if (!cause_.has_value()) {
+      seats_[static_cast<size_t>(rank)].on_failure = std::move(fn);
+      return;
+    }
+    const Error cause = *cause_;
+    lock.unlock();
+    fn(cause);
+  }
+
+  void set_progress(int32_t rank, int64_t pass, int32_t bucket) noexcept {
+    Seat& seat = seats_[static_cast<size_t>(rank)];
+    seat.pass.store(pass, std::memory_order_relaxed);
+    seat.bucket.store(bucket, std::memory_order_relaxed);
+    seat.heard_ns.store(now_ns(), std::memory_order_relaxed);
+  }
+
+  std::string describe_progress(int32_t rank) const {
+    const Seat& seat = seats_[static_cast<size_t>(rank)];
+    return texts::progress((now_ns() - seat.heard_ns.load()) / 1'000'000, seat.pass.load(), seat.bucket.load());
+  }
+
+ private:
+  // All with the lock held.
+  template <class Cause>
+  void declare(Cause cause, int32_t by) noexcept {
+    if (cause_.has_value()) return;
+    try {
+      cause_.emplace(cause());
+    } catch (...) {
+      cause_.emplace(DDP_ERROR_ABORTED, "out of memory");  // short enough to need none
+    }
+    seats_[static_cast<size_t>(by)].on_failure = nullptr;  // whoever breaks the group knows
+    changed_.notify_all();
+  }
+
+  void hand_out(GatherBoard::Answer answer) {
+    for (const int32_t rank : answer.to) {
+      Seat& seat = seats_[static_cast<size_t>(rank)];
+      seat.answered = answer.sequence;
+      seat.error = answer.error;
+      seat.blobs = answer.blobs;
+    }
+    if (!answer.to.empty()) changed_.notify_all();
+  }
+
+  void time_out(int64_t at_ns) {
+    const auto late = board_.overdue(at_ns);
+    if (!late.has_value() || cause_.has_value()) return;
+    std::vector<Member> missing;
+    for (const int32_t rank : late->missing) missing.push_back(member(rank));
+    cause_ = texts::gather_timed_out(missing, late->what, late->limit_ms, describe_progress(late->missing.front()));
+    changed_.notify_all();
+  }
+
+  // The hub's thread: waits for the first cause and passes it on.
+  void tell_all() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return closing_ || cause_.has_value(); });
+    if (!cause_.has_value()) return;
+    const Error cause = *cause_;
+    for (Seat& seat : seats_) {
+      const auto fn = std::exchange(seat.on_failure, nullptr);
+      if (!fn) continue;
+      seat.in_callback = true;
+      lock.unlock();
+      fn(cause);
+      lock.lock();
+      seat.in_callback = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::vector<Member> members_;  // fixed once all are present
+  std::vector<Seat> seats_;
+  GatherBoard board_;
+  int32_t present_ = 0;
+  int32_t first_ = 0;  // the rank that made the hub
+  bool closing_ = false;
+  std::optional<Error> cause_;
+  std::thread herald_;
+};
+
+// The hubs that still wait for ranks, by name. Never destroyed, so that threads that end late stay safe.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<Hub>> forming;
+};
+
+Registry& registry() {
+  static Registry& instance = *new Registry;
+  return instance;
+}
+
+class LocalControl final : public Control {
+ public:
+  LocalControl(std::shared_ptr<Hub> hub, int32_t rank) : hub_(std::move(hub)), rank_(rank) {}
+  ~LocalControl() override { hub_->leave(rank_, false); }
+  LocalControl(const LocalControl&) = delete;
+  LocalControl& operator=(const LocalControl&) = delete;
+
+  int32_t rank() const noexcept override { return rank_; }
+  int32_t size() const noexcept override { return hub_->size(); }
+  const Member& member(int32_t rank) const noexcept override { return hub_->member(rank); }
+  std::vector<std::string> gather(std::string_view what, std::string_view mine, Deadline deadline) override {
+    return hub_->gather(rank_, what, mine, deadline);
+  }
+  void abort(const Error& cause) noexcept override { hub_->abort(cause, rank_); }
+  void leave() noexcept override { hub_->leave(rank_, true); }
+  void on_failure(std::function<void(const Error&)> fn) override { hub_->on_failure(rank_, std::move(fn)); }
+  void set_progress(int64_t pass, int32_t bucket) noexcept override { hub_->set_progress(rank_, pass, bucket); }
+  std::string describe_progress(int32_t rank) const override { return hub_->describe_progress(rank); }
+
+ private:
+  std::shared_ptr<Hub> hub_;
+  int32_t rank_;
+};
+
+}  // namespace
+
+std::unique_ptr<Control> join_local_hub(const std::string& name, int32_t rank, int32_t size, Deadline deadline,
+                                        int64_t limit_ms) {
+  if (rank < 0 || rank >= size) throw texts::rank_out_of_range(rank, size);
+  Registry& all = registry();
+  std::shared_ptr<Hub> hub;
+  {
+    const std::lock_guard lock(all.mutex);
+    std::shared_ptr<Hub>& entry = all.forming[name];
+    if (!entry) entry = std::make_shared<Hub>(size);
+    hub = entry;
+    if (hub->sit_down(rank, size)) all.forming.erase(name);
+  }
+  if (!hub->wait_for_all(deadline)) {
+    const std::lock_guard lock(all.mutex);
+    bool empty = false;
+    const auto failure = hub->stand_up(rank, limit_ms, empty);
+    if (empty) all.forming.erase(name);
+    if (failure.has_value()) throw Error(*failure);
+  }
+  return std::make_unique<LocalControl>(std::move(hub), rank);
+}
+
+}  // namespace ddp

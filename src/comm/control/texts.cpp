@@ -1,0 +1,126 @@
+#include "comm/control/texts.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "comm/control/limits.hpp"
+
+namespace ddp::texts {
+namespace {
+
+constexpr size_t kNamesShown = 8;
+
+// "rank 2", "ranks 2 and 3", "ranks 2, 3, 5 and 90 more"
+std::string list_ranks(const std::vector<int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const size_t shown = std::min(ranks.size(), kNamesShown);
+  const size_t more = ranks.size() - shown;
+  for (size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += (i + 1 == shown && more == 0) ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  if (more > 0) text += " and " + std::to_string(more) + " more";
+  return text;
+}
+
+std::string list_members(const std::vector<Member>& members) {
+  std::string text;
+  const size_t shown = std::min(members.size(), kNamesShown);
+  const size_t more = members.size() - shown;
+  for (size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += (i + 1 == shown && more == 0) ? " and " : ", ";
+    text += members[i].name();
+  }
+  if (more > 0) text += " and " + std::to_string(more) + " more";
+  return text;
+}
+
+std::string where(int64_t pass, int32_t bucket) {
+  if (pass < 0) return "";
+  std::string text = "in pass " + std::to_string(pass);
+  if (bucket >= 0) text += ", bucket " + std::to_string(bucket);
+  return text;
+}
+
+Error error(ddp_status status, std::string text) { return Error(status, std::move(text)); }
+
+}  // namespace
+
+std::string seconds(int64_t ms) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(ms) * 1e-3);
+  if (ms >= 1'000'000) std::snprintf(text, sizeof text, "%lld s", static_cast<long long>(ms / 1000));
+  return text;
+}
+
+std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket) {
+  char text[48];
+  std::snprintf(text, sizeof text, "last heard %.1f s ago", static_cast<double>(silent_ms) * 1e-3);
+  const std::string place = where(pass, bucket);
+  return place.empty() ? text : std::string(text) + ", " + place;
+}
+
+Error left_group(const Member& who) { return error(DDP_ERROR_ABORTED, who.name() + " left the group"); }
+
+Error gone(const Member& who) {
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed without a goodbye");
+}
+
+Error server_gone(const Member& rank0) {
+  return error(DDP_ERROR_PEER_FAILED,
+               rank0.name() + ", which hosts the rendezvous, is gone: its connection closed without a goodbye");
+}
+
+Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket) {
+  std::string text =
+      who.name() + " was silent for more than " + seconds(limit_ms) + " (stopped, or its host is unreachable)";
+  const std::string place = where(pass, bucket);
+  if (!place.empty()) text += "; last seen " + place;
+  return error(DDP_ERROR_PEER_FAILED, text);
+}
+
+Error broke_protocol(const Member& who, std::string_view how) {
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " broke the control protocol: " + std::string(how));
+}
+
+Error different_gathers(const Member& a, std::string_view what_a, const Member& b, std::string_view what_b) {
+  return error(DDP_ERROR_MISMATCH, "ranks made different calls: " + a.name() + " is in \"" + std::string(what_a) + "\", " +
+                                       b.name() + " in \"" + std::string(what_b) + "\"");
+}
+
+Error gather_timed_out(const std::vector<Member>& missing, std::string_view what, int64_t ms, std::string_view detail) {
+  std::string text = list_members(missing) + " did not join \"" + std::string(what) + "\" within " + seconds(ms);
+  if (missing.size() == 1 && !detail.empty()) text += ": " + std::string(detail);
+  return error(DDP_ERROR_TIMED_OUT, text);
+}
+
+Error never_came(const std::vector<int32_t>& missing, int32_t size, int64_t ms) {
+  return error(DDP_ERROR_TIMED_OUT,
+               list_ranks(missing) + " of " + std::to_string(size) + " did not come within " + seconds(ms));
+}
+
+Error duplicate_rank(const Member& present) {
+  return error(DDP_ERROR_INVALID_ARGUMENT, "rank " + std::to_string(present.rank) + " is taken: " + present.name() +
+                                               " is here already; give every rank its own number");
+}
+
+Error rank_out_of_range(int32_t rank, int32_t size) {
+  return error(DDP_ERROR_INVALID_ARGUMENT, "rank " + std::to_string(rank) + " is out of range: the group has " +
+                                               std::to_string(size) + " ranks, 0 to " + std::to_string(size - 1));
+}
+
+Error different_size(int32_t rank, int32_t size, int32_t other_rank, int32_t other_size) {
+  return error(DDP_ERROR_MISMATCH, "rank " + std::to_string(rank) + " was started with a world size of " +
+                                       std::to_string(size) + ", but rank " + std::to_string(other_rank) + " with " +
+                                       std::to_string(other_size));
+}
+
+Error gather_too_large(std::string_view what, size_t bytes) {
+  return error(DDP_ERROR_INVALID_ARGUMENT, "\"" + std::string(what) + "\" has " + std::to_string(bytes) +
+                                               " bytes to exchange; " + std::to_string(limits::kBlobBytes) + " a rank and " +
+                                               std::to_string(limits::kGatherBytes) + " in all are possible");
+}
+
+Error already_left() { return error(DDP_ERROR_INVALID_STATE, "this rank has left the group"); }
+
+}  // namespace ddp::texts

@@ -1,0 +1,62 @@
+// The sentences with which groups fail, in one place, so that every way to meet and to break says the same.
+// Pure. Any thread.
+// Tested by unit/comm/gather_board_test.cpp and unit/comm/local_hub_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/control/control.hpp"
+
+namespace ddp::texts {
+
+/// "5 s", "0.25 s"
+[[nodiscard]] std::string seconds(int64_t ms);
+
+/// "last heard 0.4 s ago, in pass 17, bucket 1"; a negative pass or bucket is left out.
+[[nodiscard]] std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket);
+
+/// ABORTED: "rank 2 (host b, pid 7) left the group"
+[[nodiscard]] Error left_group(const Member& who);
+
+/// PEER_FAILED: "rank 2 (host b, pid 7) is gone: its connection closed without a goodbye"
+[[nodiscard]] Error gone(const Member& who);
+
+/// PEER_FAILED: the server's process or host ended, seen by the others.
+[[nodiscard]] Error server_gone(const Member& rank0);
+
+/// PEER_FAILED: "rank 2 (...) was silent for more than 10 s (stopped, or its host is unreachable); last seen in pass 17"
+[[nodiscard]] Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket);
+
+/// PEER_FAILED: "rank 2 (...) broke the control protocol: ..."
+[[nodiscard]] Error broke_protocol(const Member& who, std::string_view how);
+
+/// MISMATCH: two ranks are in different gathers.
+[[nodiscard]] Error different_gathers(const Member& a, std::string_view what_a, const Member& b, std::string_view what_b);
+
+/// TIMED_OUT: "rank 3 (...) did not join \"plan\" within 5 s: last heard 0.4 s ago, in pass 17". `detail` only for one rank.
+[[nodiscard]] Error gather_timed_out(const std::vector<Member>& missing, std::string_view what, int64_t ms,
+                                     std::string_view detail);
+
+/// TIMED_OUT: "rank 2 of 4 did not come within 5 s"
+[[nodiscard]] Error never_came(const std::vector<int32_t>& missing, int32_t size, int64_t ms);
+
+/// INVALID_ARGUMENT: the rank number is taken.
+[[nodiscard]] Error duplicate_rank(const Member& present);
+
+/// INVALID_ARGUMENT: "rank 4 is out of range: the group has 4 ranks, 0 to 3"
+[[nodiscard]] Error rank_out_of_range(int32_t rank, int32_t size);
+
+/// MISMATCH: "rank 1 was started with a world size of 3, but rank 0 with 4"
+[[nodiscard]] Error different_size(int32_t rank, int32_t size, int32_t other_rank, int32_t other_size);
+
+/// INVALID_ARGUMENT: a gather over the limits.
+[[nodiscard]] Error gather_too_large(std::string_view what, size_t bytes);
+
+/// INVALID_STATE: a call after leave().
+[[nodiscard]] Error already_left();
+
+}  // namespace ddp::texts
