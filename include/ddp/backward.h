@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /** What a pass does. Since 0.1. */
-typedef enum ddp_pass {
+typedef enum ddp_pass DDP_INT32 {
   DDP_PASS_REDUCE = 0,    /**< gradients are reduced over the ranks; what was accumulated before is part of them */
   DDP_PASS_ACCUMULATE = 1 /**< nothing is sent: the caller adds to its gradients, a later REDUCE pass sends the whole */
 } ddp_pass;

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /** Severity of a log message. Since 0.1. */
-typedef enum ddp_log_level {
+typedef enum ddp_log_level DDP_INT32 {
   DDP_LOG_DEBUG = 0,
   DDP_LOG_INFO = 1,
   DDP_LOG_WARNING = 2,

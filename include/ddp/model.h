@@ -14,13 +14,13 @@ extern "C" {
 #endif
 
 /** What a pass does with parameters that nobody marked. Since 0.1. */
-typedef enum ddp_unused {
+typedef enum ddp_unused DDP_INT32 {
   DDP_UNUSED_ERROR = 0, /**< ddp_model_end_backward fails on every rank and names them */
   DDP_UNUSED_ALLOW = 1  /**< unused here: contributes its accumulated gradient, or zero; unused everywhere: untouched */
 } ddp_unused;
 
 /** Which thread does the work of reducing. The bits are the same. Since 0.1. */
-typedef enum ddp_progress {
+typedef enum ddp_progress DDP_INT32 {
   DDP_PROGRESS_AUTO = 0,   /**< a library thread where a core is free or the transport blocks, else the caller's own */
   DDP_PROGRESS_CALLER = 1, /**< inside mark_ready (a bounded share) and end_backward */
   DDP_PROGRESS_THREAD = 2  /**< the group's lane thread */

@@ -22,6 +22,13 @@
 #define DDP_API __attribute__((visibility("default")))
 #endif
 
+/* In C++ an enumeration has 32 bits because we say so, and any value may be stored in it; C does both by itself. */
+#if defined(__cplusplus) && !defined(SWIG)
+#define DDP_INT32 : int32_t
+#else
+#define DDP_INT32
+#endif
+
 /** Version of these headers; compare DDP_VERSION with ddp_version(). major * 1000000 + minor * 1000 + patch. */
 #define DDP_VERSION 1000
 #define DDP_VERSION_STRING "0.1.0"
@@ -31,7 +38,7 @@ extern "C" {
 #endif
 
 /** Result of a call. Codes 5, 6 and 7 break the group: every later call on it repeats the first cause. Since 0.1. */
-typedef enum ddp_status {
+typedef enum ddp_status DDP_INT32 {
   DDP_OK = 0,
   DDP_ERROR_INVALID_ARGUMENT = 1, /**< a value that can never be right: NULL, out of range, wrong dtype */
   DDP_ERROR_INVALID_STATE = 2,    /**< the right call at the wrong moment; the text names the state and what leaves it */
@@ -47,7 +54,7 @@ typedef enum ddp_status {
 } ddp_status;
 
 /** Element type of a tensor. Since 0.1. */
-typedef enum ddp_dtype {
+typedef enum ddp_dtype DDP_INT32 {
   DDP_F32 = 1,
   DDP_F64 = 2,
   DDP_F16 = 3,
@@ -58,13 +65,13 @@ typedef enum ddp_dtype {
 } ddp_dtype;
 
 /** Where a tensor's memory is. The numbers are DLPack's. Since 0.1. */
-typedef enum ddp_device_kind { DDP_CPU = 1, DDP_CUDA = 2 } ddp_device_kind;
+typedef enum ddp_device_kind DDP_INT32 { DDP_CPU = 1, DDP_CUDA = 2 } ddp_device_kind;
 
 /** How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1. */
-typedef enum ddp_reduce { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3 } ddp_reduce;
+typedef enum ddp_reduce DDP_INT32 { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3 } ddp_reduce;
 
 /** How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts. Since 0.1. */
-typedef enum ddp_backend {
+typedef enum ddp_backend DDP_INT32 {
   DDP_BACKEND_AUTO = 0,
   DDP_BACKEND_GLOO = 1,  /**< Gloo between all ranks, also on one host */
   DDP_BACKEND_NCCL = 2,  /**< NCCL, for CUDA tensors */

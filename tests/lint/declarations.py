@@ -94,7 +94,7 @@ def classify(path, line, text, comment, api):
         api.functions.append(Function(path, line, squeeze(match.group(1)), match.group(2), parameters(match.group(3)), comment))
     elif match := re.fullmatch(r"typedef struct (\w+) \{(.*)\} (\w+);", text):
         api.structs.append(Struct(path, line, match.group(3), body_members(match.group(2)), comment))
-    elif match := re.fullmatch(r"typedef enum (\w+) \{(.*)\} (\w+);", text):
+    elif match := re.fullmatch(r"typedef enum (\w+)(?: DDP_INT32)? \{(.*)\} (\w+);", text):
         values = [(squeeze(part.split("=")[0]), squeeze(part.split("=")[1]) if "=" in part else None)
                   for part in match.group(2).split(",") if part.strip()]
         api.enums.append(Enum(path, line, match.group(3), values))

@@ -101,7 +101,7 @@ def check_macros():
             name, call, value = match.group(1), match.group(2), match.group(3).strip()
             if call and value != "":
                 problems.append(f"{header}: {name} is a function-like macro, or its value is no plain literal")
-            elif not re.fullmatch(r'|-?\d+|"[^"]*"|__attribute__.*', value):
+            elif not re.fullmatch(r'|-?\d+|"[^"]*"|__attribute__.*|: int32_t', value):
                 problems.append(f"{header}: {name} must be a plain literal, not {value}")
 
 

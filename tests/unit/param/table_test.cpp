@@ -1,0 +1,119 @@
+#include "param/table.hpp"
+
+#include <vector>
+
+#include "support/check.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+alignas(64) float memory[1024];
+
+Tensor at(int64_t begin, int64_t count, ddp_dtype dtype = DDP_F32) { return flat_tensor(memory + begin, dtype, count); }
+
+void indices_count_from_zero_in_the_order_of_registration(void**) {
+  Table table;
+  const Tensor grad = at(100, 10);
+  expect_equal(table.add_parameter("a", at(0, 10), &grad), 0, "first parameter");
+  expect_equal(table.add_parameter("b", at(10, 10), nullptr), 1, "second parameter");
+  expect_equal(table.add_buffer("c", at(20, 10)), 0, "first buffer");
+  expect_equal(table.parameter_count(), 2, "parameters");
+  expect_equal(table.parameter(1).name, std::string("b"), "name");
+  expect_equal(table.buffers().at(0).name, std::string("c"), "name");
+  expect(table.parameter(0).grad.data == grad.data && !table.parameter(0).owned_grad, "the caller's gradient");
+}
+
+void a_missing_gradient_is_owned_and_shaped_like_the_value(void**) {
+  Table table;
+  table.add_parameter("a", at(0, 10), nullptr);
+  const Parameter& parameter = table.parameters().at(0);
+  expect(parameter.owned_grad && parameter.grad.data == nullptr, "owned, without memory yet");
+  expect(parameter.grad.same_shape(parameter.value) && parameter.grad.dtype == DDP_F32, "shape and dtype");
+}
+
+void names_are_unique_among_parameters_and_buffers(void**) {
+  Table table;
+  table.add_parameter("w", at(0, 10), nullptr);
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(50, 10), nullptr); }), "\"w\"");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_buffer("w", at(50, 10)); }), "\"w\"");
+}
+
+void names_have_1_to_1024_bytes(void**) {
+  Table table;
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("", at(0, 10), nullptr); });
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_buffer(std::string(1025, 'n'), at(0, 10)); });
+  table.add_buffer(std::string(1024, 'n'), at(0, 10));
+}
+
+void memory_is_lent_once(void**) {
+  const std::pair<int64_t, int64_t> overlapping[] = {{100, 10}, {95, 6}, {109, 5}, {103, 2}, {90, 40}};
+  for (const auto& [begin, count] : overlapping) {
+    Table table;
+    const Tensor grad = at(300, 10);
+    table.add_parameter("first", at(100, 10), &grad);
+    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_buffer("b", at(begin, count)); }),
+                    "parameter \"first\"");
+    const Tensor over_grad = at(begin + 200, count);
+    const std::string text = expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] {
+      Tensor value = at(500, count);
+      table.add_parameter("second", value, &over_grad);
+    });
+    expect_contains(text, "the gradient of parameter \"second\"");
+    expect_contains(text, "the gradient of parameter \"first\"");
+  }
+}
+
+void neighbours_and_empty_tensors_overlap_nothing(void**) {
+  Table table;
+  table.add_parameter("middle", at(100, 10), nullptr);
+  table.add_parameter("before", at(90, 10), nullptr);
+  table.add_parameter("after", at(110, 10), nullptr);
+  table.add_parameter("empty", at(105, 0), nullptr);
+  table.add_buffer("none", flat_tensor(nullptr, DDP_F32, 0));
+  expect_equal(table.parameter_count(), 4, "parameters");
+}
+
+void a_gradient_on_its_own_parameter_is_refused(void**) {
+  Table table;
+  const Tensor grad = at(5, 10);
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &grad); }), "overlaps");
+}
+
+void a_gradient_of_another_shape_or_dtype_is_refused_with_both(void**) {
+  Table table;
+  const Tensor longer = at(100, 11), half = at(100, 10, DDP_F16);
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &longer); }), "F32 [11]");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &half); }), "F16 [10]");
+}
+
+void only_floating_tensors_are_parameters(void**) {
+  Table table;
+  for (const ddp_dtype dtype : {DDP_I32, DDP_I64, DDP_U8})
+    expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { table.add_parameter("w", at(0, 10, dtype), nullptr); }), "buffer");
+  table.add_buffer("steps", at(0, 10, DDP_I64));
+}
+
+void a_refused_tensor_leaves_the_table_as_it_was(void**) {
+  Table table;
+  table.add_parameter("taken", at(100, 10), nullptr);
+  const Tensor bad_grad = at(100, 10);
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &bad_grad); });
+  expect_equal(table.parameter_count(), 1, "parameters");
+  const Tensor grad = at(200, 10);
+  expect_equal(table.add_parameter("w", at(0, 10), &grad), 1, "the same name and memory can be registered after all");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(indices_count_from_zero_in_the_order_of_registration), ddp_test(a_missing_gradient_is_owned_and_shaped_like_the_value),
+      ddp_test(names_are_unique_among_parameters_and_buffers), ddp_test(names_have_1_to_1024_bytes), ddp_test(memory_is_lent_once),
+      ddp_test(neighbours_and_empty_tensors_overlap_nothing), ddp_test(a_gradient_on_its_own_parameter_is_refused),
+      ddp_test(a_gradient_of_another_shape_or_dtype_is_refused_with_both), ddp_test(only_floating_tensors_are_parameters),
+      ddp_test(a_refused_tensor_leaves_the_table_as_it_was),
+  };
+  return cmocka_run_group_tests_name("table", tests, nullptr, nullptr);
+}
