@@ -1,0 +1,139 @@
+// ddp/state.h.
+#include "ddp/state.h"
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "capi/guard.hpp"
+#include "capi/options.hpp"
+#include "capi/tables.hpp"
+#include "state/format.hpp"
+#include "state/outcome.hpp"
+#include "state/state.hpp"
+
+using namespace ddp::capi;
+
+namespace {
+
+// What a ddp_state names, kept alive for the call. Only a wrong model ends the call here: anything else that is wrong is told to all
+// ranks (`refusal`), which would wait for this one otherwise.
+struct Call {
+  std::shared_ptr<ddp::Model> model;
+  std::shared_ptr<ddp::Optimizer> optimizer;
+  std::shared_ptr<ddp::Ema> ema;
+  std::optional<ddp::Error> refusal;
+  ddp::state::Counters counters;
+
+  [[nodiscard]] ddp::state::Parts parts() const { return {*model, optimizer.get(), ema.get()}; }
+};
+
+void resolve_others(Call& call, const ddp_state& state, const char* function) {
+  if (state.optimizer != nullptr) call.optimizer = optimizer_of(state.optimizer, function);
+  if (state.ema != nullptr) call.ema = ema_of(state.ema, function);
+  if (call.optimizer != nullptr && &call.optimizer->model() != call.model.get())
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the optimizer belongs to another model", function);
+  if (call.ema != nullptr && &call.ema->model() != call.model.get())
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the averages belong to another model", function);
+}
+
+/// `needed` is what rank 0 must pass as `argument`; the other ranks may leave it out.
+Call resolve_call(const ddp_state* given, bool needed, const char* function, const char* argument) {
+  require(given, function, "state");
+  const ddp_state state = read_options(given, ddp_state{}, function);
+  Call call;
+  call.model = model_of(state.model, function);
+  call.counters = {state.epoch, state.step};
+  call.refusal = ddp::state::outcome_of([&] {
+    resolve_others(call, state, function);
+    if (!needed && call.model->group().rank() == 0)
+      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL on rank 0", function, argument);
+  });
+  return call;
+}
+
+void write_counters(ddp_state* state, const ddp::state::Counters& counters) {
+  const auto fits = [&](size_t end) { return state->struct_size >= static_cast<int64_t>(end); };
+  if (fits(offsetof(ddp_state, epoch) + sizeof state->epoch)) state->epoch = counters.epoch;
+  if (fits(offsetof(ddp_state, step) + sizeof state->step)) state->step = counters.step;
+}
+
+void check_key(const char* key, const char* function) {
+  require(key, function, "key");
+  const size_t length = std::strlen(key);
+  if (length < 1 || length > 256)
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key has %zu bytes; 1 to 256 are possible", function, length);
+  if (!ddp::state::is_utf8(key)) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key is not UTF-8", function);
+}
+
+}  // namespace
+
+ddp_status ddp_state_init(ddp_state* state, int64_t struct_size) {
+  return guarded([&] {
+    require(state, "ddp_state_init", "state");
+    init_options(state, struct_size, ddp_state{}, "ddp_state_init");
+  });
+}
+
+ddp_status ddp_model_set_metadata(ddp_model* model, const char* key, const char* value) {
+  constexpr const char* kName = "ddp_model_set_metadata";
+  return guarded([&] {
+    const auto object = model_of(model, kName);
+    check_key(key, kName);
+    if (value == nullptr) {
+      object->metadata().erase(key);
+      return;
+    }
+    if (!ddp::state::is_utf8(value))
+      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the value of \"%s\" is not UTF-8", kName, key);
+    object->metadata()[key] = value;
+  });
+}
+
+ddp_status ddp_model_get_metadata(const ddp_model* model, const char* key, const char** out_value) {
+  constexpr const char* kName = "ddp_model_get_metadata";
+  return guarded([&] {
+    const auto object = model_of(model, kName);
+    check_key(key, kName);
+    require(out_value, kName, "out_value");
+    const auto& metadata = object->metadata();
+    const auto found = metadata.find(key);
+    *out_value = found == metadata.end() ? nullptr : found->second.c_str();
+  });
+}
+
+ddp_status ddp_state_save_file(const ddp_state* state, const char* path) {
+  constexpr const char* kName = "ddp_state_save_file";
+  return guarded([&] {
+    const Call call = resolve_call(state, path != nullptr, kName, "path");
+    ddp::state::save_file(kName, call.parts(), call.counters, path != nullptr ? path : "", call.refusal);
+  });
+}
+
+ddp_status ddp_state_load_file(ddp_state* state, const char* path) {
+  constexpr const char* kName = "ddp_state_load_file";
+  return guarded([&] {
+    const Call call = resolve_call(state, path != nullptr, kName, "path");
+    write_counters(state, ddp::state::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal));
+  });
+}
+
+ddp_status ddp_state_save(const ddp_state* state, ddp_write_fn fn, void* user_data) {
+  constexpr const char* kName = "ddp_state_save";
+  return guarded([&] {
+    const Call call = resolve_call(state, fn != nullptr, kName, "fn");
+    const auto push = [&](const void* data, int64_t bytes) { return fn(user_data, data, bytes); };
+    ddp::state::save_stream(kName, call.parts(), call.counters, push, call.refusal);
+  });
+}
+
+ddp_status ddp_state_load(ddp_state* state, ddp_read_fn fn, void* user_data) {
+  constexpr const char* kName = "ddp_state_load";
+  return guarded([&] {
+    const Call call = resolve_call(state, fn != nullptr, kName, "fn");
+    const auto pull = [&](void* data, int64_t capacity) { return fn(user_data, data, capacity); };
+    write_counters(state, ddp::state::load_stream(kName, call.parts(), pull, call.refusal));
+  });
+}

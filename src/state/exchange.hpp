@@ -1,0 +1,31 @@
+// What the ranks tell each other around a checkpoint. All functions are collective.
+// Tested by ranks/state_test.cpp.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "comm/group.hpp"
+#include "state/manifest.hpp"
+#include "state/outcome.hpp"
+
+namespace ddp::state {
+
+/// The error with the public function and, where there are several ranks, the rank: "ddp_state_save_file, on rank 0 (...): ...".
+[[nodiscard]] Error with_place(const Group& group, const char* function, const Error& error);
+
+/// Run the body on this rank, then learn whether all succeeded; every rank throws the same error if one failed.
+template <class Body>
+void together(Group& group, const char* function, Body&& body) {
+  std::optional<Error> error = outcome_of(body);
+  if (error) error = with_place(group, function, *error);
+  group.agree(function, error ? &*error : nullptr);
+}
+
+/// Throws MISMATCH on every rank, with the same text, unless all passed the same parts and registered the same tensors.
+void check_same(Group& group, const char* function, const Manifest& manifest);
+
+/// Rank 0's text on every rank.
+[[nodiscard]] std::string share_text(Group& group, const char* function, std::string text);
+
+}  // namespace ddp::state

@@ -1,0 +1,35 @@
+// What happened on this rank, as a value: a rank that failed must still meet the others (Group::agree) before it throws.
+// Any thread.
+// Tested by ranks/state_test.cpp.
+#pragma once
+
+#include <cxxabi.h>
+
+#include <exception>
+#include <new>
+#include <optional>
+
+#include "base/error.hpp"
+
+namespace ddp::state {
+
+/// Run the body; its error, if it threw one. The end of a thread (forced unwinding) passes through.
+template <class Body>
+[[nodiscard]] std::optional<Error> outcome_of(Body&& body) {
+  try {
+    body();
+    return std::nullopt;
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(DDP_ERROR_OUT_OF_MEMORY, "out of memory for a checkpoint");
+  } catch (const std::exception& error) {
+    return Error(DDP_ERROR_INTERNAL, error.what());
+  } catch (...) {
+    return Error(DDP_ERROR_CALLBACK, "a callback threw an exception");
+  }
+}
+
+}  // namespace ddp::state

@@ -1,0 +1,56 @@
+// Makes the n-th call of the file table fail, be cut short, or end the process, and records the order of calls. While an object lives,
+// all files of the process go through it.
+//
+//   FileFaults faults({.at = 3, .code = ENOSPC});   // the third call fails
+//   ...; expect(faults.calls() >= 3, "reached");
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/file.hpp"
+
+namespace ddp::test {
+
+struct FilePlan {
+  int64_t at = 0;         // first call that is disturbed, counted from 1; 0: none
+  int64_t count = 1;      // how many calls from there on
+  int code = 0;           // they fail with this errno
+  bool kill = false;      // or the process ends there (SIGKILL), before the call
+  bool cut_short = false; // or reads and writes move one byte
+};
+
+class FileFaults {
+ public:
+  explicit FileFaults(const FilePlan& plan);
+  ~FileFaults();
+  FileFaults(const FileFaults&) = delete;
+  FileFaults& operator=(const FileFaults&) = delete;
+
+  [[nodiscard]] int64_t calls() const noexcept;
+  /// "open", "write 4096", "sync", "rename a b", ... of the calls that succeeded.
+  [[nodiscard]] std::vector<std::string> log() const;
+};
+
+/// A folder that is removed with all it holds.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
+  /// Names in it, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  std::string path_;
+};
+
+/// A file's bytes; throws if there is none.
+[[nodiscard]] std::string read_whole(const std::string& path);
+void write_whole(const std::string& path, const std::string& bytes);
+
+}  // namespace ddp::test

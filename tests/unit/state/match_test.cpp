@@ -1,0 +1,87 @@
+#include "state/match.hpp"
+
+#include <string>
+#include <vector>
+
+#include "support/check.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::state;
+
+Item item(Part part, const std::string& name, std::vector<int64_t> shape, ddp_dtype dtype = DDP_F32) {
+  Item made{part, name, {}};
+  made.tensor.dtype = dtype;
+  made.tensor.ndim = static_cast<int32_t>(shape.size());
+  made.tensor.count = 1;
+  for (size_t i = 0; i < shape.size(); ++i) made.tensor.count *= made.tensor.shape[i] = shape[i];
+  return made;
+}
+
+Layout file_of(const std::vector<Item>& items) {
+  Layout layout;
+  layout.prefix = "ddp:";
+  layout.header.tensors = file_entries(items, layout.prefix);
+  return layout;
+}
+
+const std::vector<Item> kModel = {item(Part::kModel, "w", {2, 3}), item(Part::kModel, "b", {3})};
+
+void a_file_of_the_same_model_matches(void**) {
+  const auto found = match({kModel[1], kModel[0]}, file_of(kModel), false, false);
+  expect(found == std::vector<size_t>{1, 0}, "places");
+}
+
+void differences_are_named_with_counts(void**) {
+  const std::vector<Item> here = {item(Part::kModel, "w", {2, 4}), item(Part::kModel, "new", {1})};
+  const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(here, file_of(kModel), false, false); });
+  expect_equal(text,
+               "it is of another model: 1 missing (\"new\" F32 [1]), 1 unexpected (\"b\" F32 [3]), 1 different (\"w\" is F32 [2, 3] in the "
+               "file and F32 [2, 4] here)",
+               "text");
+}
+
+void a_dtype_or_a_rank_is_a_difference(void**) {
+  for (const Item& other : {item(Part::kModel, "b", {3}, DDP_F16), item(Part::kModel, "b", {3, 1}), item(Part::kModel, "b", {})})
+    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match({kModel[0], other}, file_of(kModel), false, false); }), "1 different");
+}
+
+void only_the_first_few_are_listed(void**) {
+  std::vector<Item> many;
+  for (int i = 0; i < 100; ++i) many.push_back(item(Part::kModel, "p" + std::to_string(i), {1}));
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(many, file_of({}), false, false); }),
+                  "100 missing (\"p0\" F32 [1], \"p1\" F32 [1], \"p2\" F32 [1], ...)");
+}
+
+void the_optimizer_in_a_file_is_ignored_unless_asked_for(void**) {
+  std::vector<Item> all = kModel;
+  all.push_back(item(Part::kOptimizer, "w.exp_avg", {2, 3}));
+  all.push_back(item(Part::kEma, "0.9.w", {2, 3}));
+  const Layout layout = file_of(all);
+  (void)match(kModel, layout, false, false);
+  (void)match(all, layout, true, true);
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, true, false); }),
+                  "1 unexpected (\"ddp:optimizer/w.exp_avg\"");
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(all, file_of(kModel), true, true); }), "2 missing");
+}
+
+void a_wrappers_prefix_is_recognised(void**) {
+  const Layout layout = file_of({item(Part::kModel, "module.w", {2, 3}), item(Part::kModel, "module.b", {3})});
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, false, false); }), "begin with \"module.\"");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_file_of_the_same_model_matches),
+      ddp_test(differences_are_named_with_counts),
+      ddp_test(a_dtype_or_a_rank_is_a_difference),
+      ddp_test(only_the_first_few_are_listed),
+      ddp_test(the_optimizer_in_a_file_is_ignored_unless_asked_for),
+      ddp_test(a_wrappers_prefix_is_recognised),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
