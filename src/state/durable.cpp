@@ -105,15 +105,12 @@ void DurableFile::find_target() {
   mode_ = replaces_ ? itself.st_mode & 0777U : 0;
 }
 
-void DurableFile::sweep() const noexcept {
-  try {
-    for (const std::string& name : list_temporaries(folder_.get(), temporary_prefix(base_))) {
-      const Fd fd = open_file(folder_.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
-      if (!fd.is_open() || file_table().lock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;  // its owner lives
-      if (file_table().unlink(folder_.get(), name.c_str()) == 0)
-        log(DDP_LOG_INFO, "removed \"%s\", left beside \"%s\" by a save that was killed", name.c_str(), path_.c_str());
-    }
-  } catch (const std::bad_alloc&) {  // left-overs may stay until the next save
+void DurableFile::sweep() const {
+  for (const std::string& name : list_temporaries(folder_.get(), temporary_prefix(base_))) {
+    const Fd fd = open_file(folder_.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+    if (!fd.is_open() || file_table().lock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;  // its owner lives
+    if (file_table().unlink(folder_.get(), name.c_str()) == 0)
+      log(DDP_LOG_INFO, "removed \"%s\", left beside \"%s\" by a save that was killed", name.c_str(), path_.c_str());
   }
 }
 

@@ -34,7 +34,7 @@ class DurableFile {
 
  private:
   void find_target();
-  void sweep() const noexcept;
+  void sweep() const;
   void create_temporary();
   void try_temporary(const std::string& name);
 
