@@ -1,5 +1,6 @@
 #include "comm/rail/sweep.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -58,6 +59,21 @@ void Sweep::compare(const Frame& theirs) {
                              static_cast<long long>(mine.note_words)));
 }
 
+// The words of a note that came with (or after) this frame.
+void Sweep::take_words(Side side, const Frame& frame, std::vector<uint64_t>& words) {
+  if (!words_apart()) {
+    std::copy_n(frame.words, words.size(), words.begin());
+    return;
+  }
+  Line::Message message = line_.receive(side, Lane::kNote, words.data(), word_bytes(words));
+  line_.wait(message);
+}
+
+Line::Message Sweep::send_words(Side side, Frame& frame) {
+  if (!words_apart()) std::copy(words_.begin(), words_.end(), frame.words);
+  return words_apart() ? line_.send(side, Lane::kNote, words_.data(), word_bytes(words_)) : Line::Message{};
+}
+
 void Sweep::open(const Stamp& stamp, int64_t segment_bytes, Note& note) {
   Frame& mine = *out_up_;
   mine.magic = kMagic;
@@ -65,23 +81,21 @@ void Sweep::open(const Stamp& stamp, int64_t segment_bytes, Note& note) {
   mine.stamp = stamp;
   mine.segment_bytes = segment_bytes;
   mine.note_words = static_cast<int64_t>(note.used.size());
-  words_out_ = note.used;
+  words_ = note.used;
   if (line_.is_first()) return;
   if (!from_below_.open) from_below_ = line_.receive(Side::kBelow, Lane::kFrame, in_up_.get(), kFrameBytes);
   line_.wait(from_below_);
   compare(*in_up_);
   mine.incomplete |= in_up_->incomplete;
-  if (words_out_.empty()) return;
-  words_in_.resize(words_out_.size());
-  Line::Message words = line_.receive(Side::kBelow, Lane::kNote, words_in_.data(), word_bytes(words_in_));
-  line_.wait(words);
-  for (size_t i = 0; i < words_out_.size(); ++i) words_out_[i] |= words_in_[i];
+  words_in_.resize(words_.size());
+  take_words(Side::kBelow, *in_up_, words_in_);
+  for (size_t i = 0; i < words_.size(); ++i) words_[i] |= words_in_[i];
 }
 
 void Sweep::pass_up() {
   if (line_.is_last()) return;
+  words_up_ = send_words(Side::kAbove, *out_up_);
   frame_up_ = line_.send(Side::kAbove, Lane::kFrame, out_up_.get(), kFrameBytes);
-  if (!words_out_.empty()) words_up_ = line_.send(Side::kAbove, Lane::kNote, words_out_.data(), word_bytes(words_out_));
 }
 
 void Sweep::turn(Note& note) {
@@ -92,20 +106,17 @@ void Sweep::turn(Note& note) {
     line_.wait(from_above_);
     expect_collective(*in_down_, Side::kAbove);
     if (!(in_down_->stamp == out_up_->stamp)) line_.refuse(line_.position() + 1, in_down_->stamp, out_up_->stamp);
-    if (!words_out_.empty()) {
-      line_.wait(words_up_);
-      Line::Message words = line_.receive(Side::kAbove, Lane::kNote, words_out_.data(), word_bytes(words_out_));
-      line_.wait(words);
-    }
+    line_.wait(words_up_);  // before its memory is used again
+    take_words(Side::kAbove, *in_down_, words_);
   }
   note.incomplete = down_frame().incomplete != 0;
-  note.used = words_out_;
+  note.used = words_;
 }
 
 void Sweep::pass_down() {
   if (line_.is_first()) return;
+  words_down_ = send_words(Side::kBelow, down_frame());
   frame_down_ = line_.send(Side::kBelow, Lane::kFrame, &down_frame(), kFrameBytes);
-  if (!words_out_.empty()) words_down_ = line_.send(Side::kBelow, Lane::kNote, words_out_.data(), word_bytes(words_out_));
 }
 
 void Sweep::close() {

@@ -1,7 +1,7 @@
 // The small message that opens every collective: a frame of fixed size goes up the line, from the first member to the last, and down
 // again. Going up, each member compares the frame's stamp with its own (so the data that follows has the size that everybody posts)
 // and adds its note; coming down it says that all agree. A frame has room for a rider: a sum, a gathered or a sent array that is small
-// enough travels inside and needs no other message.
+// enough travels inside and needs no other message. So do the bits of a note, up to kFrameWords words; more go in a message of their own.
 //
 // Cost: 2 (n - 1) hops of 4 KiB. The receives for the next sweep are always posted, so frames go out without a question.
 // Use: open, pass_up, turn, pass_down, close; each exactly once.
@@ -23,6 +23,7 @@ class Sweep {
   static constexpr int64_t kFrameBytes = 4096;
   static constexpr int64_t kHeaderBytes = 128;
   static constexpr int64_t kRiderBytes = kFrameBytes - kHeaderBytes;
+  static constexpr size_t kFrameWords = 7;
 
   explicit Sweep(Line& line);
 
@@ -51,7 +52,7 @@ class Sweep {
     Stamp stamp;
     int64_t segment_bytes;
     int64_t note_words;
-    std::byte reserved[kHeaderBytes - 72];
+    uint64_t words[kFrameWords];
     std::byte rider[kRiderBytes];
   };
   static_assert(sizeof(Frame) == kFrameBytes);
@@ -63,12 +64,15 @@ class Sweep {
   [[nodiscard]] Frame& down_frame() noexcept { return line_.is_last() ? *out_down_ : *in_down_; }
   void arm() noexcept;
   void compare(const Frame& theirs);
+  [[nodiscard]] bool words_apart() const noexcept { return words_.size() > kFrameWords; }
+  void take_words(Side side, const Frame& frame, std::vector<uint64_t>& words);
+  [[nodiscard]] Line::Message send_words(Side side, Frame& frame);
   void expect_collective(const Frame& theirs, Side side);
 
   Line& line_;
   FramePtr in_up_, out_up_, in_down_, out_down_;
-  std::vector<uint64_t> words_in_;   // from below
-  std::vector<uint64_t> words_out_;  // going up, then down
+  std::vector<uint64_t> words_in_;  // from below
+  std::vector<uint64_t> words_;     // going up, then down
   Line::Message from_below_, from_above_;                            // receives for the next frames
   Line::Message frame_up_, frame_down_, words_up_, words_down_;      // sends under way
 };

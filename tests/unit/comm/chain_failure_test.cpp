@@ -67,7 +67,7 @@ void buckets_of_different_plans_are_refused(void**) {
       3,
       [&](int rank, Transport& transport) {
         std::vector<float> data(5000, 4.0F);
-        BucketSpec spec = spec_of({{reinterpret_cast<std::byte*>(data.data()), 5000, false}}, DDP_F32, 3, 0);
+        BucketSpec spec = spec_of({{reinterpret_cast<std::byte*>(data.data()), 5000, false}}, DDP_F32, 3);
         if (rank == 2) spec.plan_hash = 98;
         const auto bucket = transport.prepare(spec);
         bucket->start(Note{});

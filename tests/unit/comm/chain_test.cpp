@@ -132,23 +132,43 @@ void a_piece_that_moved_is_reduced_at_its_new_address(void**) {
 
 void every_rank_gets_the_union_of_the_notes(void**) {
   for (const int ranks : kSizes)
-    for (const int64_t count : {int64_t{10}, int64_t{50'000}}) {
-      RailWorld world(ranks);
-      world.run([&](int rank, Transport& transport) {
-        std::vector<float> data(static_cast<size_t>(count), 1.0F);
-        const auto bucket =
-            transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks));
-        for (int pass = 0; pass < 2; ++pass) {
-          Note note;
-          note.used = {uint64_t{1} << rank, 0};
-          bucket->start(note);
-          bucket->finish();
-          expect_equal(bucket->note().used.at(0), (uint64_t{1} << ranks) - 1, "used parameters");
-          expect_equal(bucket->note().used.at(1), uint64_t{0}, "second word");
-          expect(!bucket->note().incomplete, "complete");
-        }
-      });
-    }
+    for (const int64_t count : {int64_t{10}, int64_t{50'000}})
+      for (const size_t words : {size_t{1}, Sweep::kFrameWords, Sweep::kFrameWords + 1, size_t{300}}) {
+        RailWorld world(ranks);
+        world.run([&](int rank, Transport& transport) {
+          std::vector<float> data(static_cast<size_t>(count), 1.0F);
+          const auto bucket =
+              transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks));
+          for (int pass = 0; pass < 2; ++pass) {
+            Note note;
+            note.used.assign(words, uint64_t{1} << rank);
+            note.used.back() <<= 32;
+            bucket->start(note);
+            bucket->finish();
+            const uint64_t all = (uint64_t{1} << ranks) - 1;
+            expect_equal(bucket->note().used.size(), words, "words");
+            expect_equal(bucket->note().used.front(), words == 1 ? all << 32 : all, "first word");
+            expect_equal(bucket->note().used.back(), all << 32, "last word");
+            expect(!bucket->note().incomplete, "complete");
+          }
+        });
+      }
+}
+
+void a_piece_that_no_rank_uses_is_left_untouched(void**) {
+  for (const int64_t count : {int64_t{7}, int64_t{40'000}}) {
+    RailWorld world(3, count > 1000 ? 4096 : 0);
+    world.run([&](int rank, Transport& transport) {
+      std::vector<float> used(static_cast<size_t>(count), static_cast<float>(rank)), unused = used, partly = used;
+      std::vector<BucketSpec::Piece> pieces;
+      for (auto* piece : {&used, &unused, &partly}) pieces.push_back({reinterpret_cast<std::byte*>(piece->data()), count, false});
+      const auto bucket = transport.prepare(spec_of(pieces, DDP_F32, 3));
+      bucket->start(Note{false, {rank == 2 ? uint64_t{0b101} : uint64_t{0b001}}});
+      bucket->finish();
+      for (size_t i = 0; i < used.size(); ++i)
+        expect(used[i] == 1.0F && partly[i] == 1.0F && unused[i] == static_cast<float>(rank), "element " + std::to_string(i));
+    });
+  }
 }
 
 void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
@@ -264,6 +284,7 @@ int main() {
       ddp_test(buckets_reduce_their_pieces_where_they_lie),
       ddp_test(a_piece_that_moved_is_reduced_at_its_new_address),
       ddp_test(every_rank_gets_the_union_of_the_notes),
+      ddp_test(a_piece_that_no_rank_uses_is_left_untouched),
       ddp_test(an_incomplete_rank_voids_the_bucket_and_nothing_is_written),
       ddp_test(all_gather_gives_every_part_to_every_rank),
       ddp_test(reduce_scatter_gives_each_rank_its_part_and_leaves_the_input),

@@ -34,20 +34,31 @@ std::vector<BucketSpec::Piece> three_pieces(Bytes& memory) {
   return {{memory.data(), 4, false}, {memory.data() + 16, 4, false}, {memory.data() + 40, 3, false}};
 }
 
-void pieces_that_touch_are_one_landing_place(void**) {
+void a_result_lands_at_once_inside_one_piece_that_somebody_uses(void**) {
   Bytes memory(64);
   PieceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
   expect_equal(mine.count(), int64_t{11}, "elements");
-  expect(mine.landing({1, 6}) == memory.data() + 4, "across the first two");
-  expect(mine.landing({8, 3}) == memory.data() + 40, "the third");
-  expect(mine.landing({7, 2}) == nullptr, "not across a gap");
+  expect(mine.landing({1, 3}) == memory.data() + 4 && mine.landing({8, 3}) == memory.data() + 40, "inside a piece");
+  expect(mine.landing({7, 2}) == nullptr, "not across two");
   expect(mine.landing({3, 0}) == nullptr, "nothing lands nowhere");
+  mine.learn(Note{false, {0b011}});
+  expect(mine.landing({8, 3}) == nullptr && mine.landing({1, 3}) != nullptr, "not in a piece that nobody uses");
+}
+
+void a_piece_that_nobody_uses_is_left_alone(void**) {
+  Bytes memory(64, std::byte{1});
+  const Bytes result(44, std::byte{2});
+  PieceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
+  mine.learn(Note{false, {0b101}});
+  mine.deliver(result.data(), {0, 11});
+  expect(memory[15] == std::byte{2} && memory[16] == std::byte{1} && memory[31] == std::byte{1} && memory[40] == std::byte{2},
+         "the first and the third only");
 }
 
 void own_elements_are_copied_only_when_they_lie_apart(void**) {
   Bytes memory = random_values(DDP_F32, 16, 1), scratch(44);
   PieceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
-  expect(mine.own({0, 8}, scratch.data()) == memory.data(), "in place");
+  expect(mine.own({4, 4}, scratch.data()) == memory.data() + 16, "in place");
   expect(mine.own({0, 11}, scratch.data()) == scratch.data(), "gathered");
   expect(std::memcmp(scratch.data(), memory.data(), 32) == 0 && std::memcmp(scratch.data() + 32, memory.data() + 40, 12) == 0,
          "gathered in order");
@@ -59,7 +70,7 @@ void two_steps_give_the_bits_of_one_reduction(void**) {
   const cpu::ReduceRule rule{DDP_BF16, DDP_AVERAGE, 3};
   std::vector<float> carry(1000);
   Bytes first = inputs[0], second = inputs[1], third = inputs[2];
-  PieceContribution middle(rule, {{second.data(), 300, false}, {second.data() + 600, 700, true}});
+  PieceContribution middle(rule, {{second.data(), 300, false}, {second.data() + 600, 700, false}});
   PieceContribution end(rule, {{third.data(), 1000, false}});
   middle.add(Incoming{first.data(), true}, carry.data(), {0, 1000});
   end.finish(Incoming{carry.data(), false}, third.data(), {0, 1000});
@@ -81,7 +92,8 @@ void a_part_takes_only_its_own_elements_of_a_segment(void**) {
 int main() {
   const CMUnitTest tests[] = {
       ddp_test(segments_cover_every_element_once_and_fit_their_slot),
-      ddp_test(pieces_that_touch_are_one_landing_place),
+      ddp_test(a_result_lands_at_once_inside_one_piece_that_somebody_uses),
+      ddp_test(a_piece_that_nobody_uses_is_left_alone),
       ddp_test(own_elements_are_copied_only_when_they_lie_apart),
       ddp_test(two_steps_give_the_bits_of_one_reduction),
       ddp_test(a_part_takes_only_its_own_elements_of_a_segment),
