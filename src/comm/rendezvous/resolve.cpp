@@ -81,6 +81,9 @@ Meeting parse(const char* rendezvous, const ddp_group_options& options) {
 // The rank and the size; a plain run without any launcher is a group of one.
 void find_rank_and_size(Meeting& meeting, const ddp_group_options& options, const Launch& launch,
                         EnvironmentFn environment) {
+  if (options.rank < -1 || options.world_size < -1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "options->%s is %d; 0 or more is possible, and -1 for what the rendezvous says",
+                     options.rank < -1 ? "rank" : "world_size", options.rank < -1 ? options.rank : options.world_size);
   const auto size = options.world_size >= 0 ? std::optional(options.world_size) : launch.size;
   const auto rank = options.rank >= 0 ? std::optional(options.rank) : launch.rank;
   const bool nothing = !size.has_value() && !rank.has_value() && launch.host.empty();
