@@ -1,0 +1,103 @@
+#include "update/rules.hpp"
+
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace ddp {
+namespace {
+
+void check_share(double value, const char* function, const char* what) {
+  if (!(value >= 0 && value < 1))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %g; it must be 0 or more and below 1", function, what, value);
+}
+
+void check_switch(int32_t value, const char* function, const char* what) {
+  if (value != 0 && value != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %d; 0 and 1 are possible", function, what, value);
+}
+
+}  // namespace
+
+ddp_sgd_options default_sgd_options() noexcept {
+  ddp_sgd_options options{};
+  options.struct_size = sizeof options;
+  options.rate = 0.01;
+  return options;
+}
+
+ddp_adam_options default_adam_options() noexcept {
+  ddp_adam_options options{};
+  options.struct_size = sizeof options;
+  options.rate = 0.001;
+  options.beta1 = 0.9;
+  options.beta2 = 0.999;
+  options.epsilon = 1e-8;
+  options.weight_decay = 0.01;
+  options.decoupled = 1;
+  return options;
+}
+
+void check_not_negative(double value, const char* function, const char* what) {
+  if (!(value >= 0 && std::isfinite(value)))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %g; it must be finite and 0 or more", function, what, value);
+}
+
+void check_sgd_options(const ddp_sgd_options& options, const char* function) {
+  check_not_negative(options.rate, function, "rate");
+  check_not_negative(options.momentum, function, "momentum");
+  check_not_negative(options.weight_decay, function, "weight_decay");
+  check_switch(options.nesterov, function, "nesterov");
+  if (!std::isfinite(options.dampening))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: dampening is %g; it must be finite", function, options.dampening);
+  if (options.nesterov == 1 && !(options.momentum > 0 && options.dampening == 0))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: nesterov needs momentum above 0 and dampening 0, but momentum is %g and dampening %g", function,
+                     options.momentum, options.dampening);
+}
+
+void check_adam_options(const ddp_adam_options& options, const char* function) {
+  check_not_negative(options.rate, function, "rate");
+  check_share(options.beta1, function, "beta1");
+  check_share(options.beta2, function, "beta2");
+  check_not_negative(options.epsilon, function, "epsilon");
+  check_not_negative(options.weight_decay, function, "weight_decay");
+  check_switch(options.decoupled, function, "decoupled");
+}
+
+double power(double base, int64_t exponent) noexcept {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+SgdStep sgd_step(const ddp_sgd_options& options, double rate, double weight_decay, int64_t steps_before) noexcept {
+  SgdStep step;
+  step.rate = rate;
+  step.weight_decay = weight_decay;
+  step.momentum = options.momentum;
+  step.gradient_share = 1.0 - options.dampening;
+  step.nesterov = options.nesterov == 1;
+  if (options.momentum != 0) step.mode = steps_before == 0 ? Momentum::kFirst : Momentum::kRunning;
+  return step;
+}
+
+AdamStep adam_step(const ddp_adam_options& options, double rate, double weight_decay, int64_t steps_before) noexcept {
+  const bool decoupled = options.decoupled == 1;
+  AdamStep step;
+  step.keep = decoupled ? 1.0 - rate * weight_decay : 1.0;
+  step.weight_decay = decoupled ? 0.0 : weight_decay;
+  step.beta1 = options.beta1;
+  step.share1 = 1.0 - options.beta1;
+  step.beta2 = options.beta2;
+  step.share2 = 1.0 - options.beta2;
+  step.size = rate / (1.0 - power(options.beta1, steps_before + 1));
+  step.root_scale = 1.0 / std::sqrt(1.0 - power(options.beta2, steps_before + 1));
+  step.epsilon = options.epsilon;
+  return step;
+}
+
+}  // namespace ddp

@@ -1,0 +1,30 @@
+// From options, a rate and a number of steps to the scalars of one step. Pure; all in F64 with additions, multiplications, divisions
+// and one square root, no libm, so that every rank gets the same bits on every machine.
+// Any thread. Tested by unit/update/rules_test.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "ddp/optimizer.h"
+#include "update/kernels.hpp"
+
+namespace ddp {
+
+/// Defaults as documented in ddp/optimizer.h, struct_size included.
+[[nodiscard]] ddp_sgd_options default_sgd_options() noexcept;
+[[nodiscard]] ddp_adam_options default_adam_options() noexcept;
+
+/// Throw INVALID_ARGUMENT that names the field; `function` is the caller's name.
+void check_sgd_options(const ddp_sgd_options& options, const char* function);
+void check_adam_options(const ddp_adam_options& options, const char* function);
+/// A learning rate, weight decay or factor: finite, 0 or more.
+void check_not_negative(double value, const char* function, const char* what);
+
+/// The step of a parameter that has seen `steps_before` steps; rate and weight decay are the parameter's own.
+[[nodiscard]] SgdStep sgd_step(const ddp_sgd_options& options, double rate, double weight_decay, int64_t steps_before) noexcept;
+[[nodiscard]] AdamStep adam_step(const ddp_adam_options& options, double rate, double weight_decay, int64_t steps_before) noexcept;
+
+/// base^exponent by repeated squaring; exponent 0 or more.
+[[nodiscard]] double power(double base, int64_t exponent) noexcept;
+
+}  // namespace ddp
