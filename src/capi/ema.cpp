@@ -1,0 +1,30 @@
+// ddp/ema.h.
+#include "ddp/ema.h"
+
+#include "capi/tables.hpp"
+
+using namespace ddp;
+using namespace ddp::capi;
+
+ddp_status ddp_ema_create(ddp_model* model, const double* decays, int32_t count, ddp_ema** out_ema) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_ema_create");
+    require(decays, "ddp_ema_create", "decays");
+    require(out_ema, "ddp_ema_create", "out_ema");
+    if (count < 1 || count > 16)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_ema_create: count is %d; 1 to 16 decays are possible", count);
+    *out_ema = EmaTable::instance().add(std::make_shared<Ema>(object, std::vector<double>(decays, decays + count)));
+  });
+}
+
+void ddp_ema_destroy(ddp_ema* ema) {
+  (void)guarded([&] { (void)EmaTable::instance().remove(ema); });
+}
+
+ddp_status ddp_ema_update(ddp_ema* ema, void*) {
+  return guarded([&] { ema_of(ema, "ddp_ema_update")->update(); });
+}
+
+ddp_status ddp_ema_swap(ddp_ema* ema, int32_t which, void*) {
+  return guarded([&] { ema_of(ema, "ddp_ema_swap")->swap(which); });
+}
