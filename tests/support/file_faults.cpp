@@ -149,7 +149,8 @@ std::string read_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 void write_whole(const std::string& path, const std::string& bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  std::filesystem::remove(path);  // quicker than to truncate it: some file systems sync a file that was truncated
+  std::ofstream file(path, std::ios::binary);
   file << bytes;
   if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }

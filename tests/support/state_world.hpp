@@ -1,0 +1,112 @@
+// A small model with one tensor of each kind, an optimizer whose state is easy to check, and what is needed to save and load them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reduce/model.hpp"
+#include "state/state.hpp"
+#include "support/check.hpp"
+#include "support/group_world.hpp"
+#include "update/optimizer.hpp"
+
+namespace ddp::test {
+
+/// One state tensor for each parameter, and one field. Refuses fields while `refuses`.
+class PlainOptimizer final : public Optimizer {
+ public:
+  explicit PlainOptimizer(std::shared_ptr<Model> model, const char* kind = "plain") : Optimizer(std::move(model)), kind_(kind) {}
+  const char* kind() const noexcept override { return kind_; }
+  void step() override {}
+  std::vector<StateTensor> state_tensors() override {
+    const Table& table = model().table();
+    averages.resize(static_cast<size_t>(table.parameter_count()));
+    std::vector<StateTensor> tensors;
+    for (int32_t i = 0; i < table.parameter_count(); ++i) {
+      auto& average = averages[static_cast<size_t>(i)];
+      average.resize(static_cast<size_t>(table.parameter(i).value.count));
+      Tensor tensor = table.parameter(i).value;
+      tensor.dtype = DDP_F32;
+      tensor.data = reinterpret_cast<std::byte*>(average.data());
+      tensors.push_back({table.parameter(i).name + ".exp_avg", tensor});
+    }
+    return tensors;
+  }
+  std::map<std::string, std::string> state_fields() const override { return {{"steps", std::to_string(steps)}}; }
+  void load_fields(const std::map<std::string, std::string>& fields) override {
+    if (refuses) throw Error(DDP_ERROR_MISMATCH, "the optimizer refuses");
+    const auto found = fields.find("steps");
+    if (found == fields.end()) throw Error(DDP_ERROR_MISMATCH, "the field steps is missing");
+    steps = std::stoll(found->second);
+  }
+  void set_rate(double) override {}
+  double rate() const noexcept override { return 0; }
+  int64_t step_count() const noexcept override { return steps; }
+  void set_group(int32_t, double, double) override {}
+
+  std::vector<std::vector<float>> averages;
+  int64_t steps = 0;
+  bool refuses = false;
+
+ private:
+  const char* kind_;
+};
+
+inline ddp_model_options state_model_options() {
+  ddp_model_options options{};
+  options.first_bucket_bytes = 1 << 20;
+  options.bucket_bytes = 1 << 20;
+  return options;
+}
+
+/// Not owned: the group lives as long as the test's body.
+inline std::shared_ptr<Group> borrowed(Group& group) { return {std::shared_ptr<void>(), &group}; }
+
+struct StateWorld {
+  explicit StateWorld(Group& group, int64_t width = 6)
+      : weight(static_cast<size_t>(width)), model(std::make_shared<Model>(borrowed(group), state_model_options())) {
+    model->add_parameter("layer.weight", flat_tensor(weight.data(), DDP_F32, width), nullptr);
+    model->add_parameter("ddp:odd", flat_tensor(odd.data(), DDP_F64, 3), nullptr);
+    model->add_buffer("seen", flat_tensor(seen.data(), DDP_U8, 5));
+    model->add_buffer("none", flat_tensor(nullptr, DDP_I64, 0));
+    optimizer = std::make_unique<PlainOptimizer>(model);
+    (void)optimizer->state_tensors();
+  }
+
+  /// Every value from the seed, different everywhere.
+  void fill(int seed) {
+    int next = seed * 1000;
+    for (float& value : weight) value = static_cast<float>(next++);
+    for (double& value : odd) value = next++;
+    for (auto& value : seen) value = static_cast<uint8_t>(next++);
+    for (auto& average : optimizer->averages)
+      for (float& value : average) value = static_cast<float>(next++);
+    optimizer->steps = next++;
+    model->metadata() = {{"note", "seed " + std::to_string(seed)}};
+  }
+
+  /// Everything that a load changes, as one text.
+  [[nodiscard]] std::string content() const {
+    std::string text(reinterpret_cast<const char*>(weight.data()), weight.size() * sizeof(float));
+    text.append(reinterpret_cast<const char*>(odd.data()), odd.size() * sizeof(double));
+    text.append(reinterpret_cast<const char*>(seen.data()), seen.size());
+    for (const auto& average : optimizer->averages)
+      text.append(reinterpret_cast<const char*>(average.data()), average.size() * sizeof(float));
+    return text + std::to_string(optimizer->steps) + model->metadata().at("note");
+  }
+
+  [[nodiscard]] state::Parts parts() const { return {*model, optimizer.get(), nullptr}; }
+  void save(const std::string& path) const { state::save_file("save", parts(), {7, 1234567890123}, path, std::nullopt); }
+  state::Counters load(const std::string& path) const { return state::load_file("load", parts(), path, std::nullopt); }
+
+  std::vector<float> weight;
+  std::vector<double> odd = std::vector<double>(3);
+  std::vector<uint8_t> seen = std::vector<uint8_t>(5);
+  std::shared_ptr<Model> model;
+  std::unique_ptr<PlainOptimizer> optimizer;
+};
+
+}  // namespace ddp::test
