@@ -1,0 +1,272 @@
+/* ddp/state.h: a run that was saved and loaded goes on with the same bits as one that was not interrupted, in whatever order the
+ * objects were made; arguments that can not be right; texts. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/ranks.h"
+
+#define WIDTH 5
+
+/* What a program has. */
+typedef struct program {
+  float weight[WIDTH], grad[WIDTH];
+  ddp_model *model;
+  ddp_optimizer *optimizer;
+  ddp_ema *ema;
+  ddp_state state;
+} program;
+
+static char folder[] = "/tmp/ddp-state-XXXXXX";
+
+static const char *path_of(const char *name) {
+  static __thread char path[200];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+static void make_model(program *p, ddp_group *group) {
+  const int64_t width = WIDTH;
+  ddp_tensor value, grad;
+  memset(p, 0, sizeof *p);
+  for (int i = 0; i < WIDTH; i++) p->weight[i] = (float)i;
+  check_ok(ddp_model_create(group, NULL, &p->model));
+  check_ok(ddp_tensor_init(&value, p->weight, DDP_F32, 1, &width));
+  check_ok(ddp_tensor_init(&grad, p->grad, DDP_F32, 1, &width));
+  check_ok(ddp_model_add_parameter(p->model, "layer.weight", &value, &grad, NULL));
+  check_ok(ddp_state_init(&p->state, sizeof p->state));
+  p->state.model = p->model;
+}
+
+static void make_optimizer(program *p) {
+  const double decays[2] = {0.5, 0.9};
+  check_ok(ddp_optimizer_create_adam(p->model, NULL, &p->optimizer));
+  check_ok(ddp_ema_create(p->model, decays, 2, &p->ema));
+  p->state.optimizer = p->optimizer;
+  p->state.ema = p->ema;
+}
+
+static void take_steps(program *p, int from, int to) {
+  for (int step = from; step < to; step++) {
+    for (int i = 0; i < WIDTH; i++) p->grad[i] = (float)(step * 3 + i) / 7.0f - 1.0f;
+    check_ok(ddp_model_begin_backward(p->model, DDP_PASS_REDUCE));
+    check_ok(ddp_model_mark_ready(p->model, 0, NULL));
+    check_ok(ddp_model_end_backward(p->model, NULL));
+    check_ok(ddp_optimizer_step(p->optimizer, NULL));
+    check_ok(ddp_ema_update(p->ema, NULL));
+  }
+}
+
+static void release(program *p) {
+  ddp_ema_destroy(p->ema);
+  ddp_optimizer_destroy(p->optimizer);
+  ddp_model_destroy(p->model);
+}
+
+/* Parameters and both averages after ten steps. */
+static void finish(program *p, float result[3 * WIDTH]) {
+  memcpy(result, p->weight, sizeof p->weight);
+  for (int32_t which = 0; which < 2; which++) {
+    check_ok(ddp_ema_swap(p->ema, which, NULL));
+    memcpy(result + (which + 1) * WIDTH, p->weight, sizeof p->weight);
+    check_ok(ddp_ema_swap(p->ema, which, NULL));
+  }
+}
+
+static void resume_in_every_order(rank *self) {
+  float wanted[3 * WIDTH], got[3 * WIDTH];
+  program whole;
+  make_model(&whole, self->group);
+  make_optimizer(&whole);
+  check_ok(ddp_model_commit(whole.model, NULL));
+  take_steps(&whole, 0, 4);
+  check_ok(ddp_optimizer_set_rate(whole.optimizer, 0.003));
+  whole.state.epoch = 2;
+  whole.state.step = 4;
+  check_ok(ddp_model_set_metadata(whole.model, "note", self->index == 0 ? "best so far" : "not saved"));
+  check_ok(ddp_state_save_file(&whole.state, path_of("resume")));
+  take_steps(&whole, 4, 10);
+  finish(&whole, wanted);
+  release(&whole);
+  for (int order = 0; order < 3; order++) { /* load before, between and after */
+    program p;
+    const char *note = NULL;
+    double rate = 0;
+    int64_t steps = 0;
+    make_model(&p, self->group);
+    if (order == 2) check_ok(ddp_model_commit(p.model, NULL));
+    make_optimizer(&p);
+    if (order == 1) check_ok(ddp_model_commit(p.model, NULL));
+    check_ok(ddp_state_load_file(&p.state, path_of("resume")));
+    if (order == 0) check_ok(ddp_model_commit(p.model, NULL));
+    check_int(p.state.epoch, 2);
+    check_int(p.state.step, 4);
+    check_ok(ddp_model_get_metadata(p.model, "note", &note));
+    check_text(note, "best so far");
+    check_ok(ddp_optimizer_get_rate(p.optimizer, &rate));
+    check_number(rate, 0.003);
+    check_ok(ddp_optimizer_get_step_count(p.optimizer, &steps));
+    check_int(steps, 4);
+    take_steps(&p, 4, 10);
+    finish(&p, got);
+    check_int(memcmp(got, wanted, sizeof wanted), 0);
+    release(&p);
+  }
+  check_ok(ddp_group_barrier(self->group)); /* who leaves first breaks the group for the steps of the others */
+}
+
+static void a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(void **state) {
+  (void)state;
+  for (int32_t size = 1; size <= 3; size++) {
+    char place[40];
+    snprintf(place, sizeof place, "local://resume-%d", (int)size);
+    run_ranks(size, place, resume_in_every_order, NULL);
+  }
+}
+
+static void wrong_arguments(rank *self) {
+  program p, other;
+  ddp_state shortened;
+  make_model(&p, self->group);
+  make_optimizer(&p);
+  make_model(&other, self->group);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_init(NULL, sizeof(ddp_state)));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_init(&shortened, 0));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(NULL, path_of("a")));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(NULL, path_of("a")));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&p.state, NULL), "path is NULL");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, NULL), "path is NULL");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save(&p.state, NULL, NULL), "fn is NULL");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load(&p.state, NULL, NULL), "fn is NULL");
+  other.state.optimizer = p.optimizer;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&other.state, path_of("a")), "belongs to another model");
+  other.state.optimizer = NULL;
+  other.state.ema = p.ema;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&other.state, path_of("a")), "belong to another model");
+  other.state.ema = (ddp_ema *)p.optimizer;
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&other.state, path_of("a")));
+  other.state.model = NULL;
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&other.state, path_of("a")));
+  check_error(DDP_ERROR_IO, ddp_state_load_file(&p.state, path_of("missing")));
+  check_ok(ddp_state_save_file(&p.state, path_of("a")));
+  /* A caller of an older header, whose struct ended before `epoch`. */
+  shortened = p.state;
+  shortened.struct_size = offsetof(ddp_state, epoch);
+  shortened.epoch = -5;
+  check_ok(ddp_state_load_file(&shortened, path_of("a")));
+  check_int(shortened.epoch, -5);
+  ddp_model_destroy(p.model);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&p.state, path_of("a")));
+  p.model = NULL;
+  release(&p);
+  release(&other);
+}
+
+static void arguments_that_can_not_be_right_are_refused(void **state) {
+  (void)state;
+  run_ranks(1, "local://arguments", wrong_arguments, NULL);
+}
+
+static void use_texts(rank *self) {
+  program p;
+  const char *value = "untouched";
+  char key[300];
+  make_model(&p, self->group);
+  memset(key, 'k', sizeof key);
+  key[257] = '\0';
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_metadata(NULL, "a", "b"));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_metadata(p.model, NULL, "b"));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_metadata(p.model, "", "b"));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_metadata(p.model, key, "b"));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_metadata(p.model, "\xff", "b"));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_metadata(p.model, "a", "\xc3"));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_metadata(p.model, "a", NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_metadata(p.model, NULL, &value));
+  check_text(value, "untouched");
+  key[256] = '\0';
+  check_ok(ddp_model_set_metadata(p.model, key, ""));
+  check_ok(ddp_model_set_metadata(p.model, "\xc3\xa9", "line\n\"two\""));
+  check_ok(ddp_state_save_file(&p.state, path_of("texts")));
+  check_ok(ddp_model_set_metadata(p.model, "\xc3\xa9", NULL));
+  check_ok(ddp_model_set_metadata(p.model, "later", "gone after the load"));
+  check_ok(ddp_state_load_file(&p.state, path_of("texts")));
+  check_ok(ddp_model_get_metadata(p.model, "\xc3\xa9", &value));
+  check_text(value, "line\n\"two\"");
+  check_ok(ddp_model_get_metadata(p.model, key, &value));
+  check_int(strlen(value), 0);
+  check_ok(ddp_model_get_metadata(p.model, "later", &value));
+  check_true(value == NULL);
+  release(&p);
+}
+
+static void texts_come_back(void **state) {
+  (void)state;
+  run_ranks(1, "local://texts", use_texts, NULL);
+}
+
+/* A stream in memory. */
+typedef struct stream {
+  char bytes[20000];
+  int64_t size, at;
+} stream;
+
+static int32_t write_stream(void *user_data, const void *data, int64_t bytes) {
+  stream *to = (stream *)user_data;
+  if (to->size + bytes > (int64_t)sizeof to->bytes) return 1;
+  memcpy(to->bytes + to->size, data, (size_t)bytes);
+  to->size += bytes;
+  return 0;
+}
+
+static int64_t read_stream(void *user_data, void *data, int64_t capacity) {
+  stream *from = (stream *)user_data;
+  const int64_t left = from->size - from->at, now = left < capacity ? left : capacity;
+  memcpy(data, from->bytes + from->at, (size_t)now);
+  from->at += now;
+  return now;
+}
+
+static void use_streams(rank *self) {
+  static stream memory; /* rank 0's alone */
+  program p;
+  float wanted[WIDTH];
+  make_model(&p, self->group);
+  p.state.step = 9;
+  memcpy(wanted, p.weight, sizeof wanted);
+  check_ok(self->index == 0 ? ddp_state_save(&p.state, write_stream, &memory) : ddp_state_save(&p.state, NULL, NULL));
+  memset(p.weight, 0, sizeof p.weight);
+  p.state.step = 0;
+  check_ok(self->index == 0 ? ddp_state_load(&p.state, read_stream, &memory) : ddp_state_load(&p.state, NULL, NULL));
+  check_int(memcmp(p.weight, wanted, sizeof wanted), 0);
+  check_int(p.state.step, 9);
+  /* Another argument of one rank: both learn it. */
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&p.state, self->index == 0 ? NULL : path_of("a")),
+                   "path is NULL on rank 0");
+  release(&p);
+}
+
+static void streams_need_callbacks_on_rank_0_only(void **state) {
+  (void)state;
+  run_ranks(2, "local://streams", use_streams, NULL);
+}
+
+static int make_folder(void **state) {
+  (void)state;
+  return mkdtemp(folder) == NULL ? -1 : 0;
+}
+
+static int remove_folder(void **state) {
+  const char *const names[] = {"resume", "a", "texts"};
+  (void)state;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) (void)unlink(path_of(names[i]));
+  return rmdir(folder);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      check_test(a_resumed_run_has_the_bits_of_one_that_was_not_interrupted),
+      check_test(arguments_that_can_not_be_right_are_refused),
+      check_test(texts_come_back),
+      check_test(streams_need_callbacks_on_rank_0_only),
+  };
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
