@@ -5,6 +5,7 @@
 
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
+#include "state/format.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -19,6 +20,12 @@ ddp_model_options default_options() {
   options.unused = DDP_UNUSED_ERROR;
   options.progress = DDP_PROGRESS_AUTO;
   return options;
+}
+
+/// Names go into checkpoints, so what a checkpoint cannot hold is refused at once.
+void check_name(const char* name, const char* function) {
+  require(name, function, "name");
+  if (!state::is_utf8(name)) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the name is not UTF-8", function);
 }
 
 }  // namespace
@@ -46,7 +53,7 @@ ddp_status ddp_model_add_parameter(ddp_model* model, const char* name, const ddp
                                    int32_t* out_index) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_add_parameter");
-    require(name, "ddp_model_add_parameter", "name");
+    check_name(name, "ddp_model_add_parameter");
     const std::string what = std::string("parameter \"") + name + "\"";
     const Tensor checked = checked_tensor(value, what);
     Tensor checked_grad;
@@ -59,7 +66,7 @@ ddp_status ddp_model_add_parameter(ddp_model* model, const char* name, const ddp
 ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_tensor* value, int32_t* out_index) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_add_buffer");
-    require(name, "ddp_model_add_buffer", "name");
+    check_name(name, "ddp_model_add_buffer");
     const int32_t index = object->add_buffer(name, checked_tensor(value, std::string("buffer \"") + name + "\""));
     if (out_index != nullptr) *out_index = index;
   });

@@ -27,6 +27,21 @@ struct Group::Impl {
   std::mutex closing;  // close() once
 };
 
+namespace {
+
+/// What decides how ranks talk to each other must be the same on all.
+void agree_on_options(Control& control, const ddp_group_options& options, Deadline deadline) {
+  const std::string mine = std::to_string(static_cast<int>(options.backend));
+  const std::vector<std::string> all = control.gather("group options", mine, deadline);
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw make_error(DDP_ERROR_MISMATCH, "ddp_group_create: the ranks ask for different backends: %s for %s, %s for %s",
+                       control.member(0).name().c_str(), all[0].c_str(), control.member(static_cast<int32_t>(rank)).name().c_str(),
+                       all[rank].c_str());
+}
+
+}  // namespace
+
 Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Group::~Group() { close(); }
@@ -40,7 +55,9 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   Impl* raw = impl.get();
   // The failure callback may come at any time from now on; it only touches what outlives the control plane.
   impl->control->on_failure([raw](const Error& cause) { raw->failure.set(cause); });
-  impl->transport = choose_transport(context, meeting.kind == Meeting::Kind::kLocal, Deadline::in_ms(options.rendezvous_timeout_ms));
+  const Deadline deadline = Deadline::in_ms(options.rendezvous_timeout_ms);
+  agree_on_options(*impl->control, options, deadline);
+  impl->transport = choose_transport(context, meeting.kind == Meeting::Kind::kLocal, deadline);
   impl->failure.add_waker([raw] { raw->transport->wake(); });
   return std::shared_ptr<Group>(new Group(std::move(impl)));
 }

@@ -152,6 +152,9 @@ Pass& Model::open_pass() const {
 
 void Model::sync_buffers(int32_t root) {
   require_ready("ddp_model_sync_buffers");
+  if (root < 0 || root >= group_->size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
+                     group_->size() - 1);
   for (const Buffer& buffer : table_.buffers()) group_->broadcast(buffer.value, root);
   if (table_.buffers().empty()) group_->barrier();
 }
