@@ -87,6 +87,7 @@ void Line::explain(RailResult result, Side side) {
       wait_for_cause(failure_);
       give_up(Error(DDP_ERROR_ABORTED, "the group was aborted during " + subject()));
     default:
+      if (said_goodbye_ && said_goodbye_(side)) neighbour_left(side);
       wait_for_cause(failure_);
       give_up(Error(DDP_ERROR_PEER_FAILED, "the connection to " + who + " broke during " + subject() + " (" + reason + ")"));
   }

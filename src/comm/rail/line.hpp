@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,9 @@ class Line {
   /// Break the group with this cause (or the first one, if there is one) and throw it.
   [[noreturn]] void give_up(const Error& cause);
 
+  /// Asked when a connection broke, after the rail was closed: had this neighbour said goodbye?
+  void set_goodbye_probe(std::function<bool(Side)> probe) { said_goodbye_ = std::move(probe); }
+
   [[nodiscard]] bool broken() const noexcept { return failure_.broken(); }
 
   /// What is being done, for error texts; must outlive the doing.
@@ -83,6 +87,7 @@ class Line {
   std::vector<int32_t> ranks_;
   int64_t timeout_ms_;
   const Stamp* subject_ = nullptr;
+  std::function<bool(Side)> said_goodbye_;
 };
 
 }  // namespace ddp

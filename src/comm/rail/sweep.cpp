@@ -26,6 +26,8 @@ Sweep::FramePtr Sweep::make_frame() {
 
 Sweep::Sweep(Line& line)
     : line_(line), in_up_(make_frame()), out_up_(make_frame()), in_down_(make_frame()), out_down_(make_frame()) {
+  // It may have left while we were sending to it, before we looked at what it said.
+  line_.set_goodbye_probe([this](Side side) { return (side == Side::kBelow ? in_up_ : in_down_)->magic == kGoodbye; });
   arm();
 }
 
