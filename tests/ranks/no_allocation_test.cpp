@@ -1,0 +1,91 @@
+// A pass allocates nothing after the first one: every operator new of the process is counted while ranks train.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "reduce/model.hpp"
+#include "support/group_world.hpp"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int64_t> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  if (counting.load()) ++allocations;
+  void* data = alignment == 0 ? std::malloc(bytes) : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, 0); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, static_cast<std::size_t>(alignment)); }
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete(void* data, std::size_t) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
+
+namespace ddp::test {
+namespace {
+
+constexpr int kParameters = 40;
+
+int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused) {
+  allocations = 0;
+  run_groups(size, [&](Group& group, int rank) {
+    ddp_model_options options{};
+    options.first_bucket_bytes = 2'000;
+    options.bucket_bytes = 8'000;
+    options.progress = progress;
+    options.unused = unused;
+    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    std::vector<std::vector<float>> values(kParameters, std::vector<float>(301)), grads = values;
+    for (size_t p = 0; p < kParameters; ++p) {
+      const Tensor grad = flat_tensor(grads[p].data(), DDP_F32, 301);
+      model.add_parameter(std::to_string(p), flat_tensor(values[p].data(), DDP_F32, 301), owned ? nullptr : &grad);
+    }
+    model.commit();
+    for (int pass = 0; pass < 12; ++pass) {
+      if (pass == 2) {
+        group.barrier();
+        counting = true;
+      }
+      model.begin_backward(pass % 3 == 1 ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE);
+      for (int32_t p = kParameters; p-- > 0;)
+        if (unused == DDP_UNUSED_ERROR || p != 7) model.mark_ready(p);
+      model.end_backward();
+    }
+    group.barrier();
+    if (rank == 0) counting = false;
+    group.barrier();
+  });
+  return allocations.load();
+}
+
+void passes_after_the_first_allocate_nothing(void**) {
+  for (const int size : {1, 2, 4})
+    for (const bool owned : {true, false})
+      for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
+        for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
+          expect_equal(allocations_in_passes(size, owned, progress, unused), int64_t{0},
+                       "allocations with " + std::to_string(size) + " ranks");
+}
+
+void the_counter_counts(void**) {
+  counting = true;
+  auto* const one = new int(1);
+  counting = false;
+  delete one;
+  expect(allocations.load() > 0, "an allocation was counted");
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing), ddp_test(the_counter_counts)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
