@@ -121,6 +121,39 @@ Error gather_too_large(std::string_view what, size_t bytes) {
                                                std::to_string(limits::kGatherBytes) + " in all are possible");
 }
 
+Error different_protocol(uint32_t mine, uint32_t rank0) {
+  return error(DDP_ERROR_MISMATCH, "this rank speaks control protocol " + std::to_string(mine) + ", rank 0 protocol " +
+                                       std::to_string(rank0) + "; give all ranks the same version of libddp");
+}
+
+Error wrong_token() {
+  return error(DDP_ERROR_IO, "rank 0 did not admit this rank: give all ranks the same DDP_TOKEN or DDP_TOKEN_FILE");
+}
+
+Error token_on_one_side(bool rank0_has_it) {
+  return error(DDP_ERROR_IO, rank0_has_it ? "rank 0 wants a token and this rank has none: set DDP_TOKEN or DDP_TOKEN_FILE on "
+                                            "every rank"
+                                          : "this rank has a token and rank 0 has none: set DDP_TOKEN or DDP_TOKEN_FILE on "
+                                            "every rank");
+}
+
+Error token_needed(std::string_view address) {
+  return error(DDP_ERROR_INVALID_ARGUMENT,
+               "ranks meet at " + std::string(address) +
+                   ", which other machines can reach, and there is no token: before the start run export "
+                   "DDP_TOKEN=$(openssl rand -hex 32) (mpirun: add -x DDP_TOKEN), or set DDP_INSECURE=1 if the network is yours "
+                   "alone");
+}
+
+Error rank0_never_came(std::string_view place, int64_t ms, std::string_view detail) {
+  return error(DDP_ERROR_TIMED_OUT, "rank 0 did not come to " + std::string(place) + " within " + seconds(ms) +
+                                        (detail.empty() ? "" : ": " + std::string(detail)));
+}
+
+Error forked() {
+  return error(DDP_ERROR_INVALID_STATE, "this process is a fork of the one that made the group; make a new group here");
+}
+
 Error already_left() { return error(DDP_ERROR_INVALID_STATE, "this rank has left the group"); }
 
 }  // namespace ddp::texts

@@ -56,6 +56,24 @@ namespace ddp::texts {
 /// INVALID_ARGUMENT: a gather over the limits.
 [[nodiscard]] Error gather_too_large(std::string_view what, size_t bytes);
 
+/// MISMATCH: "this rank speaks control protocol 1, rank 0 protocol 2"
+[[nodiscard]] Error different_protocol(uint32_t mine, uint32_t rank0);
+
+/// IO: the token is not rank 0's.
+[[nodiscard]] Error wrong_token();
+
+/// IO: one side has a token, the other has not.
+[[nodiscard]] Error token_on_one_side(bool rank0_has_it);
+
+/// INVALID_ARGUMENT: an address that other machines can reach needs a token; says how to set one.
+[[nodiscard]] Error token_needed(std::string_view address);
+
+/// TIMED_OUT: rank 0 was not found; `detail` is what happened at the last try.
+[[nodiscard]] Error rank0_never_came(std::string_view place, int64_t ms, std::string_view detail);
+
+/// INVALID_STATE: a call in a fork of the process that joined.
+[[nodiscard]] Error forked();
+
 /// INVALID_STATE: a call after leave().
 [[nodiscard]] Error already_left();
 

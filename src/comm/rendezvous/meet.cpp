@@ -1,9 +1,207 @@
-// Meet the other ranks, by whatever way the Meeting names.
+// Meet the other ranks, by whatever way the Meeting names. Rank 0 starts the server and then joins it like everybody else.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/random.hpp"
+#include "comm/control/identity.hpp"
+#include "comm/control/limits.hpp"
 #include "comm/control/local_hub.hpp"
 #include "comm/control/solo.hpp"
+#include "comm/control/tcp_control.hpp"
+#include "comm/control/texts.hpp"
+#include "comm/rendezvous/knock.hpp"
+#include "comm/rendezvous/port_walk.hpp"
+#include "comm/rendezvous/posted.hpp"
 #include "comm/rendezvous/rendezvous.hpp"
+#include "comm/rendezvous/token.hpp"
 
 namespace ddp {
+namespace {
+
+constexpr int64_t kFirstPauseMs = 10;
+constexpr int64_t kLongestPauseMs = 200;
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+class Encounter {
+ public:
+  Encounter(const Meeting& meeting, const ddp_group_options& options)
+      : meeting_(meeting),
+        options_(options),
+        deadline_(Deadline::in_ms(options.rendezvous_timeout_ms)),
+        token_(read_token(environment)) {}
+
+  std::unique_ptr<Control> run() {
+    return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_note();
+  }
+
+ private:
+  std::unique_ptr<Control> at_address();
+  std::unique_ptr<Control> by_note();
+  std::unique_ptr<Control> lead(Listening listening, const Spot& spot, const std::function<void()>& announce);
+  std::unique_ptr<Control> join(const std::function<std::vector<Spot>()>& look, std::unique_ptr<Server> server);
+  std::unique_ptr<Control> try_spots(const std::vector<Spot>& spots, std::unique_ptr<Server>& server);
+  std::unique_ptr<Control> enter(const Spot& spot, Admission admission, std::unique_ptr<Server>& server);
+  std::optional<Spot> follow(const Note& note) const;
+  void check_reach(const net::Endpoint& where, const auth::Token& token) const;
+  void pause(int64_t& pause_ms) const;
+
+  const Meeting& meeting_;
+  const ddp_group_options& options_;
+  Deadline deadline_;
+  auth::Token token_;
+  std::string trouble_;  // what the last round met, for the error text
+};
+
+// An address that only this machine can reach needs no token.
+void Encounter::check_reach(const net::Endpoint& where, const auth::Token& token) const {
+  if (!token.has_value() && !where.is_loopback() && !is_insecure_wanted(environment)) throw texts::token_needed(where.host());
+}
+
+std::unique_ptr<Control> Encounter::at_address() {
+  const auto [host, port] = net::split_place(meeting_.place);
+  std::vector<net::Endpoint> addresses = net::resolve(host, deadline_);
+  // "localhost" is both; the same one first everywhere.
+  std::stable_sort(addresses.begin(), addresses.end(), [](const net::Endpoint& a, const net::Endpoint& b) {
+    return a.address.ss_family == AF_INET && b.address.ss_family != AF_INET;
+  });
+  for (const net::Endpoint& address : addresses) check_reach(address, token_);
+  const std::vector<int32_t> ports = ports_of(meeting_, port);
+  Spot spot;
+  spot.group = auth::group_id(meeting_.job, meeting_.group_name);
+  spot.token = token_;
+  if (meeting_.rank == 0) {
+    Listening listening = listen_in_walk(meeting_, addresses, ports, spot, deadline_);
+    spot.where = listening.where;
+    return lead(std::move(listening), spot, [] {});
+  }
+  std::vector<Spot> spots;
+  for (const int32_t at : ports) {
+    for (const net::Endpoint& address : addresses) {
+      spots.push_back(spot);
+      spots.back().where = address.with_port(at);
+    }
+  }
+  return join([&] { return spots; }, nullptr);
+}
+
+std::unique_ptr<Control> Encounter::by_note() {
+  const std::unique_ptr<Board> board = open_board(meeting_, options_);
+  if (meeting_.rank != 0) {
+    const auto look = [&]() -> std::vector<Spot> {
+      const auto note = read_note(board->get(std::clamp<int64_t>(deadline_.left_ms(), 1, 1'000)));
+      const auto spot = note.has_value() ? follow(*note) : std::nullopt;
+      return spot.has_value() ? std::vector<Spot>{*spot} : std::vector<Spot>{};
+    };
+    return join(look, nullptr);
+  }
+  net::Endpoint here = meeting_.private_place ? net::resolve("127.0.0.1", deadline_).front()
+                                              : net::own_address(environment("DDP_SOCKET_IFNAME"));
+  int error = 0;
+  net::Socket socket = net::listen_at(here, error);
+  if (!socket)
+    throw make_error(DDP_ERROR_IO, "rank 0 cannot listen at %s: %s", here.host().c_str(), std::strerror(error));
+  here = net::local_end(socket);
+  const Member me = this_member(0);
+  const Note note{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
+  const Spot spot{here, auth::group_id(note.word, meeting_.group_name), token_.has_value() ? *token_ : note.token};
+  const std::string text = write_note(note);
+  std::unique_ptr<Control> control = lead({std::move(socket), here}, spot, [&] { board->put(text); });
+  board->remove(text);
+  return control;
+}
+
+// What a note promises; nothing if it makes no sense.
+std::optional<Spot> Encounter::follow(const Note& note) const {
+  const size_t colon = note.address.rfind(':');
+  if (colon == std::string::npos || colon + 1 == note.address.size() || note.address.size() - colon > 6 ||
+      note.address.find_first_not_of("0123456789", colon + 1) != std::string::npos)
+    return std::nullopt;
+  const auto [host, port] = net::split_place(note.address);
+  if (host.empty() || host.find_first_not_of("0123456789abcdefABCDEF.:") != std::string::npos) return std::nullopt;
+  Spot spot;
+  spot.where = net::resolve(host, deadline_).front().with_port(port);
+  spot.group = auth::group_id(note.word, meeting_.group_name);
+  spot.token = token_;
+  if (!token_.has_value() && !note.token.empty()) spot.token = note.token;
+  if (spot.where.is_loopback() && note.boot_id != this_member(0).boot_id)
+    throw make_error(DDP_ERROR_IO,
+                     "rank 0 on the host %s can be reached from there alone: set DDP_SOCKET_IFNAME to the network interface "
+                     "that the hosts share",
+                     note.host.c_str());
+  check_reach(spot.where, spot.token);
+  return spot;
+}
+
+std::unique_ptr<Control> Encounter::lead(Listening listening, const Spot& spot, const std::function<void()>& announce) {
+  ServerConfig config;
+  config.size = meeting_.size;
+  config.group = spot.group;
+  config.token = spot.token;
+  config.heartbeat_ms = options_.heartbeat_ms;
+  config.dead_after_ms = options_.dead_after_ms;
+  auto server = std::make_unique<Server>(std::move(listening.socket), std::move(config));
+  announce();
+  return join([&] { return std::vector<Spot>{spot}; }, std::move(server));
+}
+
+std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Spot>()>& look, std::unique_ptr<Server> server) {
+  for (int64_t pause_ms = kFirstPauseMs; !deadline_.passed(); pause(pause_ms))
+    if (auto control = try_spots(look(), server)) return control;
+  const std::string place = meeting_.private_place ? "the meeting" : meeting_.place.empty() ? "the store" : meeting_.place;
+  throw texts::rank0_never_came(place, options_.rendezvous_timeout_ms, trouble_);
+}
+
+// One round. A refusal counts only if no other place lets us in: it may come from somebody else's group.
+std::unique_ptr<Control> Encounter::try_spots(const std::vector<Spot>& spots, std::unique_ptr<Server>& server) {
+  std::optional<Error> refusal;
+  std::string nobody, somebody;
+  for (const Spot& spot : spots) {
+    if (deadline_.passed()) break;
+    Knock answer = knock(spot, meeting_.rank, meeting_.size, deadline_);
+    if (answer.answer == Knock::Answer::kAdmitted) {
+      if (auto control = enter(spot, std::move(*answer.admission), server)) return control;
+      return nullptr;  // it went away meanwhile: look again
+    }
+    if (answer.answer == Knock::Answer::kRefused && !refusal.has_value()) refusal = answer.refusal;
+    std::string& note = answer.answer == Knock::Answer::kNobody ? nobody : somebody;
+    if (note.empty()) note = answer.note;
+  }
+  if (refusal.has_value()) throw Error(*refusal);
+  if (!nobody.empty() || !somebody.empty()) trouble_ = somebody.empty() ? nobody : somebody;
+  return nullptr;
+}
+
+std::unique_ptr<Control> Encounter::enter(const Spot& spot, Admission admission, std::unique_ptr<Server>& server) {
+  net::tune(admission.socket.get(), options_.dead_after_ms);
+  ClientConfig config;
+  config.me = this_member(meeting_.rank);
+  config.me.address = spot.where.is_loopback() ? "127.0.0.1" : net::local_end(admission.socket).host();
+  config.size = meeting_.size;
+  config.heartbeat_ms = options_.heartbeat_ms;
+  config.dead_after_ms = options_.dead_after_ms;
+  config.limit_ms = options_.rendezvous_timeout_ms;
+  config.left_ms = deadline_.is_never() ? 0 : std::max<int64_t>(deadline_.left_ms(), 1);
+  return join_over_tcp(std::move(admission), std::move(config), server);
+}
+
+// Longer and longer, and not all ranks at the same moment.
+void Encounter::pause(int64_t& pause_ms) const {
+  const auto jitter = static_cast<int64_t>(mix64(static_cast<uint64_t>(now_ns()) ^ static_cast<uint64_t>(getpid())) % 8);
+  const int64_t ms = std::min(pause_ms + jitter, std::max<int64_t>(deadline_.left_ms(), 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  pause_ms = std::min(2 * pause_ms, kLongestPauseMs);
+}
+
+}  // namespace
 
 std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& options) {
   if (meeting.size == 1) return make_solo_control();
@@ -11,7 +209,7 @@ std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& o
   if (meeting.kind == Meeting::Kind::kLocal)
     return join_local_hub(meeting.place + "#" + meeting.group_name, meeting.rank, meeting.size, Deadline::in_ms(limit_ms),
                           limit_ms);
-  throw make_error(DDP_ERROR_NOT_SUPPORTED, "only local:// can be met in this build");
+  return Encounter(meeting, options).run();
 }
 
 }  // namespace ddp

@@ -1,0 +1,152 @@
+#include "comm/control/client_state.hpp"
+
+#include "comm/control/limits.hpp"
+#include "comm/control/texts.hpp"
+
+namespace ddp {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kSlowestClockMs = 86'400'000;
+
+SharedBody body(std::string bytes) { return std::make_shared<const Body>(std::move(bytes)); }
+
+}  // namespace
+
+ClientState::ClientState(ClientConfig config) : config_(std::move(config)) {}
+
+void ClientState::send(FrameType type, SharedBody bytes) {
+  ClientAction action;
+  action.kind = ClientAction::Kind::kSend;
+  action.type = type;
+  action.body = std::move(bytes);
+  actions_.push_back(std::move(action));
+}
+
+void ClientState::act(ClientAction::Kind kind, std::optional<Error> error) {
+  ClientAction action;
+  action.kind = kind;
+  action.error = std::move(error);
+  actions_.push_back(std::move(action));
+}
+
+void ClientState::start(int64_t now_ns) {
+  phase_ = Phase::kJoining;
+  heard_ns_ = now_ns;
+  send(FrameType::kJoin, body(messages::write(messages::Join{config_.me, config_.left_ms, config_.limit_ms})));
+}
+
+void ClientState::frame(Frame&& frame, int64_t now_ns) {
+  heard_ns_ = now_ns;
+  if (phase_ == Phase::kRunning) return running_frame(std::move(frame));
+  if (phase_ != Phase::kJoining) return;
+  switch (frame.type) {
+    case FrameType::kBeat: return;
+    case FrameType::kTable: return joined(messages::read_table(frame.body));
+    case FrameType::kRefuse:
+      phase_ = Phase::kLeft;
+      return act(ClientAction::Kind::kRefused, messages::read_error(frame.body));
+    default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
+  }
+}
+
+void ClientState::joined(messages::Table&& table) {
+  if (table.members.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a table of another world size");
+  const auto is_clock = [](int64_t ms) { return ms > 0 && ms <= kSlowestClockMs; };
+  if (!is_clock(table.heartbeat_ms) || !is_clock(table.dead_after_ms)) throw Error(DDP_ERROR_IO, "clocks that cannot be");
+  config_.heartbeat_ms = table.heartbeat_ms;
+  config_.dead_after_ms = table.dead_after_ms;
+  server_ = table.members.front();
+  phase_ = Phase::kRunning;
+  act(ClientAction::Kind::kJoined);
+  actions_.back().members = std::move(table.members);
+}
+
+void ClientState::running_frame(Frame&& frame) {
+  switch (frame.type) {
+    case FrameType::kReply: {
+      messages::Reply reply = messages::read_reply(frame.body);
+      if (reply.blobs.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a reply of another size");
+      act(ClientAction::Kind::kAnswer);
+      actions_.back().sequence = reply.sequence;
+      actions_.back().blobs = std::move(reply.blobs);
+      return;
+    }
+    case FrameType::kReplyError: {
+      const messages::ReplyError reply = messages::read_reply_error(frame.body);
+      act(ClientAction::Kind::kAnswer, reply.error);
+      actions_.back().sequence = reply.sequence;
+      return;
+    }
+    case FrameType::kBeat: {
+      messages::Beat beat = messages::read_beat(frame.body);
+      for (const messages::Progress& at : beat.ranks) {
+        if (at.rank < 0 || at.rank >= config_.size) throw Error(DDP_ERROR_IO, "a rank that does not exist");
+        if (at.rank != 0) continue;
+        server_pass_ = at.pass;
+        server_bucket_ = at.bucket;
+      }
+      act(ClientAction::Kind::kProgress);
+      actions_.back().ranks = std::move(beat.ranks);
+      return;
+    }
+    case FrameType::kFailed:
+      phase_ = Phase::kBroken;
+      return act(ClientAction::Kind::kFailed, messages::read_error(frame.body));
+    default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
+  }
+}
+
+void ClientState::closed(int64_t) {
+  if (phase_ == Phase::kJoining) {
+    phase_ = Phase::kLeft;
+    act(ClientAction::Kind::kLost);
+  } else if (phase_ == Phase::kRunning) {
+    lose(texts::server_gone(*server_));
+  }
+}
+
+void ClientState::broke(const std::string& how, int64_t now_ns) {
+  if (phase_ == Phase::kRunning) lose(texts::broke_protocol(*server_, how));
+  else closed(now_ns);
+}
+
+// Rank 0 is told as well: it may have stood still and go on later.
+void ClientState::lose(const Error& cause) {
+  phase_ = Phase::kBroken;
+  send(FrameType::kAbort, body(messages::write(cause)));
+  act(ClientAction::Kind::kFailed, cause);
+}
+
+void ClientState::tick(int64_t now_ns, int64_t pass, int32_t bucket) {
+  const bool waits = phase_ == Phase::kJoining || phase_ == Phase::kRunning;
+  // A tick that comes very late means that this process stood still: what rank 0 said meanwhile is not read yet.
+  if (last_tick_ns_ != 0 && now_ns - last_tick_ns_ > config_.dead_after_ms * kMs / 2) heard_ns_ = now_ns;
+  last_tick_ns_ = now_ns;
+  if (waits && now_ns - heard_ns_ > config_.dead_after_ms * kMs) {
+    if (phase_ == Phase::kJoining) return closed(now_ns);
+    return lose(texts::silent(*server_, config_.dead_after_ms, server_pass_, server_bucket_));
+  }
+  if (!waits || now_ns - last_beat_ns_ < config_.heartbeat_ms * kMs) return;
+  last_beat_ns_ = now_ns;
+  send(FrameType::kBeat, body(messages::write(messages::Beat{{{config_.me.rank, bucket, pass, 0}}})));
+}
+
+void ClientState::gather(SharedBody contribution) {
+  if (phase_ == Phase::kRunning) send(FrameType::kGather, std::move(contribution));
+}
+
+void ClientState::abort(const Error& cause) {
+  if (phase_ != Phase::kRunning) return;
+  phase_ = Phase::kBroken;
+  send(FrameType::kAbort, body(messages::write(cause)));
+}
+
+void ClientState::leave() {
+  if (phase_ == Phase::kLeft || phase_ == Phase::kNew) return;
+  phase_ = Phase::kLeft;
+  send(FrameType::kBye, body(std::string()));
+  act(ClientAction::Kind::kFinish);
+}
+
+}  // namespace ddp

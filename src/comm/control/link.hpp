@@ -1,0 +1,60 @@
+// One connection of the control plane: frames in, frames out, over a non-blocking socket on the owner's Asio thread.
+//
+// What cannot be sent at once is queued; a body that goes to many is shared, not copied. After finish() everything queued is
+// still sent, then the other side sees the end; what it says from then on is read and dropped, so that no reset overtakes our
+// last words. Only the owner's thread touches a link. Tested by process/control_test.cpp.
+#pragma once
+
+#include <asio/generic/stream_protocol.hpp>
+#include <asio/io_context.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/control/codec.hpp"
+#include "comm/control/net.hpp"
+
+namespace ddp {
+
+class Link : public std::enable_shared_from_this<Link> {
+ public:
+  struct Events {
+    std::function<void(Frame&&)> frame;             // may throw for a frame that breaks the protocol
+    std::function<void()> closed;                   // by the other side, or by the network
+    std::function<void(const std::string&)> broke;  // the other side sent what cannot be understood
+  };
+
+  Link(asio::io_context& io, net::Socket socket, FrameReader reader, FrameWriter writer);
+
+  void start(Events events);
+  void secure(const auth::Key* in, const auth::Key* out, size_t limit);
+  void send(FrameType type, SharedBody body);
+  void finish();
+  /// Closes at once; no event comes any more.
+  void close();
+
+ private:
+  struct Outgoing {
+    FrameWriter::Ends ends;
+    SharedBody body;
+    size_t sent = 0;
+  };
+  void wait_to_read();
+  void read();
+  bool feed(std::string_view bytes);
+  void wait_to_write();
+  void write();
+  [[nodiscard]] bool write_front();
+  void lost();
+
+  asio::generic::stream_protocol::socket socket_;
+  FrameReader reader_;
+  FrameWriter writer_;
+  Events events_;
+  std::deque<Outgoing> queue_;
+  bool writing_ = false;
+  bool finishing_ = false;
+};
+
+}  // namespace ddp

@@ -1,0 +1,320 @@
+#include "comm/control/server_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/control/limits.hpp"
+#include "comm/control/texts.hpp"
+
+namespace ddp {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+SharedBody body(std::string bytes) { return std::make_shared<const Body>(std::move(bytes)); }
+
+}  // namespace
+
+ServerState::ServerState(ServerConfig config)
+    : config_(std::move(config)),
+      members_(static_cast<size_t>(config_.size)),
+      seats_(static_cast<size_t>(config_.size)),
+      board_(members_) {}
+
+// ---- what goes out
+
+void ServerState::send(ConnectionId to, FrameType type, SharedBody bytes) {
+  actions_.push_back({ServerAction::Kind::kSend, to, type, std::move(bytes), {}});
+}
+
+void ServerState::send_to_seated(FrameType type, const SharedBody& bytes) {
+  for (const Seat& seat : seats_)
+    if (seat.state == Seat::State::kTaken || seat.state == Seat::State::kReported) send(seat.connection, type, bytes);
+}
+
+void ServerState::finish(ConnectionId id) {
+  Connection& connection = connections_[id];
+  connection.phase = Connection::Phase::kOver;
+  connection.since_ns = std::max(connection.since_ns, last_tick_ns_);
+  actions_.push_back({ServerAction::Kind::kFinish, id, {}, nullptr, {}});
+}
+
+void ServerState::drop(ConnectionId id) {
+  connections_.erase(id);
+  actions_.push_back({ServerAction::Kind::kDrop, id, {}, nullptr, {}});
+}
+
+void ServerState::refuse(ConnectionId id, const Error& why) {
+  send(id, FrameType::kRefuse, body(messages::write(why)));
+  finish(id);
+}
+
+// ---- what comes in
+
+void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t now_ns) {
+  Connection connection;
+  connection.since_ns = now_ns;
+  connection.nonce = nonce;
+  connections_.emplace(id, connection);
+  const messages::Banner banner{limits::kProtocol, config_.token.has_value(), config_.group, nonce};
+  send(id, FrameType::kBanner, body(messages::write(banner)));
+
+  // Too many who have not said who they are: the one that waits longest goes.
+  size_t strangers = 0;
+  std::optional<ConnectionId> oldest;
+  for (const auto& [other, state] : connections_) {
+    if (state.phase == Connection::Phase::kSeated) continue;
+    ++strangers;
+    if (!oldest.has_value()) oldest = other;  // numbers rise
+  }
+  if (strangers > limits::kStrangersPending + static_cast<size_t>(config_.size)) drop(*oldest);
+}
+
+void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  Connection& connection = found->second;
+  switch (connection.phase) {
+    case Connection::Phase::kStranger:
+      if (frame.type != FrameType::kHello) throw Error(DDP_ERROR_IO, "a frame before the greeting");
+      return greet(id, connection, messages::read_hello(frame.body));
+    case Connection::Phase::kAdmitted:
+      if (frame.type != FrameType::kJoin) throw Error(DDP_ERROR_IO, "a frame before it joined");
+      return seat(id, connection, messages::read_join(frame.body), now_ns);
+    case Connection::Phase::kSeated: return seated_frame(connection, std::move(frame), now_ns);
+    case Connection::Phase::kOver: return;
+  }
+}
+
+void ServerState::greet(ConnectionId id, Connection& connection, const messages::Hello& hello) {
+  if (hello.protocol != limits::kProtocol) return refuse(id, texts::different_protocol(hello.protocol, limits::kProtocol));
+  const auth::Claim claim{connection.nonce, hello.nonce, config_.group, hello.rank, hello.size};
+  if (hello.group != config_.group || !auth::is_proof(hello.proof, config_.token, auth::Role::kClient, claim))
+    return refuse(id, texts::wrong_token());
+  connection.phase = Connection::Phase::kAdmitted;
+  connection.rank = hello.rank;
+  connection.size = hello.size;
+  send(id, FrameType::kWelcome, body(messages::write(messages::Welcome{
+                                    auth::prove(config_.token, auth::Role::kServer, claim)})));
+  ServerAction secure{ServerAction::Kind::kSecure, id, {}, nullptr, {}};
+  if (config_.token.has_value()) secure.keys = auth::session_keys(config_.token, claim);
+  actions_.push_back(std::move(secure));
+}
+
+void ServerState::seat(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns) {
+  const int32_t rank = connection.rank;
+  if (connection.size != config_.size) return refuse(id, texts::different_size(rank, connection.size, 0, config_.size));
+  if (rank < 0 || rank >= config_.size) return refuse(id, texts::rank_out_of_range(rank, config_.size));
+  Seat& seat = seat_of(rank);
+  if (seat.state != Seat::State::kFree) return refuse(id, texts::duplicate_rank(member(rank)));
+  connection.phase = Connection::Phase::kSeated;
+  seat = Seat();
+  seat.state = Seat::State::kTaken;
+  seat.connection = id;
+  seat.heard_ns = now_ns;
+  seat.limit_ms = join.limit_ms;
+  if (join.left_ms > 0 && join.left_ms < INT64_MAX / (4 * kMs)) seat.deadline_ns = now_ns + join.left_ms * kMs;
+  members_[static_cast<size_t>(rank)] = std::move(join.member);
+  members_[static_cast<size_t>(rank)].rank = rank;
+  if (++taken_ == config_.size) form();
+}
+
+void ServerState::free_seat(int32_t rank) {
+  seat_of(rank) = Seat();
+  --taken_;
+}
+
+void ServerState::form() {
+  phase_ = Phase::kFormed;
+  actions_.push_back({ServerAction::Kind::kSeal, 0, {}, nullptr, {}});
+  std::vector<ConnectionId> late;
+  for (const auto& [id, connection] : connections_)
+    if (connection.phase == Connection::Phase::kStranger || connection.phase == Connection::Phase::kAdmitted)
+      late.push_back(id);
+  for (const ConnectionId id : late) drop(id);
+  send_to_seated(FrameType::kTable,
+                 body(messages::write(messages::Table{config_.heartbeat_ms, config_.dead_after_ms, members_})));
+}
+
+void ServerState::seated_frame(Connection& connection, Frame&& frame, int64_t now_ns) {
+  const int32_t rank = connection.rank;
+  seat_of(rank).heard_ns = now_ns;
+  switch (frame.type) {
+    case FrameType::kBeat: return beat(rank, messages::read_beat(frame.body));
+    case FrameType::kBye: return goodbye(rank);
+    case FrameType::kGather:
+      if (phase_ == Phase::kForming) break;
+      return gather(rank, messages::read_gather(frame.body), now_ns);
+    case FrameType::kAbort:
+      if (phase_ == Phase::kForming) break;
+      return reported(rank, messages::read_error(frame.body), now_ns);
+    default: break;
+  }
+  throw Error(DDP_ERROR_IO, "a frame that has no place here");
+}
+
+void ServerState::gather(int32_t rank, messages::Gather&& gather, int64_t now_ns) {
+  if (phase_ == Phase::kBroken) return;  // the cause is on its way
+  if (gather.sequence != board_.next_sequence(rank)) throw Error(DDP_ERROR_IO, "a gather that is out of order");
+  const bool limited = gather.left_ms > 0 && gather.left_ms < INT64_MAX / (4 * kMs);
+  const int64_t deadline_ns = limited ? now_ns + gather.left_ms * kMs : INT64_MAX;
+  GatherBoard::Answer answer = board_.add(rank, gather.what, std::move(gather.blob), deadline_ns, gather.limit_ms);
+  if (answer.to.empty()) return;
+  const FrameType type = answer.error.has_value() ? FrameType::kReplyError : FrameType::kReply;
+  const SharedBody reply =
+      body(answer.error.has_value() ? messages::write(messages::ReplyError{answer.sequence, *answer.error})
+                                    : messages::write(messages::Reply{answer.sequence, std::move(answer.blobs)}));
+  for (const int32_t to : answer.to)
+    if (seat_of(to).state == Seat::State::kTaken) send(seat_of(to).connection, type, reply);
+}
+
+void ServerState::beat(int32_t rank, const messages::Beat& beat) {
+  if (beat.ranks.empty()) return;
+  seat_of(rank).pass = beat.ranks.front().pass;
+  seat_of(rank).bucket = beat.ranks.front().bucket;
+}
+
+// A rank says that the group is broken. It often saw only what another rank's death did to it.
+void ServerState::reported(int32_t rank, const Error& cause, int64_t now_ns) {
+  seat_of(rank).state = Seat::State::kReported;
+  if (phase_ == Phase::kBroken) return;
+  if (cause.status() != DDP_ERROR_PEER_FAILED && cause.status() != DDP_ERROR_TIMED_OUT) return declare(cause);
+  if (suspicion_.has_value()) return;
+  suspicion_ = cause;
+  suspicion_ns_ = now_ns;
+}
+
+void ServerState::goodbye(int32_t rank) {
+  const ConnectionId id = seat_of(rank).connection;
+  if (phase_ == Phase::kForming) {
+    free_seat(rank);
+  } else {
+    seat_of(rank).state = Seat::State::kLeft;
+    if (!suspicion_.has_value()) declare(texts::left_group(member(rank)));
+  }
+  finish(id);
+}
+
+void ServerState::declare(const Error& cause) {
+  if (phase_ != Phase::kFormed) return;
+  phase_ = Phase::kBroken;
+  suspicion_.reset();
+  send_to_seated(FrameType::kFailed, body(messages::write(cause)));
+}
+
+void ServerState::closed(ConnectionId id, int64_t) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  const Connection connection = found->second;
+  connections_.erase(found);
+  if (connection.phase != Connection::Phase::kSeated) return;
+  if (phase_ == Phase::kForming) return free_seat(connection.rank);
+  Seat& seat = seat_of(connection.rank);
+  const bool reported = seat.state == Seat::State::kReported;
+  seat.state = Seat::State::kLeft;
+  if (!reported) declare(texts::gone(member(connection.rank)));
+}
+
+void ServerState::broke(ConnectionId id, const std::string& how, int64_t) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  const Connection connection = found->second;
+  drop(id);
+  if (connection.phase != Connection::Phase::kSeated) return;
+  if (phase_ == Phase::kForming) return free_seat(connection.rank);
+  seat_of(connection.rank).state = Seat::State::kLeft;
+  declare(texts::broke_protocol(member(connection.rank), how));
+}
+
+// ---- time
+
+void ServerState::tick(int64_t now_ns) {
+  // A tick that comes very late means that this process stood still: what the others said meanwhile is not read yet.
+  if (last_tick_ns_ != 0 && now_ns - last_tick_ns_ > config_.dead_after_ms * kMs / 2)
+    for (Seat& seat : seats_) seat.heard_ns = now_ns;
+  last_tick_ns_ = now_ns;
+  check_strangers(now_ns);
+  check_silence(now_ns);
+  check_deadlines(now_ns);
+  if (suspicion_.has_value() && now_ns - suspicion_ns_ >= limits::kSecondaryCauseMs * kMs) declare(Error(*suspicion_));
+  send_beats(now_ns);
+}
+
+void ServerState::check_strangers(int64_t now_ns) {
+  std::vector<ConnectionId> slow;
+  for (const auto& [id, connection] : connections_)
+    if (connection.phase != Connection::Phase::kSeated && now_ns - connection.since_ns > limits::kStrangerMs * kMs)
+      slow.push_back(id);
+  for (const ConnectionId id : slow) drop(id);
+}
+
+void ServerState::check_silence(int64_t now_ns) {
+  for (int32_t rank = 0; rank < config_.size; ++rank) {
+    Seat& seat = seat_of(rank);
+    if (seat.state != Seat::State::kTaken || now_ns - seat.heard_ns <= config_.dead_after_ms * kMs) continue;
+    if (phase_ == Phase::kForming) {
+      const ConnectionId id = seat.connection;
+      free_seat(rank);
+      drop(id);
+    } else {
+      declare(texts::silent(member(rank), config_.dead_after_ms, seat.pass, seat.bucket));
+    }
+  }
+}
+
+void ServerState::check_deadlines(int64_t now_ns) {
+  if (phase_ == Phase::kForming) {
+    for (int32_t rank = 0; rank < config_.size; ++rank) {
+      if (seat_of(rank).state != Seat::State::kTaken || seat_of(rank).deadline_ns > now_ns) continue;
+      const Error why = texts::never_came(missing(), config_.size, seat_of(rank).limit_ms);
+      for (int32_t other = 0; other < config_.size; ++other) {
+        // When rank 0 gives up, the place is gone for all.
+        if ((rank != 0 && other != rank) || seat_of(other).state != Seat::State::kTaken) continue;
+        refuse(seat_of(other).connection, why);
+        free_seat(other);
+      }
+    }
+    return;
+  }
+  if (phase_ != Phase::kFormed) return;
+  const auto late = board_.overdue(now_ns);
+  if (!late.has_value()) return;
+  std::vector<Member> absent;
+  for (const int32_t rank : late->missing) absent.push_back(member(rank));
+  const Seat& first = seat_of(late->missing.front());
+  declare(texts::gather_timed_out(absent, late->what, late->limit_ms,
+                                  texts::progress((now_ns - first.heard_ns) / kMs, first.pass, first.bucket)));
+}
+
+void ServerState::send_beats(int64_t now_ns) {
+  if (phase_ == Phase::kBroken || now_ns - last_beat_ns_ < config_.heartbeat_ms * kMs) return;
+  last_beat_ns_ = now_ns;
+  send_to_seated(FrameType::kBeat, body(messages::write(whereabouts(now_ns))));
+}
+
+// Those that are furthest behind: it is they whom the others wait for.
+messages::Beat ServerState::whereabouts(int64_t now_ns) const {
+  messages::Beat beat;
+  if (phase_ == Phase::kForming) return beat;
+  for (int32_t rank = 0; rank < config_.size; ++rank) {
+    const Seat& seat = seats_[static_cast<size_t>(rank)];
+    beat.ranks.push_back({rank, seat.bucket, seat.pass, (now_ns - seat.heard_ns) / kMs});
+  }
+  if (beat.ranks.size() > messages::kRanksInBeat) {
+    const auto end = beat.ranks.begin() + static_cast<std::ptrdiff_t>(messages::kRanksInBeat);
+    std::nth_element(beat.ranks.begin(), end, beat.ranks.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.pass, a.bucket) < std::pair(b.pass, b.bucket);
+    });
+    beat.ranks.resize(messages::kRanksInBeat);
+  }
+  return beat;
+}
+
+std::vector<int32_t> ServerState::missing() const {
+  std::vector<int32_t> ranks;
+  for (int32_t rank = 0; rank < config_.size; ++rank)
+    if (seats_[static_cast<size_t>(rank)].state == Seat::State::kFree) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace ddp

@@ -1,0 +1,127 @@
+// Rank 0's side of the control plane as a state machine: what happened goes in, what is to be done comes out. No sockets, no
+// threads, no clock of its own; so every order of events can be tried in a test.
+//
+// A connection is a stranger until its greeting was right, then admitted, then seated when it has said who it is. The group
+// forms when every seat is taken; from then on it can only break, once, with one cause that goes to all. Causes that are often
+// consequences (a rank reports that its data connection failed) wait kSecondaryCauseMs for a better one (the connection of the
+// rank that died). Cost: an event is O(1), but for answers to all and ticks, O(ranks). One thread.
+// Tested by unit/comm/control_server_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/control/auth.hpp"
+#include "comm/control/codec.hpp"
+#include "comm/control/control.hpp"
+#include "comm/control/gather_board.hpp"
+#include "comm/control/messages.hpp"
+
+namespace ddp {
+
+using ConnectionId = uint64_t;
+
+struct ServerConfig {
+  int32_t size = 1;
+  auth::GroupId group{};
+  auth::Token token;
+  int64_t heartbeat_ms = 1'000;
+  int64_t dead_after_ms = 10'000;
+};
+
+/// To be done by the owner, in this order.
+struct ServerAction {
+  enum class Kind {
+    kSend,     // type, body
+    kSecure,   // keys hold from here on, both ways; frames may be long
+    kFinish,   // close once everything is sent
+    kDrop,     // close now
+    kSeal,     // the group has formed: nobody else may come
+  };
+  Kind kind = Kind::kDrop;
+  ConnectionId to = 0;
+  FrameType type = FrameType::kBeat;
+  SharedBody body;
+  auth::SessionKeys keys{};
+};
+
+class ServerState {
+ public:
+  explicit ServerState(ServerConfig config);
+
+  // Events. The owner then does what take() returns; a connection that was finished or dropped may still say something.
+  void connected(ConnectionId id, const auth::Nonce& nonce, int64_t now_ns);
+  /// Throws for a frame that breaks the protocol; the owner then calls broke().
+  void frame(ConnectionId id, Frame&& frame, int64_t now_ns);
+  void closed(ConnectionId id, int64_t now_ns);
+  /// The connection sent what cannot be understood.
+  void broke(ConnectionId id, const std::string& how, int64_t now_ns);
+  void tick(int64_t now_ns);
+
+  [[nodiscard]] std::vector<ServerAction> take() { return std::exchange(actions_, {}); }
+
+ private:
+  struct Connection {
+    enum class Phase { kStranger, kAdmitted, kSeated, kOver };
+    Phase phase = Phase::kStranger;
+    int64_t since_ns = 0;
+    auth::Nonce nonce{};
+    int32_t rank = -1;
+    int32_t size = 0;
+  };
+  struct Seat {
+    enum class State { kFree, kTaken, kReported, kLeft };  // reported: it said itself that the group is broken
+    State state = State::kFree;
+    ConnectionId connection = 0;
+    int64_t heard_ns = 0;
+    int64_t deadline_ns = INT64_MAX;  // for the others to come
+    int64_t limit_ms = 0;
+    int64_t pass = -1;
+    int32_t bucket = -1;
+  };
+  enum class Phase { kForming, kFormed, kBroken };
+
+  void send(ConnectionId to, FrameType type, SharedBody body);
+  void send_to_seated(FrameType type, const SharedBody& body);
+  void finish(ConnectionId id);
+  void drop(ConnectionId id);
+  void refuse(ConnectionId id, const Error& why);
+
+  void greet(ConnectionId id, Connection& connection, const messages::Hello& hello);
+  void seat(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
+  void free_seat(int32_t rank);
+  void form();
+  void seated_frame(Connection& connection, Frame&& frame, int64_t now_ns);
+  void gather(int32_t rank, messages::Gather&& gather, int64_t now_ns);
+  void beat(int32_t rank, const messages::Beat& beat);
+  void reported(int32_t rank, const Error& cause, int64_t now_ns);
+  void goodbye(int32_t rank);
+  void declare(const Error& cause);
+
+  void check_strangers(int64_t now_ns);
+  void check_silence(int64_t now_ns);
+  void check_deadlines(int64_t now_ns);
+  void send_beats(int64_t now_ns);
+  [[nodiscard]] messages::Beat whereabouts(int64_t now_ns) const;
+  [[nodiscard]] std::vector<int32_t> missing() const;
+  [[nodiscard]] const Member& member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
+  [[nodiscard]] Seat& seat_of(int32_t rank) { return seats_[static_cast<size_t>(rank)]; }
+
+  ServerConfig config_;
+  Phase phase_ = Phase::kForming;
+  std::map<ConnectionId, Connection> connections_;
+  std::vector<Member> members_;
+  std::vector<Seat> seats_;
+  int32_t taken_ = 0;
+  GatherBoard board_;
+  std::optional<Error> suspicion_;  // a cause that waits for a better one
+  int64_t suspicion_ns_ = 0;
+  int64_t last_tick_ns_ = 0;
+  int64_t last_beat_ns_ = 0;
+  std::vector<ServerAction> actions_;
+};
+
+}  // namespace ddp

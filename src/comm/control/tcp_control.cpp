@@ -1,0 +1,338 @@
+#include "comm/control/tcp_control.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/log.hpp"
+#include "comm/control/limits.hpp"
+#include "comm/control/link.hpp"
+#include "comm/control/quiet_thread.hpp"
+#include "comm/control/texts.hpp"
+
+namespace ddp {
+namespace {
+
+constexpr int64_t kGraceMs = 2'000;                         // rank 0 names those who are late; this long it may take
+constexpr size_t kServerBytes = limits::kGatherBytes + (size_t{16} << 20);  // the longest body rank 0 may send
+
+class TcpControl final : public Control {
+ public:
+  TcpControl(Admission admission, ClientConfig config)
+      : rank_(config.me.rank), size_(config.size), state_(std::move(config)), timer_(io_) {
+    FrameReader reader(kServerBytes);
+    FrameWriter writer;
+    if (admission.keys.has_value()) {
+      reader.secure(admission.keys->to_client);
+      writer.secure(admission.keys->to_server);
+    }
+    link_ = std::make_shared<Link>(io_, std::move(admission.socket), std::move(reader), std::move(writer));
+    link_->start({[this](Frame&& frame) {
+                    state_.frame(std::move(frame), now_ns());
+                    obey();
+                  },
+                  [this] {
+                    state_.closed(now_ns());
+                    obey();
+                    link_gone();
+                  },
+                  [this](const std::string& how) {
+                    state_.broke(how, now_ns());
+                    obey();
+                    link_gone();
+                  }});
+    state_.start(now_ns());
+    obey();
+    tick();
+    thread_ = quiet_thread("ddp-control", [this] { run(); });
+  }
+
+  ~TcpControl() override {
+    {
+      const std::lock_guard lock(mutex_);
+      on_failure_ = nullptr;
+    }
+    io_.stop();
+    thread_.join();
+    link_->close();  // before the server waits for us
+  }
+  TcpControl(const TcpControl&) = delete;
+  TcpControl& operator=(const TcpControl&) = delete;
+
+  /// True once all are here; false if the connection was lost. Throws the refusal.
+  bool wait_joined(int64_t left_ms, int64_t limit_ms) {
+    std::unique_lock lock(mutex_);
+    const auto decided = [this] { return joined_ || lost_ || refusal_.has_value(); };
+    if (left_ms <= 0) changed_.wait(lock, decided);
+    else if (!changed_.wait_for(lock, std::chrono::milliseconds(left_ms + kGraceMs), decided))
+      throw texts::rank0_never_came("the meeting", limit_ms, "it admitted this rank and then fell silent");
+    if (refusal_.has_value()) throw Error(*refusal_);
+    return joined_;
+  }
+
+  void own(std::unique_ptr<Server> server) { server_ = std::move(server); }
+
+  int32_t rank() const noexcept override { return rank_; }
+  int32_t size() const noexcept override { return size_; }
+  const Member& member(int32_t rank) const noexcept override { return members_[static_cast<size_t>(rank)]; }
+  std::vector<std::string> gather(std::string_view what, std::string_view mine, Deadline deadline) override;
+  void abort(const Error& cause) noexcept override;
+  void leave() noexcept override;
+  void on_failure(std::function<void(const Error&)> fn) override;
+  void set_progress(int64_t pass, int32_t bucket) noexcept override {
+    pass_.store(pass, std::memory_order_relaxed);
+    bucket_.store(bucket, std::memory_order_relaxed);
+  }
+  std::string describe_progress(int32_t rank) const override;
+
+ private:
+  struct Heard {
+    int64_t at_ns = 0;
+    int64_t pass = -1;
+    int32_t bucket = -1;
+  };
+
+  void run() {
+    for (;;) {
+      try {
+        io_.run();
+        return;
+      } catch (const std::exception& error) {  // a lack of memory; silence is noticed by the others
+        log(DDP_LOG_ERROR, "the control thread of rank %d: %s", rank_, error.what());
+      }
+    }
+  }
+
+  // All below on the control thread (or before it runs).
+  void tick() {
+    state_.tick(now_ns(), pass_.load(std::memory_order_relaxed), bucket_.load(std::memory_order_relaxed));
+    obey();
+    timer_.expires_after(std::chrono::milliseconds(std::clamp<int64_t>(state_.heartbeat_ms() / 2, 5, 250)));
+    timer_.async_wait([this](const asio::error_code& error) {
+      if (!error) tick();
+    });
+  }
+  void obey();
+  void break_group(const Error& cause);
+  void note_progress(const std::vector<messages::Progress>& ranks);
+  void link_gone() {
+    const std::lock_guard lock(mutex_);
+    link_open_ = false;
+    changed_.notify_all();
+  }
+
+  const int32_t rank_, size_;
+  std::vector<Member> members_;  // fixed before wait_joined() returns
+  std::atomic<int64_t> pass_{-1};
+  std::atomic<int32_t> bucket_{-1};
+
+  asio::io_context io_{1};
+  ClientState state_;
+  asio::steady_timer timer_;
+  std::shared_ptr<Link> link_;
+
+  mutable std::mutex mutex_;  // guards all below but the server and the thread
+  std::condition_variable changed_;
+  bool joined_ = false, lost_ = false, left_ = false, link_open_ = true, in_callback_ = false;
+  std::optional<Error> refusal_;
+  std::optional<Error> cause_;
+  std::function<void(const Error&)> on_failure_;
+  uint64_t asked_ = 0;     // gathers begun
+  uint64_t answered_ = 0;  // gathers answered
+  std::vector<std::string> blobs_;
+  std::optional<Error> answer_error_;
+  std::vector<Heard> heard_;
+
+  std::unique_ptr<Server> server_;  // on rank 0
+  std::thread thread_;
+};
+
+void TcpControl::obey() {
+  for (ClientAction& action : state_.take()) {
+    switch (action.kind) {
+      case ClientAction::Kind::kSend: link_->send(action.type, std::move(action.body)); break;
+      case ClientAction::Kind::kFinish: link_->finish(); break;
+      case ClientAction::Kind::kProgress: note_progress(action.ranks); break;
+      case ClientAction::Kind::kFailed: break_group(*action.error); break;
+      case ClientAction::Kind::kJoined: {
+        const std::lock_guard lock(mutex_);
+        members_ = std::move(action.members);
+        heard_.assign(members_.size(), Heard{now_ns(), -1, -1});
+        joined_ = true;
+        break;
+      }
+      case ClientAction::Kind::kRefused: {
+        const std::lock_guard lock(mutex_);
+        refusal_ = std::move(action.error);
+        break;
+      }
+      case ClientAction::Kind::kLost: {
+        const std::lock_guard lock(mutex_);
+        lost_ = true;
+        break;
+      }
+      case ClientAction::Kind::kAnswer: {
+        const std::lock_guard lock(mutex_);
+        answered_ = action.sequence;
+        blobs_ = std::move(action.blobs);
+        answer_error_ = std::move(action.error);
+        break;
+      }
+    }
+    changed_.notify_all();
+  }
+}
+
+void TcpControl::note_progress(const std::vector<messages::Progress>& ranks) {
+  const std::lock_guard lock(mutex_);
+  for (const messages::Progress& at : ranks)
+    heard_[static_cast<size_t>(at.rank)] = {now_ns() - at.silent_ms * 1'000'000, at.pass, at.bucket};
+}
+
+void TcpControl::break_group(const Error& cause) {
+  std::unique_lock lock(mutex_);
+  if (cause_.has_value()) return;
+  cause_ = cause;
+  const auto fn = std::exchange(on_failure_, nullptr);
+  changed_.notify_all();
+  if (!fn || left_) return;
+  in_callback_ = true;
+  lock.unlock();
+  fn(cause);
+  lock.lock();
+  in_callback_ = false;
+  changed_.notify_all();
+}
+
+std::vector<std::string> TcpControl::gather(std::string_view what, std::string_view mine, Deadline deadline) {
+  if (mine.size() > limits::kBlobBytes) throw texts::gather_too_large(what, mine.size());
+  std::unique_lock lock(mutex_);
+  if (left_) throw texts::already_left();
+  if (cause_.has_value()) throw Error(*cause_);
+  const uint64_t sequence = ++asked_;
+  const int64_t left_ms = deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1);
+  auto body = std::make_shared<const Body>(messages::write(sequence, left_ms, left_ms, what, mine));
+  asio::post(io_, [this, body = std::move(body)] {
+    state_.gather(body);
+    obey();
+  });
+  const auto decided = [&] { return answered_ >= sequence || cause_.has_value() || left_; };
+  if (deadline.is_never()) changed_.wait(lock, decided);
+  else if (!changed_.wait_for(lock, std::chrono::milliseconds(left_ms + kGraceMs), decided))
+    throw texts::gather_timed_out({members_.front()}, what, left_ms, "it does not answer");
+  if (answered_ < sequence) throw cause_.has_value() ? Error(*cause_) : texts::already_left();
+  if (answer_error_.has_value()) throw Error(*answer_error_);
+  return std::move(blobs_);
+}
+
+void TcpControl::abort(const Error& cause) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (cause_.has_value() || left_) return;
+    cause_ = cause;
+    on_failure_ = nullptr;  // whoever breaks the group knows
+    changed_.notify_all();
+    asio::post(io_, [this, cause] {
+      state_.abort(cause);
+      obey();
+    });
+  } catch (const std::exception& error) {  // no memory for the message: the end of this process will say it
+    log(DDP_LOG_ERROR, "rank %d cannot tell the others that the group is broken: %s", rank_, error.what());
+  }
+}
+
+void TcpControl::leave() noexcept {
+  const Deadline deadline = Deadline::in_ms(limits::kLeaveMs);
+  try {
+    std::unique_lock lock(mutex_);
+    if (std::exchange(left_, true)) return;
+    on_failure_ = nullptr;
+    changed_.notify_all();
+    asio::post(io_, [this] {
+      state_.leave();
+      obey();
+    });
+    if (std::this_thread::get_id() == thread_.get_id()) return;  // from the failure callback
+    // Half of the time for our own goodbye; rank 0 needs the rest for the others'.
+    changed_.wait_for(lock, std::chrono::milliseconds(limits::kLeaveMs / 2), [this] { return !link_open_ && !in_callback_; });
+    lock.unlock();
+    if (server_) server_->stop(deadline);
+  } catch (const std::exception& error) {
+    log(DDP_LOG_ERROR, "rank %d cannot say goodbye: %s", rank_, error.what());
+  }
+}
+
+void TcpControl::on_failure(std::function<void(const Error&)> fn) {
+  std::unique_lock lock(mutex_);
+  if (!cause_.has_value()) {
+    on_failure_ = std::move(fn);
+    return;
+  }
+  const Error cause = *cause_;
+  lock.unlock();
+  fn(cause);
+}
+
+std::string TcpControl::describe_progress(int32_t rank) const {
+  const std::lock_guard lock(mutex_);
+  const Heard& heard = heard_[static_cast<size_t>(rank)];
+  return texts::progress((now_ns() - heard.at_ns) / 1'000'000, heard.pass, heard.bucket);
+}
+
+// In a fork of the process that made it, the threads are not there and the sockets are the parent's: nothing may be touched, and
+// nothing destroyed.
+class ForkSafe final : public Control {
+ public:
+  explicit ForkSafe(std::unique_ptr<TcpControl> control) : control_(std::move(control)) {}
+  ~ForkSafe() override {
+    if (!is_here()) (void)control_.release();
+  }
+  ForkSafe(const ForkSafe&) = delete;
+  ForkSafe& operator=(const ForkSafe&) = delete;
+
+  int32_t rank() const noexcept override { return control_->rank(); }
+  int32_t size() const noexcept override { return control_->size(); }
+  const Member& member(int32_t rank) const noexcept override { return control_->member(rank); }
+  std::vector<std::string> gather(std::string_view what, std::string_view mine, Deadline deadline) override {
+    if (!is_here()) throw texts::forked();
+    return control_->gather(what, mine, deadline);
+  }
+  void abort(const Error& cause) noexcept override {
+    if (is_here()) control_->abort(cause);
+  }
+  void leave() noexcept override {
+    if (is_here()) control_->leave();
+  }
+  void on_failure(std::function<void(const Error&)> fn) override {
+    if (is_here()) control_->on_failure(std::move(fn));
+  }
+  void set_progress(int64_t pass, int32_t bucket) noexcept override { control_->set_progress(pass, bucket); }
+  std::string describe_progress(int32_t rank) const override {
+    return is_here() ? control_->describe_progress(rank) : std::string("unknown in a forked process");
+  }
+
+ private:
+  bool is_here() const noexcept { return pid_ == getpid(); }
+  std::unique_ptr<TcpControl> control_;
+  const pid_t pid_ = getpid();
+};
+
+}  // namespace
+
+std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config, std::unique_ptr<Server>& server) {
+  const int64_t left_ms = config.left_ms, limit_ms = config.limit_ms;
+  auto control = std::make_unique<TcpControl>(std::move(admission), std::move(config));
+  if (!control->wait_joined(left_ms, limit_ms)) return nullptr;
+  control->own(std::move(server));
+  return std::make_unique<ForkSafe>(std::move(control));
+}
+
+}  // namespace ddp

@@ -1,0 +1,166 @@
+#include "comm/rendezvous/posted.hpp"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/control/auth.hpp"
+#include "comm/control/net.hpp"
+
+namespace ddp {
+namespace {
+
+constexpr std::string_view kFirstLine = "libddp meets here, 1";
+constexpr size_t kNoteBytes = 2048;
+
+std::string read_some(int fd) {
+  std::string text(kNoteBytes, '\0');
+  size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t got = ::read(fd, text.data() + filled, text.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    filled += static_cast<size_t>(got);
+  }
+  text.resize(filled);
+  return text;
+}
+
+class FileBoard final : public Board {
+ public:
+  explicit FileBoard(std::string path) : path_(std::move(path)) {}
+
+  void put(const std::string& note) override {
+    // Written beside and renamed: nobody reads half a note, and a stale one is replaced, whoever wrote it.
+    const std::string beside = path_ + "." + std::to_string(getpid()) + "." + auth::random_token().substr(0, 16);
+    net::Socket file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const bool written = file && ::write(file.get(), note.data(), note.size()) == static_cast<ssize_t>(note.size());
+    if (written && ::rename(beside.c_str(), path_.c_str()) == 0) return;
+    const int error = errno;
+    if (file) ::unlink(beside.c_str());
+    throw make_error(DDP_ERROR_IO, "the ranks cannot meet at the file %s: %s", path_.c_str(), std::strerror(error));
+  }
+
+  std::string get(int64_t wait_ms) override {
+    const net::Socket file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+    if (!file && errno != ENOENT && errno != ESTALE)
+      throw make_error(DDP_ERROR_IO, "the ranks cannot meet at the file %s: %s", path_.c_str(), std::strerror(errno));
+    if (!file) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(std::min<int64_t>(wait_ms, 20)));
+      return "";
+    }
+    struct stat about {};
+    if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return "";
+    if (about.st_uid != geteuid())
+      throw make_error(DDP_ERROR_IO, "the file %s, where the ranks should meet, belongs to another user: choose another path",
+                       path_.c_str());
+    return read_some(file.get());
+  }
+
+  void remove(const std::string& note) noexcept override {
+    const net::Socket file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+    std::array<char, kNoteBytes> there{};
+    if (!file || ::read(file.get(), there.data(), there.size()) != static_cast<ssize_t>(note.size())) return;
+    if (std::memcmp(there.data(), note.data(), note.size()) == 0) ::unlink(path_.c_str());
+  }
+
+ private:
+  std::string path_;
+};
+
+class StoreBoard final : public Board {
+ public:
+  StoreBoard(const ddp_store& store, std::string key) : store_(store), key_(std::move(key)) {}
+
+  void put(const std::string& note) override {
+    const int32_t failed = store_.set(store_.user_data, key_.c_str(), note.data(), static_cast<int64_t>(note.size()));
+    if (failed != 0) throw make_error(DDP_ERROR_CALLBACK, "options->store->set failed with %d for the key %s", failed, key_.c_str());
+  }
+
+  std::string get(int64_t wait_ms) override {
+    std::string text(kNoteBytes, '\0');
+    int64_t bytes = 0;
+    const int32_t failed =
+        store_.get(store_.user_data, key_.c_str(), text.data(), static_cast<int64_t>(text.size()), wait_ms, &bytes);
+    if (failed == 1) return "";
+    if (failed != 0) throw make_error(DDP_ERROR_CALLBACK, "options->store->get failed with %d for the key %s", failed, key_.c_str());
+    if (bytes < 0 || bytes > static_cast<int64_t>(text.size())) return "";
+    text.resize(static_cast<size_t>(bytes));
+    return text;
+  }
+
+  void remove(const std::string&) noexcept override {}  // a store has no way to remove a key
+
+ private:
+  ddp_store store_;
+  std::string key_;
+};
+
+// When a process started, so that a number that is used again is not taken for it.
+std::string start_time(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  size_t at = text.rfind(')');  // the name before it may hold anything
+  for (int field = 2; at != std::string::npos && field < 22; ++field) at = text.find(' ', at + 1);
+  return at == std::string::npos ? "" : text.substr(at + 1, text.find(' ', at + 1) - at - 1);
+}
+
+// A folder of this user alone. Others may make names under /tmp, but not one that passes this check.
+std::string private_folder() {
+  const std::string path = "/tmp/libddp-" + std::to_string(geteuid());
+  struct stat about {};
+  (void)::mkdir(path.c_str(), 0700);
+  if (::lstat(path.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != geteuid() || (about.st_mode & 077) != 0)
+    throw make_error(DDP_ERROR_IO, "the ranks need the folder %s, of this user alone (mode 700), to meet: remove what is there",
+                     path.c_str());
+  return path;
+}
+
+std::string private_path(const Meeting& meeting) {
+  std::string start = meeting.place + "/" + meeting.job;
+  if (meeting.needs_parent) {
+    const pid_t parent = getppid();
+    start += "/" + std::to_string(parent) + "/" + start_time(parent);
+  }
+  const auth::GroupId id = auth::group_id(start, meeting.group_name);
+  std::array<char, 2 * sizeof id + 1> hex{};
+  sodium_bin2hex(hex.data(), hex.size(), id.data(), id.size());
+  return private_folder() + "/" + hex.data();
+}
+
+}  // namespace
+
+std::string write_note(const Note& note) {
+  std::string text(kFirstLine);
+  for (const std::string* line : {&note.address, &note.word, &note.token, &note.host, &note.boot_id}) text += "\n" + *line;
+  return text + "\n";
+}
+
+std::optional<Note> read_note(std::string_view text) {
+  std::vector<std::string> lines;
+  for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
+    lines.emplace_back(text.substr(0, end));
+  if (lines.size() != 6 || lines[0] != kFirstLine) return std::nullopt;
+  return Note{lines[1], lines[2], lines[3], lines[4], lines[5]};
+}
+
+std::unique_ptr<Board> open_board(const Meeting& meeting, const ddp_group_options& options) {
+  if (meeting.kind == Meeting::Kind::kStore)
+    return std::make_unique<StoreBoard>(*options.store, "ddp/" + meeting.group_name + "/rank0");
+  if (meeting.private_place) return std::make_unique<FileBoard>(private_path(meeting));
+  return std::make_unique<FileBoard>(meeting.group_name.empty() ? meeting.place : meeting.place + "." + meeting.group_name);
+}
+
+}  // namespace ddp
