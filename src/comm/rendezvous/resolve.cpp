@@ -85,7 +85,8 @@ void find_rank_and_size(Meeting& meeting, const ddp_group_options& options, cons
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "options->%s is %d; 0 or more is possible, and -1 for what the rendezvous says",
                      options.rank < -1 ? "rank" : "world_size", options.rank < -1 ? options.rank : options.world_size);
   const auto size = options.world_size >= 0 ? std::optional(options.world_size) : launch.size;
-  const auto rank = options.rank >= 0 ? std::optional(options.rank) : launch.rank;
+  auto rank = options.rank >= 0 ? std::optional(options.rank) : launch.rank;
+  if (options.rank < 0 && options.world_size == 1) rank = 0;  // whatever number the launcher gave this process
   const bool nothing = !size.has_value() && !rank.has_value() && launch.host.empty();
   if (nothing && meeting.kind == Meeting::Kind::kEnvironment) return;
   if (!size.has_value() || (!rank.has_value() && *size != 1)) {
