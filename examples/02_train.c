@@ -278,7 +278,7 @@ static double train_all(ddp_group *group, ddp_state *state, layer net[LAYERS], c
       const double exposed = (double)(after.total_exposed_ns - before.total_exposed_ns);
       printf("epoch %2lld  loss %.4f  train %6.2f %%  test %6.2f %%  %7.0f samples/s", (long long)state->epoch, sums[0] / sums[2],
              100 * sums[1] / sums[2], accuracy, sums[2] / seconds);
-      if (comm > 0) printf("  communication hidden %3.0f %%", 100 * (1 - exposed / comm));
+      if (size > 1 && comm > 0) printf("  communication hidden %3.0f %%", 100 * (1 - exposed / comm));
       printf("\n");
     }
     /* Every rank calls; rank 0 writes. The file is complete or not there, whatever happens meanwhile. */
