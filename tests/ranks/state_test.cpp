@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -185,7 +186,7 @@ void plain_weights_of_another_program_load(void**) {
 }
 
 void any_damaged_byte_is_refused(void**) {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   const std::string bytes = saved_file(folder.file("a"));
   const std::string path = folder.file("damaged");
   run_groups(1, [&](Group& group, int) {
@@ -209,7 +210,7 @@ void any_damaged_byte_is_refused(void**) {
 }
 
 void a_file_of_another_length_is_refused(void**) {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   const std::string bytes = saved_file(folder.file("a"));
   const std::string path = folder.file("cut");
   run_groups(1, [&](Group& group, int) {
@@ -344,6 +345,23 @@ void callbacks_that_fail_or_throw_fail_everywhere(void**) {
   });
 }
 
+// Another program writes into the file, after it was verified and before it is read into place.
+void a_file_that_changes_while_it_is_read_is_noticed(void**) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a");
+  std::string bytes = saved_file(path);
+  bytes.back() = static_cast<char>(bytes.back() + 1);
+  const int64_t reads_to_verify = 2 + 5;  // length, header, five tensors that have bytes
+  const auto overwrite = [&] { std::fstream(path, std::ios::binary | std::ios::in | std::ios::out) << bytes; };
+  const FileFaults faults({.at = reads_to_verify + 1, .only = "read", .before = overwrite});
+  Texts texts;
+  run_groups(2, [&](Group& group, int) {
+    StateWorld world(group);
+    texts.add(expect_error(DDP_ERROR_IO, [&] { (void)world.load(path); }));
+  });
+  expect_contains(texts.one(), "changed while it was read; the model is partly overwritten, so load again");
+}
+
 // Each call in turn: the other rank learns it, the former file stays whole, a failed load touches nothing or says that it did, and the
 // next save and load work.
 void after_any_failed_call_both_ranks_know_and_go_on(void**) {
@@ -352,7 +370,7 @@ void after_any_failed_call_both_ranks_know_and_go_on(void**) {
   int saves_failed = 0, loads_failed = 0;
   for (const int code : {ENOSPC, EIO}) {
     for (int64_t at = 1; at < 1000; ++at) {
-      const TemporaryFolder folder;
+      const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
       const std::string path = folder.file("a");
       (void)saved_file(path);
       int64_t calls = 0;
@@ -423,6 +441,7 @@ int main() {
       ddp_test(an_open_pass_refuses_both),
       ddp_test(streams_carry_the_same_bytes_as_files),
       ddp_test(callbacks_that_fail_or_throw_fail_everywhere),
+      ddp_test(a_file_that_changes_while_it_is_read_is_noticed),
       ddp_test(after_any_failed_call_both_ranks_know_and_go_on),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

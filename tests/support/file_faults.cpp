@@ -28,11 +28,13 @@ Shared& shared() {
 const FileTable& real() { return system_file_table(); }
 
 /// Counts a call; returns true if it must fail, with errno set.
-bool disturb(bool* cut_short = nullptr) {
+bool disturb(const char* call, bool* cut_short = nullptr) {
   const std::lock_guard lock(shared().mutex);
   const FilePlan& plan = shared().plan;
+  if (!plan.only.empty() && plan.only != call) return false;
   const int64_t now = ++shared().calls;
   if (plan.at == 0 || now < plan.at || now - plan.at >= plan.count) return false;
+  if (plan.before) plan.before();
   if (plan.kill) (void)std::raise(SIGKILL);
   if (plan.cut_short && cut_short != nullptr) *cut_short = true;
   if (plan.code == 0) return false;
@@ -52,45 +54,45 @@ Result noted(Result result, const std::string& what) {
 }
 
 int fail_open(int dir, const char* path, int flags, unsigned mode) {
-  return disturb() ? -1 : noted(real().open(dir, path, flags, mode), std::string("open ") + path);
+  return disturb("open") ? -1 : noted(real().open(dir, path, flags, mode), std::string("open ") + path);
 }
 int fail_close(int fd) {
   // A descriptor is gone after close, whatever close says.
-  const bool fails = disturb();
+  const bool fails = disturb("close");
   const int code = errno;
   const int result = real().close(fd);
   if (!fails) return noted(result, "close");
   errno = code;
   return -1;
 }
-int fail_duplicate(int fd) { return disturb() ? -1 : noted(real().duplicate(fd), "duplicate"); }
+int fail_duplicate(int fd) { return disturb("duplicate") ? -1 : noted(real().duplicate(fd), "duplicate"); }
 ssize_t fail_read(int fd, void* data, size_t bytes, int64_t offset) {
   bool cut = false;
-  if (disturb(&cut)) return -1;
+  if (disturb("read", &cut)) return -1;
   return noted(real().read(fd, data, cut ? std::min<size_t>(bytes, 1) : bytes, offset), "read");
 }
 ssize_t fail_write(int fd, const void* data, size_t bytes) {
   bool cut = false;
-  if (disturb(&cut)) return -1;
+  if (disturb("write", &cut)) return -1;
   return noted(real().write(fd, data, cut ? std::min<size_t>(bytes, 1) : bytes), "write");
 }
-int fail_reserve(int fd, int64_t bytes) { return disturb() ? -1 : noted(real().reserve(fd, bytes), "reserve"); }
+int fail_reserve(int fd, int64_t bytes) { return disturb("reserve") ? -1 : noted(real().reserve(fd, bytes), "reserve"); }
 int fail_sync(int fd) {
-  if (disturb()) return -1;
+  if (disturb("sync")) return -1;
   struct stat status {};
   (void)real().status(fd, &status);
   return noted(real().sync(fd), S_ISDIR(status.st_mode) ? "sync folder" : "sync file");
 }
-int fail_status(int fd, struct stat* out) { return disturb() ? -1 : noted(real().status(fd, out), "status"); }
+int fail_status(int fd, struct stat* out) { return disturb("status") ? -1 : noted(real().status(fd, out), "status"); }
 int fail_status_at(int dir, const char* path, struct stat* out, int flags) {
-  return disturb() ? -1 : noted(real().status_at(dir, path, out, flags), "status_at");
+  return disturb("status_at") ? -1 : noted(real().status_at(dir, path, out, flags), "status_at");
 }
-int fail_change_mode(int fd, unsigned mode) { return disturb() ? -1 : noted(real().change_mode(fd, mode), "change_mode"); }
-int fail_lock(int fd, int operation) { return disturb() ? -1 : noted(real().lock(fd, operation), "lock"); }
+int fail_change_mode(int fd, unsigned mode) { return disturb("change_mode") ? -1 : noted(real().change_mode(fd, mode), "change_mode"); }
+int fail_lock(int fd, int operation) { return disturb("lock") ? -1 : noted(real().lock(fd, operation), "lock"); }
 int fail_rename(int from_dir, const char* from, int to_dir, const char* to) {
-  return disturb() ? -1 : noted(real().rename(from_dir, from, to_dir, to), "rename");
+  return disturb("rename") ? -1 : noted(real().rename(from_dir, from, to_dir, to), "rename");
 }
-int fail_unlink(int dir, const char* path) { return disturb() ? -1 : noted(real().unlink(dir, path), "unlink"); }
+int fail_unlink(int dir, const char* path) { return disturb("unlink") ? -1 : noted(real().unlink(dir, path), "unlink"); }
 
 constexpr FileTable kTable = {
     .open = fail_open,
@@ -127,8 +129,9 @@ std::vector<std::string> FileFaults::log() const {
   return shared().log;
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "ddp-test-XXXXXX").string();
+TemporaryFolder::TemporaryFolder(Where where) {
+  const bool in_memory = where == Where::kMemory && std::filesystem::is_directory("/dev/shm");
+  std::string pattern = ((in_memory ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path()) / "ddp-test-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
   path_ = pattern;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct FilePlan {
   int code = 0;           // they fail with this errno
   bool kill = false;      // or the process ends there (SIGKILL), before the call
   bool cut_short = false; // or reads and writes move one byte
+  std::string only = {};  // count calls of this name alone ("sync", "close"); empty: all
+  std::function<void()> before = {};  // runs before each disturbed call; must not use files through the table
 };
 
 class FileFaults {
@@ -33,10 +36,11 @@ class FileFaults {
   [[nodiscard]] std::vector<std::string> log() const;
 };
 
-/// A folder that is removed with all it holds.
+/// A folder that is removed with all it holds: on disk, or in memory where a test makes hundreds of files and syncs would be slow.
 class TemporaryFolder {
  public:
-  TemporaryFolder();
+  enum class Where { kDisk, kMemory };
+  explicit TemporaryFolder(Where where = Where::kDisk);
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;

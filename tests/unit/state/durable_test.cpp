@@ -169,7 +169,7 @@ void after_any_failed_call_the_former_file_is_whole(void**) {
   for (const int code : {ENOSPC, EDQUOT, EIO, EINTR, EACCES, EROFS, EMFILE, ENOMEM}) {
     for (const int64_t count : {int64_t{1}, code == EINTR ? int64_t{5} : INT64_MAX}) {
       for (int64_t at = 1; at <= calls; ++at) {
-        const TemporaryFolder folder;
+        const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
         const std::string path = folder.file("a");
         write_whole(path, kOld);
         bool committed = true;
@@ -195,11 +195,21 @@ void after_any_failed_call_the_former_file_is_whole(void**) {
   expect(refused > 50, "faults were reached");
 }
 
+// Network file systems may tell of a lost write only there.
+void an_error_of_close_is_an_error_of_the_save(void**) {
+  const TemporaryFolder folder;
+  write_whole(folder.file("a"), kOld);
+  const FileFaults faults({.at = 1, .code = EIO, .only = "close"});
+  expect_contains(expect_error(DDP_ERROR_IO, [&] { save(folder.file("a"), kNew); }), "cannot close");
+  expect(read_whole(folder.file("a")) == kOld, "the former file");
+  expect_equal(folder.names().size(), 1U, "files");
+}
+
 void a_process_killed_at_any_call_leaves_a_whole_file(void**) {
   const int64_t calls = calls_of_a_save();
   int old_seen = 0, new_seen = 0;
   for (int64_t at = 1; at <= calls; ++at) {
-    const TemporaryFolder folder;
+    const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
     const std::string path = folder.file("a");
     write_whole(path, kOld);
     const int code = in_child([&] {
@@ -295,6 +305,7 @@ int main() {
       ddp_test(folders_devices_and_missing_folders_are_refused),
       ddp_test(a_long_name_can_be_saved),
       ddp_test(after_any_failed_call_the_former_file_is_whole),
+      ddp_test(an_error_of_close_is_an_error_of_the_save),
       ddp_test(a_process_killed_at_any_call_leaves_a_whole_file),
       ddp_test(left_overs_of_this_target_alone_are_removed),
       ddp_test(two_saves_to_one_target_do_not_disturb_each_other),
