@@ -1,19 +1,21 @@
 // ddp/ema.h.
 #include "ddp/ema.h"
 
+#include <vector>
+
+#include "capi/guard.hpp"
 #include "capi/tables.hpp"
 
-using namespace ddp;
 using namespace ddp::capi;
 
 ddp_status ddp_ema_create(ddp_model* model, const double* decays, int32_t count, ddp_ema** out_ema) {
   return guarded([&] {
-    const auto object = model_of(model, "ddp_ema_create");
+    auto of = model_of(model, "ddp_ema_create");
     require(decays, "ddp_ema_create", "decays");
     require(out_ema, "ddp_ema_create", "out_ema");
     if (count < 1 || count > 16)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_ema_create: count is %d; 1 to 16 decays are possible", count);
-    *out_ema = EmaTable::instance().add(std::make_shared<Ema>(object, std::vector<double>(decays, decays + count)));
+      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_ema_create: count is %d; 1 to 16 decays are possible", count);
+    *out_ema = EmaTable::instance().add(std::make_shared<ddp::Ema>(std::move(of), std::vector<double>(decays, decays + count)));
   });
 }
 

@@ -1,26 +1,30 @@
-// Adam (Kingma and Ba, 2015) and, decoupled, AdamW (Loshchilov and Hutter, 2019): the formulas of torch.optim.Adam and AdamW. Bias
-// corrections are computed in F64 from each parameter's own number of steps.
-// Tested by ranks/optimizer_test.cpp.
+// Adam (Kingma and Ba: "Adam: a method for stochastic optimization", 2015) and AdamW (Loshchilov and Hutter: "Decoupled weight decay
+// regularization", 2019), as torch.optim.Adam and AdamW define them. The bias correction follows each parameter's own step count.
+// Tested by unit/update/optimizer_test.cpp.
 #pragma once
 
-#include "ddp/optimizer.h"
-#include "update/builtin.hpp"
+#include "update/scheduled.hpp"
+#include "update/rules.hpp"
 
 namespace ddp {
 
-class Adam final : public BuiltinOptimizer {
+class Adam final : public ScheduledOptimizer {
  public:
-  /// Throws INVALID_ARGUMENT.
+  /// Options must have been checked.
   Adam(std::shared_ptr<Model> model, const ddp_adam_options& options);
+
   [[nodiscard]] const char* kind() const noexcept override { return "adam"; }
+  [[nodiscard]] std::vector<StateTensor> state_tensors() override;
+  [[nodiscard]] std::map<std::string, std::string> state_fields() const override;
+  void load_fields(const std::map<std::string, std::string>& fields) override;
+
+ protected:
+  void prepare() override;
+  void update(int32_t index, const Parameter& parameter) override;
 
  private:
-  void apply(const Update& update) const override;
-  [[nodiscard]] double weight_decay() const noexcept override { return options_.weight_decay; }
-  void write_options(Fields& fields) const override;
-  void read_options(const Fields& fields) override;
-
-  ddp_adam_options options_;
+  ddp_adam_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones
+  Store moments_;             // exp_avg, exp_avg_sq
 };
 
 }  // namespace ddp

@@ -1,36 +1,50 @@
-// The caller's own update behind the optimizer seam: the callback is called for every used parameter in index order.
-// Tested by ranks/optimizer_test.cpp and capi/optimizer_test.c.
+// The caller's own update rule. Its callback runs on the thread of the step, once for every used parameter, in index order; a number other than
+// 0 ends the step with CALLBACK, and the parameters before it stay updated.
+// Tested by unit/update/optimizer_test.cpp and capi/optimizer_test.c.
 #pragma once
 
+#include <utility>
+
 #include "ddp/optimizer.h"
-#include "update/optimizer.hpp"
-#include "update/schedule.hpp"
+#include "update/scheduled.hpp"
 
 namespace ddp {
 
-class Custom final : public Optimizer {
+/// The caller's data, let go of exactly once.
+class UserData {
  public:
-  Custom(std::shared_ptr<Model> model, ddp_update_fn fn, void* user_data, ddp_release_fn release)
-      : Optimizer(std::move(model)), fn_(fn), user_data_(user_data), release_(release) {}
-  ~Custom() override {
-    if (release_ != nullptr) release_(user_data_);
+  UserData(void* data, ddp_release_fn release) noexcept : data_(data), release_(release) {}
+  UserData(UserData&& other) noexcept : data_(other.data_), release_(std::exchange(other.release_, nullptr)) {}
+  UserData& operator=(UserData&&) = delete;
+  ~UserData() {
+    if (release_ != nullptr) release_(data_);
   }
+  [[nodiscard]] void* get() const noexcept { return data_; }
+
+ private:
+  void* data_;
+  ddp_release_fn release_;
+};
+
+class Custom final : public ScheduledOptimizer {
+ public:
+  Custom(std::shared_ptr<Model> model, ddp_update_fn fn, UserData user_data);
 
   [[nodiscard]] const char* kind() const noexcept override { return "custom"; }
-  void step() override;
+  /// None: what the caller keeps is the caller's to save.
   [[nodiscard]] std::vector<StateTensor> state_tensors() override { return {}; }
-  [[nodiscard]] Fields state_fields() const override;
-  void load_fields(const Fields& fields) override;
-  void set_rate(double rate) override { schedule_.set_rate(rate); }
-  [[nodiscard]] double rate() const noexcept override { return schedule_.rate(); }
-  [[nodiscard]] int64_t step_count() const noexcept override { return schedule_.calls(); }
+  [[nodiscard]] std::map<std::string, std::string> state_fields() const override;
+  void load_fields(const std::map<std::string, std::string>& fields) override;
+  /// The callback sees the rate alone, so a weight decay above 0 is refused (INVALID_ARGUMENT) rather than ignored.
   void set_group(int32_t index, double weight_decay, double rate_scale) override;
+
+ protected:
+  void prepare() override {}
+  void update(int32_t index, const Parameter& parameter) override;
 
  private:
   ddp_update_fn fn_;
-  void* user_data_;
-  ddp_release_fn release_;
-  Schedule schedule_{0};
+  UserData user_data_;
 };
 
 }  // namespace ddp

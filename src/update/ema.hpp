@@ -1,48 +1,52 @@
 // Running averages of the parameters, several decays in one pass over memory.
+//
+// Averages are F32 (F64 for F64 parameters). A swap exchanges bits where both have one type. Where the parameter is of 16 bits it receives
+// the rounded average, and the average stays as it is; the parameter's own bits wait in a copy, so swapping back is exact in all types.
+// What is written to the parameters in between is therefore kept in the average or lost: do not train while swapped.
 // Threads: one at a time.
-// Tested by ranks/optimizer_test.cpp.
+// Tested by unit/update/ema_test.cpp.
 #pragma once
 
 #include <cstdint>
-#include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/memory.hpp"
 #include "reduce/model.hpp"
-#include "update/fields.hpp"
 #include "update/optimizer.hpp"
+#include "update/store.hpp"
 
 namespace ddp {
 
 class Ema {
  public:
-  /// Throws INVALID_ARGUMENT.
+  /// Throws INVALID_ARGUMENT in the name of ddp_ema_create.
   Ema(std::shared_ptr<Model> model, std::vector<double> decays);
 
   void update();
   void swap(int32_t which);
 
   [[nodiscard]] const std::vector<double>& decays() const noexcept { return decays_; }
-  /// Averages by name "<decay>.<parameter>", allocated if they were not yet. Refused (INVALID_STATE) while swapped.
+  /// Averages by name "<decay>.<parameter>", allocated (zeroed) if they were not yet. Refused (INVALID_STATE) while swapped.
   [[nodiscard]] std::vector<StateTensor> state_tensors();
-  [[nodiscard]] Fields state_fields() const;
-  void load_fields(const Fields& fields);
+  /// updates: how many; before the first one the tensors are zero and mean nothing.
+  [[nodiscard]] std::map<std::string, std::string> state_fields() const;
+  void load_fields(const std::map<std::string, std::string>& fields);
 
   [[nodiscard]] Model& model() const noexcept { return *model_; }
 
  private:
-  void allocate();
-  void exchange(const Tensor& value, Array& average);
-  [[nodiscard]] Array& average(size_t decay, size_t parameter) { return averages_[parameter * decays_.size() + decay]; }
+  void start();
+  void swap_in(int32_t which);
+  void swap_back();
 
   std::shared_ptr<Model> model_;
   std::vector<double> decays_;
-  std::vector<Array> averages_;  // [parameter][decay]
-  int32_t swapped_ = -1;         // which average is in the parameters' place
-  std::list<Array> live_;        // 16-bit parameters while an average is in their place, in order
-  int64_t updates_ = 0;          // 0: the averages hold nothing yet
+  Store averages_;                              // one array for each decay
+  std::vector<std::vector<std::byte>> saved_;   // while swapped: 16-bit parameters by index, others empty
+  int32_t swapped_ = -1;                        // which average the parameters hold
+  int64_t updates_ = 0;
 };
 
 }  // namespace ddp

@@ -1,8 +1,6 @@
 #include "update/fields.hpp"
 
 #include <charconv>
-#include <cmath>
-#include <cstdio>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -10,51 +8,58 @@
 namespace ddp {
 namespace {
 
-const std::string& find(const Fields& fields, const std::string& key, const char* what) {
-  const auto at = fields.find(key);
-  if (at == fields.end()) throw make_error(DDP_ERROR_MISMATCH, "%s has no field \"%s\"", what, key.c_str());
-  return at->second;
+const std::string& text_of(const Fields& fields, const std::string& key) {
+  const auto found = fields.find(key);
+  if (found == fields.end()) throw make_error(DDP_ERROR_MISMATCH, "the checkpoint lacks the field \"%s\"", key.c_str());
+  return found->second;
 }
 
-[[nodiscard]] Error not_a_number(const std::string& text, const std::string& key, const char* what) {
-  return make_error(DDP_ERROR_IO, "the field \"%s\" of %s is \"%.40s\", which is not a number", key.c_str(), what, text.c_str());
+Error not_a_number(const std::string& key, const std::string& text) {
+  return make_error(DDP_ERROR_IO, "the checkpoint's field \"%s\" is \"%.40s\", which is no number for it", key.c_str(), text.c_str());
+}
+
+/// All of `part` as a number.
+template <class Number>
+bool parse(std::string_view part, Number& number) {
+  const auto [end, code] = std::from_chars(part.data(), part.data() + part.size(), number);
+  return code == std::errc() && end == part.data() + part.size();
 }
 
 }  // namespace
 
-std::string exact_text(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%a", value);
-  return text;
+std::string number_text(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
-double parse_double(const std::string& text, const std::string& key, const char* what) {
-  // from_chars knows no locale; it takes hexadecimal digits without their 0x.
-  const bool negative = !text.empty() && text[0] == '-';
-  const size_t sign = negative ? 1 : 0;
-  const bool hexadecimal = text.compare(sign, 2, "0x") == 0;
-  const char* begin = text.data() + sign + (hexadecimal ? 2 : 0);
-  const char* end = text.data() + text.size();
-  double value = 0;
-  const auto [stop, error] =
-      std::from_chars(begin, end, value, hexadecimal ? std::chars_format::hex : std::chars_format::general);
-  if (error != std::errc() || stop != end || !std::isfinite(value)) throw not_a_number(text, key, what);
-  return negative ? -value : value;
+double read_number(const Fields& fields, const std::string& key) {
+  const std::string& text = text_of(fields, key);
+  double number = 0;
+  if (!parse(text, number)) throw not_a_number(key, text);
+  return number;
 }
 
-int64_t parse_integer(const std::string& text, const std::string& key, const char* what) {
-  int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size()) throw not_a_number(text, key, what);
-  return value;
+int64_t read_count(const Fields& fields, const std::string& key) {
+  const std::string& text = text_of(fields, key);
+  int64_t count = 0;
+  if (!parse(text, count) || count < 0) throw not_a_number(key, text);
+  return count;
 }
 
-double read_double(const Fields& fields, const std::string& key, const char* what) {
-  return parse_double(find(fields, key, what), key, what);
+int32_t read_flag(const Fields& fields, const std::string& key) {
+  const int64_t flag = read_count(fields, key);
+  if (flag > 1) throw not_a_number(key, text_of(fields, key));
+  return static_cast<int32_t>(flag);
 }
 
-int64_t read_integer(const Fields& fields, const std::string& key, const char* what) {
-  return parse_integer(find(fields, key, what), key, what);
+NumberPair read_pair(const Fields& fields, const std::string& key) {
+  const std::string& text = text_of(fields, key);
+  const std::string_view whole = text;
+  const size_t space = whole.find(' ');
+  NumberPair pair;
+  if (space == whole.npos || !parse(whole.substr(0, space), pair.first) || !parse(whole.substr(space + 1), pair.second))
+    throw not_a_number(key, text);
+  return pair;
 }
 
 }  // namespace ddp

@@ -1,23 +1,28 @@
-// Numbers of an optimizer's state as text and back, exactly: what is written is read as the same bits.
-// Tested by unit/update/fields_test.cpp.
+// Numbers as text in a checkpoint's header: the shortest decimal that reads back to the same bits.
+// Any thread. Tested by unit/update/fields_test.cpp.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace ddp {
 
 using Fields = std::map<std::string, std::string>;
 
-/// Hexadecimal, so that no digit is lost; readers of C99 numbers understand it.
-[[nodiscard]] std::string exact_text(double value);
+[[nodiscard]] std::string number_text(double number);
 
-/// Throw MISMATCH if the field is missing and IO if it is not a number; `what` names the state ("the optimizer's state").
-[[nodiscard]] double read_double(const Fields& fields, const std::string& key, const char* what);
-[[nodiscard]] int64_t read_integer(const Fields& fields, const std::string& key, const char* what);
+/// Throw MISMATCH if the key is missing, IO if its text is not such a number.
+[[nodiscard]] double read_number(const Fields& fields, const std::string& key);
+[[nodiscard]] int64_t read_count(const Fields& fields, const std::string& key);  // 0 or more
+[[nodiscard]] int32_t read_flag(const Fields& fields, const std::string& key);   // 0 or 1
 
-[[nodiscard]] double parse_double(const std::string& text, const std::string& key, const char* what);
-[[nodiscard]] int64_t parse_integer(const std::string& text, const std::string& key, const char* what);
+/// Two numbers with a space between them.
+struct NumberPair {
+  double first = 0;
+  double second = 0;
+};
+[[nodiscard]] NumberPair read_pair(const Fields& fields, const std::string& key);
 
 }  // namespace ddp

@@ -7,14 +7,14 @@
 namespace ddp {
 namespace {
 
-void check_share(double value, const char* function, const char* what) {
+void check_share(double value, const char* where, const char* what, ddp_status status) {
   if (!(value >= 0 && value < 1))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %g; it must be 0 or more and below 1", function, what, value);
+    throw make_error(status, "%s: %s is %g; it must be 0 or more and below 1", where, what, value);
 }
 
-void check_switch(int32_t value, const char* function, const char* what) {
+void check_switch(int32_t value, const char* where, const char* what, ddp_status status) {
   if (value != 0 && value != 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %d; 0 and 1 are possible", function, what, value);
+    throw make_error(status, "%s: %s is %d; 0 and 1 are possible", where, what, value);
 }
 
 }  // namespace
@@ -38,31 +38,31 @@ ddp_adam_options default_adam_options() noexcept {
   return options;
 }
 
-void check_not_negative(double value, const char* function, const char* what) {
+void check_not_negative(double value, const char* where, const char* what, ddp_status status) {
   if (!(value >= 0 && std::isfinite(value)))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %g; it must be finite and 0 or more", function, what, value);
+    throw make_error(status, "%s: %s is %g; it must be finite and 0 or more", where, what, value);
 }
 
-void check_sgd_options(const ddp_sgd_options& options, const char* function) {
-  check_not_negative(options.rate, function, "rate");
-  check_not_negative(options.momentum, function, "momentum");
-  check_not_negative(options.weight_decay, function, "weight_decay");
-  check_switch(options.nesterov, function, "nesterov");
+void check_sgd_options(const ddp_sgd_options& options, const char* where, ddp_status status) {
+  check_not_negative(options.rate, where, "rate", status);
+  check_not_negative(options.momentum, where, "momentum", status);
+  check_not_negative(options.weight_decay, where, "weight_decay", status);
+  check_switch(options.nesterov, where, "nesterov", status);
   if (!std::isfinite(options.dampening))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: dampening is %g; it must be finite", function, options.dampening);
+    throw make_error(status, "%s: dampening is %g; it must be finite", where, options.dampening);
   if (options.nesterov == 1 && !(options.momentum > 0 && options.dampening == 0))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "%s: nesterov needs momentum above 0 and dampening 0, but momentum is %g and dampening %g", function,
+    throw make_error(status,
+                     "%s: nesterov needs momentum above 0 and dampening 0, but momentum is %g and dampening %g", where,
                      options.momentum, options.dampening);
 }
 
-void check_adam_options(const ddp_adam_options& options, const char* function) {
-  check_not_negative(options.rate, function, "rate");
-  check_share(options.beta1, function, "beta1");
-  check_share(options.beta2, function, "beta2");
-  check_not_negative(options.epsilon, function, "epsilon");
-  check_not_negative(options.weight_decay, function, "weight_decay");
-  check_switch(options.decoupled, function, "decoupled");
+void check_adam_options(const ddp_adam_options& options, const char* where, ddp_status status) {
+  check_not_negative(options.rate, where, "rate", status);
+  check_share(options.beta1, where, "beta1", status);
+  check_share(options.beta2, where, "beta2", status);
+  check_not_negative(options.epsilon, where, "epsilon", status);
+  check_not_negative(options.weight_decay, where, "weight_decay", status);
+  check_switch(options.decoupled, where, "decoupled", status);
 }
 
 double power(double base, int64_t exponent) noexcept {

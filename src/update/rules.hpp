@@ -14,11 +14,11 @@ namespace ddp {
 [[nodiscard]] ddp_sgd_options default_sgd_options() noexcept;
 [[nodiscard]] ddp_adam_options default_adam_options() noexcept;
 
-/// Throw INVALID_ARGUMENT that names the field; `function` is the caller's name.
-void check_sgd_options(const ddp_sgd_options& options, const char* function);
-void check_adam_options(const ddp_adam_options& options, const char* function);
+/// Throw `status` that names the field; `where` is the public function, or "the checkpoint" (then the status is IO).
+void check_sgd_options(const ddp_sgd_options& options, const char* where, ddp_status status = DDP_ERROR_INVALID_ARGUMENT);
+void check_adam_options(const ddp_adam_options& options, const char* where, ddp_status status = DDP_ERROR_INVALID_ARGUMENT);
 /// A learning rate, weight decay or factor: finite, 0 or more.
-void check_not_negative(double value, const char* function, const char* what);
+void check_not_negative(double value, const char* where, const char* what, ddp_status status = DDP_ERROR_INVALID_ARGUMENT);
 
 /// The step of a parameter that has seen `steps_before` steps; rate and weight decay are the parameter's own.
 [[nodiscard]] SgdStep sgd_step(const ddp_sgd_options& options, double rate, double weight_decay, int64_t steps_before) noexcept;

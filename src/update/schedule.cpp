@@ -1,79 +1,104 @@
 #include "update/schedule.hpp"
 
-#include <cmath>
+#include <string>
 
 #include "base/error.hpp"
+#include "update/rules.hpp"
 
 namespace ddp {
 namespace {
 
-constexpr const char* kWhat = "the optimizer's state";
+double read_not_negative(const Fields& fields, const std::string& key) {
+  const double number = read_number(fields, key);
+  check_not_negative(number, "the checkpoint", key.c_str(), DDP_ERROR_IO);
+  return number;
+}
 
 }  // namespace
 
-void check_not_negative(double value, const char* name) {
-  if (!(value >= 0) || !std::isfinite(value))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is %g; it must be a finite number from 0 on", name, value);
-}
-
-void check_fraction(double value, const char* name) {
-  if (!(value >= 0 && value < 1)) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is %g; it must be from 0 to below 1", name, value);
-}
-
 void Schedule::set_rate(double rate) {
-  check_not_negative(rate, "rate");
+  check_not_negative(rate, "ddp_optimizer_set_rate", "rate");
   rate_ = rate;
 }
 
-void Schedule::set_group(int32_t index, double weight_decay, double rate_scale) {
-  check_not_negative(weight_decay, "weight_decay");
-  check_not_negative(rate_scale, "rate_scale");
-  const auto at = static_cast<size_t>(index);
-  if (groups_.size() <= at) groups_.resize(at + 1);
-  groups_[at] = Group{weight_decay, rate_scale};
+void Schedule::set_group(const Table& table, int32_t index, double weight_decay, double rate_scale) {
+  constexpr const char* kFunction = "ddp_optimizer_set_group";
+  if (index < 0 || index >= table.parameter_count())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d, but the model has %d parameters", kFunction, index,
+                     table.parameter_count());
+  check_not_negative(weight_decay, kFunction, "weight_decay");
+  check_not_negative(rate_scale, kFunction, "rate_scale");
+  reserve(table);
+  entries_[static_cast<size_t>(index)].group = Group{weight_decay, rate_scale};
 }
 
-Schedule::Group Schedule::group(int32_t index, double weight_decay) const noexcept {
-  const auto at = static_cast<size_t>(index);
-  return at < groups_.size() && groups_[at] ? *groups_[at] : Group{weight_decay, 1.0};
+const Schedule::Entry* Schedule::find(int32_t index) const noexcept {
+  const auto position = static_cast<size_t>(index);
+  return position < entries_.size() ? &entries_[position] : nullptr;
 }
 
-int64_t Schedule::count_step(int32_t index) {
-  const auto at = static_cast<size_t>(index);
-  if (steps_.size() <= at) steps_.resize(at + 1, 0);
-  return ++steps_[at];
+double Schedule::rate_of(int32_t index) const noexcept {
+  const Entry* const entry = find(index);
+  return entry != nullptr && entry->group ? rate_ * entry->group->rate_scale : rate_;
+}
+
+double Schedule::weight_decay_of(int32_t index) const noexcept {
+  const Entry* const entry = find(index);
+  return entry != nullptr && entry->group ? entry->group->weight_decay : weight_decay_;
+}
+
+bool Schedule::is_frozen(int32_t index) const noexcept {
+  const Entry* const entry = find(index);
+  return entry != nullptr && entry->group && entry->group->rate_scale == 0;
 }
 
 int64_t Schedule::steps_of(int32_t index) const noexcept {
-  const auto at = static_cast<size_t>(index);
-  return at < steps_.size() ? steps_[at] : 0;
+  const Entry* const entry = find(index);
+  return entry != nullptr ? entry->steps : 0;
 }
 
-void Schedule::write(Fields& fields, const Table& table) const {
-  fields["rate"] = exact_text(rate_);
-  fields["steps"] = std::to_string(calls_);
-  for (int32_t index = 0; index < table.parameter_count(); ++index) {
-    const std::string& name = table.parameter(index).name;
-    if (steps_of(index) != calls_) fields["steps." + name] = std::to_string(steps_of(index));
-    const auto at = static_cast<size_t>(index);
-    if (at >= groups_.size() || !groups_[at]) continue;
-    fields["weight_decay." + name] = exact_text(groups_[at]->weight_decay);
-    fields["rate_scale." + name] = exact_text(groups_[at]->rate_scale);
-  }
+void Schedule::reserve(const Table& table) {
+  if (entries_.size() < table.parameters().size()) entries_.resize(table.parameters().size());
 }
 
-Schedule Schedule::read(const Fields& fields, const Table& table) {
-  Schedule schedule(read_double(fields, "rate", kWhat));
-  schedule.calls_ = read_integer(fields, "steps", kWhat);
-  schedule.steps_.assign(table.parameters().size(), schedule.calls_);
-  for (int32_t index = 0; index < table.parameter_count(); ++index) {
-    const std::string& name = table.parameter(index).name;
-    if (fields.count("steps." + name) != 0)
-      schedule.steps_[static_cast<size_t>(index)] = read_integer(fields, "steps." + name, kWhat);
-    if (fields.count("rate_scale." + name) != 0)
-      schedule.set_group(index, read_double(fields, "weight_decay." + name, kWhat), read_double(fields, "rate_scale." + name, kWhat));
+Fields Schedule::fields(const Table& table) const {
+  Fields fields;
+  int64_t groups = 0;
+  for (int32_t i = 0; i < table.parameter_count(); ++i) {
+    const std::string& name = table.parameter(i).name;
+    fields["steps." + name] = std::to_string(steps_of(i));
+    const Entry* const entry = find(i);
+    if (entry == nullptr || !entry->group) continue;
+    fields["group." + name] = number_text(entry->group->weight_decay) + " " + number_text(entry->group->rate_scale);
+    ++groups;
   }
-  check_not_negative(schedule.rate_, "the saved rate");
+  fields["rate"] = number_text(rate_);
+  fields["weight_decay"] = number_text(weight_decay_);
+  fields["step_count"] = std::to_string(step_count_);
+  fields["groups"] = std::to_string(groups);
+  return fields;
+}
+
+Schedule Schedule::from_fields(const Fields& fields, const Table& table) {
+  Schedule schedule(read_not_negative(fields, "rate"), read_not_negative(fields, "weight_decay"));
+  schedule.step_count_ = read_count(fields, "step_count");
+  schedule.reserve(table);
+  int64_t groups = 0;
+  for (int32_t i = 0; i < table.parameter_count(); ++i) {
+    Entry& entry = schedule.entries_[static_cast<size_t>(i)];
+    const std::string& name = table.parameter(i).name;
+    entry.steps = read_count(fields, "steps." + name);
+    const std::string key = "group." + name;
+    if (fields.count(key) == 0) continue;
+    const NumberPair pair = read_pair(fields, key);
+    check_not_negative(pair.first, "the checkpoint", key.c_str(), DDP_ERROR_IO);
+    check_not_negative(pair.second, "the checkpoint", key.c_str(), DDP_ERROR_IO);
+    entry.group = Group{pair.first, pair.second};
+    ++groups;
+  }
+  if (groups != read_count(fields, "groups"))
+    throw make_error(DDP_ERROR_MISMATCH, "the checkpoint has groups for %lld parameters, of which %lld are in the model",
+                     static_cast<long long>(read_count(fields, "groups")), static_cast<long long>(groups));
   return schedule;
 }
 

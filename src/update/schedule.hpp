@@ -1,6 +1,5 @@
-// What every optimizer keeps besides its moments: the learning rate, each parameter's group (weight decay, factor on the rate), and how many
-// steps each parameter has taken. A parameter that no rank used keeps its count.
-// Threads: one at a time.
+// What every optimizer knows about its steps: the rate, how many there were, in all and for each parameter, and which parameters have a
+// weight decay and a rate factor of their own. A plain value: loading builds a new one and assigns it.
 // Tested by unit/update/schedule_test.cpp.
 #pragma once
 
@@ -15,40 +14,47 @@ namespace ddp {
 
 class Schedule {
  public:
+  Schedule(double rate, double weight_decay) : rate_(rate), weight_decay_(weight_decay) {}
+
+  [[nodiscard]] double rate() const noexcept { return rate_; }
+  [[nodiscard]] double weight_decay() const noexcept { return weight_decay_; }
+  [[nodiscard]] int64_t step_count() const noexcept { return step_count_; }
+
+  /// Throw INVALID_ARGUMENT in the name of ddp_optimizer_set_rate and ddp_optimizer_set_group.
+  void set_rate(double rate);
+  void set_group(const Table& table, int32_t index, double weight_decay, double rate_scale);
+
+  [[nodiscard]] double rate_of(int32_t index) const noexcept;
+  [[nodiscard]] double weight_decay_of(int32_t index) const noexcept;
+  /// A factor of 0: value, state and step count of the parameter stay.
+  [[nodiscard]] bool is_frozen(int32_t index) const noexcept;
+  [[nodiscard]] int64_t steps_of(int32_t index) const noexcept;
+
+  /// Room for all parameters; counting then allocates nothing.
+  void reserve(const Table& table);
+  void count_step_of(int32_t index) noexcept { ++entries_[static_cast<size_t>(index)].steps; }
+  void count_step() noexcept { ++step_count_; }
+
+  /// rate, weight_decay, step_count, groups (how many), and by parameter name steps.<name> and, where set, group.<name>.
+  [[nodiscard]] Fields fields(const Table& table) const;
+  /// Throws MISMATCH or IO.
+  [[nodiscard]] static Schedule from_fields(const Fields& fields, const Table& table);
+
+ private:
   struct Group {
     double weight_decay = 0;
     double rate_scale = 1;
   };
+  struct Entry {
+    int64_t steps = 0;
+    std::optional<Group> group;
+  };
+  [[nodiscard]] const Entry* find(int32_t index) const noexcept;
 
-  explicit Schedule(double rate) : rate_(rate) {}
-
-  void set_rate(double rate);
-  [[nodiscard]] double rate() const noexcept { return rate_; }
-  void set_group(int32_t index, double weight_decay, double rate_scale);
-  /// The parameter's group, or the optimizer's own decay and a factor of 1.
-  [[nodiscard]] Group group(int32_t index, double weight_decay) const noexcept;
-
-  /// Count a step of a parameter; returns how many it has taken with this one.
-  int64_t count_step(int32_t index);
-  [[nodiscard]] int64_t steps_of(int32_t index) const noexcept;
-  /// Calls of step.
-  void count_call() noexcept { ++calls_; }
-  [[nodiscard]] int64_t calls() const noexcept { return calls_; }
-
-  void write(Fields& fields, const Table& table) const;
-  /// A schedule read from fields; throws like read_double.
-  [[nodiscard]] static Schedule read(const Fields& fields, const Table& table);
-
- private:
   double rate_;
-  int64_t calls_ = 0;
-  std::vector<int64_t> steps_;                 // by parameter; shorter than the table: zeros
-  std::vector<std::optional<Group>> groups_;   // by parameter; shorter than the table: none
+  double weight_decay_;
+  int64_t step_count_ = 0;
+  std::vector<Entry> entries_;  // by parameter; those at the end that nothing was said of may be missing
 };
-
-/// Throws INVALID_ARGUMENT: "rate is -1; it must be 0 or more".
-void check_not_negative(double value, const char* name);
-/// Throws INVALID_ARGUMENT unless 0 <= value < 1.
-void check_fraction(double value, const char* name);
 
 }  // namespace ddp

@@ -1,64 +1,49 @@
 #include "update/sgd.hpp"
 
-#include <cmath>
-
-#include "update/kernels.hpp"
+#include "base/error.hpp"
 
 namespace ddp {
-namespace {
-
-constexpr const char* kWhat = "the optimizer's state";
-
-const ddp_sgd_options& checked(const ddp_sgd_options& options) {
-  check_not_negative(options.rate, "rate");
-  check_not_negative(options.momentum, "momentum");
-  check_not_negative(options.weight_decay, "weight_decay");
-  if (!std::isfinite(options.dampening)) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "dampening is %g", options.dampening);
-  if (options.nesterov != 0 && (options.momentum == 0 || options.dampening != 0))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "nesterov needs a momentum above 0 and a dampening of 0; they are %g and %g",
-                     options.momentum, options.dampening);
-  return options;
-}
-
-std::vector<std::string> moment_names(const ddp_sgd_options& options) {
-  return options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
-}
-
-}  // namespace
 
 Sgd::Sgd(std::shared_ptr<Model> model, const ddp_sgd_options& options)
-    : BuiltinOptimizer(std::move(model), checked(options).rate, moment_names(options)), options_(options) {}
+    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay)),
+      options_(options),
+      buffers_(options.momentum != 0 ? 1 : 0) {}
 
-void Sgd::apply(const Update& update) const {
-  SgdStep step;
-  step.rate = update.rate;
-  step.weight_decay = update.weight_decay;
-  step.momentum = options_.momentum;
-  step.gradient_share = 1 - options_.dampening;
-  step.nesterov = options_.nesterov != 0;
-  if (options_.momentum != 0) step.mode = update.count == 1 ? Momentum::kFirst : Momentum::kRunning;
-  const Parameter& parameter = update.parameter;
-  void* buffer = options_.momentum != 0 ? update.moments[0] : nullptr;
+void Sgd::prepare() { buffers_.allocate(model().table()); }
+
+void Sgd::update(int32_t index, const Parameter& parameter) {
+  const SgdStep step = sgd_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
+  void* const buffer = step.mode == Momentum::kNone ? nullptr : buffers_.data(index, 0);
   sgd_update(step, parameter.value.dtype, parameter.value.data, parameter.grad.data, buffer, parameter.value.count);
 }
 
-void Sgd::write_options(Fields& fields) const {
-  fields["momentum"] = exact_text(options_.momentum);
-  fields["dampening"] = exact_text(options_.dampening);
-  fields["weight_decay"] = exact_text(options_.weight_decay);
-  fields["nesterov"] = std::to_string(options_.nesterov);
+std::vector<StateTensor> Sgd::state_tensors() {
+  prepare();
+  if (buffers_.arrays() == 0) return {};
+  return named_tensors(model().table(), buffers_, {"momentum_buffer"});
 }
 
-void Sgd::read_options(const Fields& fields) {
+std::map<std::string, std::string> Sgd::state_fields() const {
+  Fields fields = schedule().fields(model().table());
+  fields["momentum"] = number_text(options_.momentum);
+  fields["dampening"] = number_text(options_.dampening);
+  fields["nesterov"] = std::to_string(options_.nesterov);
+  return fields;
+}
+
+void Sgd::load_fields(const std::map<std::string, std::string>& fields) {
+  Schedule loaded = Schedule::from_fields(fields, model().table());
   ddp_sgd_options options = options_;
-  options.momentum = read_double(fields, "momentum", kWhat);
-  options.dampening = read_double(fields, "dampening", kWhat);
-  options.weight_decay = read_double(fields, "weight_decay", kWhat);
-  options.nesterov = static_cast<int32_t>(read_integer(fields, "nesterov", kWhat));
+  options.momentum = read_number(fields, "momentum");
+  options.dampening = read_number(fields, "dampening");
+  options.nesterov = read_flag(fields, "nesterov");
+  check_sgd_options(options, "the checkpoint", DDP_ERROR_IO);
   if ((options.momentum != 0) != (options_.momentum != 0))
-    throw make_error(DDP_ERROR_MISMATCH, "the saved optimizer has a momentum of %g, this one %g: one keeps a buffer, the other does not",
+    throw make_error(DDP_ERROR_MISMATCH,
+                     "the checkpoint was saved with momentum %g, but the optimizer was created with %g; both or neither must be 0",
                      options.momentum, options_.momentum);
-  options_ = checked(options);
+  options_ = options;
+  set_schedule(std::move(loaded));
 }
 
 }  // namespace ddp

@@ -1,26 +1,31 @@
-// Stochastic gradient descent with momentum, dampening, weight decay and Nesterov's form: the formula of torch.optim.SGD, whose first
-// momentum buffer is the gradient itself, without dampening.
-// Tested by ranks/optimizer_test.cpp.
+// Stochastic gradient descent with momentum, dampening, weight decay and Nesterov's look-ahead, as torch.optim.SGD defines them: the
+// buffer of a parameter's first step is its gradient, undampened. Without momentum no memory is kept.
+// Tested by unit/update/optimizer_test.cpp.
 #pragma once
 
-#include "ddp/optimizer.h"
-#include "update/builtin.hpp"
+#include "update/scheduled.hpp"
+#include "update/rules.hpp"
 
 namespace ddp {
 
-class Sgd final : public BuiltinOptimizer {
+class Sgd final : public ScheduledOptimizer {
  public:
-  /// Throws INVALID_ARGUMENT.
+  /// Options must have been checked.
   Sgd(std::shared_ptr<Model> model, const ddp_sgd_options& options);
+
   [[nodiscard]] const char* kind() const noexcept override { return "sgd"; }
+  [[nodiscard]] std::vector<StateTensor> state_tensors() override;
+  [[nodiscard]] std::map<std::string, std::string> state_fields() const override;
+  /// A checkpoint with momentum does not fit an optimizer without, or the other way round.
+  void load_fields(const std::map<std::string, std::string>& fields) override;
+
+ protected:
+  void prepare() override;
+  void update(int32_t index, const Parameter& parameter) override;
 
  private:
-  void apply(const Update& update) const override;
-  [[nodiscard]] double weight_decay() const noexcept override { return options_.weight_decay; }
-  void write_options(Fields& fields) const override;
-  void read_options(const Fields& fields) override;
-
-  ddp_sgd_options options_;
+  ddp_sgd_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones
+  Store buffers_;
 };
 
 }  // namespace ddp

@@ -1,0 +1,302 @@
+/* ddp/optimizer.h on one rank: options, what is refused, the life of a callback's data, and exact steps. */
+#include <math.h>
+
+#include "support/ranks.h"
+
+typedef struct fixture {
+  ddp_group *group;
+  ddp_model *model;
+  float value[2][3], grad[2][3];
+} fixture;
+
+static void open_fixture(fixture *f) {
+  memset(f, 0, sizeof *f);
+  f->group = alone();
+  check_ok(ddp_model_create(f->group, NULL, &f->model));
+  for (int p = 0; p < 2; p++) {
+    const ddp_tensor value = vector_of(f->value[p], DDP_F32, 3);
+    const ddp_tensor grad = vector_of(f->grad[p], DDP_F32, 3);
+    check_ok(ddp_model_add_parameter(f->model, p == 0 ? "weight" : "bias", &value, &grad, NULL));
+    for (int i = 0; i < 3; i++) {
+      f->value[p][i] = (float)(i + 1);
+      f->grad[p][i] = 2;
+    }
+  }
+  check_ok(ddp_model_commit(f->model, NULL));
+}
+
+static void close_fixture(fixture *f) {
+  ddp_model_destroy(f->model);
+  ddp_group_destroy(f->group);
+}
+
+static void options_have_the_documented_defaults(void **state) {
+  (void)state;
+  ddp_sgd_options sgd;
+  ddp_adam_options adam;
+  memset(&sgd, 0xff, sizeof sgd);
+  memset(&adam, 0xff, sizeof adam);
+  check_ok(ddp_sgd_options_init(&sgd, sizeof sgd));
+  check_ok(ddp_adam_options_init(&adam, sizeof adam));
+  check_int(sgd.struct_size, sizeof sgd);
+  check_number(sgd.rate, 0.01);
+  check_number(sgd.momentum, 0);
+  check_number(sgd.dampening, 0);
+  check_number(sgd.weight_decay, 0);
+  check_int(sgd.nesterov, 0);
+  check_int(adam.struct_size, sizeof adam);
+  check_number(adam.rate, 0.001);
+  check_number(adam.beta1, 0.9);
+  check_number(adam.beta2, 0.999);
+  check_number(adam.epsilon, 1e-8);
+  check_number(adam.weight_decay, 0.01);
+  check_int(adam.decoupled, 1);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_sgd_options_init(NULL, sizeof sgd));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_adam_options_init(NULL, sizeof adam));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_sgd_options_init(&sgd, 0));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_adam_options_init(&adam, -1));
+}
+
+static void create_refuses_wrong_sgd_options(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  ddp_optimizer *optimizer = garbage(0);
+  ddp_sgd_options options;
+#define REFUSED(member, value)                                                                           \
+  do {                                                                                                   \
+    check_ok(ddp_sgd_options_init(&options, sizeof options));                                            \
+    options.member = (value);                                                                            \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, &options, &optimizer), #member); \
+  } while (0)
+  REFUSED(struct_size, 0);
+  REFUSED(rate, -0.1);
+  REFUSED(rate, NAN);
+  REFUSED(momentum, -0.1);
+  REFUSED(dampening, INFINITY);
+  REFUSED(weight_decay, -1);
+  REFUSED(nesterov, 2);
+  REFUSED(nesterov, 1); /* without momentum */
+#undef REFUSED
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(NULL, NULL, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, NULL));
+  check_true(optimizer == (ddp_optimizer *)garbage(0));
+  close_fixture(&f);
+}
+
+static void create_refuses_wrong_adam_options(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  ddp_optimizer *optimizer = garbage(0);
+  ddp_adam_options options;
+#define REFUSED(member, value)                                                                            \
+  do {                                                                                                    \
+    check_ok(ddp_adam_options_init(&options, sizeof options));                                            \
+    options.member = (value);                                                                             \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, &options, &optimizer), #member); \
+  } while (0)
+  REFUSED(struct_size, 0);
+  REFUSED(rate, INFINITY);
+  REFUSED(beta1, 1);
+  REFUSED(beta2, -0.1);
+  REFUSED(epsilon, NAN);
+  REFUSED(weight_decay, -1);
+  REFUSED(decoupled, 3);
+#undef REFUSED
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(NULL, NULL, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, NULL));
+  check_true(optimizer == (ddp_optimizer *)garbage(0));
+  close_fixture(&f);
+}
+
+static void wrong_handles_and_null_are_refused(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  ddp_optimizer *optimizer = NULL;
+  double rate = -7;
+  int64_t count = -7;
+  check_ok(ddp_optimizer_create_sgd(f.model, NULL, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(optimizer, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_step_count(optimizer, NULL));
+  ddp_optimizer_destroy(optimizer);
+  ddp_optimizer_destroy(optimizer);
+  ddp_optimizer_destroy(NULL);
+  ddp_optimizer *const wrong[] = {NULL, optimizer, (ddp_optimizer *)f.model, garbage(1), garbage(4)};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(wrong[i], 1));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(wrong[i], &rate));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_step_count(wrong[i], &count));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(wrong[i], 0, 0, 1));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_step(wrong[i], NULL));
+  }
+  check_number(rate, -7);
+  check_int(count, -7);
+  close_fixture(&f);
+}
+
+static void rates_and_groups_are_checked_and_kept(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  ddp_optimizer *optimizer = NULL;
+  double rate = 0;
+  check_ok(ddp_optimizer_create_sgd(f.model, NULL, &optimizer));
+  check_ok(ddp_optimizer_set_rate(optimizer, 0.5));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(optimizer, -1), "rate is -1");
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(optimizer, NAN));
+  check_ok(ddp_optimizer_get_rate(optimizer, &rate));
+  check_number(rate, 0.5);
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, 2, 0, 1), "index is 2");
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, -1, 0, 1));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, 0, -1, 1));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, 0, 0, INFINITY));
+  check_ok(ddp_optimizer_set_group(optimizer, 0, 0.5, 2)); /* g = 2 + p / 2, rate 1 */
+  check_ok(ddp_optimizer_set_group(optimizer, 1, 0, 0));   /* frozen */
+  check_ok(ddp_optimizer_step(optimizer, NULL));
+  for (int i = 0; i < 3; i++) {
+    check_number(f.value[0][i], (i + 1) - (2 + (i + 1) * 0.5));
+    check_number(f.value[1][i], i + 1);
+  }
+  ddp_optimizer_destroy(optimizer);
+  close_fixture(&f);
+}
+
+static void momentum_follows_the_formula_exactly(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  ddp_optimizer *optimizer = NULL;
+  ddp_sgd_options options;
+  int64_t count = 0;
+  check_ok(ddp_sgd_options_init(&options, sizeof options));
+  options.rate = 0.5;
+  options.momentum = 0.5;
+  options.dampening = 0.5;
+  check_ok(ddp_optimizer_create_sgd(f.model, &options, &optimizer));
+  check_ok(ddp_optimizer_step(optimizer, NULL)); /* buffer 2, undampened */
+  check_number(f.value[0][0], 1 - 0.5 * 2);
+  check_ok(ddp_optimizer_step(optimizer, NULL)); /* buffer 0.5 * 2 + 0.5 * 2 */
+  check_number(f.value[0][0], 1 - 0.5 * 2 - 0.5 * 2);
+  check_ok(ddp_optimizer_get_step_count(optimizer, &count));
+  check_int(count, 2);
+  ddp_optimizer_destroy(optimizer);
+  close_fixture(&f);
+}
+
+static void the_first_adam_step_has_the_length_of_the_rate(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  ddp_optimizer *optimizer = NULL;
+  ddp_adam_options options;
+  check_ok(ddp_adam_options_init(&options, sizeof options));
+  options.rate = 0.125;
+  options.weight_decay = 0;
+  check_ok(ddp_optimizer_create_adam(f.model, &options, &optimizer));
+  check_ok(ddp_optimizer_step(optimizer, NULL));
+  for (int i = 0; i < 3; i++) check_true(fabs((double)f.value[0][i] - (i + 1 - 0.125)) < 1e-6);
+  ddp_optimizer_destroy(optimizer);
+  close_fixture(&f);
+}
+
+static void a_step_needs_a_ready_model(void **state) {
+  (void)state;
+  ddp_group *group = alone();
+  ddp_model *model = NULL;
+  ddp_optimizer *optimizer = NULL;
+  check_ok(ddp_model_create(group, NULL, &model));
+  check_ok(ddp_optimizer_create_adam(model, NULL, &optimizer));
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL), "ddp_optimizer_step");
+  check_ok(ddp_model_commit(model, NULL));
+  check_ok(ddp_optimizer_step(optimizer, NULL));
+  check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL), "ddp_optimizer_step");
+  check_ok(ddp_model_end_backward(model, NULL));
+  ddp_model_destroy(model);
+  check_error(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL));
+  ddp_optimizer_destroy(optimizer);
+  ddp_group_destroy(group);
+}
+
+typedef struct calls {
+  int updates, releases;
+  int32_t answer;
+  double rate;
+} calls;
+
+static int32_t count_update(void *user_data, int32_t index, const ddp_tensor *value, const ddp_tensor *grad, double rate,
+                            void *stream) {
+  calls *c = user_data;
+  (void)stream;
+  check_int(index, c->updates % 2);
+  check_int(value->shape[0], 3);
+  ((float *)value->data)[0] -= (float)rate * ((const float *)grad->data)[0];
+  c->updates++;
+  c->rate = rate;
+  return c->answer;
+}
+
+static void count_release(void *user_data) { ((calls *)user_data)->releases++; }
+
+static void a_custom_update_is_called_and_released_once(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  calls c = {0, 0, 0, -1};
+  double rate = -7;
+  ddp_optimizer *optimizer = NULL;
+  check_ok(ddp_optimizer_create_custom(f.model, count_update, &c, count_release, &optimizer));
+  check_ok(ddp_optimizer_get_rate(optimizer, &rate));
+  check_number(rate, 0);
+  check_ok(ddp_optimizer_set_rate(optimizer, 0.25));
+  check_ok(ddp_optimizer_step(optimizer, NULL));
+  check_int(c.updates, 2);
+  check_number(c.rate, 0.25);
+  check_number(f.value[1][0], 0.5);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, 0, 0.1, 1));
+  c.answer = 7;
+  check_error_text(DDP_ERROR_CALLBACK, ddp_optimizer_step(optimizer, NULL), "\"weight\"");
+  check_text(ddp_last_error(), "7");
+  check_int(c.releases, 0);
+  ddp_optimizer_destroy(optimizer);
+  check_int(c.releases, 1);
+  ddp_optimizer_destroy(optimizer);
+  check_int(c.releases, 1);
+  close_fixture(&f);
+}
+
+static void a_failed_custom_create_releases_once(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  calls c = {0, 0, 0, -1};
+  ddp_optimizer *optimizer = garbage(0);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(NULL, count_update, &c, count_release, &optimizer));
+  check_int(c.releases, 1);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(f.model, NULL, &c, count_release, &optimizer));
+  check_int(c.releases, 2);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(f.model, count_update, &c, count_release, NULL));
+  check_int(c.releases, 3);
+  check_true(optimizer == (ddp_optimizer *)garbage(0));
+  check_ok(ddp_optimizer_create_custom(f.model, count_update, NULL, NULL, &optimizer));
+  ddp_optimizer_destroy(optimizer);
+  close_fixture(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      check_test(options_have_the_documented_defaults),
+      check_test(create_refuses_wrong_sgd_options),
+      check_test(create_refuses_wrong_adam_options),
+      check_test(wrong_handles_and_null_are_refused),
+      check_test(rates_and_groups_are_checked_and_kept),
+      check_test(momentum_follows_the_formula_exactly),
+      check_test(the_first_adam_step_has_the_length_of_the_rate),
+      check_test(a_step_needs_a_ready_model),
+      check_test(a_custom_update_is_called_and_released_once),
+      check_test(a_failed_custom_create_releases_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
