@@ -57,10 +57,11 @@ Nonce random_nonce() {
   return nonce;
 }
 
-std::string random_token() {
-  const Nonce nonce = random_nonce();
-  std::string text(2 * nonce.size() + 1, '\0');
-  sodium_bin2hex(text.data(), text.size(), nonce.data(), nonce.size());
+std::string random_token() { return hex(view(random_nonce())); }
+
+std::string hex(std::string_view bytes) {
+  std::string text(2 * bytes.size() + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), raw(bytes), bytes.size());
   text.pop_back();
   return text;
 }

@@ -43,6 +43,9 @@ struct SessionKeys {
 /// A new token: 64 hexadecimal digits.
 [[nodiscard]] std::string random_token();
 
+/// Hexadecimal digits.
+[[nodiscard]] std::string hex(std::string_view bytes);
+
 /// Tells groups at one place apart; shown to strangers, so it is a hash.
 [[nodiscard]] GroupId group_id(std::string_view job, std::string_view group_name);
 

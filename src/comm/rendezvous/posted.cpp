@@ -1,7 +1,6 @@
 #include "comm/rendezvous/posted.hpp"
 
 #include <fcntl.h>
-#include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -135,9 +134,7 @@ std::string private_path(const Meeting& meeting) {
     start += "/" + std::to_string(parent) + "/" + start_time(parent);
   }
   const auth::GroupId id = auth::group_id(start, meeting.group_name);
-  std::array<char, 2 * sizeof id + 1> hex{};
-  sodium_bin2hex(hex.data(), hex.size(), id.data(), id.size());
-  return private_folder() + "/" + hex.data();
+  return private_folder() + "/" + auth::hex({reinterpret_cast<const char*>(id.data()), id.size()});
 }
 
 }  // namespace
