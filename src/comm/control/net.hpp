@@ -1,7 +1,7 @@
 // Addresses and sockets for the control plane: resolve within a time limit, listen, connect, ask where a socket ends.
 //
 // Every descriptor is close-on-exec and non-blocking from its first moment on. Any thread.
-// Tested by unit/comm/control_net_test.cpp and process/control_test.cpp.
+// Tested by process/control_test.cpp and process/rendezvous_test.cpp.
 #pragma once
 
 #include <sys/socket.h>

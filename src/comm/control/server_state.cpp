@@ -59,11 +59,11 @@ void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t n
   const messages::Banner banner{limits::kProtocol, config_.token.has_value(), config_.group, nonce};
   send(id, FrameType::kBanner, body(messages::write(banner)));
 
-  // Too many who have not said who they are: the one that waits longest goes.
+  // Too many who have not proved who they are: the one that waits longest goes.
   size_t strangers = 0;
   std::optional<ConnectionId> oldest;
   for (const auto& [other, state] : connections_) {
-    if (state.phase == Connection::Phase::kSeated) continue;
+    if (state.phase == Connection::Phase::kSeated || state.phase == Connection::Phase::kAdmitted) continue;
     ++strangers;
     if (!oldest.has_value()) oldest = other;  // numbers rise
   }

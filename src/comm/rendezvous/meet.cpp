@@ -50,7 +50,7 @@ class Encounter {
   std::unique_ptr<Control> join(const std::function<std::vector<Spot>()>& look, std::unique_ptr<Server> server);
   std::unique_ptr<Control> try_spots(const std::vector<Spot>& spots, std::unique_ptr<Server>& server);
   std::unique_ptr<Control> enter(const Spot& spot, Admission admission, std::unique_ptr<Server>& server);
-  std::optional<Spot> follow(const Note& note) const;
+  std::optional<Spot> follow(const Note& note);
   void check_reach(const net::Endpoint& where, const auth::Token& token) const;
   void pause(int64_t& pause_ms) const;
 
@@ -120,7 +120,7 @@ std::unique_ptr<Control> Encounter::by_note() {
 }
 
 // What a note promises; nothing if it makes no sense.
-std::optional<Spot> Encounter::follow(const Note& note) const {
+std::optional<Spot> Encounter::follow(const Note& note) {
   const size_t colon = note.address.rfind(':');
   if (colon == std::string::npos || colon + 1 == note.address.size() || note.address.size() - colon > 6 ||
       note.address.find_first_not_of("0123456789", colon + 1) != std::string::npos)
@@ -132,11 +132,12 @@ std::optional<Spot> Encounter::follow(const Note& note) const {
   spot.group = auth::group_id(note.word, meeting_.group_name);
   spot.token = token_;
   if (!token_.has_value() && !note.token.empty()) spot.token = note.token;
-  if (spot.where.is_loopback() && note.boot_id != this_member(0).boot_id)
-    throw make_error(DDP_ERROR_IO,
-                     "rank 0 on the host %s can be reached from there alone: set DDP_SOCKET_IFNAME to the network interface "
-                     "that the hosts share",
-                     note.host.c_str());
+  if (spot.where.is_loopback() && note.boot_id != this_member(0).boot_id) {
+    // It may be a note of an earlier day: look again.
+    trouble_ = "rank 0 on the host " + note.host +
+               " can be reached from there alone; set DDP_SOCKET_IFNAME to the network interface that the hosts share";
+    return std::nullopt;
+  }
   check_reach(spot.where, spot.token);
   return spot;
 }

@@ -3,7 +3,7 @@
 // The note carries a random word that only this start's rank 0 shows in its banner, so that a note left behind by an earlier
 // run leads nowhere. If the user gave no token it carries one as well: whoever can read the note may join. Notes in files can
 // be read by their owner only.
-// Tested by unit/comm/rendezvous_posted_test.cpp and process/rendezvous_test.cpp.
+// Tested by unit/comm/rendezvous_token_test.cpp and process/rendezvous_test.cpp.
 #pragma once
 
 #include <memory>

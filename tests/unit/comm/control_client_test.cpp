@@ -1,0 +1,137 @@
+// A rank's state machine alone: what it makes of rank 0's words and of its silence. Together with rank 0's: control_server_test.
+#include <string>
+
+#include "comm/control/client_state.hpp"
+#include "support/check.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+std::string table_of(int32_t size, int64_t heartbeat_ms = 100, int64_t dead_after_ms = 1'000) {
+  messages::Table table{heartbeat_ms, dead_after_ms, {}};
+  for (int32_t rank = 0; rank < size; ++rank) {
+    Member member;
+    member.rank = rank;
+    member.host = "h";
+    table.members.push_back(member);
+  }
+  return messages::write(table);
+}
+
+ClientState started() {
+  Member me;
+  me.rank = 1;
+  ClientState state({me, 2, 100, 1'000, 0, 0});
+  state.start(kMs);
+  (void)state.take();
+  return state;
+}
+
+ClientState running() {
+  ClientState state = started();
+  state.frame({FrameType::kTable, table_of(2)}, kMs);
+  (void)state.take();
+  return state;
+}
+
+size_t count(const std::vector<ClientAction>& actions, ClientAction::Kind kind) {
+  size_t n = 0;
+  for (const ClientAction& action : actions) n += action.kind == kind ? 1 : 0;
+  return n;
+}
+
+void a_connection_lost_before_the_group_forms_is_no_failure(void**) {
+  ClientState state = started();
+  state.closed(2 * kMs);
+  const auto actions = state.take();
+  expect_equal(count(actions, ClientAction::Kind::kLost), size_t{1}, "lost");
+  expect_equal(count(actions, ClientAction::Kind::kFailed), size_t{0}, "failed");
+}
+
+void tables_that_cannot_be_right_are_refused(void**) {
+  for (const std::string& table : {table_of(3), table_of(1), table_of(2, 0, 5), table_of(2, 5, -1), std::string("x")}) {
+    ClientState state = started();
+    bool refused = false;
+    try {
+      state.frame({FrameType::kTable, table}, kMs);
+    } catch (const Error&) {
+      refused = true;
+    }
+    expect(refused, "the table is refused");
+  }
+}
+
+void rank_0_is_named_when_its_connection_closes(void**) {
+  ClientState state = running();
+  state.closed(2 * kMs);
+  const auto actions = state.take();
+  expect_equal(count(actions, ClientAction::Kind::kFailed), size_t{1}, "failed");
+  expect_contains(actions.back().error->text(), "rank 0 (host h");
+  expect_contains(actions.back().error->text(), "is gone");
+  state.closed(3 * kMs);
+  expect(state.take().empty(), "only the first cause counts");
+}
+
+void rank_0_is_named_when_it_is_silent(void**) {
+  ClientState state = running();
+  for (int64_t ms = 0; ms <= 1'000; ms += 100) {
+    state.tick(kMs + ms * kMs, -1, -1);
+    expect_equal(count(state.take(), ClientAction::Kind::kFailed), size_t{0}, "not yet");
+  }
+  state.tick(kMs + 1'100 * kMs, -1, -1);
+  const auto actions = state.take();
+  expect_equal(count(actions, ClientAction::Kind::kFailed), size_t{1}, "failed");
+  expect_contains(actions.back().error->text(), "rank 0 (host h, pid 0) was silent for more than 1 s");
+}
+
+void who_stood_still_itself_does_not_blame_rank_0(void**) {
+  ClientState state = running();
+  state.tick(2 * kMs, -1, -1);
+  state.tick(60'000 * kMs, -1, -1);
+  expect_equal(count(state.take(), ClientAction::Kind::kFailed), size_t{0}, "not yet");
+  state.frame({FrameType::kFailed, messages::write(Error(DDP_ERROR_PEER_FAILED, "rank 1 was silent"))}, 60'001 * kMs);
+  const auto actions = state.take();
+  expect_equal(actions.front().error->text(), std::string("rank 1 was silent"), "what rank 0 said meanwhile");
+}
+
+void frames_without_a_place_are_refused(void**) {
+  for (const FrameType type : {FrameType::kBanner, FrameType::kHello, FrameType::kWelcome, FrameType::kJoin, FrameType::kTable,
+                               FrameType::kGather, FrameType::kAbort, FrameType::kBye}) {
+    ClientState state = running();
+    expect_error(DDP_ERROR_IO, [&] { state.frame({type, ""}, kMs); });
+    state.broke("nonsense", kMs);
+    const auto actions = state.take();
+    expect_contains(actions.back().error->text(), "broke the control protocol: nonsense");
+  }
+}
+
+void nothing_follows_a_goodbye(void**) {
+  ClientState state = running();
+  state.leave();
+  auto actions = state.take();
+  expect(actions.size() == 2 && actions[0].type == FrameType::kBye && actions[1].kind == ClientAction::Kind::kFinish, "goodbye");
+  state.leave();
+  state.abort(Error(DDP_ERROR_ABORTED, "late"));
+  state.tick(5'000 * kMs, 1, 1);
+  state.closed(5'000 * kMs);
+  expect(state.take().empty(), "nothing");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_connection_lost_before_the_group_forms_is_no_failure),
+      ddp_test(tables_that_cannot_be_right_are_refused),
+      ddp_test(rank_0_is_named_when_its_connection_closes),
+      ddp_test(rank_0_is_named_when_it_is_silent),
+      ddp_test(who_stood_still_itself_does_not_blame_rank_0),
+      ddp_test(frames_without_a_place_are_refused),
+      ddp_test(nothing_follows_a_goodbye),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
