@@ -50,7 +50,7 @@ class Encounter {
   std::unique_ptr<Control> join(const std::function<std::vector<Spot>()>& look, std::unique_ptr<Server> server);
   std::unique_ptr<Control> try_spots(const std::vector<Spot>& spots, std::unique_ptr<Server>& server);
   std::unique_ptr<Control> enter(const Spot& spot, Admission admission, std::unique_ptr<Server>& server);
-  std::optional<Spot> follow(const Note& note);
+  std::optional<Spot> follow(const PostedNote& note);
   void check_reach(const net::Endpoint& where, const auth::Token& token) const;
   void pause(int64_t& pause_ms) const;
 
@@ -111,7 +111,7 @@ std::unique_ptr<Control> Encounter::by_note() {
     throw make_error(DDP_ERROR_IO, "rank 0 cannot listen at %s: %s", here.host().c_str(), std::strerror(error));
   here = net::local_end(socket);
   const Member me = this_member(0);
-  const Note note{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
+  const PostedNote note{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
   const Spot spot{here, auth::group_id(note.word, meeting_.group_name), token_.has_value() ? *token_ : note.token};
   const std::string text = write_note(note);
   std::unique_ptr<Control> control = lead({std::move(socket), here}, spot, [&] { board->put(text); });
@@ -120,7 +120,7 @@ std::unique_ptr<Control> Encounter::by_note() {
 }
 
 // What a note promises; nothing if it makes no sense.
-std::optional<Spot> Encounter::follow(const Note& note) {
+std::optional<Spot> Encounter::follow(const PostedNote& note) {
   const size_t colon = note.address.rfind(':');
   if (colon == std::string::npos || colon + 1 == note.address.size() || note.address.size() - colon > 6 ||
       note.address.find_first_not_of("0123456789", colon + 1) != std::string::npos)

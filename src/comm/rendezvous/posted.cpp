@@ -139,18 +139,18 @@ std::string private_path(const Meeting& meeting) {
 
 }  // namespace
 
-std::string write_note(const Note& note) {
+std::string write_note(const PostedNote& note) {
   std::string text(kFirstLine);
   for (const std::string* line : {&note.address, &note.word, &note.token, &note.host, &note.boot_id}) text += "\n" + *line;
   return text + "\n";
 }
 
-std::optional<Note> read_note(std::string_view text) {
+std::optional<PostedNote> read_note(std::string_view text) {
   std::vector<std::string> lines;
   for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
     lines.emplace_back(text.substr(0, end));
   if (lines.size() != 6 || lines[0] != kFirstLine) return std::nullopt;
-  return Note{lines[1], lines[2], lines[3], lines[4], lines[5]};
+  return PostedNote{lines[1], lines[2], lines[3], lines[4], lines[5]};
 }
 
 std::unique_ptr<Board> open_board(const Meeting& meeting, const ddp_group_options& options) {

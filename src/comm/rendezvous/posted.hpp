@@ -16,7 +16,7 @@
 
 namespace ddp {
 
-struct Note {
+struct PostedNote {
   std::string address;  // "10.0.0.1:40123"
   std::string word;
   std::string token;  // "" if the user's holds
@@ -24,9 +24,9 @@ struct Note {
   std::string boot_id;
 };
 
-[[nodiscard]] std::string write_note(const Note& note);
+[[nodiscard]] std::string write_note(const PostedNote& note);
 /// Nothing if this is no note.
-[[nodiscard]] std::optional<Note> read_note(std::string_view text);
+[[nodiscard]] std::optional<PostedNote> read_note(std::string_view text);
 
 /// Where notes are put. Used by the thread that meets.
 class Board {
