@@ -2,7 +2,7 @@
 // destroyed, foreign or garbage handle is recognised without touching memory it might point to.
 // The tables are the library's second process-wide state besides the log sink: C handles have no other home to be checked against.
 // Any thread; looking up is lock-free.
-// Tested by unit/capi/handles_test.cpp and capi/handles_test.c.
+// Tested by unit/capi/handles_test.cpp and capi/group_test.c.
 #pragma once
 
 #include <array>

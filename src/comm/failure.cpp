@@ -2,19 +2,23 @@
 
 namespace ddp {
 
-bool Failure::set(const Error& cause) noexcept {
-  if (broken()) return false;
+bool Failure::set(const Error& cause, Wake wake) noexcept {
+  if (broken() && (wake == Wake::kNo || woken_.load())) return false;
   const std::lock_guard waking(waking_);
   std::vector<std::function<void()>> wakers;
+  bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    if (cause_.has_value()) return false;
-    cause_ = cause;
-    wakers.swap(wakers_);
+    first = !cause_.has_value();
+    if (first) cause_ = cause;
+    if (wake == Wake::kYes) {
+      woken_.store(true);
+      wakers.swap(wakers_);
+    }
     broken_.store(true, std::memory_order_release);
   }
-  for (const auto& wake : wakers) wake();
-  return true;
+  for (const auto& call : wakers) call();
+  return first;
 }
 
 void Failure::check() const {
@@ -32,7 +36,7 @@ void Failure::add_waker(std::function<void()> wake) {
   const std::lock_guard waking(waking_);
   {
     const std::lock_guard lock(mutex_);
-    if (!cause_.has_value()) {
+    if (!woken_.load()) {
       wakers_.push_back(std::move(wake));
       return;
     }

@@ -15,19 +15,25 @@ namespace ddp {
 
 class Failure {
  public:
-  /// True if this was the first cause. Then the wakers are called, on this thread.
-  bool set(const Error& cause) noexcept;
+  /// Does a cause end blocked waits? A rank that left in good order does not: what it has completed, the others may complete too, and
+  /// a wait for something it did not join ends when its connections close.
+  enum class Wake { kYes, kNo };
+
+  /// True if this was the first cause. The wakers are called once, on this thread, by the first cause that wakes.
+  bool set(const Error& cause, Wake wake = Wake::kYes) noexcept;
   [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool woken() const noexcept { return woken_.load(); }
   /// Throws the cause if there is one.
   void check() const;
   [[nodiscard]] std::optional<Error> cause() const;
-  /// `wake` ends blocked waits (must be thread-safe and quick); called at once if the group is broken already.
+  /// `wake` ends blocked waits (must be thread-safe and quick); called at once if that has happened already.
   void add_waker(std::function<void()> wake);
   /// Returns when no waker is running and none will be called any more. The group must be broken.
   void quiesce() const noexcept { const std::lock_guard lock(waking_); }
 
  private:
   std::atomic<bool> broken_{false};
+  std::atomic<bool> woken_{false};
   mutable std::mutex waking_;  // held while wakers run
   mutable std::mutex mutex_;   // guards cause_ and wakers_; taken inside waking_
   std::optional<Error> cause_;

@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "comm/choose.hpp"
 #include "comm/control/control.hpp"
+#include "comm/control/texts.hpp"
 #include "comm/failure.hpp"
 #include "comm/rendezvous/rendezvous.hpp"
 #include "comm/transport.hpp"
@@ -23,6 +24,7 @@ struct Group::Impl {
   std::unique_ptr<Control> control;
   std::unique_ptr<Transport> transport;
   std::atomic<const void*> pass_owner{nullptr};
+  std::atomic<int32_t> busy{0};  // collectives that threads are in
   std::atomic<bool> closed{false};
   std::mutex closing;  // close() once
 };
@@ -54,7 +56,9 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   const TransportContext context{impl->control.get(), &impl->failure, options};
   Impl* raw = impl.get();
   // The failure callback may come at any time from now on; it only touches what outlives the control plane.
-  impl->control->on_failure([raw](const Error& cause) { raw->failure.set(cause); });
+  impl->control->on_failure([raw](const Error& cause) {
+    raw->failure.set(cause, texts::is_goodbye(*raw->control, cause) ? Failure::Wake::kNo : Failure::Wake::kYes);
+  });
   const Deadline deadline = Deadline::in_ms(options.rendezvous_timeout_ms);
   agree_on_options(*impl->control, options, deadline);
   impl->transport = choose_transport(context, meeting.kind == Meeting::Kind::kLocal, deadline);
@@ -88,6 +92,11 @@ void Group::check_idle(const char* function) const {
 template <class Body>
 void Group::collective(const char* function, Body&& body) {
   check_idle(function);
+  struct Busy {
+    std::atomic<int32_t>& count;
+    explicit Busy(std::atomic<int32_t>& counter) : count(counter) { ++count; }
+    ~Busy() { --count; }
+  } const busy{impl_->busy};
   try {
     body();
   } catch (const Error& error) {
@@ -167,6 +176,8 @@ void Group::close() noexcept {
   if (impl_->pid != getpid()) return;  // a fork must not say goodbye in its parent's name
   const std::lock_guard lock(impl_->closing);
   if (impl_->closed.exchange(true)) return;
+  const bool in_order = impl_->busy.load() == 0 && impl_->pass_owner.load() == nullptr && !impl_->failure.woken();
+  if (in_order) impl_->transport->farewell();
   impl_->control->leave();
   impl_->failure.set(Error(DDP_ERROR_INVALID_STATE, "the group was destroyed"));  // ends waits in other threads
   impl_->failure.quiesce();  // from here no thread of the control plane touches the transport

@@ -112,6 +112,9 @@ class Transport {
   virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) = 0;
   virtual void broadcast(const Tensor& tensor, int32_t root) = 0;
 
+  /// The last call of an orderly end: stay until the others can complete what this rank has completed, a second at most.
+  virtual void farewell() noexcept {}
+
   /// The group broke: end blocked waits soon. Any thread.
   virtual void wake() noexcept = 0;
 };

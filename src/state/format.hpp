@@ -6,7 +6,7 @@
 // with status IO and a text that starts after the file's name ("the header ...").
 // Promises: memory in proportion to the header; linear time but for one sort; no recursion.
 // Source of the rules: the safetensors format description and its reference reader, with further limits (README.md).
-// Tested by unit/state/format_test.cpp and fuzz/safetensors_test.cpp.
+// Tested by unit/state/format_test.cpp and fuzz/safetensors_fuzz.cpp.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 // order of the data); `ddp.checksum` is the XXH3 of length and header with its own digits as zeros. So the header vouches for the
 // tensors, one tensor can be verified alone, and the header is one pass ahead of the data.
 // A file without any `ddp.*` entry is plain weights from elsewhere: it has no checksums, no optimizer and no counters.
-// Tested by unit/state/layout_test.cpp and fuzz/safetensors_test.cpp.
+// Tested by unit/state/layout_test.cpp and fuzz/safetensors_fuzz.cpp.
 #pragma once
 
 #include <cstdint>

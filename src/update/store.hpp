@@ -5,10 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
+#include "base/memory.hpp"
 #include "base/tensor.hpp"
 #include "param/table.hpp"
 
@@ -26,16 +25,8 @@ class Store {
   [[nodiscard]] Tensor tensor(const Table& table, int32_t index, size_t array) const noexcept;
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
-  };
-  struct Block {
-    std::unique_ptr<std::byte, Free> memory;
-    std::byte* data = nullptr;  // in it, on a 64-byte boundary
-  };
-
   size_t arrays_;
-  std::vector<Block> blocks_;  // arrays_ for each parameter
+  std::vector<Array> blocks_;  // arrays_ for each parameter
 };
 
 }  // namespace ddp

@@ -60,6 +60,12 @@ std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket) {
   return place.empty() ? text : std::string(text) + ", " + place;
 }
 
+bool is_goodbye(const Control& control, const Error& cause) {
+  for (int32_t rank = 0; rank < control.size(); ++rank)
+    if (cause.text() == left_group(control.member(rank)).text()) return true;
+  return false;
+}
+
 Error left_group(const Member& who) { return error(DDP_ERROR_ABORTED, who.name() + " left the group"); }
 
 Error gone(const Member& who) {

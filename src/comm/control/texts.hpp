@@ -21,6 +21,8 @@ namespace ddp::texts {
 
 /// ABORTED: "rank 2 (host b, pid 7) left the group"
 [[nodiscard]] Error left_group(const Member& who);
+/// Is this what left_group says of a member?
+[[nodiscard]] bool is_goodbye(const Control& control, const Error& cause);
 
 /// PEER_FAILED: "rank 2 (host b, pid 7) is gone: its connection closed without a goodbye"
 [[nodiscard]] Error gone(const Member& who);

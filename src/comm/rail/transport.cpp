@@ -78,10 +78,12 @@ class RailTransport : public Transport {
     connect(*context.control, Deadline::in_ms(context.options.rendezvous_timeout_ms));
     chain_ = std::make_unique<Chain>(line_, options);
   }
+  ~RailTransport() override { rail_->close(); }  // the receives for the next collective point into chain_
+
   // Closing a connection can lose bytes that its peer has not read yet, so the neighbours get a moment to say that they have all.
-  ~RailTransport() override {
+  void farewell() noexcept override {
     if (!line_.broken()) chain_->leave(Deadline::in_ms(kFarewellMs));
-    rail_->close();  // the receives for the next collective point into chain_
+    rail_->close();
   }
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }

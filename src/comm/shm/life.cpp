@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/signals.hpp"
+#include "comm/control/texts.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -69,7 +70,9 @@ void Life::watch() {
     lock.unlock();
     for (int32_t peer = 0; peer < mesh_->size; ++peer) {
       if (peer == mesh_->rank || context_.failure->broken() || !is_dead(peer)) continue;
-      const Error cause = make_error(DDP_ERROR_PEER_FAILED, "%s died", context_.control->member(peer).name().c_str());
+      // In the words of the control plane, which will notice too: whoever is first, all ranks get one text.
+      const Member& member = context_.control->member(peer);
+      const Error cause = peer == 0 ? texts::server_gone(member) : texts::gone(member);
       context_.control->abort(cause);
       context_.failure->set(cause);
     }

@@ -1,0 +1,43 @@
+#include "base/memory.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ddp {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+// calloc, because it need not write: fresh pages are zero already.
+void* system_allocate(size_t bytes) noexcept { return std::calloc(bytes, 1); }
+void system_release(void* memory) noexcept { std::free(memory); }
+
+constexpr MemoryTable kSystem{&system_allocate, &system_release};
+std::atomic<const MemoryTable*> current{&kSystem};
+
+}  // namespace
+
+void set_memory_table(const MemoryTable* table) noexcept { current.store(table != nullptr ? table : &kSystem); }
+
+Array::Array(size_t bytes, const char* what) : memory_(current.load()->allocate(bytes + kAlignment)) {
+  if (memory_ == nullptr) throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%zu bytes of %s could not be allocated", bytes, what);
+  const auto past = reinterpret_cast<uintptr_t>(memory_) % kAlignment;
+  data_ = static_cast<std::byte*>(memory_) + (past == 0 ? 0 : kAlignment - past);
+}
+
+Array::Array(Array&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), data_(std::exchange(other.data_, nullptr)) {}
+
+Array& Array::operator=(Array&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+Array::~Array() {
+  if (memory_ != nullptr) current.load()->release(memory_);
+}
+
+}  // namespace ddp

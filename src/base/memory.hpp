@@ -1,0 +1,34 @@
+// Large arrays of the library, from a table that tests can replace to make the n-th allocation fail (seam: allocator). Any thread.
+// Tested by unit/base/memory_test.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp {
+
+struct MemoryTable {
+  void* (*allocate)(size_t bytes) noexcept;  // zeroed, aligned as malloc aligns; NULL if there is none
+  void (*release)(void* memory) noexcept;
+};
+
+/// Replace the table; NULL restores the system's. Tests only, while no array exists.
+void set_memory_table(const MemoryTable* table) noexcept;
+
+/// Zeroed memory on a 64-byte boundary that frees itself. Pages that nothing was written to cost nothing.
+class Array {
+ public:
+  Array() = default;
+  /// Throws OUT_OF_MEMORY; `what` says what for.
+  Array(size_t bytes, const char* what);
+  Array(Array&& other) noexcept;
+  Array& operator=(Array&& other) noexcept;
+  ~Array();
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+
+ private:
+  void* memory_ = nullptr;
+  std::byte* data_ = nullptr;  // in it, on the boundary
+};
+
+}  // namespace ddp

@@ -1,0 +1,54 @@
+// Groups of processes, met at a file in a folder of their own: each child's body gets its group.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "support/group_world.hpp"
+#include "support/procs.hpp"
+
+namespace ddp::test {
+
+/// A fresh folder, removed with everything in it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "ddp-test-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline std::shared_ptr<Group> join_process_group(const Folder& folder, int rank, int size, ddp_group_options options) {
+  options.rank = rank;
+  options.world_size = size;
+  return Group::create(("file://" + folder.path() + "/meet").c_str(), options);
+}
+
+/// Throws if a child fails, with what it said.
+inline void run_group_procs(int size, const ddp_group_options& options, const std::function<void(Group&, int)>& body) {
+  const Folder folder;
+  Procs procs(size, [&](int rank, Reporter&) {
+    const auto group = join_process_group(folder, rank, size, options);
+    body(*group, rank);
+    return std::string("done");
+  });
+  int rank = 0;
+  for (const ProcResult& result : procs.wait(60'000)) {
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
+    ++rank;
+  }
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,79 @@
+// A rank's shared memory and its allocator.
+#include "comm/shm/region.hpp"
+
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "support/check.hpp"
+
+namespace ddp::test {
+namespace {
+
+bool all_are(const std::byte* data, int64_t bytes, std::byte value) {
+  for (int64_t i = 0; i < bytes; ++i)
+    if (data[i] != value) return false;
+  return true;
+}
+
+void allocations_are_zeroed_aligned_and_apart(void**) {
+  shm::Region region(int64_t{256} << 20);
+  std::mt19937 random(7);
+  std::map<std::byte*, std::pair<int64_t, std::byte>> live;
+  for (int round = 0; round < 2000; ++round) {
+    if (live.size() < 20 || random() % 2 == 0) {
+      const int64_t bytes = 1 + static_cast<int64_t>(random() % (random() % 3 == 0 ? 200'000 : 300));
+      auto* data = static_cast<std::byte*>(region.alloc(bytes));
+      expect(reinterpret_cast<uintptr_t>(data) % 64 == 0, "alignment");
+      expect(all_are(data, bytes, std::byte{0}), "zeroed");
+      const auto mark = static_cast<std::byte>(1 + random() % 250);
+      std::memset(data, static_cast<int>(mark), static_cast<size_t>(bytes));
+      live[data] = {bytes, mark};
+    } else {
+      auto entry = live.begin();
+      std::advance(entry, static_cast<long>(random() % live.size()));
+      expect(all_are(entry->first, entry->second.first, entry->second.second), "nobody wrote into another's memory");
+      region.free(entry->first);
+      live.erase(entry);
+    }
+  }
+}
+
+void another_mapping_sees_the_same_memory(void**) {
+  shm::Region region(int64_t{256} << 20);
+  auto* data = static_cast<std::byte*>(region.alloc(100));
+  data[99] = std::byte{42};
+  const shm::Mapping other(region.fd(), region.mapping()->size());
+  expect(other.base()[region.offset_of(data, 100) + 99] == std::byte{42}, "the same byte");
+}
+
+void only_memory_inside_one_allocation_is_in_reach(void**) {
+  shm::Region region(int64_t{256} << 20);
+  auto* data = static_cast<std::byte*>(region.alloc(1000));
+  int local = 0;
+  expect(region.offset_of(data, 1000) >= 0 && region.offset_of(data + 500, 500) >= 0, "inside");
+  expect_equal(region.offset_of(data + 500, 600), shm::kNotInReach, "over its end");
+  expect_equal(region.offset_of(&local, 4), shm::kNotInReach, "the stack");
+  region.free(data);
+  expect_equal(region.offset_of(data, 1), shm::kNotInReach, "freed");
+}
+
+void what_cannot_be_had_is_an_error(void**) {
+  shm::Region region(int64_t{256} << 20);
+  (void)expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { (void)region.alloc(int64_t{1} << 40); });
+  int local = 0;
+  (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { region.free(&local); });
+  auto* data = region.alloc(64);
+  region.free(data);
+  (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { region.free(data); });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {ddp_test(allocations_are_zeroed_aligned_and_apart), ddp_test(another_mapping_sees_the_same_memory),
+                              ddp_test(only_memory_inside_one_allocation_is_in_reach), ddp_test(what_cannot_be_had_is_an_error)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
