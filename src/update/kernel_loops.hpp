@@ -1,4 +1,4 @@
-// The update rules over vectors. The class Isa gives the width of a vector, the conversion of binary16 and the square root.
+// The update rules over vectors. The class Isa is one of device/cpu/isa_*.hpp with a square root.
 // Anonymous namespace: see device/cpu/vectors.hpp.
 #pragma once
 
@@ -154,13 +154,13 @@ constexpr void fill_updates(UpdateKernels& table, ddp_dtype dtype) noexcept {
 
 template <class Isa>
 constexpr UpdateKernels make_updates() noexcept {
-  constexpr int kLanes = Isa::kVectorBytes / 4;
+  constexpr int kLanes = Isa::kWords;
   UpdateKernels table{};
   table.name = Isa::kName;
   fill_updates<cpu::F32<kLanes>, Isa>(table, DDP_F32);
   fill_updates<cpu::F64<kLanes / 2>, Isa>(table, DDP_F64);
   fill_updates<cpu::F16<Isa, kLanes>, Isa>(table, DDP_F16);
-  fill_updates<cpu::BF16<kLanes>, Isa>(table, DDP_BF16);
+  fill_updates<cpu::BF16<Isa, kLanes>, Isa>(table, DDP_BF16);
   return table;
 }
 

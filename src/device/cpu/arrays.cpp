@@ -11,6 +11,7 @@
 
 #include "base/dtype.hpp"
 #include "base/float16.hpp"
+#include "device/cpu/ends.hpp"
 #include "device/cpu/float_environment.hpp"
 #include "device/cpu/kernels.hpp"
 
@@ -29,11 +30,16 @@ double value_of(ddp_dtype dtype, uint64_t bits) noexcept {
   }
 }
 
-/// Calls step(first element, elements) for each block in order.
+/// Calls step(first element, elements) for each block in order; what is left over is filled up with zeros, which count nowhere.
 template <class Step>
 void each_block(ddp_dtype dtype, const void* data, int64_t count, Step step) noexcept {
-  const auto* const bytes = static_cast<const std::byte*>(data);
-  for (int64_t at = 0; at < count; at += kBlock) step(bytes + at * dtype_size(dtype), std::min(kBlock, count - at));
+  const int64_t size = dtype_size(dtype);
+  const int64_t whole = count / kGroup * kGroup;
+  for (int64_t at = 0; at < whole; at += kBlock) step(offset(data, at * size), std::min(kBlock, whole - at));
+  if (count <= whole) return;
+  Group group;
+  group.fill(offset(data, whole * size), count - whole, size);
+  step(group.bytes, kGroup);
 }
 
 template <class Encode>
@@ -51,7 +57,19 @@ void convert_doubles(const void* source, void* target, int64_t count, Encode enc
 void scale(ddp_dtype dtype, void* data, int64_t count, double factor) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
-  kernels().array[dtype].scale(data, count, factor);
+  const int64_t size = dtype_size(dtype);
+  const auto loop = kernels().array[dtype].scale;
+  const Cut c = cut(data, size, count);
+  const auto end = [=](int64_t at, int64_t n) {
+    if (n == 0) return;
+    Group group;
+    group.fill(offset(data, at * size), n, size);
+    loop(group.bytes, kGroup, factor);
+    group.empty(offset(data, at * size), n, size);
+  };
+  end(0, c.head);
+  loop(offset(data, c.head * size), c.tail - c.head, factor);
+  end(c.tail, count - c.tail);
 }
 
 double norm_part(ddp_dtype dtype, const void* data, int64_t count, double p) noexcept {
@@ -85,7 +103,14 @@ void convert(ddp_dtype from, const void* source, ddp_dtype to, void* target, int
   } else if (from == DDP_F64 && to == DDP_BF16) {
     convert_doubles(source, target, count, double_to_bfloat);
   } else {
-    kernels().convert[from][to](source, target, count);
+    const ConvertFn loop = kernels().convert[from][to];
+    const int64_t whole = count / kGroup * kGroup;
+    loop(source, target, whole);
+    if (count == whole) return;
+    Group group, result;
+    group.fill(offset(source, whole * dtype_size(from)), count - whole, dtype_size(from));
+    loop(group.bytes, result.bytes, kGroup);
+    result.empty(offset(target, whole * dtype_size(to)), count - whole, dtype_size(to));
   }
 }
 

@@ -9,19 +9,20 @@ namespace ddp::cpu {
 namespace {
 
 /// F32 or F64.
-template <class F, class I, int LaneCount>
+template <class F, class I, int Lanes>
 struct FloatElement {
-  static constexpr int kLanes = LaneCount;
+  static constexpr int kLanes = Lanes;
   static constexpr int kSize = sizeof(F);
   static constexpr int kAccSize = sizeof(F);
   using Scalar = F;
-  static constexpr int kSumVector = kLanes * static_cast<int>(sizeof(F)) / 8;  // lanes of as wide a vector of F64
   using Raw = Vec<F, kLanes>;
   using Acc = Vec<F, kLanes>;
   using Bits = Vec<I, kLanes>;
 
   [[gnu::always_inline]] static Acc widen(Raw raw) noexcept { return raw; }
   [[gnu::always_inline]] static Raw narrow(Acc acc) noexcept { return acc; }
+  /// narrow() for what finish() returned.
+  [[gnu::always_inline]] static Raw narrow_finished(Acc acc) noexcept { return acc; }
 
   [[gnu::always_inline]] static Acc add(Acc a, Acc b) noexcept { return a + b; }
   /// Equal numbers have equal bits, but for the zeros: there `or` yields -0 and `and` yields +0.
@@ -36,47 +37,56 @@ struct FloatElement {
     return a != a ? a : ordered;
   }
 
-  struct Mean {
-    F operand;
-    bool divide;
-  };
+  using Mean = F;  // the divisor or the factor
   [[gnu::always_inline]] static Mean mean_of(const Finish& f) noexcept {
-    return {f.divide ? static_cast<F>(f.divisor) : static_cast<F>(f.factor), f.divide};
+    return f.divide ? static_cast<F>(f.divisor) : static_cast<F>(f.factor);
   }
   /// Machines and compilers choose different payloads and signs for NaN; one pattern keeps results equal to the bit.
-  [[gnu::always_inline]] static Acc finish(Acc sum, const Mean& m) noexcept {
-    const Acc mean = m.divide ? sum / m.operand : sum * m.operand;
+  template <bool Divide>
+  [[gnu::always_inline]] static Acc finish(Acc sum, Mean m) noexcept {
+    const Acc mean = Divide ? sum / m : sum * m;
     return mean == mean ? mean : Acc{} + static_cast<F>(__builtin_nan(""));
   }
 };
 
-template <int LaneCount>
-using F32 = FloatElement<float, uint32_t, LaneCount>;
-template <int LaneCount>
-using F64 = FloatElement<double, uint64_t, LaneCount>;
+template <int Lanes>
+using F32 = FloatElement<float, uint32_t, Lanes>;
+template <int Lanes>
+using F64 = FloatElement<double, uint64_t, Lanes>;
 
-/// A 16-bit float that is added in F32.
-template <class Isa, int LaneCount>
-struct F16 : F32<LaneCount> {
+/// The 16-bit floats are added in F32.
+template <class Isa, int Lanes>
+struct F16 : F32<Lanes> {
   static constexpr int kSize = 2;
-  using Raw = Vec<uint16_t, LaneCount>;
-  using Acc = Vec<float, LaneCount>;
-  [[gnu::always_inline]] static Acc widen(Raw raw) noexcept { return Isa::widen_half(raw); }
-  [[gnu::always_inline]] static Raw narrow(Acc acc) noexcept { return Isa::narrow_half(acc); }
+  using Raw = Vec<uint16_t, Lanes>;
+  using Acc = Vec<float, Lanes>;
+  [[gnu::always_inline]] static Acc widen(Raw raw) noexcept { return Isa::half_to_float(raw); }
+  [[gnu::always_inline]] static Raw narrow(Acc acc) noexcept { return Isa::float_to_half(acc); }
+  [[gnu::always_inline]] static Raw narrow_finished(Acc acc) noexcept { return Isa::float_to_half(acc); }
 };
-template <int LaneCount>
-struct BF16 : F32<LaneCount> {
+
+template <class Isa, int Lanes>
+struct BF16 : F32<Lanes> {
   static constexpr int kSize = 2;
-  using Raw = Vec<uint16_t, LaneCount>;
-  using Acc = Vec<float, LaneCount>;
-  [[gnu::always_inline]] static Acc widen(Raw raw) noexcept { return bfloat_to_float<LaneCount>(raw); }
-  [[gnu::always_inline]] static Raw narrow(Acc acc) noexcept { return float_to_bfloat<LaneCount>(acc); }
+  using Raw = Vec<uint16_t, Lanes>;
+  using Acc = Vec<float, Lanes>;
+  using Bits = Vec<uint32_t, Lanes>;
+  [[gnu::always_inline]] static Acc widen(Raw raw) noexcept { return as<Acc>(Isa::widen(raw) << 16); }
+  /// Round to nearest even. The one NaN that finish() knows survives the addition.
+  [[gnu::always_inline]] static Bits rounded(Bits bits) noexcept { return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16; }
+  [[gnu::always_inline]] static Raw narrow_finished(Acc acc) noexcept { return Isa::narrow(rounded(as<Bits>(acc))); }
+  /// A NaN keeps the top of its payload and becomes quiet.
+  [[gnu::always_inline]] static Raw narrow(Acc acc) noexcept {
+    const Bits bits = as<Bits>(acc);
+    const Bits nan = bits >> 16 | 0x40u;
+    return Isa::narrow(acc == acc ? rounded(bits) : nan);
+  }
 };
 
 /// Sums of whole numbers are kept in U, the unsigned type of their size, where they wrap; order and division are those of S.
-template <class S, class U, int LaneCount>
+template <class S, class U, int Lanes>
 struct IntElement {
-  static constexpr int kLanes = LaneCount;
+  static constexpr int kLanes = Lanes;
   static constexpr int kSize = sizeof(S);
   static constexpr int kAccSize = sizeof(S);
   using Raw = Vec<U, kLanes>;
@@ -84,19 +94,21 @@ struct IntElement {
   using Ordered = Vec<S, kLanes>;
 
   [[gnu::always_inline]] static Acc widen(Raw raw) noexcept { return raw; }
-  [[gnu::always_inline]] static Raw narrow(Acc acc) noexcept { return acc; }
+  [[gnu::always_inline]] static Raw narrow_finished(Acc acc) noexcept { return acc; }
   [[gnu::always_inline]] static Acc add(Acc a, Acc b) noexcept { return a + b; }
   [[gnu::always_inline]] static Acc min(Acc a, Acc b) noexcept { return as<Ordered>(a) < as<Ordered>(b) ? a : b; }
   [[gnu::always_inline]] static Acc max(Acc a, Acc b) noexcept { return as<Ordered>(a) > as<Ordered>(b) ? a : b; }
 
-  using Mean = Finish;
-  [[gnu::always_inline]] static Mean mean_of(const Finish& f) noexcept { return f; }
-  [[gnu::always_inline]] static Acc finish(Acc sum, const Mean& f) noexcept {
-    if (!f.divide) return sum;
-    S element[kLanes];
-    __builtin_memcpy(element, &sum, sizeof sum);
-    for (int k = 0; k < kLanes; ++k) element[k] = static_cast<S>(static_cast<int64_t>(element[k]) / f.divisor);
-    __builtin_memcpy(&sum, element, sizeof sum);
+  using Mean = int64_t;  // the divisor
+  [[gnu::always_inline]] static Mean mean_of(const Finish& f) noexcept { return f.divisor; }
+  template <bool Divide>
+  [[gnu::always_inline]] static Acc finish(Acc sum, Mean divisor) noexcept {
+    if constexpr (Divide) {
+      S element[kLanes];
+      __builtin_memcpy(element, &sum, sizeof sum);
+      for (int k = 0; k < kLanes; ++k) element[k] = static_cast<S>(static_cast<int64_t>(element[k]) / divisor);
+      __builtin_memcpy(&sum, element, sizeof sum);
+    }
     return sum;
   }
 };

@@ -1,6 +1,6 @@
 // The table of loops that each instruction set fills in, and the choice among them.
 //
-// kernels_portable.cpp, kernels_avx2.cpp, kernels_avx512.cpp and kernels_neon.cpp build the same templates (fold.hpp, array_loops.hpp)
+// kernels_portable.cpp, kernels_avx2.cpp, kernels_avx512.cpp and kernels_neon.cpp build the same templates (make_kernels.hpp)
 // with other vector widths and other compiler flags; each exports one constant table. Nothing else leaves those files, because
 // an inline function that was compiled with wide instructions must never be the copy that the linker keeps for everybody.
 // Any thread. Tested by unit/device/reduce_test.cpp and unit/device/arrays_test.cpp.
@@ -19,8 +19,11 @@ struct Finish {
   bool divide = false;
 };
 
+/// Every count below is a multiple of this number of elements; the ends of arrays are filled up to it (reduce.cpp, arrays.cpp).
+inline constexpr int kGroup = 128;
+
 /// in[0] + in[1] + ... in order, finished. The number of inputs is part of the function.
-using FoldFn = void (*)(const void* const* in, void* const* out, int64_t count, const Finish& finish) noexcept;
+using FoldFn = void (*)(const void* const* in, void* out, int64_t count, const Finish& finish) noexcept;
 
 /// carry_out = carry_in + in[0] + ...; carries are of the accumulator type.
 using PartFn = void (*)(const void* carry_in, const void* const* in, void* carry_out, int64_t count) noexcept;
@@ -50,12 +53,12 @@ struct ArrayKernels {
 
 struct Kernels {
   const char* name;
-  FoldFn to_one[kDtypes][kMaxFold + 1];    // sums written to out[0]; NULL where the parts must be used
-  FoldFn in_place[kDtypes][kMaxFold + 1];  // sums written over every input; `out` is ignored
+  FoldFn to_one[kDtypes][kMaxFold + 1][2];    // sums written to `out`, [Finish::divide]; NULL where the parts must be used
+  FoldFn in_place[kDtypes][kMaxFold + 1][2];  // sums written over every input; `out` is ignored
   PartKernels part[kDtypes][kFoldOps];
-  FinishFn finish[kDtypes];
-  ArrayKernels array[kDtypes];              // floating dtypes
-  ConvertFn convert[kDtypes][kDtypes];      // [from][to]; NULL from F64 to 16 bits, which is done one by one
+  FinishFn finish[kDtypes][2];
+  ArrayKernels array[kDtypes];          // floating dtypes
+  ConvertFn convert[kDtypes][kDtypes];  // [from][to]; NULL from F64 to 16 bits, which is done one by one
 };
 
 /// The table in use.

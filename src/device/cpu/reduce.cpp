@@ -4,22 +4,20 @@
 #include "device/cpu/reduce.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstring>
 
 #include "base/dtype.hpp"
+#include "device/cpu/ends.hpp"
 #include "device/cpu/float_environment.hpp"
 #include "device/cpu/kernels.hpp"
 
 namespace ddp::cpu {
 namespace {
 
-constexpr int64_t kBlockBytes = 4096;  // of the carry: small against a first-level cache of 32 KiB
-
-const void* offset(const void* base, int64_t bytes) noexcept { return static_cast<const std::byte*>(base) + bytes; }
-void* offset(void* base, int64_t bytes) noexcept { return static_cast<std::byte*>(base) + bytes; }
+constexpr int64_t kBlockBytes = 16384;  // of the carry; README.md, "More than eight inputs", says why
 
 int64_t accumulator_size(ddp_dtype dtype) noexcept { return dtype_size(accumulator_dtype(dtype)); }
+
+bool adds(const ReduceRule& rule) noexcept { return rule.op == DDP_SUM || rule.op == DDP_AVERAGE; }
 
 Finish finish_of(const ReduceRule& rule) noexcept {
   Finish finish;
@@ -31,27 +29,112 @@ Finish finish_of(const ReduceRule& rule) noexcept {
   return finish;
 }
 
-const PartKernels& parts_of(const ReduceRule& rule) noexcept {
-  const FoldOp op = rule.op == DDP_MIN ? kMin : rule.op == DDP_MAX ? kMax : kAdd;
-  return kernels().part[rule.dtype][op];
+/// The loop that adds all inputs at once, or NULL.
+FoldFn fold_of(const ReduceRule& rule, int32_t in_count) noexcept {
+  if (!adds(rule) || in_count > kMaxFold) return nullptr;
+  return kernels().to_one[rule.dtype][in_count][finish_of(rule).divide];
 }
 
-/// Adds elements [at, at + n) of all inputs to a carry. `carry_in` and `carry_out` point to the first of the n.
-void part_block(const ReduceRule& rule, const void* carry_in, const void* const* in, int32_t in_count, int64_t at, void* carry_out,
-                int64_t n) noexcept {
-  const PartKernels& part = parts_of(rule);
-  const int64_t bytes = at * dtype_size(rule.dtype);
-  for (int32_t k = 0; k < in_count;) {
-    const bool four = in_count - k >= kPartInputs;
-    const int32_t used = four ? kPartInputs : 1;
-    const void* here[kPartInputs] = {};
-    for (int32_t j = 0; j < used; ++j) here[j] = offset(in[k + j], bytes);
+/// A reduction whose inputs are added at once.
+struct Fold {
+  FoldFn to_one;
+  Finish finish;
+  const void* const* in;
+  int32_t in_count;
+  int64_t size;
+
+  /// Elements [at, at + n) of the inputs, to `out` [n].
+  void end(int64_t at, int64_t n, void* out) const noexcept {
+    Group group[kMaxFold];
+    const void* here[kMaxFold] = {};
+    for (int32_t k = 0; k < in_count; ++k) {
+      group[k].fill(offset(in[k], at * size), n, size);
+      here[k] = group[k].bytes;
+    }
+    to_one(here, group[0].bytes, kGroup, finish);
+    group[0].empty(out, n, size);
+  }
+  /// Elements [at, at + n) by `loop`, n a multiple of kGroup.
+  void groups(FoldFn loop, int64_t at, int64_t n, void* out) const noexcept {
+    const void* here[kMaxFold] = {};
+    for (int32_t k = 0; k < in_count; ++k) here[k] = offset(in[k], at * size);
+    loop(here, out, n, finish);
+  }
+  void write(void* out, int64_t count) const noexcept {
+    const Cut c = cut(out, size, count);
+    if (c.head > 0) end(0, c.head, out);
+    if (c.tail > c.head) groups(to_one, c.head, c.tail - c.head, offset(out, c.head * size));
+    if (count > c.tail) end(c.tail, count - c.tail, offset(out, c.tail * size));
+  }
+  void over_inputs(FoldFn in_place, int64_t count) const noexcept {
+    const Cut c = cut(in[0], size, count);
+    if (c.head > 0) end_over_inputs(0, c.head);
+    if (c.tail > c.head) groups(in_place, c.head, c.tail - c.head, nullptr);
+    if (count > c.tail) end_over_inputs(c.tail, count - c.tail);
+  }
+  void end_over_inputs(int64_t at, int64_t n) const noexcept {
+    Group result;
+    end(at, n, result.bytes);
+    for (int32_t k = 0; k < in_count; ++k) result.empty(const_cast<void*>(offset(in[k], at * size)), n, size);
+  }
+};
+
+/// The loops that add one or four inputs to a carry.
+struct Part {
+  const PartKernels& part;
+  int64_t size;
+  int64_t carry_size;
+
+  explicit Part(const ReduceRule& rule) noexcept
+      : part(kernels().part[rule.dtype][rule.op == DDP_MIN ? kMin : rule.op == DDP_MAX ? kMax : kAdd]),
+        size(dtype_size(rule.dtype)),
+        carry_size(accumulator_size(rule.dtype)) {}
+
+  void groups(const void* carry_in, const void* const* in, int32_t used, void* carry_out, int64_t n) const noexcept {
+    const bool four = used == kPartInputs;
     const PartFn begin = four ? part.begin_four : part.begin_one;
     const PartFn carry_on = four ? part.carry_four : part.carry_one;
-    (carry_in == nullptr ? begin : carry_on)(carry_in, here, carry_out, n);
-    carry_in = carry_out;
-    k += used;
+    (carry_in == nullptr ? begin : carry_on)(carry_in, in, carry_out, n);
   }
+  void end(const void* carry_in, const void* const* in, int32_t used, void* carry_out, int64_t n) const noexcept {
+    Group group[kPartInputs], carry;
+    const void* here[kPartInputs] = {};
+    for (int32_t k = 0; k < used; ++k) {
+      group[k].fill(in[k], n, size);
+      here[k] = group[k].bytes;
+    }
+    if (carry_in != nullptr) carry.fill(carry_in, n, carry_size);
+    groups(carry_in != nullptr ? carry.bytes : nullptr, here, used, carry.bytes, kGroup);
+    carry.empty(carry_out, n, carry_size);
+  }
+  /// Adds elements [at, at + n) of all inputs to a carry. `carry_in` and `carry_out` point to the first of the n.
+  void block(const void* carry_in, const void* const* in, int32_t in_count, int64_t at, void* carry_out, int64_t n) const noexcept {
+    const int64_t whole = n / kGroup * kGroup;
+    for (int32_t k = 0; k < in_count;) {
+      const int32_t used = in_count - k >= kPartInputs ? kPartInputs : 1;
+      const void *here[kPartInputs] = {}, *rest[kPartInputs] = {};
+      for (int32_t j = 0; j < used; ++j) {
+        here[j] = offset(in[k + j], at * size);
+        rest[j] = offset(here[j], whole * size);
+      }
+      if (whole > 0) groups(carry_in, here, used, carry_out, whole);
+      const void* const carry_rest = carry_in != nullptr ? offset(carry_in, whole * carry_size) : nullptr;
+      if (n > whole) end(carry_rest, rest, used, offset(carry_out, whole * carry_size), n - whole);
+      carry_in = carry_out;
+      k += used;
+    }
+  }
+};
+
+void finish_block(const ReduceRule& rule, const Finish& finish, const void* carry, void* out, int64_t n) noexcept {
+  const FinishFn write = kernels().finish[rule.dtype][finish.divide];
+  const int64_t whole = n / kGroup * kGroup;
+  if (whole > 0) write(carry, out, whole, finish);
+  if (n == whole) return;
+  Group group;
+  group.fill(offset(carry, whole * accumulator_size(rule.dtype)), n - whole, accumulator_size(rule.dtype));
+  write(group.bytes, group.bytes, kGroup, finish);
+  group.empty(offset(out, whole * dtype_size(rule.dtype)), n - whole, dtype_size(rule.dtype));
 }
 
 void copy_to_rest(void* const* out, int32_t out_count, int64_t from, int64_t bytes) noexcept {
@@ -65,19 +148,18 @@ void reduce_blocks(const ReduceRule& rule, const void* const* in, int32_t in_cou
   const int64_t size = dtype_size(rule.dtype);
   const int64_t block = kBlockBytes / accumulator_size(rule.dtype);
   const Finish finish = finish_of(rule);
-  const FinishFn write = kernels().finish[rule.dtype];
-  const FoldFn fold = in_count <= kMaxFold && (rule.op == DDP_SUM || rule.op == DDP_AVERAGE)
-                          ? kernels().to_one[rule.dtype][in_count] : nullptr;
+  const FoldFn fold = fold_of(rule, in_count);
+  const Part part(rule);
   for (int64_t at = 0; at < count; at += block) {
     const int64_t n = std::min(block, count - at);
     void* const first = offset(out[0], at * size);
     if (fold != nullptr) {
       const void* here[kMaxFold] = {};
       for (int32_t k = 0; k < in_count; ++k) here[k] = offset(in[k], at * size);
-      fold(here, &first, n, finish);
+      Fold{fold, finish, here, in_count, size}.write(first, n);
     } else {
-      part_block(rule, nullptr, in, in_count, at, carry, n);
-      write(carry, first, n, finish);
+      part.block(nullptr, in, in_count, at, carry, n);
+      finish_block(rule, finish, carry, first, n);
     }
     copy_to_rest(out, out_count, at * size, n * size);
   }
@@ -89,11 +171,12 @@ void reduce(const ReduceRule& rule, const void* const* in, int32_t in_count, voi
             int64_t count) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
-  const bool adds = rule.op == DDP_SUM || rule.op == DDP_AVERAGE;
-  if (adds && in_count <= kMaxFold && kernels().to_one[rule.dtype][in_count] != nullptr) {
+  if (const FoldFn to_one = fold_of(rule, in_count)) {
+    const Finish finish = finish_of(rule);
+    const Fold fold{to_one, finish, in, in_count, dtype_size(rule.dtype)};
     if (out_count == in_count && std::equal(out, out + out_count, in))
-      return kernels().in_place[rule.dtype][in_count](in, nullptr, count, finish_of(rule));
-    if (out_count == 1) return kernels().to_one[rule.dtype][in_count](in, out, count, finish_of(rule));
+      return fold.over_inputs(kernels().in_place[rule.dtype][in_count][finish.divide], count);
+    if (out_count == 1) return fold.write(out[0], count);
   }
   reduce_blocks(rule, in, in_count, out, out_count, count);
 }
@@ -103,11 +186,12 @@ void reduce_part(const ReduceRule& rule, const void* carry_in, const void* const
   if (count <= 0) return;
   const StandardFloats environment;
   const int64_t size = accumulator_size(rule.dtype);
-  if (in_count == 0 && carry_in != carry_out) std::memmove(carry_out, carry_in, static_cast<size_t>(count * size));
+  if (in_count == 0 && carry_in != carry_out) std::memcpy(carry_out, carry_in, static_cast<size_t>(count * size));
+  const Part part(rule);
   const int64_t block = kBlockBytes / size;
   for (int64_t at = 0; at < count; at += block) {
     const void* const from = carry_in != nullptr ? offset(carry_in, at * size) : nullptr;
-    part_block(rule, from, in, in_count, at, offset(carry_out, at * size), std::min(block, count - at));
+    part.block(from, in, in_count, at, offset(carry_out, at * size), std::min(block, count - at));
   }
 }
 
@@ -119,7 +203,7 @@ void reduce_finish(const ReduceRule& rule, const void* carry, void* const* out, 
   const Finish finish = finish_of(rule);
   for (int64_t at = 0; at < count; at += block) {
     const int64_t n = std::min(block, count - at);
-    kernels().finish[rule.dtype](offset(carry, at * accumulator_size(rule.dtype)), offset(out[0], at * size), n, finish);
+    finish_block(rule, finish, offset(carry, at * accumulator_size(rule.dtype)), offset(out[0], at * size), n);
     copy_to_rest(out, out_count, at * size, n * size);
   }
 }

@@ -121,17 +121,20 @@ void a_scaled_element_is_the_product_rounded_once(void**) {
   each_set([] {
     for (const ddp_dtype dtype : kFloats)
       for (const double factor : {0.0, 1.0, -0.5, 1.0 / 3.0, 1024.0, 1e-30})
-        for (const int64_t count : {0, 1, 50, 777}) {
+        for (const int64_t count : {0, 1, 50, 777, 9001}) {
           const std::string before = random_bits(dtype, count, 5);
-          std::string after = before;
-          cpu::scale(dtype, after.data(), count, factor);
+          const auto size = static_cast<size_t>(dtype_size(dtype));
+          std::string after(size, '\x11');  // one element off, so that long arrays have a beginning of their own
+          after += before;
+          cpu::scale(dtype, after.data() + size, count, factor);
+          assert_true(after.substr(0, size) == std::string(size, '\x11'));
+          after.erase(0, size);
           for (int64_t i = 0; i < count; ++i) {
             const double x = element(dtype, before.data(), i);
             const double product = dtype == DDP_F64 ? x * factor
                                                     : static_cast<double>(static_cast<float>(x) * static_cast<float>(factor));
             std::string expected(8, '\0');
             set_element(dtype, expected.data(), 0, std::isnan(product) ? std::numeric_limits<double>::quiet_NaN() : product);
-            const auto size = static_cast<size_t>(dtype_size(dtype));
             assert_memory_equal(expected.data(), after.data() + static_cast<size_t>(i) * size, size);
           }
         }

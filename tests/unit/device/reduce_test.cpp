@@ -170,6 +170,15 @@ void every_alignment_and_length_equals_the_naive_loop(void**) {
       for (const int64_t shift : {0, 1, 7, 15, 99}) each_set({{dtype, DDP_AVERAGE, 3}, 3, count, shift}, random);
 }
 
+/// Long enough for an end of its own before the first aligned element.
+void long_arrays_at_any_distance_from_a_cache_line_equal_the_naive_loop(void**) {
+  std::mt19937_64 random(kSeed + 3);
+  for (const ddp_dtype dtype : kAllDtypes)
+    for (const int32_t inputs : {2, 8, 9})
+      for (const int64_t shift : {0, 1, 5, 15, 99})
+        each_set({{dtype, DDP_AVERAGE, inputs}, inputs, 8192 + 131, shift}, random);
+}
+
 void every_divisor_is_rounded_like_a_division(void**) {
   std::mt19937_64 random(kSeed + 2);
   for (const ddp_dtype dtype : kAllDtypes)
@@ -250,6 +259,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_type_and_operation_equals_the_naive_loop),
       cmocka_unit_test(every_alignment_and_length_equals_the_naive_loop),
+      cmocka_unit_test(long_arrays_at_any_distance_from_a_cache_line_equal_the_naive_loop),
       cmocka_unit_test(every_divisor_is_rounded_like_a_division),
       cmocka_unit_test(integer_sums_wrap_and_averages_truncate_towards_zero),
       cmocka_unit_test(a_nan_result_is_the_positive_quiet_nan),
