@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -18,7 +20,6 @@
 #endif
 
 #include "base/dtype.hpp"
-#include "base/memory.hpp"
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/reduce.hpp"
 
@@ -29,10 +30,10 @@ using namespace ddp;
 /// Arrays that begin at a page, as buckets do.
 struct Buffers {
   static constexpr int64_t kPage = 4096;
-  Array memory;
+  std::vector<std::byte> memory;
   std::vector<void*> at;
 
-  Buffers(int32_t count, int64_t bytes) : memory(count * bytes + kPage) {
+  Buffers(int32_t count, int64_t bytes) : memory(static_cast<size_t>(count * bytes + kPage)) {
     const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data()) % kPage);
     for (int32_t k = 0; k < count; ++k) at.push_back(memory.data() + (kPage - past) + k * bytes);
   }
