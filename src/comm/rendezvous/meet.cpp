@@ -28,6 +28,7 @@ namespace {
 
 constexpr int64_t kFirstPauseMs = 10;
 constexpr int64_t kLongestPauseMs = 200;
+constexpr int64_t kStaleNoteMs = 10'000;  // rank 0 replaces the note of an earlier run by then
 
 const char* environment(const char* name) { return std::getenv(name); }
 
@@ -51,19 +52,22 @@ class Encounter {
   std::unique_ptr<Control> try_spots(const std::vector<Spot>& spots, std::unique_ptr<Server>& server);
   std::unique_ptr<Control> enter(const Spot& spot, Admission admission, std::unique_ptr<Server>& server);
   std::optional<Spot> follow(const PostedNote& note);
-  void check_reach(const net::Endpoint& where, const auth::Token& token) const;
+  void doubt(const PostedNote& note, const Error& why);
+  bool is_in_reach(const net::Endpoint& where, const auth::Token& token) const;
   void pause(int64_t& pause_ms) const;
 
   const Meeting& meeting_;
   const ddp_group_options& options_;
   Deadline deadline_;
   auth::Token token_;
+  std::string doubted_;  // the word of a note that leads nowhere
+  Deadline doubt_ends_ = Deadline::never();
   std::string trouble_;  // what the last round met, for the error text
 };
 
 // An address that only this machine can reach needs no token.
-void Encounter::check_reach(const net::Endpoint& where, const auth::Token& token) const {
-  if (!token.has_value() && !where.is_loopback() && !is_insecure_wanted(environment)) throw texts::token_needed(where.host());
+bool Encounter::is_in_reach(const net::Endpoint& where, const auth::Token& token) const {
+  return token.has_value() || where.is_loopback() || is_insecure_wanted(environment);
 }
 
 std::unique_ptr<Control> Encounter::at_address() {
@@ -73,7 +77,8 @@ std::unique_ptr<Control> Encounter::at_address() {
   std::stable_sort(addresses.begin(), addresses.end(), [](const net::Endpoint& a, const net::Endpoint& b) {
     return a.address.ss_family == AF_INET && b.address.ss_family != AF_INET;
   });
-  for (const net::Endpoint& address : addresses) check_reach(address, token_);
+  for (const net::Endpoint& address : addresses)
+    if (!is_in_reach(address, token_)) throw texts::token_needed(address.host());
   const std::vector<int32_t> ports = ports_of(meeting_, port);
   Spot spot;
   spot.group = auth::group_id(meeting_.job, meeting_.group_name);
@@ -133,13 +138,27 @@ std::optional<Spot> Encounter::follow(const PostedNote& note) {
   spot.token = token_;
   if (!token_.has_value() && !note.token.empty()) spot.token = note.token;
   if (spot.where.is_loopback() && note.boot_id != this_member(0).boot_id) {
-    // It may be a note of an earlier day: look again.
-    trouble_ = "rank 0 on the host " + note.host +
-               " can be reached from there alone; set DDP_SOCKET_IFNAME to the network interface that the hosts share";
+    doubt(note, make_error(DDP_ERROR_IO,
+                           "rank 0 on the host %s can be reached from there alone: set DDP_SOCKET_IFNAME to the network "
+                           "interface that the hosts share",
+                           note.host.c_str()));
     return std::nullopt;
   }
-  check_reach(spot.where, spot.token);
+  if (!is_in_reach(spot.where, spot.token)) {
+    doubt(note, texts::token_needed(spot.where.host()));
+    return std::nullopt;
+  }
   return spot;
+}
+
+// The note may be an earlier run's. What is wrong with it counts when rank 0 has not replaced it for a while.
+void Encounter::doubt(const PostedNote& note, const Error& why) {
+  if (doubted_ != note.word) {
+    doubted_ = note.word;
+    doubt_ends_ = Deadline::in_ms(kStaleNoteMs);
+  }
+  if (doubt_ends_.passed()) throw Error(why);
+  trouble_ = why.text();
 }
 
 std::unique_ptr<Control> Encounter::lead(Listening listening, const Spot& spot, const std::function<void()>& announce) {

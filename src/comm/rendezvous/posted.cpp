@@ -9,13 +9,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "base/error.hpp"
 #include "comm/control/auth.hpp"
 #include "comm/control/net.hpp"
+#include "comm/rendezvous/launcher_process.hpp"
 
 namespace ddp {
 namespace {
@@ -106,16 +106,6 @@ class StoreBoard final : public Board {
   std::string key_;
 };
 
-// When a process started, so that a number that is used again is not taken for it.
-std::string start_time(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  size_t at = text.rfind(')');  // the name before it may hold anything
-  for (int field = 2; at != std::string::npos && field < 22; ++field) at = text.find(' ', at + 1);
-  return at == std::string::npos ? "" : text.substr(at + 1, text.find(' ', at + 1) - at - 1);
-}
-
 // A folder of this user alone. Others may make names under /tmp, but not one that passes this check.
 std::string private_folder() {
   const std::string path = "/tmp/libddp-" + std::to_string(geteuid());
@@ -129,10 +119,7 @@ std::string private_folder() {
 
 std::string private_path(const Meeting& meeting) {
   std::string start = meeting.place + "/" + meeting.job;
-  if (meeting.needs_parent) {
-    const pid_t parent = getppid();
-    start += "/" + std::to_string(parent) + "/" + start_time(parent);
-  }
+  if (meeting.needs_parent) start += "/" + launcher_process();
   const auth::GroupId id = auth::group_id(start, meeting.group_name);
   return private_folder() + "/" + auth::hex({reinterpret_cast<const char*>(id.data()), id.size()});
 }

@@ -1,0 +1,116 @@
+// Meeting at a file in which an earlier run left its note. Ranks are threads; they still meet over TCP.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "comm/control/identity.hpp"
+#include "comm/rendezvous/posted.hpp"
+#include "support/check.hpp"
+#include "support/meeting.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+
+using ddp::PostedNote;
+using ddp::test::expect;
+using ddp::test::expect_contains;
+using ddp::test::expect_equal;
+using ddp::test::expect_error;
+using ddp::test::meet_at;
+using ddp::test::quick_options;
+using ddp::test::run_ranks;
+
+// A folder for one test.
+class Folder {
+ public:
+  Folder() {
+    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no temporary folder");
+  }
+  ~Folder() {
+    std::remove(file().c_str());
+    ::rmdir(path_.c_str());
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string file() const { return path_ + "/meeting"; }
+  std::string place() const { return "file://" + file(); }
+  bool is_clean() const { return ::access(file().c_str(), F_OK) != 0; }
+
+ private:
+  std::string path_ = "/tmp/ddp_note_XXXXXX";
+};
+
+const std::string kWord(32, 'a');
+
+void leave_note(const Folder& folder, const PostedNote& note) { std::ofstream(folder.file()) << ddp::write_note(note); }
+
+void expect_to_meet(const Folder& folder) {
+  run_ranks(3, [&](int rank) {
+    const auto control = meet_at(folder.place(), rank, 3);
+    const auto all = control->gather("hello", std::to_string(rank), ddp::Deadline::in_ms(20'000));
+    expect(all == std::vector<std::string>({"0", "1", "2"}), "all are there");
+    control->leave();
+  });
+  expect(folder.is_clean(), "nothing is left behind");
+}
+
+void an_earlier_note_whose_port_is_closed_is_replaced(void**) {
+  const Folder folder;
+  leave_note(folder, {"127.0.0.1:" + std::to_string(ddp::test::free_port()), kWord, kWord, "here", ddp::this_member(0).boot_id});
+  expect_to_meet(folder);
+}
+
+void a_note_of_another_boot_is_replaced(void**) {
+  const Folder folder;
+  leave_note(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
+  expect_to_meet(folder);
+}
+
+void a_note_that_is_out_of_reach_is_replaced(void**) {
+  const Folder folder;
+  leave_note(folder, {"198.51.100.1:1", kWord, "", "there", ""});  // no token: an address that may not be used
+  expect_to_meet(folder);
+}
+
+void bytes_that_are_no_note_are_replaced(void**) {
+  const Folder folder;
+  std::ofstream(folder.file()) << std::string(100'000, '\n');
+  expect_to_meet(folder);
+}
+
+void what_is_wrong_with_the_note_is_said_when_rank_0_never_comes(void**) {
+  const Folder folder;
+  leave_note(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
+  auto options = quick_options(1, 2);
+  options.rendezvous_timeout_ms = 100;
+  const auto text = expect_error(DDP_ERROR_TIMED_OUT, [&] { static_cast<void>(meet_at(folder.place(), options)); });
+  expect_contains(text, "rank 0 on the host there can be reached from there alone");
+}
+
+void groups_with_names_meet_beside_each_other(void**) {
+  const Folder folder;
+  run_ranks(4, [&](int thread) {
+    const int rank = thread / 2;
+    const std::string name = thread % 2 == 0 ? "left" : "right";
+    const auto control = meet_at(folder.place() + "#" + name, rank, 2);
+    const auto all = control->gather("hello", name, ddp::Deadline::in_ms(20'000));
+    expect_equal(all[static_cast<size_t>(1 - rank)], name, "name");
+    control->leave();
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(an_earlier_note_whose_port_is_closed_is_replaced),
+      ddp_test(a_note_of_another_boot_is_replaced),
+      ddp_test(a_note_that_is_out_of_reach_is_replaced),
+      ddp_test(bytes_that_are_no_note_are_replaced),
+      ddp_test(what_is_wrong_with_the_note_is_said_when_rank_0_never_comes),
+      ddp_test(groups_with_names_meet_beside_each_other),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
