@@ -22,21 +22,21 @@ std::atomic<const MemoryTable*> current{&kSystem};
 
 void set_memory_table(const MemoryTable* table) noexcept { current.store(table != nullptr ? table : &kSystem); }
 
-Array::Array(size_t bytes, const char* what) : memory_(current.load()->allocate(bytes + kAlignment)) {
+LargeArray::LargeArray(size_t bytes, const char* what) : memory_(current.load()->allocate(bytes + kAlignment)) {
   if (memory_ == nullptr) throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%zu bytes of %s could not be allocated", bytes, what);
   const auto past = reinterpret_cast<uintptr_t>(memory_) % kAlignment;
   data_ = static_cast<std::byte*>(memory_) + (past == 0 ? 0 : kAlignment - past);
 }
 
-Array::Array(Array&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), data_(std::exchange(other.data_, nullptr)) {}
+LargeArray::LargeArray(LargeArray&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), data_(std::exchange(other.data_, nullptr)) {}
 
-Array& Array::operator=(Array&& other) noexcept {
+LargeArray& LargeArray::operator=(LargeArray&& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(data_, other.data_);
   return *this;
 }
 
-Array::~Array() {
+LargeArray::~LargeArray() {
   if (memory_ != nullptr) current.load()->release(memory_);
 }
 

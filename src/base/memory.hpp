@@ -16,14 +16,14 @@ struct MemoryTable {
 void set_memory_table(const MemoryTable* table) noexcept;
 
 /// Zeroed memory on a 64-byte boundary that frees itself. Pages that nothing was written to cost nothing.
-class Array {
+class LargeArray {
  public:
-  Array() = default;
+  LargeArray() = default;
   /// Throws OUT_OF_MEMORY; `what` says what for.
-  Array(size_t bytes, const char* what);
-  Array(Array&& other) noexcept;
-  Array& operator=(Array&& other) noexcept;
-  ~Array();
+  LargeArray(size_t bytes, const char* what);
+  LargeArray(LargeArray&& other) noexcept;
+  LargeArray& operator=(LargeArray&& other) noexcept;
+  ~LargeArray();
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
 
  private:

@@ -26,7 +26,7 @@ class Store {
 
  private:
   size_t arrays_;
-  std::vector<Array> blocks_;  // arrays_ for each parameter
+  std::vector<LargeArray> blocks_;  // arrays_ for each parameter
 };
 
 }  // namespace ddp

@@ -25,7 +25,7 @@ constexpr MemoryTable kLimited{&limited, &counted_free};
 
 void an_array_is_zeroed_and_aligned(void**) {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{1000}, size_t{1} << 20}) {
-    const Array array(bytes, "a test");
+    const LargeArray array(bytes, "a test");
     expect(reinterpret_cast<uintptr_t>(array.data()) % 64 == 0, "alignment");
     for (size_t i = 0; i < bytes; ++i) expect(array.data()[i] == std::byte{0}, "zero");
   }
@@ -35,10 +35,10 @@ void memory_that_runs_out_is_an_error_and_nothing_leaks(void**) {
   set_memory_table(&kLimited);
   allowed = 2;
   {
-    Array a(100, "the first");
-    Array b(100, "the second");
-    expect_contains(expect_error(DDP_ERROR_OUT_OF_MEMORY, [] { const Array c(100, "the third"); }), "100 bytes of the third");
-    Array moved(std::move(a));
+    LargeArray a(100, "the first");
+    LargeArray b(100, "the second");
+    expect_contains(expect_error(DDP_ERROR_OUT_OF_MEMORY, [] { const LargeArray c(100, "the third"); }), "100 bytes of the third");
+    LargeArray moved(std::move(a));
     b = std::move(moved);
     expect(b.data() != nullptr && a.data() == nullptr, "moved");
   }
