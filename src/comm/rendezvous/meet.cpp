@@ -45,6 +45,7 @@ class Encounter {
   }
 
  private:
+  std::vector<net::Endpoint> addresses_of(const std::string& host) const;
   std::unique_ptr<Control> at_address();
   std::unique_ptr<Control> by_note();
   std::unique_ptr<Control> lead(Listening listening, const Spot& spot, const std::function<void()>& announce);
@@ -70,13 +71,25 @@ bool Encounter::is_in_reach(const net::Endpoint& where, const auth::Token& token
   return token.has_value() || where.is_loopback() || is_insecure_wanted(environment);
 }
 
-std::unique_ptr<Control> Encounter::at_address() {
-  const auto [host, port] = net::split_place(meeting_.place);
+// Debian and others map a host's own name to a loopback address on that host alone: there rank 0 must listen where the other hosts
+// look for it, if it may.
+std::vector<net::Endpoint> Encounter::addresses_of(const std::string& host) const {
   std::vector<net::Endpoint> addresses = net::resolve(host, deadline_);
   // "localhost" is both; the same one first everywhere.
   std::stable_sort(addresses.begin(), addresses.end(), [](const net::Endpoint& a, const net::Endpoint& b) {
     return a.address.ss_family == AF_INET && b.address.ss_family != AF_INET;
   });
+  const bool is_loopback = std::all_of(addresses.begin(), addresses.end(), [](const auto& at) { return at.is_loopback(); });
+  const bool is_meant = host.find("localhost") != std::string::npos || addresses.front().host() == host;
+  if (!is_loopback || is_meant) return addresses;
+  const net::Endpoint own = net::own_address(environment("DDP_SOCKET_IFNAME"));
+  if (!own.is_loopback() && is_in_reach(own, token_)) addresses.insert(addresses.begin(), own);
+  return addresses;
+}
+
+std::unique_ptr<Control> Encounter::at_address() {
+  const auto [host, port] = net::split_place(meeting_.place);
+  const std::vector<net::Endpoint> addresses = addresses_of(host);
   for (const net::Endpoint& address : addresses)
     if (!is_in_reach(address, token_)) throw texts::token_needed(address.host());
   const std::vector<int32_t> ports = ports_of(meeting_, port);
