@@ -1,14 +1,14 @@
 // The reduction loops on one thread, for each instruction set, beside memcpy and loops written by hand for four F32 inputs
-// (plain and with non-temporal stores). Printed: GB/s of memory read and written by the loop's own account (n reads and n writes per
-// element in place), median and best of the rounds. All take turns, round by round.
+// (plain and with non-temporal stores). Printed: GB/s of memory read and written by the loop's own account (n reads and n
+// writes per element in place), median and best of the rounds. All take turns, round by round.
 //
 //   bench.kernels [rounds]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -72,11 +72,13 @@ void race(const std::string& title, std::vector<Contender> contenders, int round
 
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) void by_hand(void* const* at, int64_t count) {
-  auto *x = static_cast<float*>(at[0]), *y = static_cast<float*>(at[1]), *z = static_cast<float*>(at[2]), *w = static_cast<float*>(at[3]);
+  auto *x = static_cast<float*>(at[0]), *y = static_cast<float*>(at[1]), *z = static_cast<float*>(at[2]),
+       *w = static_cast<float*>(at[3]);
   const __m512 quarter = _mm512_set1_ps(0.25f);
   for (int64_t i = 0; i < count; i += 16) {
-    const __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(_mm512_load_ps(x + i), _mm512_load_ps(y + i)), _mm512_load_ps(z + i)),
-                                     _mm512_load_ps(w + i));
+    const __m512 sum =
+        _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(_mm512_load_ps(x + i), _mm512_load_ps(y + i)), _mm512_load_ps(z + i)),
+                      _mm512_load_ps(w + i));
     const __m512 mean = _mm512_mul_ps(sum, quarter);
     _mm512_store_ps(x + i, mean);
     _mm512_store_ps(y + i, mean);
@@ -86,11 +88,13 @@ __attribute__((target("avx512f"))) void by_hand(void* const* at, int64_t count) 
 }
 
 __attribute__((target("avx512f"))) void by_hand_streaming(void* const* at, int64_t count) {
-  auto *x = static_cast<float*>(at[0]), *y = static_cast<float*>(at[1]), *z = static_cast<float*>(at[2]), *w = static_cast<float*>(at[3]);
+  auto *x = static_cast<float*>(at[0]), *y = static_cast<float*>(at[1]), *z = static_cast<float*>(at[2]),
+       *w = static_cast<float*>(at[3]);
   const __m512 quarter = _mm512_set1_ps(0.25f);
   for (int64_t i = 0; i < count; i += 16) {
-    const __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(_mm512_load_ps(x + i), _mm512_load_ps(y + i)), _mm512_load_ps(z + i)),
-                                     _mm512_load_ps(w + i));
+    const __m512 sum =
+        _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(_mm512_load_ps(x + i), _mm512_load_ps(y + i)), _mm512_load_ps(z + i)),
+                      _mm512_load_ps(w + i));
     const __m512 mean = _mm512_mul_ps(sum, quarter);
     _mm512_stream_ps(x + i, mean);
     _mm512_stream_ps(y + i, mean);
@@ -140,12 +144,14 @@ void by_inputs(int64_t bytes, bool in_place, int rounds) {
   std::vector<Contender> contenders;
   for (const int32_t inputs : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}) {
     const int32_t outputs = in_place ? inputs : 1;
-    contenders.push_back({std::to_string(inputs) + " inputs", static_cast<double>(bytes * (inputs + outputs)), [=, &buffers] {
-                            cpu::reduce({DDP_F32, DDP_AVERAGE, inputs}, buffers.at.data(), inputs,
-                                        in_place ? buffers.at.data() : &buffers.at[16], outputs, bytes / 4);
-                          }});
+    contenders.push_back(
+        {std::to_string(inputs) + " inputs", static_cast<double>(bytes * (inputs + outputs)), [=, &buffers] {
+           cpu::reduce({DDP_F32, DDP_AVERAGE, inputs}, buffers.at.data(), inputs,
+                       in_place ? buffers.at.data() : &buffers.at[16], outputs, bytes / 4);
+         }});
   }
-  race("mean of F32 arrays of " + kib(bytes) + (in_place ? ", in place" : ", to one more array"), std::move(contenders), rounds);
+  race("mean of F32 arrays of " + kib(bytes) + (in_place ? ", in place" : ", to one more array"), std::move(contenders),
+       rounds);
 }
 
 void by_dtype(int64_t bytes, int rounds) {
@@ -153,10 +159,13 @@ void by_dtype(int64_t bytes, int rounds) {
   std::vector<Contender> contenders;
   for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8})
     for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MAX})
-      contenders.push_back({std::string(dtype_name(dtype)) + (op == DDP_SUM ? " sum" : op == DDP_MAX ? " max" : " mean of 3"),
-                            8.0 * static_cast<double>(bytes), [=, &buffers] {
-                              cpu::reduce({dtype, op, 3}, buffers.at.data(), 4, buffers.at.data(), 4, bytes / dtype_size(dtype));
-                            }});
+      contenders.push_back(
+          {std::string(dtype_name(dtype)) + (op == DDP_SUM   ? " sum"
+                                             : op == DDP_MAX ? " max"
+                                                             : " mean of 3"),
+           8.0 * static_cast<double>(bytes), [=, &buffers] {
+             cpu::reduce({dtype, op, 3}, buffers.at.data(), 4, buffers.at.data(), 4, bytes / dtype_size(dtype));
+           }});
   race("4 arrays of " + kib(bytes) + ", in place, by type", std::move(contenders), rounds);
 }
 
@@ -174,8 +183,10 @@ void one_array(int64_t bytes, int rounds) {
     contenders.push_back({name + " non-finite", size, [=] { (void)cpu::count_nonfinite(dtype, x, count); }});
   }
   for (const ddp_dtype dtype : {DDP_F16, DDP_BF16}) {
-    contenders.push_back({std::string("F32 to ") + dtype_name(dtype), 1.5 * size, [=] { cpu::convert(DDP_F32, x, dtype, y, bytes / 4); }});
-    contenders.push_back({std::string(dtype_name(dtype)) + " to F32", 1.5 * size, [=] { cpu::convert(dtype, x, DDP_F32, y, bytes / 4); }});
+    contenders.push_back(
+        {std::string("F32 to ") + dtype_name(dtype), 1.5 * size, [=] { cpu::convert(DDP_F32, x, dtype, y, bytes / 4); }});
+    contenders.push_back(
+        {std::string(dtype_name(dtype)) + " to F32", 1.5 * size, [=] { cpu::convert(dtype, x, DDP_F32, y, bytes / 4); }});
   }
   race("one array of " + kib(bytes), std::move(contenders), rounds);
 }

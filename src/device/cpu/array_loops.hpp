@@ -1,8 +1,8 @@
 // The loops over one array: scale, sums of |x| and x^2, largest magnitude, non-finite count, conversion.
 //
-// A sum is kept in kSumLanes F64 numbers, element i in number i mod kSumLanes, and these are added in a fixed tree: the order of the
-// additions does not depend on the vector's width. Magnitudes are compared as integers, where every NaN is larger than infinity.
-// Anonymous namespace: see vectors.hpp.
+// A sum is kept in kSumLanes F64 numbers, element i in number i mod kSumLanes, and these are added in a fixed tree: the
+// order of the additions does not depend on the vector's width. Magnitudes are compared as integers, where every NaN is
+// larger than infinity. Anonymous namespace: see vectors.hpp.
 #pragma once
 
 #include "device/cpu/elements.hpp"

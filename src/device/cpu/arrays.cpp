@@ -1,5 +1,5 @@
-// Chooses the loop for one array. Sums are taken over blocks of kBlock elements, and the blocks' sums added in order, so that long arrays lose
-// no precision. Any thread; allocates nothing. Tested by unit/device/arrays_test.cpp.
+// Chooses the loop for one array. Sums are taken over blocks of kBlock elements, and the blocks' sums added in order, so
+// that long arrays lose no precision. Any thread; allocates nothing. Tested by unit/device/arrays_test.cpp.
 #include "device/cpu/arrays.hpp"
 
 #include <algorithm>
@@ -30,7 +30,8 @@ double value_of(ddp_dtype dtype, uint64_t bits) noexcept {
   }
 }
 
-/// Calls step(first element, elements) for each block in order; what is left over is filled up with zeros, which count nowhere.
+/// Calls step(first element, elements) for each block in order; what is left over is filled up with zeros, which count
+/// nowhere.
 template <class Step>
 void each_block(ddp_dtype dtype, const void* data, int64_t count, Step step) noexcept {
   const int64_t size = dtype_size(dtype);

@@ -1,5 +1,5 @@
-// What a loop must know of an element type: how it lies in memory (Raw), what it is added in (Acc), how the two become each other, and
-// how a sum becomes a mean. Lanes is the number of elements in one vector. Anonymous namespace: see vectors.hpp.
+// What a loop must know of an element type: how it lies in memory (Raw), what it is added in (Acc), how the two become each
+// other, and how a sum becomes a mean. Lanes is the number of elements in one vector. Anonymous namespace: see vectors.hpp.
 #pragma once
 
 #include "device/cpu/kernels.hpp"

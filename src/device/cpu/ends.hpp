@@ -1,6 +1,6 @@
-// The loops of kernels.hpp take whole groups of kGroup elements; these functions give them arrays of any length. What is left over at an end is
-// copied to the stack, filled up with zeros, worked on there and copied back.
-// Cost: some tens of nanoseconds an end. Any thread. Tested by unit/device/reduce_test.cpp (every length, every alignment).
+// The loops of kernels.hpp take whole groups of kGroup elements; these functions give them arrays of any length. What is
+// left over at an end is copied to the stack, filled up with zeros, worked on there and copied back. Cost: some tens of
+// nanoseconds an end. Any thread. Tested by unit/device/reduce_test.cpp (every length, every alignment).
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,9 @@ struct Group {
     std::memcpy(bytes, from, used);
     std::memset(bytes + used, 0, static_cast<size_t>(kGroup * size) - used);
   }
-  void empty(void* to, int64_t count, int64_t size) const noexcept { std::memcpy(to, bytes, static_cast<size_t>(count * size)); }
+  void empty(void* to, int64_t count, int64_t size) const noexcept {
+    std::memcpy(to, bytes, static_cast<size_t>(count * size));
+  }
 };
 
 /// How an array is cut: [0, head) before `target` is aligned to a cache line, whole groups up to `tail`, and the rest.

@@ -1,6 +1,6 @@
 // The floating-point environment of the standard while it lives: round to nearest, subnormal numbers kept, nothing trapped.
-// Programs built with -ffast-math, and some frameworks, flush subnormal numbers to zero on their own threads; without this guard the
-// bits of a sum would depend on the thread that formed it. Costs a few cycles where nothing is to be changed.
+// Programs built with -ffast-math, and some frameworks, flush subnormal numbers to zero on their own threads; without this
+// guard the bits of a sum would depend on the thread that formed it. Costs a few cycles where nothing is to be changed.
 // Tested by unit/device/reduce_test.cpp.
 #pragma once
 

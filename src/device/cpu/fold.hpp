@@ -1,6 +1,6 @@
-// The reduction loops: inputs are read once into registers, combined in order, finished, and written to one output or over all inputs.
-// The number of inputs is a template argument, so that their pointers live in registers. Counts are multiples of kGroup; reduce.cpp
-// brings the ends of an array into that form. Anonymous namespace: see vectors.hpp.
+// The reduction loops: inputs are read once into registers, combined in order, finished, and written to one output or over
+// all inputs. The number of inputs is a template argument, so that their pointers live in registers. Counts are multiples of
+// kGroup; reduce.cpp brings the ends of an array into that form. Anonymous namespace: see vectors.hpp.
 #pragma once
 
 #include "device/cpu/elements.hpp"
@@ -12,10 +12,11 @@ namespace {
 template <int N>
 constexpr auto kUpTo = std::make_integer_sequence<int, N>{};
 
-/// Calls store(i, load(i)) for every vector. Several at a time, and all loads before all stores: several chains of additions are in
-/// flight, and no store stands before a load.
+/// Calls store(i, load(i)) for every vector. Several at a time, and all loads before all stores: several chains of additions
+/// are in flight, and no store stands before a load.
 template <int Lanes, class Load, class Store, int... U>
-[[gnu::always_inline]] inline void each_vector(int64_t count, Load load, Store store, std::integer_sequence<int, U...>) noexcept {
+[[gnu::always_inline]] inline void each_vector(int64_t count, Load load, Store store,
+                                               std::integer_sequence<int, U...>) noexcept {
   static_assert(kGroup % (Lanes * sizeof...(U)) == 0);
   using V = decltype(load(int64_t{0}));
   for (int64_t i = 0; i < count; i += Lanes * int64_t{sizeof...(U)}) {
@@ -24,8 +25,8 @@ template <int Lanes, class Load, class Store, int... U>
   }
 }
 
-/// More vectors at a time were slower (README.md, "How the loops were chosen"): the processor overlaps the turns by itself, and
-/// many stores to several arrays in a row get in each other's way.
+/// More vectors at a time were slower (README.md, "How the loops were chosen"): the processor overlaps the turns by itself,
+/// and many stores to several arrays in a row get in each other's way.
 template <int Inputs>
 constexpr auto kAtOnce = kUpTo<(Inputs <= 3 ? 2 : 1)>;
 
@@ -34,7 +35,9 @@ struct Inputs {
   using Acc = typename E::Acc;
   const Byte* at[N];
 
-  [[gnu::always_inline]] Acc value(int k, int64_t i) const noexcept { return E::widen(get<typename E::Raw>(at[k] + i * E::kSize)); }
+  [[gnu::always_inline]] Acc value(int k, int64_t i) const noexcept {
+    return E::widen(get<typename E::Raw>(at[k] + i * E::kSize));
+  }
   /// Inputs First, First + 1, ... behind `acc`, in order.
   template <int First, int... K>
   [[gnu::always_inline]] Acc behind([[maybe_unused]] int64_t i, Acc acc, std::integer_sequence<int, K...>) const noexcept {
@@ -85,8 +88,10 @@ void fold_part(const void* carry_in, const void* const* in, void* carry_out, int
   each_vector<E::kLanes>(
       count,
       [=](int64_t i) {
-        if constexpr (Carry) return inputs.sum(i, get<Acc>(from + i * E::kAccSize));
-        else return inputs.sum(i);
+        if constexpr (Carry)
+          return inputs.sum(i, get<Acc>(from + i * E::kAccSize));
+        else
+          return inputs.sum(i);
       },
       [=](int64_t i, Acc acc) { put(to + i * E::kAccSize, acc); }, kUpTo<2>);
 }

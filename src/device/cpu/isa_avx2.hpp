@@ -1,6 +1,5 @@
-// Vectors of 32 bytes; binary16 is converted by F16C. Only for files built with -mavx2 -mf16c, which run only where dispatch.cpp found
-// both.
-// Anonymous namespace: see vectors.hpp.
+// Vectors of 32 bytes; binary16 is converted by F16C. Only for files built with -mavx2 -mf16c, which run only where
+// dispatch.cpp found both. Anonymous namespace: see vectors.hpp.
 #pragma once
 
 #include <immintrin.h>
@@ -25,7 +24,9 @@ struct Avx2 : PlainConversions<8> {
   [[gnu::always_inline]] static Vec<float, 4> to_float(Vec<double, 4> v) noexcept {
     return as<Vec<float, 4>>(_mm256_cvtpd_ps(as<__m256d>(v)));
   }
-  [[gnu::always_inline]] static Float half_to_float(Short half) noexcept { return as<Float>(_mm256_cvtph_ps(as<__m128i>(half))); }
+  [[gnu::always_inline]] static Float half_to_float(Short half) noexcept {
+    return as<Float>(_mm256_cvtph_ps(as<__m128i>(half)));
+  }
   [[gnu::always_inline]] static Short float_to_half(Float value) noexcept {
     return as<Short>(_mm256_cvtps_ph(as<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
   }

@@ -16,8 +16,12 @@ struct Avx512 : PlainConversions<16> {
   static constexpr __mmask16 kAll = 0xffff;
   static constexpr __mmask8 kAllDoubles = 0xff;
 
-  [[gnu::always_inline]] static Bits widen(Short v) noexcept { return as<Bits>(_mm512_maskz_cvtepu16_epi32(kAll, as<__m256i>(v))); }
-  [[gnu::always_inline]] static Short narrow(Bits v) noexcept { return as<Short>(_mm512_maskz_cvtepi32_epi16(kAll, as<__m512i>(v))); }
+  [[gnu::always_inline]] static Bits widen(Short v) noexcept {
+    return as<Bits>(_mm512_maskz_cvtepu16_epi32(kAll, as<__m256i>(v)));
+  }
+  [[gnu::always_inline]] static Short narrow(Bits v) noexcept {
+    return as<Short>(_mm512_maskz_cvtepi32_epi16(kAll, as<__m512i>(v)));
+  }
   [[gnu::always_inline]] static Vec<double, 8> to_double(Vec<float, 8> v) noexcept {
     return as<Vec<double, 8>>(_mm512_maskz_cvtps_pd(kAllDoubles, as<__m256>(v)));
   }

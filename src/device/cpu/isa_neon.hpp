@@ -13,8 +13,12 @@ struct Neon : PlainConversions<4> {
   static constexpr const char* kName = "neon";
   static constexpr int kWords = 4;
 
-  [[gnu::always_inline]] static Float half_to_float(Short half) noexcept { return as<Float>(vcvt_f32_f16(as<float16x4_t>(half))); }
-  [[gnu::always_inline]] static Short float_to_half(Float value) noexcept { return as<Short>(vcvt_f16_f32(as<float32x4_t>(value))); }
+  [[gnu::always_inline]] static Float half_to_float(Short half) noexcept {
+    return as<Float>(vcvt_f32_f16(as<float16x4_t>(half)));
+  }
+  [[gnu::always_inline]] static Short float_to_half(Float value) noexcept {
+    return as<Short>(vcvt_f16_f32(as<float32x4_t>(value)));
+  }
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 // The table of loops that each instruction set fills in, and the choice among them.
 //
-// kernels_portable.cpp, kernels_avx2.cpp, kernels_avx512.cpp and kernels_neon.cpp build the same templates (make_kernels.hpp)
-// with other vector widths and other compiler flags; each exports one constant table. Nothing else leaves those files, because
-// an inline function that was compiled with wide instructions must never be the copy that the linker keeps for everybody.
-// Any thread. Tested by unit/device/reduce_test.cpp and unit/device/arrays_test.cpp.
+// kernels_portable.cpp, kernels_avx2.cpp, kernels_avx512.cpp and kernels_neon.cpp build the same templates
+// (make_kernels.hpp) with other vector widths and other compiler flags; each exports one constant table. Nothing else leaves
+// those files, because an inline function that was compiled with wide instructions must never be the copy that the linker
+// keeps for everybody. Any thread. Tested by unit/device/reduce_test.cpp and unit/device/arrays_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct Finish {
   bool divide = false;
 };
 
-/// Every count below is a multiple of this number of elements; the ends of arrays are filled up to it (reduce.cpp, arrays.cpp).
+/// Every count below is a multiple of this number of elements; the ends of arrays are filled up to it (reduce.cpp,
+/// arrays.cpp).
 inline constexpr int kGroup = 128;
 
 /// in[0] + in[1] + ... in order, finished. The number of inputs is part of the function.
@@ -32,10 +33,10 @@ using FinishFn = void (*)(const void* carry, void* out, int64_t count, const Fin
 
 using ConvertFn = void (*)(const void* source, void* target, int64_t count) noexcept;
 
-inline constexpr int kDtypes = 8;       // ddp_dtype is the index; 0 is unused
-inline constexpr int kMaxFold = 8;      // most inputs that one loop adds
-inline constexpr int kPartInputs = 4;   // inputs of the wide part loop
-inline constexpr int kSumLanes = 32;    // partial sums of a norm, whatever the vector's width
+inline constexpr int kDtypes = 8;      // ddp_dtype is the index; 0 is unused
+inline constexpr int kMaxFold = 8;     // most inputs that one loop adds
+inline constexpr int kPartInputs = 4;  // inputs of the wide part loop
+inline constexpr int kSumLanes = 32;   // partial sums of a norm, whatever the vector's width
 enum FoldOp : int { kAdd = 0, kMin = 1, kMax = 2, kFoldOps = 3 };
 
 struct PartKernels {

@@ -1,6 +1,6 @@
-// Chooses the loop for a reduction. Up to kMaxFold inputs are added in one pass; more, and the less usual operations, go block by block
-// through a carry that stays in the nearest cache. Further outputs are copied from the first while its block is still there.
-// Any thread; allocates nothing. Tested by unit/device/reduce_test.cpp.
+// Chooses the loop for a reduction. Up to kMaxFold inputs are added in one pass; more, and the less usual operations, go
+// block by block through a carry that stays in the nearest cache. Further outputs are copied from the first while its block
+// is still there. Any thread; allocates nothing. Tested by unit/device/reduce_test.cpp.
 #include "device/cpu/reduce.hpp"
 
 #include <algorithm>
@@ -86,7 +86,9 @@ struct Part {
   int64_t carry_size;
 
   explicit Part(const ReduceRule& rule) noexcept
-      : part(kernels().part[rule.dtype][rule.op == DDP_MIN ? kMin : rule.op == DDP_MAX ? kMax : kAdd]),
+      : part(kernels().part[rule.dtype][rule.op == DDP_MIN   ? kMin
+                                        : rule.op == DDP_MAX ? kMax
+                                                             : kAdd]),
         size(dtype_size(rule.dtype)),
         carry_size(accumulator_size(rule.dtype)) {}
 
@@ -108,7 +110,8 @@ struct Part {
     carry.empty(carry_out, n, carry_size);
   }
   /// Adds elements [at, at + n) of all inputs to a carry. `carry_in` and `carry_out` point to the first of the n.
-  void block(const void* carry_in, const void* const* in, int32_t in_count, int64_t at, void* carry_out, int64_t n) const noexcept {
+  void block(const void* carry_in, const void* const* in, int32_t in_count, int64_t at, void* carry_out,
+             int64_t n) const noexcept {
     const int64_t whole = n / kGroup * kGroup;
     for (int32_t k = 0; k < in_count;) {
       const int32_t used = in_count - k >= kPartInputs ? kPartInputs : 1;

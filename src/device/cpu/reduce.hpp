@@ -1,11 +1,12 @@
-// Summing the same span of several ranks, in rank order: the one arithmetic that every CPU path shares, so that all paths give the
-// same bits.
+// Summing the same span of several ranks, in rank order: the one arithmetic that every CPU path shares, so that all paths
+// give the same bits.
 //
 // The rule (public: include/README.md "How the mean is formed"):
 //   s = x[0]; s = s + x[1]; ... in rank order, in accumulator_dtype(dtype) (F32 for F16/BF16, else the type itself);
 //   SUM keeps s; AVERAGE divides s by `divisor` in the accumulator type (correctly rounded division; for a power of two a
 //   multiplication by the exact reciprocal gives the same bits); integers wrap, and their AVERAGE truncates towards zero;
-//   then s is rounded once to dtype (round to nearest even). MIN and MAX: a NaN anywhere gives NaN; of -0 and +0, MIN gives -0 and MAX +0.
+//   then s is rounded once to dtype (round to nearest even). MIN and MAX: a NaN anywhere gives NaN; of -0 and +0, MIN gives
+//   -0 and MAX +0.
 // No fused multiply-add, no reordering: AVX-512, AVX2, NEON and portable code give the same bits.
 // Tested by unit/device/reduce_test.cpp (all instruction sets against a naive loop, bit for bit).
 #pragma once
@@ -23,12 +24,13 @@ struct ReduceRule {
 };
 
 /// out[k][i] = finish(in[0][i] + in[1][i] + ...) for all k. Each out may be equal to one of the inputs, but not overlap it
-/// otherwise. in_count 1 to any number; out_count 1 or more. Any alignment of the element type; 64-byte alignment is fastest.
+/// otherwise. in_count 1 to any number; out_count 1 or more. Any alignment of the element type; 64-byte alignment is
+/// fastest.
 void reduce(const ReduceRule& rule, const void* const* in, int32_t in_count, void* const* out, int32_t out_count,
             int64_t count) noexcept;
 
-/// The same sum taken in pieces (between hosts): starts from `carry_in` (accumulator type; NULL: from in[0]) and leaves the unfinished sum
-/// in `carry_out` (accumulator type; may equal carry_in).
+/// The same sum taken in pieces (between hosts): starts from `carry_in` (accumulator type; NULL: from in[0]) and leaves the
+/// unfinished sum in `carry_out` (accumulator type; may equal carry_in).
 void reduce_part(const ReduceRule& rule, const void* carry_in, const void* const* in, int32_t in_count, void* carry_out,
                  int64_t count) noexcept;
 

@@ -1,7 +1,8 @@
 // Vectors of a chosen width in the compiler's own notation (GCC and Clang), so that one text serves every instruction set.
 //
-// Everything is in an anonymous namespace on purpose: these files are compiled with different flags, and no copy of a function may be
-// shared between them (kernels.hpp says why). For the same reason only headers without code of their own are included here.
+// Everything is in an anonymous namespace on purpose: these files are compiled with different flags, and no copy of a
+// function may be shared between them (kernels.hpp says why). For the same reason only headers without code of their own are
+// included here.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ template <class V>
   return value;
 }
 
-/// A copy of a length that is not known. Out of line: with a length below one vector the compiler would unfold every copy into a ladder of moves.
+/// A copy of a length that is not known. Out of line: with a length below one vector the compiler would unfold every copy
+/// into a ladder of moves.
 [[gnu::noinline, maybe_unused]] void copy_some(void* to, const void* from, int64_t bytes) noexcept {
   __builtin_memcpy(to, from, static_cast<uint64_t>(bytes));
 }

@@ -11,7 +11,8 @@ namespace {
 
 void what_was_written_is_read_in_order(void**) {
   ByteWriter writer;
-  writer.number<int64_t>(-5).text("name").number<uint8_t>(200).number(1.5).text("").number(std::numeric_limits<uint32_t>::max());
+  writer.number<int64_t>(-5).text("name").number<uint8_t>(200).number(1.5).text("").number(
+      std::numeric_limits<uint32_t>::max());
   const std::string bytes = writer.bytes();
   ByteReader reader(bytes);
   expect_equal(reader.number<int64_t>(), -5, "first");
@@ -71,9 +72,12 @@ void a_reader_that_threw_has_not_moved(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(what_was_written_is_read_in_order), ddp_test(numbers_are_little_endian_without_padding),
-      ddp_test(text_may_hold_any_byte), ddp_test(every_message_that_is_cut_throws),
-      ddp_test(a_length_that_promises_too_much_throws_before_anything_is_made), ddp_test(a_reader_that_threw_has_not_moved),
+      ddp_test(what_was_written_is_read_in_order),
+      ddp_test(numbers_are_little_endian_without_padding),
+      ddp_test(text_may_hold_any_byte),
+      ddp_test(every_message_that_is_cut_throws),
+      ddp_test(a_length_that_promises_too_much_throws_before_anything_is_made),
+      ddp_test(a_reader_that_threw_has_not_moved),
   };
   return cmocka_run_group_tests_name("bytes", tests, nullptr, nullptr);
 }

@@ -69,8 +69,10 @@ void zero_negative_and_huge_limits_mean_never(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(the_systems_clock_never_goes_back), ddp_test(a_set_clock_is_used_until_null_restores_the_systems),
-      ddp_test(a_deadline_passes_at_its_time_and_not_before), ddp_test(zero_negative_and_huge_limits_mean_never),
+      ddp_test(the_systems_clock_never_goes_back),
+      ddp_test(a_set_clock_is_used_until_null_restores_the_systems),
+      ddp_test(a_deadline_passes_at_its_time_and_not_before),
+      ddp_test(zero_negative_and_huge_limits_mean_never),
   };
   return cmocka_run_group_tests_name("clock", tests, nullptr, nullptr);
 }

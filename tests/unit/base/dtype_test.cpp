@@ -52,8 +52,11 @@ void floating_types_are_named_with_an_f(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(every_dtype_has_the_size_that_its_name_says), ddp_test(names_are_unique), ddp_test(other_numbers_are_no_dtype),
-      ddp_test(only_the_16_bit_floats_are_added_in_another_type), ddp_test(floating_types_are_named_with_an_f),
+      ddp_test(every_dtype_has_the_size_that_its_name_says),
+      ddp_test(names_are_unique),
+      ddp_test(other_numbers_are_no_dtype),
+      ddp_test(only_the_16_bit_floats_are_added_in_another_type),
+      ddp_test(floating_types_are_named_with_an_f),
   };
   return cmocka_run_group_tests_name("dtype", tests, nullptr, nullptr);
 }

@@ -48,7 +48,7 @@ void exactly_the_statuses_5_to_7_break_a_group(void**) {
 int main() {
   const CMUnitTest tests[] = {
       ddp_test(a_made_error_carries_its_status_and_its_text), ddp_test(a_text_that_is_too_long_is_cut),
-      ddp_test(percent_signs_in_arguments_are_text), ddp_test(every_status_has_a_name_of_its_own),
+      ddp_test(percent_signs_in_arguments_are_text),          ddp_test(every_status_has_a_name_of_its_own),
       ddp_test(exactly_the_statuses_5_to_7_break_a_group),
   };
   return cmocka_run_group_tests_name("error", tests, nullptr, nullptr);

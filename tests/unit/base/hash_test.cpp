@@ -51,8 +51,10 @@ void every_bit_counts(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(the_hash_of_nothing_is_the_published_one), ddp_test(pieces_have_the_hash_of_the_whole),
-      ddp_test(asking_for_the_value_does_not_end_the_stream), ddp_test(every_bit_counts),
+      ddp_test(the_hash_of_nothing_is_the_published_one),
+      ddp_test(pieces_have_the_hash_of_the_whole),
+      ddp_test(asking_for_the_value_does_not_end_the_stream),
+      ddp_test(every_bit_counts),
   };
   return cmocka_run_group_tests_name("hash", tests, nullptr, nullptr);
 }

@@ -92,9 +92,13 @@ std::string stderr_of_child(const char* program, const char* level) {
 }
 
 void stderr_and_the_environments_level_are_the_default(void**) {
-  const std::string error = "libddp error: e\n", warning = "libddp warning: w\n", info = "libddp info: i\n", debug = "libddp debug: d\n";
-  const std::pair<const char*, std::string> cases[] = {{"debug", debug + info + warning + error}, {"info", info + warning + error},
-                                                       {"warning", warning + error}, {"error", error}, {"off", ""},
+  const std::string error = "libddp error: e\n", warning = "libddp warning: w\n", info = "libddp info: i\n",
+                    debug = "libddp debug: d\n";
+  const std::pair<const char*, std::string> cases[] = {{"debug", debug + info + warning + error},
+                                                       {"info", info + warning + error},
+                                                       {"warning", warning + error},
+                                                       {"error", error},
+                                                       {"off", ""},
                                                        {"nonsense", warning + error}};
   for (const auto& [level, expected] : cases) expect_equal(stderr_of_child("/proc/self/exe", level), expected, level);
 }
@@ -112,9 +116,12 @@ int speak() {
 int main(int argc, char**) {
   if (argc > 1) return speak();
   const CMUnitTest tests[] = {
-      ddp_test(a_message_reaches_the_receiver_formatted), ddp_test(messages_below_the_level_are_dropped),
-      ddp_test(off_silences_everything), ddp_test(a_long_message_is_cut),
-      ddp_test(messages_of_many_threads_come_one_at_a_time), ddp_test(stderr_and_the_environments_level_are_the_default),
+      ddp_test(a_message_reaches_the_receiver_formatted),
+      ddp_test(messages_below_the_level_are_dropped),
+      ddp_test(off_silences_everything),
+      ddp_test(a_long_message_is_cut),
+      ddp_test(messages_of_many_threads_come_one_at_a_time),
+      ddp_test(stderr_and_the_environments_level_are_the_default),
   };
   return cmocka_run_group_tests_name("log", tests, nullptr, nullptr);
 }

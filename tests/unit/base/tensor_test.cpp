@@ -51,7 +51,8 @@ void entries_behind_ndim_are_ignored(void**) {
 }
 
 void null_is_refused_by_name(void**) {
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)checked_tensor(nullptr, "buffer \"b\""); }), "buffer \"b\"");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)checked_tensor(nullptr, "buffer \"b\""); }),
+                  "buffer \"b\"");
   expect_contains(refusal(DDP_ERROR_INVALID_ARGUMENT, tensor_of({2}, DDP_F32, nullptr)), "2 elements");
 }
 
@@ -111,11 +112,17 @@ void a_tensor_is_described_in_one_short_text(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(the_count_is_the_product_of_the_shape), ddp_test(a_scalar_has_one_element), ddp_test(an_empty_tensor_needs_no_memory),
-      ddp_test(entries_behind_ndim_are_ignored), ddp_test(null_is_refused_by_name),
-      ddp_test(unknown_dtypes_and_devices_are_refused), ddp_test(impossible_shapes_are_refused),
-      ddp_test(sizes_that_overflow_are_refused), ddp_test(memory_that_is_not_aligned_to_an_element_is_refused),
-      ddp_test(a_checked_tensor_goes_back_to_the_same_c_tensor), ddp_test(shapes_are_compared_with_their_dimensions),
+      ddp_test(the_count_is_the_product_of_the_shape),
+      ddp_test(a_scalar_has_one_element),
+      ddp_test(an_empty_tensor_needs_no_memory),
+      ddp_test(entries_behind_ndim_are_ignored),
+      ddp_test(null_is_refused_by_name),
+      ddp_test(unknown_dtypes_and_devices_are_refused),
+      ddp_test(impossible_shapes_are_refused),
+      ddp_test(sizes_that_overflow_are_refused),
+      ddp_test(memory_that_is_not_aligned_to_an_element_is_refused),
+      ddp_test(a_checked_tensor_goes_back_to_the_same_c_tensor),
+      ddp_test(shapes_are_compared_with_their_dimensions),
       ddp_test(a_tensor_is_described_in_one_short_text),
   };
   return cmocka_run_group_tests_name("tensor", tests, nullptr, nullptr);

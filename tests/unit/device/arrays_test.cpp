@@ -131,8 +131,8 @@ void a_scaled_element_is_the_product_rounded_once(void**) {
           after.erase(0, size);
           for (int64_t i = 0; i < count; ++i) {
             const double x = element(dtype, before.data(), i);
-            const double product = dtype == DDP_F64 ? x * factor
-                                                    : static_cast<double>(static_cast<float>(x) * static_cast<float>(factor));
+            const double product =
+                dtype == DDP_F64 ? x * factor : static_cast<double>(static_cast<float>(x) * static_cast<float>(factor));
             std::string expected(8, '\0');
             set_element(dtype, expected.data(), 0, std::isnan(product) ? std::numeric_limits<double>::quiet_NaN() : product);
             assert_memory_equal(expected.data(), after.data() + static_cast<size_t>(i) * size, size);
@@ -181,8 +181,11 @@ void conversions_of_ties_and_their_neighbours_are_right(void**) {
           const auto high = static_cast<uint16_t>(bits + 1);
           const double tie = to == DDP_F16 ? (decode_half(low) + std::min(decode_half(high), 65536.0)) / 2
                                            : (decode_bfloat(low) + decode_bfloat(high)) / 2;
-          for (const double x : {tie, from == DDP_F64 ? std::nextafter(tie, 0.0) : static_cast<double>(std::nextafterf(static_cast<float>(tie), 0.0f)),
-                                 from == DDP_F64 ? std::nextafter(tie, 1e300) : static_cast<double>(std::nextafterf(static_cast<float>(tie), 1e38f))}) {
+          for (const double x : {tie,
+                                 from == DDP_F64 ? std::nextafter(tie, 0.0)
+                                                 : static_cast<double>(std::nextafterf(static_cast<float>(tie), 0.0f)),
+                                 from == DDP_F64 ? std::nextafter(tie, 1e300)
+                                                 : static_cast<double>(std::nextafterf(static_cast<float>(tie), 1e38f))}) {
             std::string one(static_cast<size_t>(dtype_size(from)), '\0');
             set_element(from, one.data(), 0, x);
             source += one;

@@ -42,7 +42,7 @@ inline uint16_t encode_small(double value, int fraction, int min_exponent) {
   int exponent = min_exponent;
   if (magnitude > 0) exponent = std::max(std::ilogb(magnitude), min_exponent);
   const double units = std::nearbyint(std::ldexp(magnitude, fraction - exponent));  // [0, 2^(fraction + 1)]
-  const double bits = units + std::ldexp(exponent - min_exponent, fraction);  // a carry moves on into the exponent
+  const double bits = units + std::ldexp(exponent - min_exponent, fraction);        // a carry moves on into the exponent
   return static_cast<uint16_t>(sign | (bits > infinity ? infinity : static_cast<int>(bits)));
 }
 
@@ -105,8 +105,7 @@ void naive_small(const cpu::ReduceRule& rule, const std::vector<const void*>& in
                  Encode encode) {
   for (int64_t i = 0; i < count; ++i)
     naive_element<float>(
-        rule, in, out, i,
-        [&](const void* base, int64_t j) { return static_cast<float>(decode(load<uint16_t>(base, j))); },
+        rule, in, out, i, [&](const void* base, int64_t j) { return static_cast<float>(decode(load<uint16_t>(base, j))); },
         [&](void* base, int64_t j, float sum) { store<uint16_t>(base, j, encode(sum)); });
 }
 

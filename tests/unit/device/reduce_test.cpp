@@ -50,9 +50,24 @@ class Array {
   /// Random bits seldom hold what matters: zeros of both signs, equal values, small numbers, ties, infinities and NaN.
   void sprinkle(ddp_dtype dtype, int64_t count, std::mt19937_64& random) {
     if (!is_floating(dtype)) return;
-    const double special[] = {0.0, -0.0, 1.0, 1.5, -1.0, 3.0, 65504.0, 65520.0, 0x1p-14, 0x1p-24, 0x1p-25, 0x1p-126, 0x1p-133, 0x1p-149,
-                              std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
-                              std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::quiet_NaN()};
+    const double special[] = {0.0,
+                              -0.0,
+                              1.0,
+                              1.5,
+                              -1.0,
+                              3.0,
+                              65504.0,
+                              65520.0,
+                              0x1p-14,
+                              0x1p-24,
+                              0x1p-25,
+                              0x1p-126,
+                              0x1p-133,
+                              0x1p-149,
+                              std::numeric_limits<double>::infinity(),
+                              -std::numeric_limits<double>::infinity(),
+                              std::numeric_limits<double>::quiet_NaN(),
+                              -std::numeric_limits<double>::quiet_NaN()};
     for (int64_t i = 0; i < count; ++i) {
       const auto draw = random();
       if (draw % 4 == 0) continue;
@@ -101,8 +116,9 @@ void check(const Case& c, const char* set, const char* form, const std::string& 
   while (at < got.size() && got[at] == expected[at]) ++at;
   const auto size = static_cast<size_t>(dtype_size(c.rule.dtype));
   print_error("%s %s %s op %d divisor %d inputs %d count %lld shift %lld: wrong at element %zu (guards %s)\n", set, form,
-           dtype_name(c.rule.dtype), static_cast<int>(c.rule.op), c.rule.divisor, c.inputs, static_cast<long long>(c.count),
-           static_cast<long long>(c.shift), at / size, out.guards_kept() ? "kept" : "broken");
+              dtype_name(c.rule.dtype), static_cast<int>(c.rule.op), c.rule.divisor, c.inputs,
+              static_cast<long long>(c.count), static_cast<long long>(c.shift), at / size,
+              out.guards_kept() ? "kept" : "broken");
   _fail(__FILE__, __LINE__);
 }
 
@@ -113,7 +129,9 @@ void run_case(const Case& c, const char* set, std::mt19937_64& random) {
   std::vector<void*> all;
   for (auto& array : arrays) all.push_back(array->data());
   const void* const* in = all.data();
-  const auto restore = [&] { for (auto& array : arrays) array->restore(); };
+  const auto restore = [&] {
+    for (auto& array : arrays) array->restore();
+  };
 
   Array fresh(c.rule.dtype, c.count, c.shift == 99 ? 3 : c.shift, random);
   void* to_fresh[] = {fresh.data()};
@@ -159,8 +177,7 @@ void every_type_and_operation_equals_the_naive_loop(void**) {
   for (const ddp_dtype dtype : kAllDtypes)
     for (const ddp_reduce op : kAllOps)
       for (const int32_t inputs : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17})
-        for (const int64_t count : {0, 1, 5, 64, 333, 1500})
-          each_set({{dtype, op, inputs}, inputs, count, 0}, random);
+        for (const int64_t count : {0, 1, 5, 64, 333, 1500}) each_set({{dtype, op, inputs}, inputs, count, 0}, random);
 }
 
 void every_alignment_and_length_equals_the_naive_loop(void**) {
@@ -257,16 +274,16 @@ void the_caller_may_flush_subnormals_without_changing_the_sum(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(every_type_and_operation_equals_the_naive_loop),
-      cmocka_unit_test(every_alignment_and_length_equals_the_naive_loop),
-      cmocka_unit_test(long_arrays_at_any_distance_from_a_cache_line_equal_the_naive_loop),
-      cmocka_unit_test(every_divisor_is_rounded_like_a_division),
-      cmocka_unit_test(integer_sums_wrap_and_averages_truncate_towards_zero),
-      cmocka_unit_test(a_nan_result_is_the_positive_quiet_nan),
-      cmocka_unit_test(min_and_max_order_the_signs_of_zero),
-      cmocka_unit_test(an_unknown_instruction_set_is_refused),
+    cmocka_unit_test(every_type_and_operation_equals_the_naive_loop),
+    cmocka_unit_test(every_alignment_and_length_equals_the_naive_loop),
+    cmocka_unit_test(long_arrays_at_any_distance_from_a_cache_line_equal_the_naive_loop),
+    cmocka_unit_test(every_divisor_is_rounded_like_a_division),
+    cmocka_unit_test(integer_sums_wrap_and_averages_truncate_towards_zero),
+    cmocka_unit_test(a_nan_result_is_the_positive_quiet_nan),
+    cmocka_unit_test(min_and_max_order_the_signs_of_zero),
+    cmocka_unit_test(an_unknown_instruction_set_is_refused),
 #if defined(__x86_64__)
-      cmocka_unit_test(the_caller_may_flush_subnormals_without_changing_the_sum),
+    cmocka_unit_test(the_caller_may_flush_subnormals_without_changing_the_sum),
 #endif
   };
   return cmocka_run_group_tests_name("reduce", tests, nullptr, nullptr);

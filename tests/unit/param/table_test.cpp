@@ -84,14 +84,16 @@ void a_gradient_on_its_own_parameter_is_refused(void**) {
 void a_gradient_of_another_shape_or_dtype_is_refused_with_both(void**) {
   Table table;
   const Tensor longer = at(100, 11), half = at(100, 10, DDP_F16);
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &longer); }), "F32 [11]");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &longer); }),
+                  "F32 [11]");
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &half); }), "F16 [10]");
 }
 
 void only_floating_tensors_are_parameters(void**) {
   Table table;
   for (const ddp_dtype dtype : {DDP_I32, DDP_I64, DDP_U8})
-    expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { table.add_parameter("w", at(0, 10, dtype), nullptr); }), "buffer");
+    expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { table.add_parameter("w", at(0, 10, dtype), nullptr); }),
+                    "buffer");
   table.add_buffer("steps", at(0, 10, DDP_I64));
 }
 
@@ -109,10 +111,15 @@ void a_refused_tensor_leaves_the_table_as_it_was(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(indices_count_from_zero_in_the_order_of_registration), ddp_test(a_missing_gradient_is_owned_and_shaped_like_the_value),
-      ddp_test(names_are_unique_among_parameters_and_buffers), ddp_test(names_have_1_to_1024_bytes), ddp_test(memory_is_lent_once),
-      ddp_test(neighbours_and_empty_tensors_overlap_nothing), ddp_test(a_gradient_on_its_own_parameter_is_refused),
-      ddp_test(a_gradient_of_another_shape_or_dtype_is_refused_with_both), ddp_test(only_floating_tensors_are_parameters),
+      ddp_test(indices_count_from_zero_in_the_order_of_registration),
+      ddp_test(a_missing_gradient_is_owned_and_shaped_like_the_value),
+      ddp_test(names_are_unique_among_parameters_and_buffers),
+      ddp_test(names_have_1_to_1024_bytes),
+      ddp_test(memory_is_lent_once),
+      ddp_test(neighbours_and_empty_tensors_overlap_nothing),
+      ddp_test(a_gradient_on_its_own_parameter_is_refused),
+      ddp_test(a_gradient_of_another_shape_or_dtype_is_refused_with_both),
+      ddp_test(only_floating_tensors_are_parameters),
       ddp_test(a_refused_tensor_leaves_the_table_as_it_was),
   };
   return cmocka_run_group_tests_name("table", tests, nullptr, nullptr);
