@@ -34,6 +34,9 @@ class Child {
     options.rendezvous_timeout_ms = 20'000;
     transport_ = make_rail_transport(TransportContext{&control_, &failure_, options}, load_gloo_module(), "127.0.0.1", ChainOptions{});
   }
+  ~Child() { transport_->farewell(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
   Transport& operator*() { return *transport_; }
   Transport* operator->() { return transport_.get(); }
 
@@ -200,6 +203,7 @@ void a_rank_that_leaves_at_once_takes_no_result_with_it(void**) {
       std::vector<float> data(3'000'000, static_cast<float>(rank));
       transport->all_reduce(flat_tensor(data.data(), DDP_F32, 3'000'000), DDP_AVERAGE);
       expect(data.front() == 1.0F && data.back() == 1.0F, "mean of 0, 1, 2");
+      transport->farewell();
     }
     return std::string();
   }).expect_success();
@@ -217,6 +221,7 @@ void groups_come_and_go_without_leaving_descriptors(void**) {
       const auto transport =
           make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", ChainOptions{});
       transport->barrier();
+      transport->farewell();
     }
     return std::string();
   }).expect_success();

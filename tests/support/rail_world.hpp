@@ -43,6 +43,7 @@ class RailWorld {
       const TransportContext context{&control(rank), &failure(rank), options_};
       const auto transport = make_rail_transport(context, local_rail(), name_, ChainOptions{segment_bytes_, true});
       body(rank, *transport);
+      transport->farewell();
     });
   }
 
