@@ -4,12 +4,16 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "reduce/model.hpp"
 #include "state/state.hpp"
 #include "support/check.hpp"
+#include "support/file_faults.hpp"
 #include "support/group_world.hpp"
 #include "update/optimizer.hpp"
 
@@ -108,5 +112,56 @@ struct StateWorld {
   std::shared_ptr<Model> model;
   std::unique_ptr<PlainOptimizer> optimizer;
 };
+
+/// A file saved by one rank with seed 1; its bytes.
+inline std::string saved_file(const std::string& path) {
+  run_groups(1, [&](Group& group, int) {
+    StateWorld world(group);
+    world.fill(1);
+    world.save(path);
+  });
+  return read_whole(path);
+}
+
+inline std::string content_of_seed(int seed) {
+  std::string content;
+  run_groups(1, [&](Group& group, int) {
+    StateWorld world(group);
+    world.fill(seed);
+    content = world.content();
+  });
+  return content;
+}
+
+/// Texts from all ranks, which must be one and the same.
+class Texts {
+ public:
+  void add(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    texts_.insert(text);
+  }
+  [[nodiscard]] std::string one() const {
+    expect_equal(texts_.size(), 1U, "different texts on the ranks");
+    return *texts_.begin();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> texts_;
+};
+
+/// A load of `path` on `size` ranks must fail everywhere in the same way and change nothing; gives the text.
+inline std::string refused_load(int size, const std::string& path, ddp_status status) {
+  Texts texts;
+  run_groups(size, [&](Group& group, int rank) {
+    StateWorld world(group);
+    world.fill(10 + rank);
+    const std::string before = world.content();
+    texts.add(expect_error(status, [&] { (void)world.load(path); }));
+    expect(world.content() == before, "something was touched");
+    group.barrier();  // the group still works
+  });
+  return texts.one();
+}
 
 }  // namespace ddp::test
