@@ -38,7 +38,7 @@ class Chain {
   void all_gather(const Stamp& stamp, const std::byte* mine, std::byte* all, int64_t part_bytes);
   void broadcast(const Stamp& stamp, std::byte* data, int64_t bytes, int32_t root_position);
 
-  /// No more collectives on this member: wait (at most until the deadline) until its neighbours need nothing more from it.
+  /// No more collectives on this member: wait (at most until the deadline) until no member needs anything more.
   void leave(Deadline deadline) noexcept { sweep_.leave(deadline); }
 
  private:

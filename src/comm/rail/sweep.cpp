@@ -41,7 +41,21 @@ void Sweep::leave(Deadline deadline) noexcept {
   out_up_->magic = kGoodbye;
   if (!line_.is_first()) frame_down_ = line_.try_send(Side::kBelow, Lane::kFrame, out_up_.get(), kFrameBytes);
   if (!line_.is_last()) frame_up_ = line_.try_send(Side::kAbove, Lane::kFrame, out_up_.get(), kFrameBytes);
-  for (Line::Message* message : {&from_below_, &from_above_, &frame_up_, &frame_down_}) line_.try_wait(*message, deadline);
+  for (Line::Message* message : {&from_below_, &from_above_}) line_.try_wait(*message, deadline);
+  if (neighbours_leave()) {
+    arm();
+    line_.try_wait(from_below_, deadline);
+    Line::Message up, down;
+    if (!line_.is_last()) up = line_.try_send(Side::kAbove, Lane::kFrame, out_up_.get(), kFrameBytes);
+    line_.try_wait(from_above_, deadline);
+    if (!line_.is_first()) down = line_.try_send(Side::kBelow, Lane::kFrame, out_up_.get(), kFrameBytes);
+    for (Line::Message* message : {&up, &down}) line_.try_wait(*message, deadline);
+  }
+  for (Line::Message* message : {&frame_up_, &frame_down_}) line_.try_wait(*message, deadline);
+}
+
+bool Sweep::neighbours_leave() const noexcept {
+  return (line_.is_first() || in_up_->magic == kGoodbye) && (line_.is_last() || in_down_->magic == kGoodbye);
 }
 
 void Sweep::expect_collective(const Frame& theirs, Side side) {

@@ -41,8 +41,8 @@ class Sweep {
   void pass_down();
   void close();
 
-  /// This member makes no more collectives. Wait until its neighbours need nothing more from it: each says the same, makes a call
-  /// that will fail, or is gone; at most until the deadline.
+  /// This member makes no more collectives. Wait until all members say the same, a neighbour makes a call that will fail or is gone;
+  /// at most until the deadline. Neighbours learn it at once; two more frames, one up the line and one down, tell that all know.
   void leave(Deadline deadline) noexcept;
 
  private:
@@ -64,6 +64,7 @@ class Sweep {
   [[nodiscard]] Frame& down_frame() noexcept { return line_.is_last() ? *out_down_ : *in_down_; }
   void arm() noexcept;
   void compare(const Frame& theirs);
+  [[nodiscard]] bool neighbours_leave() const noexcept;
   [[nodiscard]] bool words_apart() const noexcept { return words_.size() > kFrameWords; }
   void take_words(Side side, const Frame& frame, std::vector<uint64_t>& words);
   [[nodiscard]] Line::Message send_words(Side side, Frame& frame);

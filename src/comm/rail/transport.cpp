@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "base/bytes.hpp"
 #include "comm/rail/address.hpp"
+#include "comm/rail/member.hpp"
 #include "comm/rail/module.hpp"
 
 namespace ddp {
@@ -18,13 +18,6 @@ std::vector<int32_t> all_ranks(int32_t size) {
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
-
-constexpr int64_t kFarewellMs = 500;
-
-// What a rank tells the others: the address for each neighbour, "" where there is none.
-struct Addresses {
-  std::string for_below, for_above;
-};
 
 class RailBucket : public BucketOperation {
  public:
@@ -69,22 +62,7 @@ class RailTransport : public Transport {
   RailTransport(const TransportContext& context, const ddp_rail_table& table, const std::string& address,
                 const ChainOptions& options)
       : size_(context.control->size()),
-        rail_(std::make_shared<Rail>(table, context.control->rank(), size_, address, context.options.rendezvous_timeout_ms)),
-        line_(*rail_, *context.control, *context.failure, all_ranks(size_), context.options.timeout_ms) {
-    // The group may break while we connect, before anybody can call wake().
-    context.failure->add_waker([weak = std::weak_ptr<Rail>(rail_)] {
-      if (const auto rail = weak.lock()) rail->abort();
-    });
-    connect(*context.control, Deadline::in_ms(context.options.rendezvous_timeout_ms));
-    chain_ = std::make_unique<Chain>(line_, options);
-  }
-  ~RailTransport() override { rail_->close(); }  // the receives for the next collective point into chain_
-
-  // Closing a connection can lose bytes that its peer has not read yet, so the neighbours get a moment to say that they have all.
-  void farewell() noexcept override {
-    if (!line_.broken()) chain_->leave(Deadline::in_ms(kFarewellMs));
-    rail_->close();
-  }
+        member_(context, table, address, options, all_ranks(size_), context.options.timeout_ms) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
@@ -99,62 +77,43 @@ class RailTransport : public Transport {
   void free(void* data) override { std::free(data); }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
-    return std::make_unique<RailBucket>(*chain_, sequence_, std::string("chain over ") + rail_->name(), spec);
+    return std::make_unique<RailBucket>(chain(), sequence_, std::string("chain over ") + member_.rail_name(), spec);
   }
 
-  void barrier() override { chain_->barrier(stamp(Collective::kBarrier, DDP_U8, 0)); }
+  void barrier() override { chain().barrier(stamp(Collective::kBarrier, DDP_U8, 0)); }
 
   void all_reduce(const Tensor& tensor, ddp_reduce op) override {
     Stamp made = stamp(Collective::kAllReduce, tensor.dtype, tensor.count);
     made.op = op;
     PieceContribution mine(cpu::ReduceRule{tensor.dtype, op, size_}, {{tensor.data, tensor.count, false}});
     Note note;
-    chain_->reduce(made, mine, note);
+    chain().reduce(made, mine, note);
   }
 
   void all_gather(const Tensor& input, const Tensor& output) override {
-    chain_->all_gather(stamp(Collective::kAllGather, input.dtype, input.count), input.data, output.data, input.bytes());
+    chain().all_gather(stamp(Collective::kAllGather, input.dtype, input.count), input.data, output.data, input.bytes());
   }
 
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override {
     Stamp made = stamp(Collective::kReduceScatter, output.dtype, output.count);
     made.op = op;
     PartContribution mine(cpu::ReduceRule{input.dtype, op, size_}, input.data, output.data, output.count, size_,
-                          line_.position());
+                          member_.position());
     Note note;
-    chain_->reduce(made, mine, note);
+    chain().reduce(made, mine, note);
   }
 
   void broadcast(const Tensor& tensor, int32_t root) override {
     Stamp made = stamp(Collective::kBroadcast, tensor.dtype, tensor.count);
     made.root = root;
-    chain_->broadcast(made, tensor.data, tensor.bytes(), root);
+    chain().broadcast(made, tensor.data, tensor.bytes(), root);
   }
 
-  void wake() noexcept override { line_.wake(); }
+  void farewell() noexcept override { member_.leave(); }
+  void wake() noexcept override { member_.wake(); }
 
  private:
-  void connect(Control& control, Deadline deadline) {
-    Addresses mine;
-    if (!line_.is_first()) mine.for_below = rail_->address_for(line_.position() - 1);
-    if (!line_.is_last()) mine.for_above = rail_->address_for(line_.position() + 1);
-    const std::vector<std::string> told =
-        control.gather("rail addresses", ByteWriter().text(mine.for_below).text(mine.for_above).bytes(), deadline);
-    // Ascending, so that no cycle of waits can arise where connect blocks.
-    if (!line_.is_first()) line_.connect(Side::kBelow, neighbour(told, line_.position() - 1, mine.for_below).for_above);
-    if (!line_.is_last()) line_.connect(Side::kAbove, neighbour(told, line_.position() + 1, mine.for_above).for_below);
-  }
-
-  // Releases of Gloo that cannot talk to each other have addresses of different sizes.
-  Addresses neighbour(const std::vector<std::string>& told, int32_t position, const std::string& mine) {
-    ByteReader reader(told[static_cast<size_t>(position)]);
-    Addresses theirs{std::string(reader.text()), std::string(reader.text())};
-    const std::string& address = position < line_.position() ? theirs.for_above : theirs.for_below;
-    if (address.size() != mine.size())
-      line_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED, "ranks %d and %d have releases of %s that cannot talk to each other; install "
-                               "the same on all hosts", line_.position(), position, rail_->name()));
-    return theirs;
-  }
+  [[nodiscard]] Chain& chain() noexcept { return member_.chain(); }
 
   Stamp stamp(Collective kind, ddp_dtype dtype, int64_t count) {
     Stamp made;
@@ -166,9 +125,7 @@ class RailTransport : public Transport {
   }
 
   int32_t size_;
-  std::shared_ptr<Rail> rail_;
-  Line line_;
-  std::unique_ptr<Chain> chain_;
+  ChainMember member_;
   uint64_t sequence_ = 0;
 };
 
