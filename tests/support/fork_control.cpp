@@ -11,6 +11,8 @@
 #include <new>
 #include <stdexcept>
 
+#include "comm/control/identity.hpp"
+
 namespace ddp::test {
 
 ForkHub::ForkHub(int size) : size_(size) {
@@ -42,9 +44,12 @@ ForkControl::ForkControl(ForkHub& hub, int rank, int64_t dead_after_ms)
     if (other != rank) close(hub.write_ends_[static_cast<size_t>(other)]);
   hub.page_->pids[rank] = getpid();
   for (int other = 0; other < hub.size_; ++other)
-    members_.push_back(Member{other, "testhost", "boot", 0, "127.0.0.1"});
-  static_cast<void>(gather("pids", "", Deadline::in_ms(10'000)));
-  for (int other = 0; other < hub.size_; ++other) members_[static_cast<size_t>(other)].pid = hub.page_->pids[other];
+    members_.push_back(Member{other, "testhost", "", 0, "127.0.0.1"});
+  const std::vector<std::string> boot_ids = gather("identities", this_member(rank).boot_id, Deadline::in_ms(10'000));
+  for (int other = 0; other < hub.size_; ++other) {
+    members_[static_cast<size_t>(other)].pid = hub.page_->pids[other];
+    members_[static_cast<size_t>(other)].boot_id = boot_ids[static_cast<size_t>(other)];
+  }
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);

@@ -8,7 +8,8 @@
 
 namespace ddp {
 
-/// Host name, boot id and process id of here; no address yet.
+/// Host name, boot id and process id of here; no address yet. For tests of several hosts on one machine: processes with different
+/// values of the environment variable DDP_TEST_HOST count as being on different hosts. It is read here and nowhere else.
 [[nodiscard]] Member this_member(int32_t rank);
 
 }  // namespace ddp

@@ -72,10 +72,11 @@ class Engine {
   [[nodiscard]] bool all_reached(Counter counter, uint64_t value) noexcept;
   [[nodiscard]] bool reached(int32_t of, Counter counter, uint64_t value) noexcept;
 
-  /// Wait for `ready`; the collective's number is for the error text.
+  /// Wait for `ready`; the collective's number is for the error text. `patience` above 1: for whoever waits for a rank that waits
+  /// itself, so that the one that is late is named by those who wait for it directly.
   template <class Ready>
-  void wait(Ready&& ready, uint64_t sequence) {
-    waiter_.wait(ready, [&] { return describe_missing(sequence); });
+  void wait(Ready&& ready, uint64_t sequence, int32_t patience = 1) {
+    waiter_.wait(ready, [&] { return describe_missing(sequence); }, patience);
   }
 
   // Staged chunks are numbered over all collectives; chunk k uses slot k % kStageDepth.

@@ -72,7 +72,7 @@ void Life::watch() {
       if (peer == mesh_->rank || context_.failure->broken() || !is_dead(peer)) continue;
       // In the words of the control plane, which will notice too: whoever is first, all ranks get one text.
       const Member& member = context_.control->member(peer);
-      const Error cause = peer == 0 ? texts::server_gone(member) : texts::gone(member);
+      const Error cause = member.rank == 0 ? texts::server_gone(member) : texts::gone(member);
       context_.control->abort(cause);
       context_.failure->set(cause);
     }

@@ -6,31 +6,11 @@
 #include <optional>
 
 #include "base/bytes.hpp"
+#include "comm/control/agree.hpp"
 #include "comm/shm/fd_exchange.hpp"
 
 namespace ddp::shm {
 namespace {
-
-/// Every rank says whether it could do its part; all throw the first rank's error if one could not.
-void agree(Control& control, const char* what, const std::optional<Error>& mine, Deadline deadline) {
-  ByteWriter said;
-  said.number(static_cast<int32_t>(mine ? mine->status() : DDP_OK)).text(mine ? mine->text() : std::string());
-  for (const std::string& answer : control.gather(what, said.bytes(), deadline)) {
-    ByteReader reader(answer);
-    const auto status = static_cast<ddp_status>(reader.number<int32_t>());
-    if (status != DDP_OK) throw Error(status, std::string(reader.text()));
-  }
-}
-
-template <class Body>
-std::optional<Error> try_to(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
 
 Mesh empty_mesh(const Control& control) {
   Mesh mesh;

@@ -68,14 +68,15 @@ uint64_t Waiter::progress_of_all() const noexcept {
   return sum;
 }
 
-void Waiter::sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing) const {
+void Waiter::sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing,
+                         int64_t patience_ms) const {
   Page& own = mesh_->own_page();
   for (int32_t i = 0; i < 4 && spin_rounds_ == 0; ++i) {  // somebody else may need just this core
     if (ready()) return;
     sched_yield();
   }
   uint64_t progress = progress_of_all();
-  Deadline deadline = Deadline::in_ms(timeout_ms_);
+  Deadline deadline = Deadline::in_ms(patience_ms);
   for (;;) {
     const uint32_t bell = own.bell.load();
     own.sleeping.store(1);
@@ -87,7 +88,7 @@ void Waiter::sleep_until(const std::function<bool()>& ready, const std::function
     const uint64_t now = progress_of_all();
     if (now != progress) {
       progress = now;
-      deadline = Deadline::in_ms(timeout_ms_);
+      deadline = Deadline::in_ms(patience_ms);
     } else if (deadline.passed()) {
       throw Error(DDP_ERROR_TIMED_OUT, missing());
     }

@@ -21,15 +21,15 @@ class Waiter {
   void publish(std::atomic<uint64_t>& counter, uint64_t value) const noexcept;
 
   /// Until `ready()`. Looks at the counters before it looks at the failure, so what is complete completes.
-  /// Throws the first cause, or TIMED_OUT with `missing()` when no rank made progress for options.timeout_ms.
+  /// Throws the first cause, or TIMED_OUT with `missing()` when no rank made progress for `patience` times options.timeout_ms.
   template <class Ready, class Missing>
-  void wait(Ready&& ready, Missing&& missing) const {
+  void wait(Ready&& ready, Missing&& missing, int32_t patience = 1) const {
     for (int32_t round = 0; round < spin_rounds_; ++round) {
       if (ready()) return;
       relax();
       if ((round & 63) == 63 && failure_->broken()) break;
     }
-    sleep_until([&] { return ready(); }, [&] { return missing(); });
+    sleep_until([&] { return ready(); }, [&] { return missing(); }, timeout_ms_ * patience);
   }
 
   /// End a sleep here, so that the failure is seen.
@@ -37,7 +37,7 @@ class Waiter {
 
  private:
   static void relax() noexcept;
-  void sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing) const;
+  void sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, int64_t patience_ms) const;
   [[nodiscard]] uint64_t progress_of_all() const noexcept;
 
   const Mesh* mesh_;
