@@ -1,0 +1,166 @@
+#include "comm/hierarchy/bucket.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/control/agree.hpp"
+
+namespace ddp::hierarchy {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr size_t kOffsetsAtOnce = static_cast<size_t>(shm::kInlineBytes) / sizeof(int64_t);
+
+int64_t rounded(int64_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+Bucket::Bucket(Host& host, const BucketSpec& spec, Deadline deadline) : host_(host), pieces_(spec.pieces.size()) {
+  stamp_.kind = Collective::kBucket;
+  stamp_.dtype = spec.rule.dtype;
+  stamp_.op = spec.rule.op;
+  stamp_.bucket = spec.index;
+  stamp_.plan_hash = spec.plan_hash;
+  for (const BucketSpec::Piece& piece : spec.pieces) stamp_.count += piece.count;
+  note_.used.resize(spec.used_words());
+  const std::vector<int64_t> offsets = place_pieces(spec, deadline);
+  mine_ = std::make_unique<HostContribution>(spec.rule, meet_pieces(spec, offsets),
+                                             host_.slice(stamp_.count, dtype_size(spec.rule.dtype)));
+  mine_->populate();
+}
+
+Bucket::~Bucket() {
+  if (memory_ != nullptr) host_.region().free(memory_);
+}
+
+// Where each piece lies in the own region; private ones get a place.
+std::vector<int64_t> Bucket::place_pieces(const BucketSpec& spec, Deadline deadline) {
+  shm::Region& region = host_.region();
+  std::vector<int64_t> offsets;
+  int64_t needed = 0;
+  for (const BucketSpec::Piece& piece : spec.pieces) {
+    const int64_t bytes = piece.count * dtype_size(spec.rule.dtype);
+    offsets.push_back(piece.data == nullptr ? shm::kNotInReach : region.offset_of(piece.data, bytes));
+    if (offsets.back() != shm::kNotInReach) continue;
+    private_.push_back(Private{offsets.size() - 1, piece.data, nullptr, bytes});
+    needed += rounded(bytes);
+  }
+  const std::optional<Error> problem = try_to([&] {
+    if (needed > 0) memory_ = region.alloc(needed);
+  });
+  agree(host_.group_control(), "bucket memory", problem, deadline);
+  auto* next = static_cast<std::byte*>(memory_);
+  for (Private& piece : private_) {
+    piece.copy = next;
+    offsets[piece.piece] = next == nullptr ? 0 : region.offset_of(next, piece.bytes);
+    if (next != nullptr) next += rounded(piece.bytes);
+  }
+  return offsets;
+}
+
+// The ranks of the host tell each other where their pieces are, as many at a time as an announcement has room for.
+HostArray Bucket::meet_pieces(const BucketSpec& spec, const std::vector<int64_t>& offsets) {
+  shm::Engine& engine = host_.engine();
+  HostArray array;
+  array.ranks = engine.size();
+  int64_t first = 0;
+  for (const BucketSpec::Piece& piece : spec.pieces) {
+    array.pieces.push_back(HostArray::Piece{first, piece.count});
+    first += piece.count;
+  }
+  Stamp stamp;
+  stamp.kind = Collective::kAllGather;
+  stamp.dtype = DDP_I64;
+  stamp.count = static_cast<int64_t>(pieces_);
+  host_.guarded([&] {
+    for (size_t done = 0; done < pieces_; done += kOffsetsAtOnce) {
+      const size_t number = std::min(kOffsetsAtOnce, pieces_ - done);
+      const uint64_t sequence = engine.meet(stamp, [&](shm::Slot& slot) {
+        std::memcpy(slot.payload, offsets.data() + done, number * sizeof(int64_t));
+      });
+      for (size_t piece = 0; piece < number; ++piece)
+        for (int32_t rank = 0; rank < array.ranks; ++rank) {
+          int64_t offset = 0;
+          std::memcpy(&offset, engine.slot(rank, sequence).payload + piece * sizeof offset, sizeof offset);
+          array.bases.push_back(engine.mesh().base(rank) + offset);
+        }
+      engine.advance(shm::Counter::kFinished, sequence);
+    }
+  });
+  return array;
+}
+
+void Bucket::start(const Note& mine) {
+  note_.incomplete = mine.incomplete;
+  std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
+  sequence_ = host_.engine().next_sequence();
+  announced_ = private_.empty() && try_announce();
+}
+
+bool Bucket::try_announce() {
+  return host_.engine().try_announce(sequence_, [this](shm::Slot& slot) {
+    slot.stamp = stamp_;
+    slot.incomplete = note_.incomplete ? 1 : 0;
+    std::copy(note_.used.begin(), note_.used.end(), slot.used);
+  });
+}
+
+void Bucket::join_notes() {
+  for (int32_t rank = 0; rank < host_.engine().size(); ++rank) {
+    const shm::Slot& slot = host_.engine().slot(rank, sequence_);
+    note_.incomplete = note_.incomplete || slot.incomplete != 0;
+    for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
+  }
+}
+
+// A piece without an address has nothing to add.
+void Bucket::copy_in() noexcept {
+  for (const Private& piece : private_) {
+    if (piece.bytes == 0) continue;
+    if (piece.data != nullptr)
+      std::memcpy(piece.copy, piece.data, static_cast<size_t>(piece.bytes));
+    else
+      std::memset(piece.copy, 0, static_cast<size_t>(piece.bytes));
+  }
+}
+
+void Bucket::copy_out() noexcept {
+  for (const Private& piece : private_) {
+    const bool used = (note_.used[piece.piece / 64] >> (piece.piece % 64) & 1) != 0;
+    if (used && piece.data != nullptr && piece.bytes > 0) std::memcpy(piece.data, piece.copy, static_cast<size_t>(piece.bytes));
+  }
+}
+
+Progress Bucket::advance(int64_t) {
+  throw make_error(DDP_ERROR_INTERNAL, "a bucket between hosts was polled; it is reduced by finish()");
+}
+
+void Bucket::finish() {
+  host_.guarded([&] {
+    if (!announced_) {
+      copy_in();
+      host_.engine().wait([&] { return try_announce(); }, sequence_);
+      announced_ = true;
+    }
+    host_.gather_here(sequence_);
+    join_notes();
+    host_.reduce(sequence_, stamp_, *mine_, note_);
+  });
+  if (!note_.incomplete) copy_out();
+}
+
+bool Bucket::set_address(int32_t piece, std::byte* data) noexcept {
+  for (Private& own : private_) {
+    if (own.piece != static_cast<size_t>(piece)) continue;
+    own.data = data;
+    return true;
+  }
+  return false;
+}
+
+std::string Bucket::way() const {
+  if (private_.empty()) return host_.way() + ", in place";
+  return host_.way() + ", " + std::to_string(private_.size()) + " of " + std::to_string(pieces_) + " copied";
+}
+
+}  // namespace ddp::hierarchy

@@ -1,0 +1,90 @@
+// What the ranks of a host do together in a collective of all hosts: meet in shared memory, cross to the other hosts on their rails, and
+// wait until the host's last rail is done.
+//
+//   meet     every local rank announces; stamps are compared, notes joined (shm::Engine)
+//   across   local rank l < rails: its chain, which compares stamps and joins notes over the hosts; then its counter kFinished
+//   part     a rank without a rail waits for the others' counters and takes the joined note from one of them
+//
+// Who is named when somebody is late: those who wait for it directly are the least patient. That is its own host first (timeout_ms),
+// then the rails (a little more), then those who wait for a rail of their own host (twice timeout_ms).
+// Promises: an error in a collective is the group's first cause, or the first cause is thrown in its place; all ranks learn it at once.
+// Threads: as shm::Engine.
+// Tested by process/hierarchy_test.cpp and process/hierarchy_failure_test.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/hierarchy/contribution.hpp"
+#include "comm/hierarchy/host_control.hpp"
+#include "comm/hierarchy/layout.hpp"
+#include "comm/rail/member.hpp"
+#include "comm/shm/engine.hpp"
+#include "comm/shm/life.hpp"
+
+namespace ddp::hierarchy {
+
+/// The memory of a host's ranks, connected.
+struct HostMemory {
+  shm::Mesh mesh;
+  std::byte* exchange = nullptr;  // kExchangeBytes of the own region
+};
+inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
+
+/// Collective over the group. Throws the same on all ranks if some host's ranks cannot share memory.
+[[nodiscard]] HostMemory connect_host(const TransportContext& context, const Layout& layout, Deadline deadline);
+
+class Host {
+ public:
+  /// Collective over the group.
+  Host(const TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_rail_table& table, const std::string& address,
+       ChainOptions options);
+
+  [[nodiscard]] const Layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] shm::Engine& engine() noexcept { return engine_; }
+  [[nodiscard]] shm::Region& region() noexcept { return *engine_.mesh().own; }
+  [[nodiscard]] Control& group_control() noexcept { return *context_.control; }
+  [[nodiscard]] int32_t world_size() const noexcept { return context_.control->size(); }
+  [[nodiscard]] std::string way() const { return way_; }
+
+  /// This rank's part of a flat array; nothing if it owns no rail.
+  [[nodiscard]] Span slice(int64_t count, int64_t element_bytes) const noexcept;
+
+  /// All ranks of the host have announced, or will: wait for them, compare.
+  void gather_here(uint64_t sequence);
+  /// After that: nobody passes before all ranks of all hosts have come.
+  void cross(uint64_t sequence, Stamp stamp);
+  /// After that: the sum over all ranks of all hosts. `note`: of this host; afterwards of all.
+  void reduce(uint64_t sequence, Stamp stamp, HostContribution& mine, Note& note);
+
+  /// Runs `body`; an error of it breaks the group.
+  template <class Body>
+  void guarded(Body&& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      break_group(error);
+    }
+  }
+
+  void farewell() noexcept {
+    if (rail_ != nullptr) rail_->leave();
+  }
+  void wake() noexcept;
+
+ private:
+  [[noreturn]] void break_group(const Error& error);
+  void wait_for_rails(uint64_t sequence, int32_t rails);
+  void show_note(uint64_t sequence, const Note& note) noexcept;
+  void read_note(uint64_t sequence, Note& note) const noexcept;
+
+  TransportContext context_;
+  Layout layout_;
+  HostControl control_;
+  shm::Engine engine_;
+  shm::Life life_;
+  std::unique_ptr<ChainMember> rail_;  // NULL: this host has more ranks than there are rails
+  std::string way_;
+};
+
+}  // namespace ddp::hierarchy

@@ -1,0 +1,114 @@
+// Several hosts with several ranks each: one named cause on all ranks, and no survivor that dies or hangs, when a rank is killed, late, or
+// makes another call. Skipped with a printed reason when the Gloo module is not there.
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/group_world.hpp"
+#include "support/host_world.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+// Reduce for ever; the error's text comes back.
+std::string reduce_until_it_fails(Child& child, int64_t count, Reporter& report) {
+  std::vector<float> data(static_cast<size_t>(count), 1.0F);
+  try {
+    for (int i = 0; i < 1'000'000; ++i) {
+      child->all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_AVERAGE);
+      if (i == 2) report.say("running");
+    }
+  } catch (const Error& error) {
+    return std::string(status_name(error.status())) + ": " + error.text();
+  }
+  return "never failed";
+}
+
+void a_killed_rank_is_named_by_all_and_takes_nobody_with_it(void**) {
+  std::mt19937 random(static_cast<unsigned>(getpid()));
+  const Placement placement = "aaabb";  // rank 2 owns no rail
+  for (int victim = 0; victim < 5; ++victim) {
+    const int64_t count = victim % 2 == 0 ? 256 : 2'000'000;
+    Run run(placement, [&](ForkHub& hub, int rank, Reporter& report) {
+      Child child(hub, placement, rank);
+      return reduce_until_it_fails(child, count, report);
+    });
+    const pid_t pid = run.procs.pid(victim);
+    for (int rank = 0; rank < 5; ++rank) run.procs.wait_for(rank, "running");
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));  // a random moment
+    run.procs.signal(victim, SIGKILL);
+    const auto results = run.procs.wait();
+    for (int rank = 0; rank < 5; ++rank) {
+      if (rank == victim) continue;
+      const ProcResult& result = results[static_cast<size_t>(rank)];
+      expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
+      expect_contains(result.text, "DDP_ERROR_PEER_FAILED: rank " + std::to_string(victim) + " (host testhost, pid " + std::to_string(pid) + ")");
+    }
+  }
+}
+
+void a_rank_that_does_not_come_is_named_by_all(void**) {
+  const Placement placement = "aabb";
+  for (int late = 0; late < 4; ++late) {
+    Run run(placement, [&](ForkHub& hub, int rank, Reporter&) {
+      Child child(hub, placement, rank, 800);
+      child->barrier();
+      if (rank == late) wait_until([&] { return child.failure().broken(); });
+      return expect_error(DDP_ERROR_TIMED_OUT, [&] {
+        std::vector<float> data(100'000, 1.0F);
+        child->all_reduce(flat_tensor(data.data(), DDP_F32, 100'000), DDP_SUM);
+      });
+    });
+    for (const auto& result : run.procs.wait()) {
+      expect(result.exit_code == 0 && !result.timed_out, result.describe());
+      expect_contains(result.text, "rank " + std::to_string(late) + " (host testhost");
+      expect_contains(result.text, "did not join all-reduce");
+    }
+  }
+}
+
+void expect_mismatch(const Placement& placement, int other, const std::function<void(Child&, bool)>& call) {
+  Run run(placement, [&](ForkHub& hub, int rank, Reporter&) {
+    Child child(hub, placement, rank);
+    return expect_error(DDP_ERROR_MISMATCH, [&] {
+      child->barrier();  // may be cut off on its way out by what the others do next
+      call(child, rank == other);
+    });
+  });
+  for (const auto& result : run.procs.wait()) {
+    expect(result.exit_code == 0 && !result.timed_out, result.describe());
+    expect_contains(result.text, "different calls");
+  }
+}
+
+void different_calls_are_a_mismatch_inside_a_host_and_between_hosts(void**) {
+  for (const Placement placement : {"aabb", "aaab", "abb"})
+    for (const int other : {0, 1, ranks_of(placement) - 1})
+      for (const int64_t count : {10, 100'000}) {
+        expect_mismatch(placement, other, [&](Child& child, bool differs) {
+          std::vector<float> data(static_cast<size_t>(count) + 1);
+          child->all_reduce(flat_tensor(data.data(), DDP_F32, count + (differs ? 1 : 0)), DDP_SUM);
+        });
+        expect_mismatch(placement, other, [&](Child& child, bool differs) {
+          std::vector<float> data(static_cast<size_t>(count));
+          const Tensor tensor = flat_tensor(data.data(), DDP_F32, count);
+          differs ? child->broadcast(tensor, 0) : child->all_reduce(tensor, DDP_SUM);
+        });
+      }
+}
+
+}  // namespace
+
+int main() {
+  if (no_gloo()) return 77;
+  const CMUnitTest tests[] = {
+      ddp_test(a_killed_rank_is_named_by_all_and_takes_nobody_with_it),
+      ddp_test(a_rank_that_does_not_come_is_named_by_all),
+      ddp_test(different_calls_are_a_mismatch_inside_a_host_and_between_hosts),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

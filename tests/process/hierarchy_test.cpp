@@ -1,0 +1,250 @@
+// Several hosts with several ranks each: sums with the bits of one reduction in rank order wherever gradients lie, and notes that every
+// rank learns. Skipped with a printed reason when the Gloo module is not there.
+//
+// "--worker": one rank of a group that is started from outside (hierarchy_netns_test.sh), with the group's real choice of transport.
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "comm/group.hpp"
+#include "support/group_world.hpp"
+#include "support/host_world.hpp"
+#include "support/values.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+const Placement kPlacements[] = {"aabb", "abcd", "aaab", "aaabbb", "abbccc"};
+
+void sums_have_the_bits_of_one_reduction(void**) {
+  struct Case {
+    ddp_dtype dtype;
+    ddp_reduce op;
+  };
+  for (const Placement& placement : kPlacements)
+    Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
+      Child child(hub, placement, rank);
+      for (const Case& way : {Case{DDP_F32, DDP_AVERAGE}, Case{DDP_F16, DDP_SUM}, Case{DDP_I32, DDP_MIN}, Case{DDP_I64, DDP_AVERAGE}})
+        for (const int64_t count : {0, 1, 7, 1000, 65'537, 1'000'003}) {
+          if (count > 100'000 && way.dtype != DDP_F32) continue;
+          const auto inputs = random_inputs(ranks_of(placement), way.dtype, count, 9);
+          const Bytes wanted = reduced(inputs, way.dtype, way.op, count);
+          Bytes mine = inputs[static_cast<size_t>(rank)];
+          void* shared = child->alloc(static_cast<int64_t>(mine.size()) + 1);
+          if (!mine.empty()) std::memcpy(shared, mine.data(), mine.size());
+          child->all_reduce(flat_tensor(mine.data(), way.dtype, count), way.op);
+          const std::string what = placement + ": " + std::to_string(count) + " " + dtype_name(way.dtype);
+          expect(mine == wanted, what + ", private");
+          // Some ranks in shared memory, some not: nobody needs to know.
+          child->all_reduce(flat_tensor(rank % 2 == 0 ? shared : mine.data(), way.dtype, count), DDP_MAX);
+          child->free(shared);
+        }
+      return std::string();
+    }).expect_success();
+}
+
+void shared_memory_is_reduced_in_place_with_the_same_bits(void**) {
+  for (const Placement& placement : kPlacements)
+    Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
+      Child child(hub, placement, rank);
+      for (const int64_t count : {1, 65'537, 2'200'001}) {  // the last is more than one exchange
+        const auto inputs = random_inputs(ranks_of(placement), DDP_F32, count, 4);
+        auto* mine = static_cast<std::byte*>(child->alloc(count * 4));
+        std::memcpy(mine, inputs[static_cast<size_t>(rank)].data(), static_cast<size_t>(count) * 4);
+        Bytes copy = inputs[static_cast<size_t>(rank)];
+        const bool in_place = rank != 1;
+        child->all_reduce(flat_tensor(in_place ? mine : copy.data(), DDP_F32, count), DDP_AVERAGE);
+        const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, count);
+        expect(std::memcmp(in_place ? mine : copy.data(), wanted.data(), wanted.size()) == 0, placement + " " + std::to_string(count));
+        child->free(mine);
+      }
+      return std::string();
+    }).expect_success();
+}
+
+void the_other_collectives_work_too(void**) {
+  for (const Placement placement : {"aabb", "aaab"})
+    Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
+      Child child(hub, placement, rank);
+      for (const int64_t count : {1, 100'000}) {
+        const auto inputs = random_inputs(4, DDP_F32, count, 2);
+        Bytes all(static_cast<size_t>(16 * count)), mine = inputs[static_cast<size_t>(rank)];
+        child->all_gather(flat_tensor(mine.data(), DDP_F32, count), flat_tensor(all.data(), DDP_F32, 4 * count));
+        for (size_t r = 0; r < 4; ++r)
+          expect(std::memcmp(all.data() + r * mine.size(), inputs[r].data(), mine.size()) == 0, "gathered part");
+        Bytes part(mine.size());
+        child->reduce_scatter(flat_tensor(all.data(), DDP_F32, 4 * count), flat_tensor(part.data(), DDP_F32, count), DDP_MAX);
+        expect(part == inputs[static_cast<size_t>(rank)], "the largest of four equal parts");
+        for (int root = 0; root < 4; ++root) {
+          mine = inputs[static_cast<size_t>(rank)];
+          child->broadcast(flat_tensor(mine.data(), DDP_F32, count), root);
+          expect(mine == inputs[static_cast<size_t>(root)], "broadcast");
+        }
+        child->barrier();
+      }
+      return std::string();
+    }).expect_success();
+}
+
+// A bucket of pieces of which each rank has some in the group's memory and some of its own, as `shared(rank, piece)` says.
+class Gradients {
+ public:
+  static constexpr int64_t kCounts[] = {1, 7, 1000, 65'537, 0, 100'003};
+  static constexpr size_t kPieces = std::size(kCounts);
+
+  Gradients(Transport& transport, int rank, int ranks, uint64_t seed, const std::function<bool(int, size_t)>& shared)
+      : transport_(transport), rank_(static_cast<size_t>(rank)) {
+    spec_.index = 3;
+    spec_.rule = cpu::ReduceRule{DDP_F32, DDP_AVERAGE, ranks};
+    spec_.plan_hash = 99;
+    for (size_t piece = 0; piece < kPieces; ++piece) {
+      inputs_.push_back(random_inputs(ranks, DDP_F32, kCounts[piece], seed + piece));
+      wanted_.push_back(reduced(inputs_.back(), DDP_F32, DDP_AVERAGE, kCounts[piece]));
+      own_.emplace_back(wanted_.back().size() + 1);
+      const bool lent = shared(rank, piece);
+      memory_.push_back(lent ? transport.alloc(kCounts[piece] * 4 + 1) : nullptr);
+      spec_.pieces.push_back({lent ? static_cast<std::byte*>(memory_.back()) : own_.back().data(), kCounts[piece], false});
+    }
+    fill();
+  }
+  ~Gradients() {
+    for (void* memory : memory_)
+      if (memory != nullptr) transport_.free(memory);
+  }
+  Gradients(const Gradients&) = delete;
+  Gradients& operator=(const Gradients&) = delete;
+
+  [[nodiscard]] const BucketSpec& spec() const { return spec_; }
+  [[nodiscard]] std::byte* data(size_t piece) const { return spec_.pieces[piece].data; }
+  void fill() {
+    for (size_t piece = 0; piece < kPieces; ++piece) std::memcpy(data(piece), input(piece).data(), input(piece).size());
+  }
+  void expect_reduced(size_t piece, const std::string& what) const { expect_bytes(piece, wanted_[piece], what + ": reduced"); }
+  void expect_untouched(size_t piece, const std::string& what) const { expect_bytes(piece, input(piece), what + ": untouched"); }
+
+ private:
+  [[nodiscard]] const Bytes& input(size_t piece) const { return inputs_[piece][rank_]; }
+  void expect_bytes(size_t piece, const Bytes& bytes, const std::string& what) const {
+    expect(std::memcmp(data(piece), bytes.data(), bytes.size()) == 0, what + ", piece " + std::to_string(piece));
+  }
+
+  Transport& transport_;
+  size_t rank_;
+  BucketSpec spec_;
+  std::vector<std::vector<Bytes>> inputs_;
+  std::vector<Bytes> wanted_, own_;
+  std::vector<void*> memory_;
+};
+
+bool mixed(int rank, size_t piece) { return (static_cast<size_t>(rank) + piece) % 3 != 0; }
+
+void buckets_are_reduced_wherever_their_gradients_lie(void**) {
+  for (const Placement& placement : kPlacements)
+    for (const int way : {0, 1, 2})
+      Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
+        Child child(hub, placement, rank);
+        const auto shared = [&](int r, size_t piece) { return way == 0 || (way == 2 && mixed(r, piece)); };
+        Gradients first(*child, rank, ranks_of(placement), 10, shared);
+        Gradients second(*child, rank, ranks_of(placement), 20, shared);
+        const auto one = child->prepare(first.spec());
+        const auto two = child->prepare(second.spec());
+        for (int pass = 0; pass < 35; ++pass) {  // more buckets than announcements have slots
+          if (pass < 3) first.fill(), second.fill();
+          const Note all_used{false, {0x3f}};
+          one->start(all_used);
+          two->start(all_used);
+          one->finish();
+          two->finish();
+          for (size_t piece = 0; piece < Gradients::kPieces && pass < 3; ++piece) {
+            first.expect_reduced(piece, placement + " " + one->way());
+            second.expect_reduced(piece, placement + " " + two->way());
+          }
+        }
+        return std::string();
+      }).expect_success();
+}
+
+void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
+  for (const Placement& placement : kPlacements)
+    Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
+      Child child(hub, placement, rank);
+      Gradients gradients(*child, rank, ranks_of(placement), 30, mixed);
+      const auto bucket = child->prepare(gradients.spec());
+      // Piece 3 is used by the last rank alone, piece 2 by nobody.
+      const bool last = rank + 1 == ranks_of(placement);
+      bucket->start(Note{false, {last ? 0x3bU : 0x33U}});
+      bucket->finish();
+      expect(!bucket->note().incomplete && bucket->note().used == std::vector<uint64_t>{0x3b}, placement + ": every rank learns who uses what");
+      for (size_t piece = 0; piece < Gradients::kPieces; ++piece)
+        piece == 2 ? gradients.expect_untouched(piece, placement) : gradients.expect_reduced(piece, placement);
+      for (int missing = 0; missing < ranks_of(placement); ++missing) {
+        gradients.fill();
+        bucket->start(Note{rank == missing, {0x3f}});
+        bucket->finish();
+        expect(bucket->note().incomplete, placement + ": every rank learns that something is missing");
+        for (size_t piece = 0; piece < Gradients::kPieces; ++piece) gradients.expect_untouched(piece, placement);
+      }
+      bucket->start(Note{false, {0x3f}});
+      bucket->finish();
+      for (size_t piece = 0; piece < Gradients::kPieces; ++piece) gradients.expect_reduced(piece, placement);
+      return std::string();
+    }).expect_success();
+}
+
+void a_gradient_may_move_if_it_is_the_ranks_own(void**) {
+  Run("aab", [](ForkHub& hub, int rank, Reporter&) {
+    Child child(hub, "aab", rank);
+    Gradients gradients(*child, rank, 3, 50, [](int r, size_t) { return r == 0; });
+    const auto bucket = child->prepare(gradients.spec());
+    Bytes elsewhere(4000);
+    std::memcpy(elsewhere.data(), gradients.data(2), elsewhere.size());
+    expect(bucket->set_address(2, elsewhere.data()) == (rank != 0), "only private memory moves");
+    bucket->start(Note{false, {0x3f}});
+    bucket->finish();
+    if (rank == 0) return std::string();
+    gradients.expect_untouched(2, "the old place");
+    std::memcpy(gradients.data(2), elsewhere.data(), elsewhere.size());
+    gradients.expect_reduced(2, "the new place");
+    return std::string();
+  }).expect_success();
+}
+
+// One rank of a group that somebody else started: prints "rank 2 of 4: sums agree over GLOO".
+int work() {
+  const auto group = Group::create(nullptr, world_options());
+  const int32_t size = group->size();
+  for (const int64_t count : {1, 1000, 65'537, 1'000'003}) {
+    const auto inputs = random_inputs(size, DDP_F32, count, 7);
+    Bytes mine = inputs[static_cast<size_t>(group->rank())];
+    group->all_reduce(flat_tensor(mine.data(), DDP_F32, count), DDP_AVERAGE);
+    expect(mine == reduced(inputs, DDP_F32, DDP_AVERAGE, count), "the sum over all hosts");
+    group->broadcast(flat_tensor(mine.data(), DDP_F32, count), size - 1);
+    group->barrier();
+  }
+  std::printf("rank %d of %d: sums agree over %s\n", group->rank(), size, group->backend() == DDP_BACKEND_GLOO ? "GLOO" : "something else");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (no_gloo()) return 77;
+  if (argc > 1 && std::strcmp(argv[1], "--worker") == 0) try {
+      return work();
+    } catch (const std::exception& error) {
+      std::printf("failed: %s\n", error.what());
+      return 1;
+    }
+  const CMUnitTest tests[] = {
+      ddp_test(sums_have_the_bits_of_one_reduction),
+      ddp_test(shared_memory_is_reduced_in_place_with_the_same_bits),
+      ddp_test(the_other_collectives_work_too),
+      ddp_test(buckets_are_reduced_wherever_their_gradients_lie),
+      ddp_test(pieces_that_nobody_uses_and_void_buckets_stay_untouched),
+      ddp_test(a_gradient_may_move_if_it_is_the_ranks_own),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

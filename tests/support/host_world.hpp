@@ -1,0 +1,88 @@
+// Ranks as processes on hosts that are made up (DDP_TEST_HOST), over the real Gloo module and real shared memory.
+#pragma once
+
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/hierarchy/transport.hpp"
+#include "comm/rail/module.hpp"
+#include "support/check.hpp"
+#include "support/fork_control.hpp"
+#include "support/procs.hpp"
+
+namespace ddp::test {
+
+// One letter a rank: its host.
+using Placement = std::string;
+
+// One child's group.
+class Child {
+ public:
+  Child(ForkHub& hub, const Placement& placement, int rank, int64_t timeout_ms = 20'000)
+      : moved_(placement[static_cast<size_t>(rank)]), control_(hub, rank, 20'000) {
+    control_.on_failure([this](const Error& cause) { failure_.set(cause); });
+    ddp_group_options options{};
+    options.timeout_ms = timeout_ms;
+    options.rendezvous_timeout_ms = 20'000;
+    const TransportContext context{&control_, &failure_, options};
+    const hierarchy::Layout layout = hierarchy::lay_out(control_);
+    transport_ = hierarchy::make_transport(context, layout, hierarchy::connect_host(context, layout, Deadline::in_ms(20'000)),
+                                           load_gloo_module(), "127.0.0.1", ChainOptions{});
+    failure_.add_waker([this] { transport_->wake(); });
+  }
+  ~Child() {
+    if (!failure_.woken()) transport_->farewell();
+    failure_.set(Error(DDP_ERROR_ABORTED, "the test is over"));
+    failure_.quiesce();
+  }
+  [[nodiscard]] const Failure& failure() const { return failure_; }
+  Transport& operator*() { return *transport_; }
+  Transport* operator->() { return transport_.get(); }
+
+ private:
+  struct Moved {
+    explicit Moved(char host) { setenv("DDP_TEST_HOST", std::string(1, host).c_str(), 1); }
+  };
+  Moved moved_;
+  Failure failure_;
+  ForkControl control_;
+  std::unique_ptr<Transport> transport_;
+};
+
+using Body = std::function<std::string(ForkHub&, int, Reporter&)>;
+
+struct Run {
+  ForkHub hub;
+  Procs procs;
+  Run(const Placement& placement, const Body& body)
+      : hub(static_cast<int>(placement.size())), procs(static_cast<int>(placement.size()), [&](int rank, Reporter& report) {
+          signal(SIGPIPE, SIG_DFL);
+          return body(hub, rank, report);
+        }) {
+    hub.release();
+  }
+  /// All must end with exit code 0.
+  void expect_success() {
+    for (const auto& result : procs.wait(60'000)) expect(result.exit_code == 0 && !result.timed_out, result.describe());
+  }
+};
+
+inline int ranks_of(const Placement& placement) { return static_cast<int>(placement.size()); }
+
+/// Prints why and returns true if there is no Gloo module to test with.
+inline bool no_gloo() {
+  try {
+    static_cast<void>(load_gloo_module());
+  } catch (const Error& error) {
+    std::printf("skipped: %s\n", error.what());
+    return true;
+  }
+  return false;
+}
+
+}  // namespace ddp::test
