@@ -171,7 +171,8 @@ void Pass::report_missing() {
 void Pass::finish_stats() noexcept {
   stats_.passes += 1;
   stats_.backward_ns = now_ns() - begin_ns_;
-  stats_.comm_ns = std::max<int64_t>(0, lane_.last_done_ns() - lane_.first_start_ns());
+  const int64_t under_way = lane_.last_done_ns() - lane_.first_start_ns();
+  stats_.comm_ns = group_.size() > 1 ? std::max<int64_t>(0, under_way) : 0;
   stats_.exposed_ns = std::min(stats_.comm_ns, drained_ns_ + lane_.take_poked_ns());
   stats_.total_backward_ns += stats_.backward_ns;
   stats_.total_comm_ns += stats_.comm_ns;
