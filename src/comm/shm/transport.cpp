@@ -203,7 +203,7 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
   if (small || all_in_reach(sequence)) {
     for (int32_t peer = 0; peer < engine_.size(); ++peer) {
       const std::byte* source = small ? engine_.slot(peer, sequence).payload : peer_data(peer, sequence);
-      if (source != place(peer)) std::memmove(place(peer), source, static_cast<size_t>(bytes));
+      if (bytes > 0 && source != place(peer)) std::memmove(place(peer), source, static_cast<size_t>(bytes));
     }
     if (small)
       finish(sequence);
