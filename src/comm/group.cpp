@@ -75,10 +75,15 @@ Control& Group::control() noexcept { return *impl_->control; }
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }
 
 void Group::check_usable() const {
+  check_no_fault();
+  impl_->failure.check();
+}
+
+void Group::check_no_fault() const {
   if (impl_->pid != getpid())
     throw Error(DDP_ERROR_INVALID_STATE, "this process is a fork of the one that made the group; make a new group here");
   if (impl_->closed.load()) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
-  impl_->failure.check();
+  if (impl_->failure.woken()) impl_->failure.check();
 }
 
 void Group::check_idle(const char* function) const {

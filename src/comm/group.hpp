@@ -50,6 +50,8 @@ class Group {
 
   /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
   void check_usable() const;
+  /// As check_usable, but a rank that left in good order is no reason to refuse what needs no other rank.
+  void check_no_fault() const;
   /// As check_usable, and INVALID_STATE while a pass is open. First line of every collective.
   void check_idle(const char* function) const;
 

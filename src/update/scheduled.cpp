@@ -4,7 +4,7 @@ namespace ddp {
 
 void ScheduledOptimizer::step() {
   model().require_ready("ddp_optimizer_step");
-  model().group().check_usable();
+  model().group().check_no_fault();
   const Table& table = model().table();
   schedule_.reserve(table);
   prepare();

@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "reduce/model.hpp"
 #include "support/group_world.hpp"
 
@@ -242,6 +243,30 @@ inline void commit_gives_everybody_the_values_of_rank_0(const RunGroups& run_gro
   });
 }
 
+inline void a_rank_that_left_after_the_last_pass_stops_no_local_work(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    World world(group, Memory::kOwned);
+    world.fill(rank, 0);
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = 0; p < kShapes.size(); ++p) world.model->mark_ready(static_cast<int32_t>(p));
+    world.model->end_backward();
+    if (rank == 2) return;  // leaves
+    const int64_t limit = now_ns() + 20'000'000'000;
+    for (bool left = false; !left;) {
+      try {
+        group.check_usable();
+        expect(now_ns() < limit, "the others learn of it");
+      } catch (const Error& error) {
+        expect_contains(error.text(), "rank 2");
+        left = true;
+      }
+    }
+    group.check_no_fault();  // an optimizer may step
+    world.expect_mean(3, 0, "what was reduced stays");
+    expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { group.barrier(); }), "rank 2");
+  });
+}
+
 /// All of the above by name.
 struct PassSemantics {
   const char* name;
@@ -256,6 +281,7 @@ inline constexpr PassSemantics kPassSemantics[] = {
     {"misuse_is_refused_and_harms_nothing", &misuse_is_refused_and_harms_nothing},
     {"different_models_are_refused_with_the_first_difference", &different_models_are_refused_with_the_first_difference},
     {"commit_gives_everybody_the_values_of_rank_0", &commit_gives_everybody_the_values_of_rank_0},
+    {"a_rank_that_left_after_the_last_pass_stops_no_local_work", &a_rank_that_left_after_the_last_pass_stops_no_local_work},
 };
 
 }  // namespace ddp::test
