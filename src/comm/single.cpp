@@ -1,9 +1,8 @@
 #include "comm/single.hpp"
 
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <new>
+
+#include "comm/heap.hpp"
 
 namespace ddp {
 namespace {
@@ -25,28 +24,11 @@ class SingleOperation final : public BucketOperation {
 
 class SingleTransport final : public Transport {
  public:
-  ~SingleTransport() override {
-    for (const auto& [data, bytes] : allocations_) ::operator delete(data, std::align_val_t(64));
-  }
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_AUTO; }
   [[nodiscard]] bool pollable() const noexcept override { return true; }
 
-  [[nodiscard]] void* alloc(int64_t bytes) override {
-    void* data = ::operator new(static_cast<size_t>(bytes), std::align_val_t(64), std::nothrow);
-    if (data == nullptr)
-      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes could not be allocated", static_cast<long long>(bytes));
-    std::memset(data, 0, static_cast<size_t>(bytes));
-    const std::lock_guard lock(mutex_);
-    allocations_.emplace(data, bytes);
-    return data;
-  }
-
-  void free(void* data) override {
-    const std::lock_guard lock(mutex_);
-    if (allocations_.erase(data) == 0)
-      throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_free: this memory does not come from ddp_group_alloc of this group");
-    ::operator delete(data, std::align_val_t(64));
-  }
+  [[nodiscard]] void* alloc(int64_t bytes) override { return heap_.alloc(bytes); }
+  void free(void* data) override { heap_.free(data); }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
     return std::make_unique<SingleOperation>(spec);
@@ -64,8 +46,7 @@ class SingleTransport final : public Transport {
       std::memmove(output.data, input.data, static_cast<size_t>(output.bytes()));
   }
 
-  std::mutex mutex_;                       // guards allocations_
-  std::map<void*, int64_t> allocations_;
+  Heap heap_;
 };
 
 }  // namespace

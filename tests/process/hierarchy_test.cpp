@@ -120,7 +120,8 @@ class Gradients {
   [[nodiscard]] const BucketSpec& spec() const { return spec_; }
   [[nodiscard]] std::byte* data(size_t piece) const { return spec_.pieces[piece].data; }
   void fill() {
-    for (size_t piece = 0; piece < kPieces; ++piece) std::memcpy(data(piece), input(piece).data(), input(piece).size());
+    for (size_t piece = 0; piece < kPieces; ++piece)
+      if (!input(piece).empty()) std::memcpy(data(piece), input(piece).data(), input(piece).size());
   }
   void expect_reduced(size_t piece, const std::string& what) const { expect_bytes(piece, wanted_[piece], what + ": reduced"); }
   void expect_untouched(size_t piece, const std::string& what) const { expect_bytes(piece, input(piece), what + ": untouched"); }

@@ -1,11 +1,9 @@
 #include "comm/rail/transport.hpp"
 
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <numeric>
 #include <vector>
 
+#include "comm/heap.hpp"
 #include "comm/rail/address.hpp"
 #include "comm/rail/member.hpp"
 #include "comm/rail/module.hpp"
@@ -67,14 +65,8 @@ class RailTransport : public Transport {
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
 
-  [[nodiscard]] void* alloc(int64_t bytes) override {
-    const size_t rounded = (static_cast<size_t>(bytes) + 63) / 64 * 64;
-    void* memory = std::aligned_alloc(64, rounded == 0 ? 64 : rounded);
-    if (memory == nullptr)
-      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "no memory for %lld bytes of the group", static_cast<long long>(bytes));
-    return std::memset(memory, 0, rounded);
-  }
-  void free(void* data) override { std::free(data); }
+  [[nodiscard]] void* alloc(int64_t bytes) override { return heap_.alloc(bytes); }
+  void free(void* data) override { heap_.free(data); }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
     return std::make_unique<RailBucket>(chain(), sequence_, std::string("chain over ") + member_.rail_name(), spec);
@@ -126,6 +118,7 @@ class RailTransport : public Transport {
 
   int32_t size_;
   ChainMember member_;
+  Heap heap_;
   uint64_t sequence_ = 0;
 };
 
