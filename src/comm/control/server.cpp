@@ -154,6 +154,8 @@ class Server::Impl {
 
   void finish_all() {
     finishing_ = true;
+    state_.settle();
+    obey();
     asio::error_code ignored;
     listener_.close(ignored);
     for (const auto& [id, link] : links_) link->finish();

@@ -202,6 +202,10 @@ void ServerState::declare(const Error& cause) {
   send_to_seated(FrameType::kFailed, body(messages::write(cause)));
 }
 
+void ServerState::settle() {
+  if (suspicion_.has_value()) declare(Error(*suspicion_));
+}
+
 void ServerState::closed(ConnectionId id, int64_t) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;

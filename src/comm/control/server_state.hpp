@@ -60,6 +60,8 @@ class ServerState {
   /// The connection sent what cannot be understood.
   void broke(ConnectionId id, const std::string& how, int64_t now_ns);
   void tick(int64_t now_ns);
+  /// The server is about to end: a cause that waits for a better one is told now, or nobody would hear it.
+  void settle();
 
   [[nodiscard]] std::vector<ServerAction> take() { return std::exchange(actions_, {}); }
 
