@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -35,23 +36,26 @@ Deadline soon() { return Deadline::in_ms(kLimitMs); }
 // The first cause as the callback got it.
 class Heard {
  public:
-  explicit Heard(Control& control) {
-    control.on_failure([this](const Error& cause) {
-      ++calls_;
-      promise_.set_value(cause);
+  explicit Heard(Control& control) : state_(std::make_shared<State>()) {
+    control.on_failure([state = state_](const Error& cause) {  // may still run when this object is gone
+      ++state->calls;
+      state->promise.set_value(cause);
     });
   }
   Error wait() {
-    auto future = promise_.get_future();
+    auto future = state_->promise.get_future();
     if (future.wait_for(std::chrono::milliseconds(kLimitMs)) != std::future_status::ready)
       throw std::runtime_error("the failure callback did not come");
     return future.get();
   }
-  int calls() const { return calls_; }
+  int calls() const { return state_->calls; }
 
  private:
-  std::atomic<int> calls_{0};
-  std::promise<Error> promise_;
+  struct State {
+    std::atomic<int> calls{0};
+    std::promise<Error> promise;
+  };
+  std::shared_ptr<State> state_;
 };
 
 void every_rank_gets_all_blobs_in_rank_order(void**) {
