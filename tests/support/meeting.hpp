@@ -94,24 +94,27 @@ inline std::unique_ptr<Control> meet_at(const std::string& place, int rank, int 
 /// Waits for the failure of a group.
 class FailureWatch {
  public:
-  explicit FailureWatch(Control& control) {
-    control.on_failure([this](const Error& cause) {
-      const std::lock_guard lock(mutex_);
-      cause_ = cause;
-      changed_.notify_all();
+  explicit FailureWatch(Control& control) : state_(std::make_shared<State>()) {
+    control.on_failure([state = state_](const Error& cause) {  // may still run when this object is gone
+      const std::lock_guard lock(state->mutex);
+      state->cause = cause;
+      state->changed.notify_all();
     });
   }
   /// Throws what broke the group; returns if nothing did.
   void wait(int64_t limit_ms = 15'000) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::milliseconds(limit_ms), [this] { return cause_.has_value(); });
-    if (cause_.has_value()) throw Error(*cause_);
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms), [this] { return state_->cause.has_value(); });
+    if (state_->cause.has_value()) throw Error(*state_->cause);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Error> cause_;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<Error> cause;
+  };
+  std::shared_ptr<State> state_;
 };
 
 inline double seconds_now() { return static_cast<double>(now_ns()) * 1e-9; }
