@@ -14,5 +14,6 @@
 #include "ddp/ema.h"
 #include "ddp/state.h"
 #include "ddp/sampler.h"
+#include "ddp/batch_norm.h"
 
 #endif

@@ -1,0 +1,41 @@
+// Batch normalisation over the samples of all ranks: each rank measures its own, one message joins the measures in rank order.
+//
+// What travels is [options, count, mean of each channel, sum of squared differences of each channel] in F64 forward, and the two sums that
+// the gradient needs backward: 2C and a few numbers, once each. Unequal and empty batches need no case of their own.
+// Ioffe and Szegedy, "Batch Normalization", 2015, with the batch of all ranks; the joining is in moments.hpp.
+// Promises: all ranks hold the same statistics to the last bit; nothing is written before everything was checked.
+// Threads: the caller's. Tested by unit/norm/moments_test.cpp, process/batch_norm_test.cpp and capi/batch_norm_test.c.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/tensor.hpp"
+#include "comm/group.hpp"
+#include "ddp/batch_norm.h"
+
+namespace ddp::norm {
+
+using MaybeTensor = std::optional<Tensor>;
+
+struct Forward {
+  Tensor x;
+  MaybeTensor weight, bias, running_mean, running_var;
+  Tensor y;
+  MaybeTensor saved_mean, saved_invstd;
+};
+
+struct Backward {
+  Tensor dy, x;
+  MaybeTensor weight;
+  Tensor saved_mean, saved_invstd;
+  int64_t count = 0;  // values per channel over all ranks
+  MaybeTensor dx, dweight, dbias;
+};
+
+/// Returns the values per channel over all ranks (of this rank alone when not training). Throws INVALID_ARGUMENT, MISMATCH, or what
+/// collectives throw.
+int64_t forward(Group& group, const ddp_batch_norm_options& options, const Forward& call);
+void backward(Group& group, const ddp_batch_norm_options& options, const Backward& call);
+
+}  // namespace ddp::norm

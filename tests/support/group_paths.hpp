@@ -1,0 +1,96 @@
+// One test body on every way that bytes travel: ranks as threads, processes over shared memory, processes over Gloo.
+//
+//   void sums_are_right(Path path) { run_on(path, 3, [](Group& group, int rank) { ... }); }
+//   ... ddp_paths_test(sums_are_right) ...   // three tests
+#pragma once
+
+#include <atomic>
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "support/group_procs.hpp"
+
+namespace ddp::test {
+
+enum class Path { kLocal, kShm, kGloo };
+
+/// Without the module every group of processes over Gloo fails with NOT_SUPPORTED; a test then says so and passes over it.
+inline bool has_gloo() {
+  static const bool there = [] {
+    ddp_group_options options = world_options();
+    options.backend = DDP_BACKEND_GLOO;
+    try {
+      run_group_procs(2, options, [](Group& group, int) { group.barrier(); });
+      return true;
+    } catch (const std::exception& error) {
+      if (std::string(error.what()).find("NOT_SUPPORTED") == std::string::npos) throw;
+      std::printf("skipped over Gloo: %s\n", error.what());
+      return false;
+    }
+  }();
+  return there;
+}
+
+/// Each rank's body gets the place where all ranks of the test meet; it makes its groups itself, with `#name` for further ones.
+inline void run_at(Path path, int size, const std::function<void(const std::string& place, ddp_group_options options, int rank)>& body) {
+  static std::atomic<int> next{0};
+  const auto options_of = [&](int rank, ddp_backend backend) {
+    ddp_group_options options = world_options();
+    options.rank = rank;
+    options.world_size = size;
+    options.backend = backend;
+    return options;
+  };
+  if (path == Path::kLocal) {
+    const std::string place = "local://path-" + std::to_string(next++);
+    run_ranks(size, [&](int rank) { body(place, options_of(rank, DDP_BACKEND_AUTO), rank); });
+    return;
+  }
+  const Folder folder;
+  Procs procs(size, [&](int rank, Reporter&) {
+    body("file://" + folder.path() + "/meet", options_of(rank, path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO), rank);
+    return std::string("done");
+  });
+  int rank = 0;
+  for (const ProcResult& result : procs.wait(60'000)) {
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
+    ++rank;
+  }
+}
+
+inline void run_on(Path path, int size, const std::function<void(Group&, int)>& body) {
+  run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int rank) {
+    const auto group = Group::create(place.c_str(), options);
+    body(*group, rank);
+    group->barrier();  // nobody leaves while others compare
+  });
+}
+
+/// Two groups of the same ranks.
+inline void run_pairs_on(Path path, int size, const std::function<void(Group&, Group&, int)>& body) {
+  run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int rank) {
+    const auto first = Group::create((place + "#first").c_str(), options);
+    const auto second = Group::create((place + "#second").c_str(), options);
+    body(*first, *second, rank);
+    first->barrier();
+    second->barrier();
+  });
+}
+
+template <void (*Body)(Path), Path kPath>
+void on_path(void**) {
+  if (kPath != Path::kGloo || has_gloo()) Body(kPath);
+}
+
+}  // namespace ddp::test
+
+/// Three CMUnitTests of a function that takes a Path and may throw.
+#define ddp_paths_test(function)                                                                                              \
+  {#function " on threads", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kLocal>>, nullptr, nullptr,    \
+   nullptr},                                                                                                                  \
+      {#function " over shared memory", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kShm>>, nullptr,   \
+       nullptr, nullptr},                                                                                                     \
+  {                                                                                                                           \
+#function " over Gloo", ddp::test::guarded < &ddp::test::on_path<&function, ddp::test::Path::kGloo>>, nullptr, nullptr, nullptr \
+  }
