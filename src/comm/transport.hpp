@@ -16,6 +16,7 @@
 #include "base/tensor.hpp"
 #include "comm/control/control.hpp"
 #include "comm/failure.hpp"
+#include "comm/note.hpp"
 #include "ddp/group.h"
 #include "device/cpu/reduce.hpp"
 
@@ -43,13 +44,6 @@ static_assert(sizeof(Stamp) == 48);
 
 /// MISMATCH: "ranks made different calls: rank 0 (host a, pid 1): barrier #5; rank 2 (...): all-reduce #5 of ..."
 [[nodiscard]] Error stamp_mismatch(const Control& control, int32_t rank_a, const Stamp& a, int32_t rank_b, const Stamp& b);
-
-/// Facts that every rank adds to a bucket; afterwards all ranks hold the bitwise OR over the ranks.
-struct Note {
-  bool incomplete = false;     // some gradient of this rank was not marked: the bucket is void, no result is written anywhere
-  std::vector<uint64_t> used;  // one bit per piece of the bucket: this rank contributes to it. A piece that no rank uses is
-                               // left untouched everywhere
-};
 
 /// What one bucket asks of a transport, fixed at commit. `pieces` are the gradients in bucket order.
 struct BucketSpec {
@@ -82,7 +76,7 @@ class BucketOperation {
   virtual void finish() = 0;
   /// This rank's own share of the work is finished; it only waits for the others, so the next bucket may be advanced meanwhile.
   [[nodiscard]] virtual bool share_done() const noexcept = 0;
-  /// The OR over all ranks, once done.
+  /// That of all ranks, once done.
   [[nodiscard]] virtual const Note& note() const noexcept = 0;
   /// New address of a piece; not between start and done. False if the piece is tied to its address (the others reach into it).
   [[nodiscard]] virtual bool set_address(int32_t piece, std::byte* data) noexcept = 0;

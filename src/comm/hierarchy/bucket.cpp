@@ -92,6 +92,7 @@ HostArray Bucket::meet_pieces(const BucketSpec& spec, const std::vector<int64_t>
 
 void Bucket::start(const Note& mine) {
   note_.incomplete = mine.incomplete;
+  note_.tally = mine.tally;
   std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
   sequence_ = host_.engine().next_sequence();
   announced_ = private_.empty() && try_announce();
@@ -101,6 +102,7 @@ bool Bucket::try_announce() {
   return host_.engine().try_announce(sequence_, [this](shm::Slot& slot) {
     slot.stamp = stamp_;
     slot.incomplete = note_.incomplete ? 1 : 0;
+    slot.tally = note_.tally;
     std::copy(note_.used.begin(), note_.used.end(), slot.used);
   });
 }
@@ -109,6 +111,7 @@ void Bucket::join_notes() {
   for (int32_t rank = 0; rank < host_.engine().size(); ++rank) {
     const shm::Slot& slot = host_.engine().slot(rank, sequence_);
     note_.incomplete = note_.incomplete || slot.incomplete != 0;
+    mine_->tallies()[static_cast<size_t>(rank)] = slot.tally;
     for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
   }
 }
@@ -146,7 +149,7 @@ void Bucket::finish() {
     join_notes();
     host_.reduce(sequence_, stamp_, *mine_, note_);
   });
-  if (!note_.incomplete) copy_out();
+  if (!note_.is_void()) copy_out();
 }
 
 bool Bucket::set_address(int32_t piece, std::byte* data) noexcept {

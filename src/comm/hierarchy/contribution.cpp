@@ -13,9 +13,9 @@ std::byte* shifted(void* base, int64_t elements, int64_t size) noexcept { return
 }  // namespace
 
 HostContribution::HostContribution(const cpu::ReduceRule& rule, HostArray array, Span slice)
-    : Contribution(rule, slice.count), array_(std::move(array)), begin_(slice.first), size_(dtype_size(rule.dtype)),
+    : Contribution(rule, slice.count, array.ranks), array_(std::move(array)), begin_(slice.first), size_(dtype_size(rule.dtype)),
       carry_size_(dtype_size(accumulator_dtype(rule.dtype))), used_(array_.pieces.size(), true),
-      inputs_(static_cast<size_t>(array_.ranks) + 1) {}
+      terms_(static_cast<size_t>(array_.ranks) + 1) {}
 
 void HostContribution::learn(const Note& note) noexcept {
   for (size_t p = 0; p < used_.size(); ++p) used_[p] = note.used.empty() || (note.used[p / 64] >> (p % 64) & 1) != 0;
@@ -43,32 +43,29 @@ void HostContribution::populate() const noexcept {
 }
 
 // The inputs of one sum in rank order: elements from the first member of the chain if they came as they are, then this host's.
-int32_t HostContribution::inputs(Incoming in, int64_t done, size_t piece, int64_t element) noexcept {
-  size_t number = 0;
-  if (in.data != nullptr && in.raw) inputs_[number++] = shifted(in.data, done, size_);
-  for (int32_t rank = 0; rank < array_.ranks; ++rank) inputs_[number++] = at(piece, rank, element);
-  return static_cast<int32_t>(number);
+const Contribution::Terms& HostContribution::terms_of(Incoming in, size_t piece, int64_t element) noexcept {
+  terms_.clear();
+  if (in.data != nullptr && in.raw) terms_.add(in.data, in.weight);
+  for (int32_t rank = 0; rank < array_.ranks; ++rank) terms_.add(at(piece, rank, element), weight_of(static_cast<size_t>(rank)));
+  return terms_;
+}
+
+Incoming HostContribution::from(Incoming in, int64_t done) const noexcept {
+  if (in.data != nullptr) in.data = shifted(in.data, done, in.raw ? size_ : carry_size_);
+  return in;
 }
 
 void HostContribution::add(Incoming in, void* out, Span span) noexcept {
   each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
-    const void* carry = in.data != nullptr && !in.raw ? shifted(in.data, done, carry_size_) : nullptr;
-    const int32_t number = inputs(in, done, piece, element);
-    cpu::reduce_part(rule(), carry, inputs_.data(), number, shifted(out, done, carry_size_), count);
+    const Incoming here = from(in, done);
+    add_terms(here, terms_of(here, piece, element), shifted(out, done, carry_size_), count);
   });
 }
 
 void HostContribution::finish(Incoming in, void* result, Span span) noexcept {
   each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
-    const int32_t number = inputs(in, done, piece, element);
-    void* to = shifted(result, done, size_);
-    if (in.data == nullptr || in.raw) {
-      cpu::reduce(rule(), inputs_.data(), number, &to, 1, count);
-    } else {
-      void* carry = shifted(in.data, done, carry_size_);
-      cpu::reduce_part(rule(), carry, inputs_.data(), number, carry, count);
-      cpu::reduce_finish(rule(), carry, &to, 1, count);
-    }
+    const Incoming here = from(in, done);
+    finish_terms(here, terms_of(here, piece, element), shifted(result, done, size_), count);
   });
 }
 

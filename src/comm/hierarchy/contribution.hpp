@@ -46,14 +46,15 @@ class HostContribution final : public Contribution {
   [[nodiscard]] std::byte* at(size_t piece, int32_t rank, int64_t element) const noexcept {
     return array_.bases[piece * static_cast<size_t>(array_.ranks) + static_cast<size_t>(rank)] + element * size_;
   }
-  [[nodiscard]] int32_t inputs(Incoming in, int64_t done, size_t piece, int64_t element) noexcept;
+  [[nodiscard]] const Terms& terms_of(Incoming in, size_t piece, int64_t element) noexcept;
+  [[nodiscard]] Incoming from(Incoming in, int64_t done) const noexcept;
 
   HostArray array_;
   int64_t begin_;       // of the slice
   int64_t size_;        // bytes of an element
   int64_t carry_size_;  // of an accumulator
-  std::vector<bool> used_;          // by piece: some rank contributes
-  std::vector<const void*> inputs_; // of one call
+  std::vector<bool> used_;  // by piece: some rank contributes
+  Terms terms_;             // of one call
 };
 
 }  // namespace ddp::hierarchy

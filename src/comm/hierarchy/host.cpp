@@ -24,6 +24,7 @@ TransportContext with_control(TransportContext context, Control& control) noexce
 // The joined note lies where a bucket's announcement carries no payload.
 struct SharedNote {
   uint64_t incomplete;
+  Tally tally;
   uint64_t used[shm::kNoteWords];
 };
 static_assert(sizeof(SharedNote) <= shm::kInlineBytes);
@@ -81,6 +82,7 @@ void Host::wait_for_rails(uint64_t sequence, int32_t rails) {
 void Host::show_note(uint64_t sequence, const Note& note) noexcept {
   SharedNote shared{};
   shared.incomplete = note.incomplete ? 1 : 0;
+  shared.tally = note.tally;
   std::copy(note.used.begin(), note.used.end(), shared.used);
   std::memcpy(engine_.mesh().own_page().slot(sequence).payload, &shared, sizeof shared);
 }
@@ -89,6 +91,7 @@ void Host::read_note(uint64_t sequence, Note& note) const noexcept {
   SharedNote shared;
   std::memcpy(&shared, engine_.slot(0, sequence).payload, sizeof shared);
   note.incomplete = shared.incomplete != 0;
+  note.tally = shared.tally;
   std::copy_n(shared.used, note.used.size(), note.used.begin());
 }
 

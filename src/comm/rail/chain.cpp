@@ -17,7 +17,7 @@ Chain::Chain(Line& line, const ChainOptions& options) : line_(line), options_(op
 
 void Chain::all_agree(const Stamp& stamp) {
   Note none;
-  sweep_.open(stamp, 0, none);
+  sweep_.open(stamp, 0, none, {});
   sweep_.pass_up();
   sweep_.turn(none);
   sweep_.pass_down();
@@ -32,7 +32,8 @@ void Chain::barrier(const Stamp& stamp) {
 void Chain::reduce(const Stamp& stamp, Contribution& mine, Note& note) {
   line_.set_subject(&stamp);
   const Segments segments(mine.count(), mine.rule().dtype, line_.size(), options_);
-  sweep_.open(stamp, segments.segment_bytes(), note);
+  sweep_.open(stamp, segments.segment_bytes(), note, mine.tallies());
+  mine.set_weight_sum(sweep_.up_to_here().weight);  // for the last member, which knows all
   if (mine.count() * segments.carry_size() <= Sweep::kRiderBytes && options_.segment_bytes == 0)
     reduce_riding(mine, note);
   else
@@ -43,7 +44,8 @@ void Chain::reduce(const Stamp& stamp, Contribution& mine, Note& note) {
 void Chain::reduce_riding(Contribution& mine, Note& note) {
   const Span all{0, mine.count()};
   Incoming in;
-  if (!line_.is_first()) in = Incoming{sweep_.from_below(), options_.raw_first_hop && line_.position() == 1};
+  if (sweep_.below().contributors > 0)
+    in = Incoming{sweep_.from_below(), options_.raw_first_hop && line_.position() == 1, sweep_.below().weight};
   if (line_.is_first() && !line_.is_last() && options_.raw_first_hop) {
     const void* own = mine.own(all, sweep_.to_above());
     const auto bytes = static_cast<size_t>(all.count * dtype_size(mine.rule().dtype));
@@ -54,9 +56,9 @@ void Chain::reduce_riding(Contribution& mine, Note& note) {
   sweep_.pass_up();
   sweep_.turn(note);
   mine.learn(note);
-  if (line_.is_last() && !note.incomplete) mine.finish(in, sweep_.result(), all);
+  if (line_.is_last() && !note.is_void()) mine.finish(in, sweep_.result(), all);
   sweep_.pass_down();
-  if (!note.incomplete) mine.deliver(sweep_.result(), all);
+  if (!note.is_void()) mine.deliver(sweep_.result(), all);
 }
 
 void Chain::reduce_piped(Contribution& mine, const Segments& segments, Note& note) {
@@ -78,7 +80,7 @@ void Chain::all_gather(const Stamp& stamp, const std::byte* mine, std::byte* all
     gather_parts(all, part_bytes);
   } else {
     Note none;
-    sweep_.open(stamp, 0, none);
+    sweep_.open(stamp, 0, none, {});
     std::byte* rider = line_.is_last() ? sweep_.result() : sweep_.to_above();
     if (!line_.is_first()) copy(rider, sweep_.from_below(), begin);
     copy(rider + begin, mine, part_bytes);
@@ -118,7 +120,7 @@ void Chain::broadcast(const Stamp& stamp, std::byte* data, int64_t bytes, int32_
     spread(data, bytes, root_position);
   } else {
     Note none;
-    sweep_.open(stamp, 0, none);
+    sweep_.open(stamp, 0, none, {});
     std::byte* rider = line_.is_last() ? sweep_.result() : sweep_.to_above();
     const auto length = static_cast<size_t>(bytes);
     if (root && bytes > 0) std::memcpy(rider, data, length);

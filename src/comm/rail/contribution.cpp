@@ -6,28 +6,6 @@
 namespace ddp {
 namespace {
 
-// The three steps for elements that lie together.
-void add_run(const cpu::ReduceRule& rule, Incoming in, const void* mine, void* out, int64_t count) noexcept {
-  if (in.data != nullptr && in.raw) {
-    const void* const both[] = {in.data, mine};
-    cpu::reduce_part(rule, nullptr, both, 2, out, count);
-  } else {
-    cpu::reduce_part(rule, in.data, &mine, 1, out, count);
-  }
-}
-
-void finish_run(const cpu::ReduceRule& rule, Incoming in, const void* mine, void* result, int64_t count) noexcept {
-  if (in.data == nullptr) {
-    cpu::reduce(rule, &mine, 1, &result, 1, count);
-  } else if (in.raw) {
-    const void* const both[] = {in.data, mine};
-    cpu::reduce(rule, both, 2, &result, 1, count);
-  } else {
-    cpu::reduce_part(rule, in.data, &mine, 1, in.data, count);
-    cpu::reduce_finish(rule, in.data, &result, 1, count);
-  }
-}
-
 size_t bytes(int64_t elements, int64_t size) noexcept { return static_cast<size_t>(elements * size); }
 
 Incoming at(Incoming in, int64_t offset, int64_t size, int64_t carry_size) noexcept {
@@ -43,8 +21,33 @@ int64_t total(const std::vector<BucketSpec::Piece>& pieces) noexcept {
 
 }  // namespace
 
+void Contribution::Terms::add(const void* elements, double weight) noexcept {
+  if (!(weight > 0)) return;
+  const auto at = static_cast<size_t>(count_++);
+  elements_[at] = elements;
+  weights_[at] = weight;
+  weighted_ = weighted_ || weight != 1.0;
+}
+
+void Contribution::add_terms(Incoming in, const Terms& terms, void* out, int64_t count) const noexcept {
+  const void* const carry = in.raw ? nullptr : in.data;
+  if (carry == nullptr && terms.count() == 0)  // nothing yet, and nothing will be read from it
+    std::memset(out, 0, bytes(count, dtype_size(accumulator_dtype(rule_.dtype))));
+  else
+    cpu::reduce_part(rule_, carry, terms.elements(), terms.count(), out, count, terms.weights());
+}
+
+void Contribution::finish_terms(Incoming in, const Terms& terms, void* result, int64_t count) const noexcept {
+  if (in.data == nullptr || in.raw) {
+    cpu::reduce(rule_, terms.elements(), terms.count(), &result, 1, count, terms.weights());
+  } else {
+    cpu::reduce_part(rule_, in.data, terms.elements(), terms.count(), in.data, count, terms.weights());
+    cpu::reduce_finish(rule_, in.data, &result, 1, count);
+  }
+}
+
 PieceContribution::PieceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces)
-    : Contribution(rule, total(pieces)), size_(dtype_size(rule.dtype)), carry_size_(dtype_size(accumulator_dtype(rule.dtype))) {
+    : Contribution(rule, total(pieces), 1), size_(dtype_size(rule.dtype)), carry_size_(dtype_size(accumulator_dtype(rule.dtype))) {
   int64_t first = 0;
   for (const auto& piece : pieces) {
     runs_.push_back(Run{piece.data, first, piece.count, true});
@@ -94,15 +97,24 @@ const void* PieceContribution::own(Span span, void* scratch) noexcept {
   return scratch;
 }
 
+const Contribution::Terms& PieceContribution::terms_of(Incoming in, const void* mine) noexcept {
+  terms_.clear();
+  if (in.data != nullptr && in.raw) terms_.add(in.data, in.weight);
+  terms_.add(mine, weight_of(0));
+  return terms_;
+}
+
 void PieceContribution::add(Incoming in, void* out, Span span) noexcept {
   each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
-    add_run(rule(), at(in, offset, size_, carry_size_), mine, static_cast<std::byte*>(out) + offset * carry_size_, count);
+    const Incoming here = at(in, offset, size_, carry_size_);
+    add_terms(here, terms_of(here, mine), static_cast<std::byte*>(out) + offset * carry_size_, count);
   });
 }
 
 void PieceContribution::finish(Incoming in, void* result, Span span) noexcept {
   each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
-    finish_run(rule(), at(in, offset, size_, carry_size_), mine, static_cast<std::byte*>(result) + offset * size_, count);
+    const Incoming here = at(in, offset, size_, carry_size_);
+    finish_terms(here, terms_of(here, mine), static_cast<std::byte*>(result) + offset * size_, count);
   });
 }
 
@@ -113,18 +125,24 @@ void PieceContribution::deliver(const void* result, Span span) noexcept {
 }
 
 PartContribution::PartContribution(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part,
-                                   int32_t size, int32_t position) noexcept
-    : Contribution(rule, part * size), input_(input), output_(output), part_(part), begin_(position * part),
+                                   int32_t size, int32_t position)
+    : Contribution(rule, part * size, 1), input_(input), output_(output), part_(part), begin_(position * part),
       size_(dtype_size(rule.dtype)) {}
 
 const void* PartContribution::own(Span span, void*) noexcept { return input_ + span.first * size_; }
 
 void PartContribution::add(Incoming in, void* out, Span span) noexcept {
-  add_run(rule(), in, input_ + span.first * size_, out, span.count);
+  terms_.clear();
+  if (in.data != nullptr && in.raw) terms_.add(in.data, in.weight);
+  terms_.add(input_ + span.first * size_, weight_of(0));
+  add_terms(in, terms_, out, span.count);
 }
 
 void PartContribution::finish(Incoming in, void* result, Span span) noexcept {
-  finish_run(rule(), in, input_ + span.first * size_, result, span.count);
+  terms_.clear();
+  if (in.data != nullptr && in.raw) terms_.add(in.data, in.weight);
+  terms_.add(input_ + span.first * size_, weight_of(0));
+  finish_terms(in, terms_, result, span.count);
 }
 
 void* PartContribution::landing(Span span) noexcept {

@@ -25,20 +25,27 @@ struct Span {
 struct Incoming {
   void* data = nullptr;  // NULL: this is the first member
   bool raw = false;      // elements of the first member as they are, not yet in the accumulator type
+  double weight = 1;     // of raw elements
 };
 
 class Contribution {
  public:
-  explicit Contribution(const cpu::ReduceRule& rule, int64_t count) noexcept : rule_(rule), count_(count) {}
+  Contribution(const cpu::ReduceRule& rule, int64_t count, int32_t inputs)
+      : rule_(rule), count_(count), tallies_(static_cast<size_t>(inputs)) {}
   virtual ~Contribution() = default;
 
   [[nodiscard]] const cpu::ReduceRule& rule() const noexcept { return rule_; }
   [[nodiscard]] int64_t count() const noexcept { return count_; }
 
+  /// What each of this member's inputs (one, or one for each rank of its host) says, in rank order. Before the chain begins.
+  [[nodiscard]] std::vector<Tally>& tallies() noexcept { return tallies_; }
+  /// The sum of all weights, before the result is finished.
+  void set_weight_sum(double sum) noexcept { rule_.weight_sum = sum; }
+
   /// First member of a chain whose first hop is raw: the own elements, either where they lie or copied to `scratch`. They stay
   /// unchanged until the result of this span arrives.
   [[nodiscard]] virtual const void* own(Span span, void* scratch) noexcept = 0;
-  /// out = in + own, in the accumulator type. `out` does not overlap `in`.
+  /// out = in + own, in the accumulator type, where own counts. `out` does not overlap `in`.
   virtual void add(Incoming in, void* out, Span span) noexcept = 0;
   /// The last member: add the own elements, divide, round. `result` holds elements; it may be landing(span).
   virtual void finish(Incoming in, void* result, Span span) noexcept = 0;
@@ -54,9 +61,32 @@ class Contribution {
     return count_;
   }
 
+ protected:
+  /// Inputs that count, with what came from below, as one sum takes them.
+  class Terms {
+   public:
+    explicit Terms(size_t most) : elements_(most), weights_(most) {}
+    void clear() noexcept { count_ = 0, weighted_ = false; }
+    void add(const void* elements, double weight) noexcept;
+    [[nodiscard]] const void* const* elements() const noexcept { return elements_.data(); }
+    [[nodiscard]] int32_t count() const noexcept { return count_; }
+    [[nodiscard]] const double* weights() const noexcept { return weighted_ ? weights_.data() : nullptr; }
+
+   private:
+    std::vector<const void*> elements_;
+    std::vector<double> weights_;
+    int32_t count_ = 0;
+    bool weighted_ = false;
+  };
+  /// The steps for elements that lie together: `terms` behind in.data (unless that is raw, which is the first of the terms then).
+  void add_terms(Incoming in, const Terms& terms, void* out, int64_t count) const noexcept;
+  void finish_terms(Incoming in, const Terms& terms, void* result, int64_t count) const noexcept;
+  [[nodiscard]] double weight_of(size_t input) const noexcept { return tallies_[input].weight; }
+
  private:
   cpu::ReduceRule rule_;
   int64_t count_;
+  std::vector<Tally> tallies_;
 };
 
 /// The pieces of a bucket, or of a plain tensor, reduced in place. A piece that no rank uses is left untouched.
@@ -85,10 +115,12 @@ class PieceContribution : public Contribution {
   template <class Fn>
   void each(Span span, const Fn& fn) const noexcept;
   [[nodiscard]] size_t run_at(int64_t element) const noexcept;
+  [[nodiscard]] const Terms& terms_of(Incoming in, const void* mine) noexcept;
 
   int64_t size_;         // bytes of an element
   int64_t carry_size_;   // of an accumulator
   std::vector<Run> runs_;
+  Terms terms_{2};
 };
 
 /// A plain tensor of which this member keeps one part: reduce-scatter. The input is only read.
@@ -96,7 +128,7 @@ class PartContribution : public Contribution {
  public:
   /// `input` holds `size` parts of `part` elements; the part at `position` goes to `output` (which may be that part of the input).
   PartContribution(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part, int32_t size,
-                   int32_t position) noexcept;
+                   int32_t position);
 
   [[nodiscard]] const void* own(Span span, void* scratch) noexcept override;
   void add(Incoming in, void* out, Span span) noexcept override;
@@ -111,6 +143,7 @@ class PartContribution : public Contribution {
   int64_t part_;
   int64_t begin_;  // first element of the own part
   int64_t size_;   // bytes of an element
+  Terms terms_{2};
 };
 
 }  // namespace ddp

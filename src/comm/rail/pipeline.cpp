@@ -36,7 +36,7 @@ void Pipeline::up(int64_t t) {
   Incoming in;
   if (!line_.is_first()) {
     line_.wait(at(up_in_, t));
-    in = Incoming{scratch_.slot(Scratch::kUpIn, t), receives_raw_};
+    if (sweep_.below().contributors > 0) in = Incoming{scratch_.slot(Scratch::kUpIn, t), receives_raw_, sweep_.below().weight};
   }
   if (line_.is_last()) {
     if (!void_) finish(t, in);
@@ -80,7 +80,7 @@ void Pipeline::turn(Note& note) {
   sweep_.turn(note);
   sweep_.pass_down();
   mine_.learn(note);
-  void_ = note.incomplete;
+  void_ = note.is_void();
   if (line_.is_last() || void_) return;
   for (int64_t t = 0; t < kDepth; ++t) post_down(t);
 }

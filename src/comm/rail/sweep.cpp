@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-constexpr uint32_t kMagic = 0x31524444;  // "DDR1": changes with the layout of the frame, and differs in the other byte order
+constexpr uint32_t kMagic = 0x32524444;  // "DDR2": changes with the layout of the frame, and differs in the other byte order
 constexpr uint32_t kGoodbye = 0x30524444;
 
 int64_t word_bytes(const std::vector<uint64_t>& words) noexcept { return static_cast<int64_t>(words.size() * sizeof(uint64_t)); }
@@ -90,7 +90,7 @@ Line::Message Sweep::send_words(Side side, Frame& frame) {
   return words_apart() ? line_.send(side, Lane::kNote, words_.data(), word_bytes(words_)) : Line::Message{};
 }
 
-void Sweep::open(const Stamp& stamp, int64_t segment_bytes, Note& note) {
+void Sweep::open(const Stamp& stamp, int64_t segment_bytes, const Note& note, const std::vector<Tally>& tallies) {
   Frame& mine = *out_up_;
   mine.magic = kMagic;
   mine.incomplete = note.incomplete ? 1 : 0;
@@ -98,11 +98,19 @@ void Sweep::open(const Stamp& stamp, int64_t segment_bytes, Note& note) {
   mine.segment_bytes = segment_bytes;
   mine.note_words = static_cast<int64_t>(note.used.size());
   words_ = note.used;
-  if (line_.is_first()) return;
+  below_ = Tally::none();
+  mine.tally = below_;
+  if (!line_.is_first()) take_from_below();
+  for (const Tally& each : tallies) mine.tally.add(each);
+}
+
+void Sweep::take_from_below() {
+  Frame& mine = *out_up_;
   if (!from_below_.open) from_below_ = line_.receive(Side::kBelow, Lane::kFrame, in_up_.get(), kFrameBytes);
   line_.wait(from_below_);
   compare(*in_up_);
   mine.incomplete |= in_up_->incomplete;
+  below_ = mine.tally = in_up_->tally;
   words_in_.resize(words_.size());
   take_words(Side::kBelow, *in_up_, words_in_);
   for (size_t i = 0; i < words_.size(); ++i) words_[i] |= words_in_[i];
@@ -126,6 +134,7 @@ void Sweep::turn(Note& note) {
     take_words(Side::kAbove, *in_down_, words_);
   }
   note.incomplete = down_frame().incomplete != 0;
+  note.tally = down_frame().tally;
   note.used = words_;
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "comm/rail/line.hpp"
@@ -21,14 +22,18 @@ namespace ddp {
 class Sweep {
  public:
   static constexpr int64_t kFrameBytes = 4096;
-  static constexpr int64_t kHeaderBytes = 128;
+  static constexpr int64_t kHeaderBytes = 192;
   static constexpr int64_t kRiderBytes = kFrameBytes - kHeaderBytes;
-  static constexpr size_t kFrameWords = 7;
+  static constexpr size_t kFrameWords = 12;
 
   explicit Sweep(Line& line);
 
-  /// Wait for the frame from below, compare it, take in its note. `segment_bytes` is compared too. Throws MISMATCH on all ranks.
-  void open(const Stamp& stamp, int64_t segment_bytes, Note& note);
+  /// Wait for the frame from below, compare it, take in its note. `segment_bytes` is compared too. `tallies` are those of this member's
+  /// ranks and stand in the place of note.tally. Throws MISMATCH on all ranks.
+  void open(const Stamp& stamp, int64_t segment_bytes, const Note& note, const std::vector<Tally>& tallies);
+  /// After open: of the ranks below, and of those and this member's.
+  [[nodiscard]] const Tally& below() const noexcept { return below_; }
+  [[nodiscard]] const Tally& up_to_here() const noexcept { return out_up_->tally; }
   /// The rider from below; only after open, not for the first member.
   [[nodiscard]] std::byte* from_below() noexcept { return in_up_->rider; }
   /// The rider to send up; fill it before pass_up.
@@ -52,10 +57,11 @@ class Sweep {
     Stamp stamp;
     int64_t segment_bytes;
     int64_t note_words;
+    Tally tally;
     uint64_t words[kFrameWords];
     std::byte rider[kRiderBytes];
   };
-  static_assert(sizeof(Frame) == kFrameBytes);
+  static_assert(sizeof(Frame) == kFrameBytes && std::is_trivially_copyable_v<Frame>);
   struct FreeFrame {
     void operator()(Frame* frame) const noexcept;
   };
@@ -64,6 +70,7 @@ class Sweep {
   [[nodiscard]] Frame& down_frame() noexcept { return line_.is_last() ? *out_down_ : *in_down_; }
   void arm() noexcept;
   void compare(const Frame& theirs);
+  void take_from_below();
   [[nodiscard]] bool neighbours_leave() const noexcept;
   [[nodiscard]] bool words_apart() const noexcept { return words_.size() > kFrameWords; }
   void take_words(Side side, const Frame& frame, std::vector<uint64_t>& words);
@@ -71,6 +78,7 @@ class Sweep {
   void expect_collective(const Frame& theirs, Side side);
 
   Line& line_;
+  Tally below_;
   FramePtr in_up_, out_up_, in_down_, out_down_;
   std::vector<uint64_t> words_in_;  // from below
   std::vector<uint64_t> words_;     // going up, then down

@@ -32,6 +32,7 @@ class RailBucket : public BucketOperation {
 
   void start(const Note& mine) override {
     note_ = mine;
+    mine_.tallies().front() = mine.tally;
     stamp_.sequence = ++sequence_;
   }
   [[nodiscard]] Progress advance(int64_t) override {

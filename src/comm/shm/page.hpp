@@ -31,6 +31,7 @@ struct alignas(64) Slot {
   int64_t offset = kNotInReach;  // where its tensor lies in its region
   int32_t incomplete = 0;        // Note::incomplete
   int32_t inline_bytes = 0;      // payload in `payload`
+  Tally tally;                   // Note::tally
   alignas(64) uint64_t used[kNoteWords];
   alignas(64) std::byte payload[kInlineBytes];
 };

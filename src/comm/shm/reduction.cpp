@@ -13,6 +13,8 @@ Reduction::Reduction(Engine& engine, const BucketSpec& spec, const std::vector<P
   const auto size = static_cast<size_t>(engine.size());
   in_.resize(size);
   out_.resize(size);
+  inputs_.reserve(size);
+  weights_.reserve(size);
   note_.used.resize(spec.used_words());
   stamp_.kind = Collective::kBucket;
   stamp_.dtype = rule_.dtype;
@@ -72,6 +74,7 @@ bool Reduction::follows(const Run& last, size_t first, bool padded, int64_t* gap
 
 void Reduction::start(const Note& mine) {
   note_.incomplete = mine.incomplete;
+  note_.tally = mine.tally;
   std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
   sequence_ = engine_->next_sequence();
   first_chunk_ = engine_->take_chunks(chunks_) + 1;
@@ -83,6 +86,7 @@ bool Reduction::try_announce() noexcept {
   const bool done = engine_->try_announce(sequence_, [this](Slot& slot) {
     slot.stamp = stamp_;
     slot.incomplete = note_.incomplete ? 1 : 0;
+    slot.tally = note_.tally;
     std::copy(note_.used.begin(), note_.used.end(), slot.used);
   });
   if (done) state_ = State::kAnnounced;
@@ -91,14 +95,28 @@ bool Reduction::try_announce() noexcept {
 
 void Reduction::read_announcements() {
   engine_->check_stamps(sequence_);
+  note_.tally = Tally::none();
+  inputs_.clear();
+  weights_.clear();
+  weighted_ = false;
   for (int32_t peer = 0; peer < engine_->size(); ++peer) {
     const Slot& slot = engine_->slot(peer, sequence_);
     note_.incomplete = note_.incomplete || slot.incomplete != 0;
+    note_.tally.add(slot.tally);
+    weigh(peer, slot.tally.weight);
     for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
   }
 }
 
+void Reduction::weigh(int32_t peer, double weight) noexcept {
+  if (!(weight > 0)) return;
+  inputs_.push_back(static_cast<size_t>(peer));
+  weights_.push_back(weight);
+  weighted_ = weighted_ || weight != 1.0;
+}
+
 void Reduction::begin_work() noexcept {
+  rule_.weight_sum = note_.tally.weight;
   all_used_ = true;
   for (int32_t piece = 0; piece < piece_count_; ++piece) {
     const auto at = static_cast<size_t>(piece);
@@ -107,10 +125,11 @@ void Reduction::begin_work() noexcept {
     const int32_t place = place_[at];
     (place >= 0 ? in_place_pieces_[static_cast<size_t>(place)] : staged_[static_cast<size_t>(-1 - place)]).used = used;
   }
-  at_ = note_.incomplete ? share_.end : share_.begin;
+  const bool is_void = note_.is_void();
+  at_ = is_void ? share_.end : share_.begin;
   share_published_ = false;
   filled_ = reduced_ = taken_ = 0;
-  if (note_.incomplete && chunks_ > 0) {  // void: the chunk numbers are passed over by all ranks alike
+  if (is_void && chunks_ > 0) {  // void: the chunk numbers are passed over by all ranks alike
     filled_ = reduced_ = taken_ = chunks_;
     const uint64_t last = first_chunk_ + chunks_ - 1;
     engine_->advance(Counter::kFilled, last);
@@ -129,9 +148,9 @@ bool Reduction::work_in_place(int64_t* budget) {
     at_ = std::max(at_, run->begin);  // over padding
     const int64_t count = std::min({run->begin + run->count, share_.end, at_ + kBlockBytes / element_}) - at_;
     if (count > 0 && run->used) {
-      for (size_t rank = 0; rank < in_.size(); ++rank)
-        in_[rank] = out_[rank] = bases_[run->peers + rank] + (at_ - run->begin) * element_;
-      cpu::reduce(rule_, in_.data(), engine_->size(), out_.data(), engine_->size(), count);
+      for (size_t rank = 0; rank < out_.size(); ++rank) out_[rank] = bases_[run->peers + rank] + (at_ - run->begin) * element_;
+      for (size_t k = 0; k < inputs_.size(); ++k) in_[k] = out_[inputs_[k]];
+      cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs_.size()), out_.data(), engine_->size(), count, weights());
       *budget -= count * element_;
     }
     at_ += std::max<int64_t>(count, 0);
@@ -162,9 +181,11 @@ void Reduction::fill_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk_ + k;
   std::byte* stage = engine_->stage(engine_->rank(), chunk);
   const int64_t begin = static_cast<int64_t>(k) * (kStageBytes / element_);
-  for_staged(begin, begin + chunk_count(k), [&](const std::byte* data, int64_t at, int64_t bytes, bool) {
-    std::memcpy(stage + at * element_, data, static_cast<size_t>(bytes));
-  });
+  const bool is_input = std::find(inputs_.begin(), inputs_.end(), static_cast<size_t>(engine_->rank())) != inputs_.end();
+  if (is_input)
+    for_staged(begin, begin + chunk_count(k), [&](const std::byte* data, int64_t at, int64_t bytes, bool) {
+      std::memcpy(stage + at * element_, data, static_cast<size_t>(bytes));
+    });
   engine_->use_stage(chunk, Counter::kReduced);
   engine_->advance(Counter::kFilled, chunk);
 }
@@ -172,10 +193,11 @@ void Reduction::fill_chunk(uint64_t k) noexcept {
 void Reduction::reduce_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk_ + k;
   const Share part = share_of(chunk_count(k), element_, engine_->rank(), engine_->size());
-  for (size_t rank = 0; rank < in_.size(); ++rank)
-    in_[rank] = engine_->stage(static_cast<int32_t>(rank), chunk) + part.begin * element_;
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    in_[i] = engine_->stage(static_cast<int32_t>(inputs_[i]), chunk) + part.begin * element_;
   out_[0] = engine_->result(engine_->rank(), chunk) + part.begin * element_;
-  if (part.end > part.begin) cpu::reduce(rule_, in_.data(), engine_->size(), out_.data(), 1, part.end - part.begin);
+  if (part.end > part.begin)
+    cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs_.size()), out_.data(), 1, part.end - part.begin, weights());
   engine_->advance(Counter::kReduced, chunk);
 }
 

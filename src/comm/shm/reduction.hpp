@@ -57,6 +57,7 @@ class Reduction final : public BucketOperation {
   [[nodiscard]] bool follows(const Run& last, size_t first, bool padded, int64_t* gap) const noexcept;
   bool try_announce() noexcept;
   void read_announcements();
+  void weigh(int32_t peer, double weight) noexcept;
   void begin_work() noexcept;
   [[nodiscard]] bool work_in_place(int64_t* budget);
   [[nodiscard]] bool work_staged(int64_t* budget);
@@ -66,6 +67,7 @@ class Reduction final : public BucketOperation {
   [[nodiscard]] bool can_move() noexcept;
   [[nodiscard]] bool complete() noexcept;
   [[nodiscard]] int64_t chunk_count(uint64_t k) const noexcept;
+  [[nodiscard]] const double* weights() const noexcept { return weighted_ ? weights_.data() : nullptr; }
   template <class Copy>
   void for_staged(int64_t begin, int64_t end, Copy&& copy) const;
 
@@ -89,6 +91,10 @@ class Reduction final : public BucketOperation {
   Note note_;
   uint64_t sequence_ = 0;
   bool all_used_ = true;
+  // Of this pass: the ranks whose gradients count, in order, and how much each does; not weighted_: all of them 1.
+  std::vector<size_t> inputs_;
+  std::vector<double> weights_;
+  bool weighted_ = false;
   bool share_published_ = false;
   Share share_;
   int64_t at_ = 0;          // next in-place element of the own share

@@ -15,7 +15,7 @@ namespace {
 template <class E>
 void scale_loop(void* data, int64_t count, double factor) noexcept {
   using Raw = typename E::Raw;
-  const auto mean = E::mean_of(Finish{factor, 1, false});
+  const auto mean = E::mean_of(Finish{factor, 1.0, false});
   Byte* const at = static_cast<Byte*>(data);
   each_vector<E::kLanes>(
       count,

@@ -25,6 +25,7 @@ struct FloatElement {
   [[gnu::always_inline]] static Raw narrow_finished(Acc acc) noexcept { return acc; }
 
   [[gnu::always_inline]] static Acc add(Acc a, Acc b) noexcept { return a + b; }
+  [[gnu::always_inline]] static Acc times(Acc a, F weight) noexcept { return a * weight; }
   /// Equal numbers have equal bits, but for the zeros: there `or` yields -0 and `and` yields +0.
   [[gnu::always_inline]] static Acc min(Acc a, Acc b) noexcept {
     const Acc less = a < b ? a : b;  // b when unordered
@@ -100,7 +101,7 @@ struct IntElement {
   [[gnu::always_inline]] static Acc max(Acc a, Acc b) noexcept { return as<Ordered>(a) > as<Ordered>(b) ? a : b; }
 
   using Mean = int64_t;  // the divisor
-  [[gnu::always_inline]] static Mean mean_of(const Finish& f) noexcept { return f.divisor; }
+  [[gnu::always_inline]] static Mean mean_of(const Finish& f) noexcept { return static_cast<int64_t>(f.divisor); }
   template <bool Divide>
   [[gnu::always_inline]] static Acc finish(Acc sum, Mean divisor) noexcept {
     if constexpr (Divide) {

@@ -96,6 +96,26 @@ void fold_part(const void* carry_in, const void* const* in, void* carry_out, int
       [=](int64_t i, Acc acc) { put(to + i * E::kAccSize, acc); }, kUpTo<2>);
 }
 
+template <class E, int N, bool Carry>
+void fold_weighted_part(const void* carry_in, const void* const* in, const double* weights, void* carry_out, int64_t count) noexcept {
+  using Acc = typename E::Acc;
+  using Scalar = typename E::Scalar;
+  const auto inputs = inputs_of<E, Add, N>(in, kUpTo<N>);
+  const Byte* const from = static_cast<const Byte*>(carry_in);
+  Byte* const to = static_cast<Byte*>(carry_out);
+  Scalar weight[N];
+  for (int k = 0; k < N; ++k) weight[k] = static_cast<Scalar>(weights[k]);
+  each_vector<E::kLanes>(
+      count,
+      [=](int64_t i) {
+        Acc sum = E::times(inputs.value(0, i), weight[0]);
+        if constexpr (Carry) sum = E::add(get<Acc>(from + i * E::kAccSize), sum);
+        for (int k = 1; k < N; ++k) sum = E::add(sum, E::times(inputs.value(k, i), weight[k]));
+        return sum;
+      },
+      [=](int64_t i, Acc acc) { put(to + i * E::kAccSize, acc); }, kUpTo<2>);
+}
+
 template <class E, bool Divide>
 void fold_finish(const void* carry, void* out, int64_t count, const Finish& finish) noexcept {
   const auto mean = E::mean_of(finish);

@@ -15,7 +15,7 @@ namespace ddp::cpu {
 /// What happens to a sum before it is rounded: a division, or a multiplication that gives the same bits.
 struct Finish {
   double factor = 1.0;
-  int32_t divisor = 1;
+  double divisor = 1.0;
   bool divide = false;
 };
 
@@ -28,6 +28,10 @@ using FoldFn = void (*)(const void* const* in, void* out, int64_t count, const F
 
 /// carry_out = carry_in + in[0] + ...; carries are of the accumulator type.
 using PartFn = void (*)(const void* carry_in, const void* const* in, void* carry_out, int64_t count) noexcept;
+
+/// The same, each input multiplied by its weight when it is loaded.
+using WeightedPartFn = void (*)(const void* carry_in, const void* const* in, const double* weights, void* carry_out,
+                                int64_t count) noexcept;
 
 using FinishFn = void (*)(const void* carry, void* out, int64_t count, const Finish& finish) noexcept;
 
@@ -44,6 +48,11 @@ struct PartKernels {
   PartFn carry_one, carry_four;
 };
 
+struct WeightedPartKernels {
+  WeightedPartFn begin_one, begin_four;
+  WeightedPartFn carry_one, carry_four;
+};
+
 struct ArrayKernels {
   void (*scale)(void* data, int64_t count, double factor) noexcept;
   double (*sum_magnitudes)(const void* data, int64_t count) noexcept;
@@ -57,6 +66,7 @@ struct Kernels {
   FoldFn to_one[kDtypes][kMaxFold + 1][2];    // sums written to `out`, [Finish::divide]; NULL where the parts must be used
   FoldFn in_place[kDtypes][kMaxFold + 1][2];  // sums written over every input; `out` is ignored
   PartKernels part[kDtypes][kFoldOps];
+  WeightedPartKernels weighted[kDtypes];  // sums of floating dtypes
   FinishFn finish[kDtypes][2];
   ArrayKernels array[kDtypes];          // floating dtypes
   ConvertFn convert[kDtypes][kDtypes];  // [from][to]; NULL from F64 to 16 bits, which is done one by one

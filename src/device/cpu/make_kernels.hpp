@@ -32,11 +32,18 @@ constexpr void fill_parts(Kernels& table, ddp_dtype dtype) noexcept {
   table.finish[dtype][1] = &fold_finish<E, true>;
 }
 
+template <class E>
+constexpr WeightedPartKernels weighted_parts() noexcept {
+  return {&fold_weighted_part<E, 1, false>, &fold_weighted_part<E, kPartInputs, false>, &fold_weighted_part<E, 1, true>,
+          &fold_weighted_part<E, kPartInputs, true>};
+}
+
 /// B is the element by its bits.
 template <class Isa, class E, class B>
 constexpr void fill_float(Kernels& table, ddp_dtype dtype) noexcept {
   fill_folds<E>(table, dtype, kUpTo<kMaxFold>);
   fill_parts<E>(table, dtype);
+  table.weighted[dtype] = weighted_parts<E>();
   table.array[dtype] = {&scale_loop<E>, &sum_loop<Isa, E, Magnitude>, &sum_loop<Isa, E, Square>, &largest_loop<B>,
                         &nonfinite_loop<B>};
 }

@@ -4,6 +4,8 @@
 #include "device/cpu/reduce.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include "base/dtype.hpp"
 #include "device/cpu/ends.hpp"
@@ -21,11 +23,12 @@ bool adds(const ReduceRule& rule) noexcept { return rule.op == DDP_SUM || rule.o
 
 Finish finish_of(const ReduceRule& rule) noexcept {
   Finish finish;
-  if (rule.op != DDP_AVERAGE || rule.divisor == 1) return finish;
-  finish.divisor = rule.divisor;
-  const bool power_of_two = (rule.divisor & (rule.divisor - 1)) == 0;
+  finish.divisor = rule.by_weight ? rule.weight_sum : rule.divisor;
+  if (rule.op != DDP_AVERAGE || finish.divisor == 1.0) return finish;
+  int exponent = 0;
+  const bool power_of_two = std::frexp(finish.divisor, &exponent) == 0.5 && std::abs(exponent) < 64;
   finish.divide = !(power_of_two && is_floating(rule.dtype));
-  if (!finish.divide) finish.factor = 1.0 / rule.divisor;
+  if (!finish.divide) finish.factor = 1.0 / finish.divisor;
   return finish;
 }
 
@@ -82,23 +85,33 @@ struct Fold {
 /// The loops that add one or four inputs to a carry.
 struct Part {
   const PartKernels& part;
+  const WeightedPartKernels& weighted;
+  const double* weights;  // of all inputs; NULL: none
   int64_t size;
   int64_t carry_size;
 
-  explicit Part(const ReduceRule& rule) noexcept
+  Part(const ReduceRule& rule, const double* of_inputs) noexcept
       : part(kernels().part[rule.dtype][rule.op == DDP_MIN   ? kMin
                                         : rule.op == DDP_MAX ? kMax
                                                              : kAdd]),
+        weighted(kernels().weighted[rule.dtype]),
+        weights(of_inputs),
         size(dtype_size(rule.dtype)),
         carry_size(accumulator_size(rule.dtype)) {}
 
-  void groups(const void* carry_in, const void* const* in, int32_t used, void* carry_out, int64_t n) const noexcept {
+  /// Inputs `first` to `first + used`.
+  void groups(const void* carry_in, const void* const* in, int32_t first, int32_t used, void* carry_out, int64_t n) const noexcept {
     const bool four = used == kPartInputs;
+    if (weights != nullptr) {
+      const WeightedPartFn begin = four ? weighted.begin_four : weighted.begin_one;
+      const WeightedPartFn carry_on = four ? weighted.carry_four : weighted.carry_one;
+      return (carry_in == nullptr ? begin : carry_on)(carry_in, in, weights + first, carry_out, n);
+    }
     const PartFn begin = four ? part.begin_four : part.begin_one;
     const PartFn carry_on = four ? part.carry_four : part.carry_one;
     (carry_in == nullptr ? begin : carry_on)(carry_in, in, carry_out, n);
   }
-  void end(const void* carry_in, const void* const* in, int32_t used, void* carry_out, int64_t n) const noexcept {
+  void end(const void* carry_in, const void* const* in, int32_t first, int32_t used, void* carry_out, int64_t n) const noexcept {
     Group group[kPartInputs], carry;
     const void* here[kPartInputs] = {};
     for (int32_t k = 0; k < used; ++k) {
@@ -106,7 +119,7 @@ struct Part {
       here[k] = group[k].bytes;
     }
     if (carry_in != nullptr) carry.fill(carry_in, n, carry_size);
-    groups(carry_in != nullptr ? carry.bytes : nullptr, here, used, carry.bytes, kGroup);
+    groups(carry_in != nullptr ? carry.bytes : nullptr, here, first, used, carry.bytes, kGroup);
     carry.empty(carry_out, n, carry_size);
   }
   /// Adds elements [at, at + n) of all inputs to a carry. `carry_in` and `carry_out` point to the first of the n.
@@ -120,9 +133,9 @@ struct Part {
         here[j] = offset(in[k + j], at * size);
         rest[j] = offset(here[j], whole * size);
       }
-      if (whole > 0) groups(carry_in, here, used, carry_out, whole);
+      if (whole > 0) groups(carry_in, here, k, used, carry_out, whole);
       const void* const carry_rest = carry_in != nullptr ? offset(carry_in, whole * carry_size) : nullptr;
-      if (n > whole) end(carry_rest, rest, used, offset(carry_out, whole * carry_size), n - whole);
+      if (n > whole) end(carry_rest, rest, k, used, offset(carry_out, whole * carry_size), n - whole);
       carry_in = carry_out;
       k += used;
     }
@@ -146,13 +159,13 @@ void copy_to_rest(void* const* out, int32_t out_count, int64_t from, int64_t byt
 }
 
 void reduce_blocks(const ReduceRule& rule, const void* const* in, int32_t in_count, void* const* out, int32_t out_count,
-                   int64_t count) noexcept {
+                   int64_t count, const double* weights) noexcept {
   alignas(64) std::byte carry[kBlockBytes];
   const int64_t size = dtype_size(rule.dtype);
   const int64_t block = kBlockBytes / accumulator_size(rule.dtype);
   const Finish finish = finish_of(rule);
-  const FoldFn fold = fold_of(rule, in_count);
-  const Part part(rule);
+  const FoldFn fold = weights == nullptr ? fold_of(rule, in_count) : nullptr;
+  const Part part(rule, weights);
   for (int64_t at = 0; at < count; at += block) {
     const int64_t n = std::min(block, count - at);
     void* const first = offset(out[0], at * size);
@@ -171,26 +184,26 @@ void reduce_blocks(const ReduceRule& rule, const void* const* in, int32_t in_cou
 }  // namespace
 
 void reduce(const ReduceRule& rule, const void* const* in, int32_t in_count, void* const* out, int32_t out_count,
-            int64_t count) noexcept {
+            int64_t count, const double* weights) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
-  if (const FoldFn to_one = fold_of(rule, in_count)) {
+  if (const FoldFn to_one = weights == nullptr ? fold_of(rule, in_count) : nullptr) {
     const Finish finish = finish_of(rule);
     const Fold fold{to_one, finish, in, in_count, dtype_size(rule.dtype)};
     if (out_count == in_count && std::equal(out, out + out_count, in))
       return fold.over_inputs(kernels().in_place[rule.dtype][in_count][finish.divide], count);
     if (out_count == 1) return fold.write(out[0], count);
   }
-  reduce_blocks(rule, in, in_count, out, out_count, count);
+  reduce_blocks(rule, in, in_count, out, out_count, count, weights);
 }
 
 void reduce_part(const ReduceRule& rule, const void* carry_in, const void* const* in, int32_t in_count, void* carry_out,
-                 int64_t count) noexcept {
+                 int64_t count, const double* weights) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
   const int64_t size = accumulator_size(rule.dtype);
   if (in_count == 0 && carry_in != carry_out) std::memcpy(carry_out, carry_in, static_cast<size_t>(count * size));
-  const Part part(rule);
+  const Part part(rule, weights);
   const int64_t block = kBlockBytes / size;
   for (int64_t at = 0; at < count; at += block) {
     const void* const from = carry_in != nullptr ? offset(carry_in, at * size) : nullptr;

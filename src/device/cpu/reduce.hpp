@@ -7,8 +7,12 @@
 //   multiplication by the exact reciprocal gives the same bits); integers wrap, and their AVERAGE truncates towards zero;
 //   then s is rounded once to dtype (round to nearest even). MIN and MAX: a NaN anywhere gives NaN; of -0 and +0, MIN gives
 //   -0 and MAX +0.
+// With weights the sum is s = x[0] * w[0]; s = s + x[1] * w[1]; ...: every weight is rounded to the accumulator type once, every product is
+//   rounded before it is added, and AVERAGE divides by rule.weight_sum, rounded likewise. The product is taken where the input is
+//   loaded, by whoever adds it, so weights cost no pass over memory and change nobody's input. What does not count at all (weight 0) is
+//   not an input: a NaN in it stays where it is. Weights that are all 1 give the bits of a sum without weights.
 // No fused multiply-add, no reordering: AVX-512, AVX2, NEON and portable code give the same bits.
-// Tested by unit/device/reduce_test.cpp (all instruction sets against a naive loop, bit for bit).
+// Tested by unit/device/reduce_test.cpp and unit/device/weights_test.cpp (all instruction sets against a naive loop, bit for bit).
 #pragma once
 
 #include <cstdint>
@@ -20,19 +24,21 @@ namespace ddp::cpu {
 struct ReduceRule {
   ddp_dtype dtype = DDP_F32;
   ddp_reduce op = DDP_AVERAGE;
-  int32_t divisor = 1;  // for AVERAGE: the number of contributions in all (world size)
+  int32_t divisor = 1;     // for AVERAGE: the number of contributions in all (world size)
+  bool by_weight = false;  // for AVERAGE of floats: divide by weight_sum in its place
+  double weight_sum = 1;
 };
 
 /// out[k][i] = finish(in[0][i] + in[1][i] + ...) for all k. Each out may be equal to one of the inputs, but not overlap it
 /// otherwise. in_count 1 to any number; out_count 1 or more. Any alignment of the element type; 64-byte alignment is
-/// fastest.
+/// fastest. `weights`: one for each input, above 0, for sums of floats; NULL: none.
 void reduce(const ReduceRule& rule, const void* const* in, int32_t in_count, void* const* out, int32_t out_count,
-            int64_t count) noexcept;
+            int64_t count, const double* weights = nullptr) noexcept;
 
 /// The same sum taken in pieces (between hosts): starts from `carry_in` (accumulator type; NULL: from in[0]) and leaves the
 /// unfinished sum in `carry_out` (accumulator type; may equal carry_in).
 void reduce_part(const ReduceRule& rule, const void* carry_in, const void* const* in, int32_t in_count, void* carry_out,
-                 int64_t count) noexcept;
+                 int64_t count, const double* weights = nullptr) noexcept;
 
 /// Finish a carried sum: divide, round, write to all outputs.
 void reduce_finish(const ReduceRule& rule, const void* carry, void* const* out, int32_t out_count, int64_t count) noexcept;

@@ -1,0 +1,43 @@
+// What the ranks tell each other with a bucket: facts that each rank adds, and that all ranks hold joined before the first result is written.
+// Tested by unit/comm/note_test.cpp, and on every transport by ranks/ and process/.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace ddp {
+
+/// The part of a note with a fixed size. Plain bytes: it lies in shared pages and frame headers.
+struct Tally {
+  double weight = 1;         // how much this rank's gradients count; 0: not at all, its memory is only written. Joined: the sum in rank order
+  int32_t contributors = 1;  // joined: how many ranks have a weight above 0
+  int32_t joined = 0;        // joined: the highest rank that only answers (reduce/join.hpp), counted from 1; 0: none
+  uint64_t flags = 0;        // joined: bitwise or. Who reduces gives them a meaning
+
+  /// A rank that counts this much.
+  [[nodiscard]] static Tally of(double weight) noexcept { return Tally{weight, weight > 0 ? 1 : 0, 0, 0}; }
+  /// Nobody yet.
+  [[nodiscard]] static Tally none() noexcept { return Tally{0, 0, 0, 0}; }
+
+  /// Behind the ranks before it, the next in rank order.
+  void add(const Tally& next) noexcept {
+    weight += next.weight;
+    contributors += next.contributors;
+    joined = std::max(joined, next.joined);
+    flags |= next.flags;
+  }
+};
+static_assert(sizeof(Tally) == 24);
+
+struct Note {
+  bool incomplete = false;     // some gradient of this rank was not marked: the bucket is void, no result is written anywhere
+  std::vector<uint64_t> used;  // one bit per piece of the bucket: this rank contributes to it. A piece that no rank uses is
+                               // left untouched everywhere
+  Tally tally{};
+
+  /// Joined: no result is written anywhere, because something is missing or there is nothing to add.
+  [[nodiscard]] bool is_void() const noexcept { return incomplete || tally.contributors == 0; }
+};
+
+}  // namespace ddp
