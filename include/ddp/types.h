@@ -12,7 +12,9 @@
 #ifndef DDP_TYPES_H
 #define DDP_TYPES_H
 
+#ifndef SWIG /* it knows these types by itself */
 #include <stdint.h>
+#endif
 
 #if defined(_MSC_VER)
 #define DDP_API
