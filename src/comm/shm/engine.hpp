@@ -10,10 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.hpp"
 #include "comm/shm/mesh.hpp"
 #include "comm/shm/waiter.hpp"
 
 namespace ddp::shm {
+
+inline constexpr int64_t kBlockSize = 32 << 10;  // in the first-level cache: gathered, reduced and sent on before it leaves
 
 enum class Counter : size_t { kAnnounced, kFinished, kFilled, kReduced, kTaken };
 
@@ -91,6 +94,9 @@ class Engine {
   /// Note who reads the stage slot of `chunk`: everybody until all have reached it in `until`.
   void use_stage(uint64_t chunk, Counter until) noexcept;
 
+  /// Private memory of kBlockSize bytes, for whoever drives a collective.
+  [[nodiscard]] std::byte* block() const noexcept { return block_.data(); }
+
   void wake() const noexcept { waiter_.wake(); }
   [[nodiscard]] std::string describe_missing(uint64_t sequence) const;
 
@@ -108,6 +114,7 @@ class Engine {
   uint64_t announced_ = 0;
   uint64_t finished_by_all_ = 0;
   uint64_t chunks_ = 0;
+  LargeArray block_{static_cast<size_t>(kBlockSize), "a block for small gradients"};
   struct StageUse {
     Counter until = Counter::kTaken;
     uint64_t chunk = 0;

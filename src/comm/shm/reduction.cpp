@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/shm/stream.hpp"
+
 namespace ddp::shm {
 namespace {
 constexpr int64_t kBlockBytes = 256 << 10;  // of one input: between two looks at the budget
@@ -162,10 +164,9 @@ bool Reduction::work_in_place(int64_t* budget) {
   return true;
 }
 
-int64_t Reduction::chunk_count(uint64_t k) const noexcept {
-  const int64_t elements = kStageBytes / element_;
-  return std::min(elements, staged_count_ - static_cast<int64_t>(k) * elements);
-}
+int64_t Reduction::chunk_begin(uint64_t k) const noexcept { return static_cast<int64_t>(k) * (kStageBytes / element_); }
+
+int64_t Reduction::chunk_count(uint64_t k) const noexcept { return std::min(kStageBytes / element_, staged_count_ - chunk_begin(k)); }
 
 template <class Copy>
 void Reduction::for_staged(int64_t begin, int64_t end, Copy&& copy) const {
@@ -177,39 +178,79 @@ void Reduction::for_staged(int64_t begin, int64_t end, Copy&& copy) const {
   }
 }
 
+/// Elements [begin, end) of the staged ones as one stretch: where they lie, if they are of one piece that is to be written, else copied
+/// to the engine's block. So small gradients leave and come as whole lines too.
+std::byte* Reduction::gather(int64_t begin, int64_t end) const noexcept {
+  const auto run = std::partition_point(staged_.begin(), staged_.end(), [&](const Run& r) { return r.begin + r.count <= begin; });
+  if (run->used && end <= run->begin + run->count) return run->data + (begin - run->begin) * element_;
+  std::byte* block = engine_->block();
+  for_staged(begin, end, [&](const std::byte* data, int64_t at, int64_t bytes, bool) {
+    std::memcpy(block + at * element_, data, static_cast<size_t>(bytes));
+  });
+  return block;
+}
+
+void Reduction::scatter(int64_t begin, int64_t end, const std::byte* from) const noexcept {
+  for_staged(begin, end, [&](std::byte* data, int64_t at, int64_t bytes, bool used) {
+    if (used) std::memcpy(data, from + at * element_, static_cast<size_t>(bytes));
+  });
+}
+
+/// step(begin, end) for [begin, end) in blocks.
+template <class Step>
+void Reduction::in_blocks(int64_t begin, int64_t end, Step&& step) const {
+  const int64_t most = kBlockSize / element_;
+  for (; begin < end; begin += most) step(begin, std::min(end, begin + most));
+}
+
+bool Reduction::is_input(int32_t rank) const noexcept {
+  return std::find(inputs_.begin(), inputs_.end(), static_cast<size_t>(rank)) != inputs_.end();
+}
+
+// What this rank will reduce itself is read where it lies, so only the others' parts travel.
 void Reduction::fill_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk_ + k;
+  const int64_t begin = chunk_begin(k);
+  const Share own = share_of(chunk_count(k), element_, engine_->rank(), engine_->size());
   std::byte* stage = engine_->stage(engine_->rank(), chunk);
-  const int64_t begin = static_cast<int64_t>(k) * (kStageBytes / element_);
-  const bool is_input = std::find(inputs_.begin(), inputs_.end(), static_cast<size_t>(engine_->rank())) != inputs_.end();
-  if (is_input)
-    for_staged(begin, begin + chunk_count(k), [&](const std::byte* data, int64_t at, int64_t bytes, bool) {
-      std::memcpy(stage + at * element_, data, static_cast<size_t>(bytes));
-    });
+  const auto show = [&](int64_t from, int64_t to) {
+    stream_copy(stage + (from - begin) * element_, gather(from, to), (to - from) * element_);
+  };
+  if (is_input(engine_->rank())) {
+    in_blocks(begin, begin + own.begin, show);
+    in_blocks(begin + own.end, begin + chunk_count(k), show);
+  }
+  stream_fence();
   engine_->use_stage(chunk, Counter::kReduced);
   engine_->advance(Counter::kFilled, chunk);
 }
 
 void Reduction::reduce_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk_ + k;
-  const Share part = share_of(chunk_count(k), element_, engine_->rank(), engine_->size());
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    in_[i] = engine_->stage(static_cast<int32_t>(inputs_[i]), chunk) + part.begin * element_;
-  out_[0] = engine_->result(engine_->rank(), chunk) + part.begin * element_;
-  if (part.end > part.begin)
-    cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs_.size()), out_.data(), 1, part.end - part.begin, weights());
+  const int64_t begin = chunk_begin(k);
+  const Share own = share_of(chunk_count(k), element_, engine_->rank(), engine_->size());
+  const auto rank = static_cast<size_t>(engine_->rank());
+  in_blocks(begin + own.begin, begin + own.end, [&](int64_t from, int64_t to) {
+    const int64_t offset = (from - begin) * element_;
+    std::byte* mine = gather(from, to);
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      in_[i] = inputs_[i] == rank ? mine : engine_->stage(static_cast<int32_t>(inputs_[i]), chunk) + offset;
+    out_[0] = mine;
+    cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs_.size()), out_.data(), 1, to - from, weights());
+    stream_copy(engine_->result(engine_->rank(), chunk) + offset, mine, (to - from) * element_);
+    if (mine == engine_->block()) scatter(from, to, mine);
+  });
+  stream_fence();
   engine_->advance(Counter::kReduced, chunk);
 }
 
 void Reduction::take_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk_ + k;
-  const int64_t begin = static_cast<int64_t>(k) * (kStageBytes / element_);
+  const int64_t begin = chunk_begin(k);
   for (int32_t rank = 0; rank < engine_->size(); ++rank) {
+    if (rank == engine_->rank()) continue;  // reduced in its place
     const Share part = share_of(chunk_count(k), element_, rank, engine_->size());
-    const std::byte* result = engine_->result(rank, chunk) + part.begin * element_;
-    for_staged(begin + part.begin, begin + part.end, [&](std::byte* data, int64_t at, int64_t bytes, bool used) {
-      if (used) std::memcpy(data, result + at * element_, static_cast<size_t>(bytes));
-    });
+    scatter(begin + part.begin, begin + part.end, engine_->result(rank, chunk) + part.begin * element_);
   }
   engine_->advance(Counter::kTaken, chunk);
 }

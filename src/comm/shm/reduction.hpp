@@ -2,8 +2,9 @@
 //
 // Pieces that lie in library memory on every rank are reduced *in place*: rank r adds its share of all ranks' gradients in rank order
 // and writes the result to all of them; one announcement before, one counter after, no copy.
-// Other pieces are *staged* through small chunks that stay in cache: every rank copies a chunk into its stage slot, reduces its part of it
-// from all stage slots, and copies the whole result out; chunk k + 1 is filled while the others still work on chunk k.
+// Other pieces are *staged* through small chunks: every rank copies the others' parts of a chunk into its stage slot, past its caches
+// (stream.hpp), reduces its own part where it lies from the others' slots, copies that into its result slot, and takes the other parts from
+// theirs; chunk k + 1 is filled while the others still work on chunk k.
 // Threads: one at a time.
 // Tested by ranks/ and process/.
 #pragma once
@@ -66,10 +67,16 @@ class Reduction final : public BucketOperation {
   void take_chunk(uint64_t k) noexcept;
   [[nodiscard]] bool can_move() noexcept;
   [[nodiscard]] bool complete() noexcept;
+  [[nodiscard]] int64_t chunk_begin(uint64_t k) const noexcept;
   [[nodiscard]] int64_t chunk_count(uint64_t k) const noexcept;
+  [[nodiscard]] bool is_input(int32_t rank) const noexcept;
+  [[nodiscard]] std::byte* gather(int64_t begin, int64_t end) const noexcept;
+  void scatter(int64_t begin, int64_t end, const std::byte* from) const noexcept;
   [[nodiscard]] const double* weights() const noexcept { return weighted_ ? weights_.data() : nullptr; }
   template <class Copy>
   void for_staged(int64_t begin, int64_t end, Copy&& copy) const;
+  template <class Step>
+  void in_blocks(int64_t begin, int64_t end, Step&& step) const;
 
   Engine* engine_;
   cpu::ReduceRule rule_;

@@ -5,6 +5,7 @@
 
 #include "comm/shm/life.hpp"
 #include "comm/shm/reduction.hpp"
+#include "comm/shm/stream.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -136,6 +137,7 @@ void ShmTransport::chunked(uint64_t sequence, uint64_t chunks, int32_t only_root
       const uint64_t chunk = first + k;
       engine_.wait([&] { return engine_.stage_free(chunk); }, sequence);
       if (only_root < 0 || only_root == engine_.rank()) fill(k, engine_.stage(engine_.rank(), chunk));
+      stream_fence();
       engine_.use_stage(chunk, Counter::kTaken);
       engine_.advance(Counter::kFilled, chunk);
     }
@@ -161,31 +163,44 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, ddp_re
   const uint64_t first = engine_.take_chunks(chunks) + 1;
   const auto length = [&](uint64_t k) { return std::min(step, tensor.count - static_cast<int64_t>(k) * step); };
   const auto at = [&](uint64_t k) { return tensor.data + static_cast<int64_t>(k) * step * element; };
+  const auto part = [&](uint64_t k, int32_t rank) { return share_of(length(k), element, rank, engine_.size()); };
+  const int32_t self = engine_.rank();
+  const auto fill = [&](uint64_t k) {  // the parts that the others reduce
+    engine_.wait([&] { return engine_.stage_free(first + k); }, sequence);
+    std::byte* stage = engine_.stage(self, first + k);
+    const Share own = part(k, self);
+    stream_copy(stage, at(k), own.begin * element);
+    stream_copy(stage + own.end * element, at(k) + own.end * element, (length(k) - own.end) * element);
+    stream_fence();
+    engine_.use_stage(first + k, Counter::kReduced);
+    engine_.advance(Counter::kFilled, first + k);
+  };
+  const auto add = [&](uint64_t k) {  // the own part, where it lies
+    const uint64_t chunk = first + k;
+    engine_.wait([&] { return engine_.all_reached(Counter::kFilled, chunk) && engine_.result_free(chunk); }, sequence);
+    const Share own = part(k, self);
+    std::byte* mine = at(k) + own.begin * element;
+    for (int32_t rank = 0; rank < engine_.size(); ++rank)
+      in_[static_cast<size_t>(rank)] = rank == self ? mine : engine_.stage(rank, chunk) + own.begin * element;
+    out_[0] = mine;
+    if (own.end > own.begin) cpu::reduce(spec.rule, in_.data(), engine_.size(), out_.data(), 1, own.end - own.begin);
+    stream_copy(engine_.result(self, chunk) + own.begin * element, mine, (own.end - own.begin) * element);
+    stream_fence();
+    engine_.advance(Counter::kReduced, chunk);
+  };
   const auto take = [&](uint64_t k) {
     engine_.wait([&] { return engine_.all_reached(Counter::kReduced, first + k); }, sequence);
     for (int32_t rank = 0; rank < engine_.size(); ++rank) {
-      const Share part = share_of(length(k), element, rank, engine_.size());
-      copy_bytes(at(k) + part.begin * element, engine_.result(rank, first + k) + part.begin * element, (part.end - part.begin) * element);
+      const Share theirs = part(k, rank);
+      if (rank != self)
+        copy_bytes(at(k) + theirs.begin * element, engine_.result(rank, first + k) + theirs.begin * element,
+                   (theirs.end - theirs.begin) * element);
     }
     engine_.advance(Counter::kTaken, first + k);
   };
-  for (uint64_t k = 0; k <= chunks + 1; ++k) {  // fill k, reduce k - 1, take k - 2
-    if (k < chunks) {
-      engine_.wait([&] { return engine_.stage_free(first + k); }, sequence);
-      copy_bytes(engine_.stage(engine_.rank(), first + k), at(k), length(k) * element);
-      engine_.use_stage(first + k, Counter::kReduced);
-      engine_.advance(Counter::kFilled, first + k);
-    }
-    if (k >= 1 && k <= chunks) {
-      const uint64_t chunk = first + k - 1;
-      engine_.wait([&] { return engine_.all_reached(Counter::kFilled, chunk) && engine_.result_free(chunk); }, sequence);
-      const Share part = share_of(length(k - 1), element, engine_.rank(), engine_.size());
-      for (size_t rank = 0; rank < in_.size(); ++rank)
-        in_[rank] = engine_.stage(static_cast<int32_t>(rank), chunk) + part.begin * element;
-      out_[0] = engine_.result(engine_.rank(), chunk) + part.begin * element;
-      if (part.end > part.begin) cpu::reduce(spec.rule, in_.data(), engine_.size(), out_.data(), 1, part.end - part.begin);
-      engine_.advance(Counter::kReduced, chunk);
-    }
+  for (uint64_t k = 0; k <= chunks + 1; ++k) {
+    if (k < chunks) fill(k);
+    if (k >= 1 && k <= chunks) add(k - 1);
     if (k >= 2) take(k - 2);
   }
 }
@@ -216,7 +231,7 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
   chunked(
       sequence, static_cast<uint64_t>((bytes + kStageBytes - 1) / kStageBytes), -1,
       [&](uint64_t k, std::byte* stage) {
-        copy_bytes(stage, input.data + static_cast<int64_t>(k) * kStageBytes, length(k));
+        stream_copy(stage, input.data + static_cast<int64_t>(k) * kStageBytes, length(k));
       },
       [&](uint64_t k, uint64_t chunk) {
         for (int32_t peer = 0; peer < engine_.size(); ++peer)
@@ -245,7 +260,7 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
       sequence, static_cast<uint64_t>((output.count + step - 1) / step), -1,
       [&](uint64_t k, std::byte* stage) {
         for (int32_t part = 0; part < engine_.size(); ++part)
-          copy_bytes(stage + part * step * element,
+          stream_copy(stage + part * step * element,
                       input.data + part * output.bytes() + static_cast<int64_t>(k) * step * element, length(k) * element);
       },
       [&](uint64_t k, uint64_t chunk) {
@@ -278,7 +293,7 @@ void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
   chunked(
       sequence, static_cast<uint64_t>((bytes + kStageBytes - 1) / kStageBytes), root,
       [&](uint64_t k, std::byte* stage) {
-        copy_bytes(stage, tensor.data + static_cast<int64_t>(k) * kStageBytes, length(k));
+        stream_copy(stage, tensor.data + static_cast<int64_t>(k) * kStageBytes, length(k));
       },
       [&](uint64_t k, uint64_t chunk) {
         if (!is_root)
