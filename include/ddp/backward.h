@@ -47,7 +47,8 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
  * The pass is over whatever the result.
  * Collective in a REDUCE pass (blocks on CPU), local in an ACCUMULATE pass.
  * Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
- * every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), and those of collectives.
+ * every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), MISMATCH (with the
+ * model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
  * Since 0.1.
  */
 DDP_API ddp_status ddp_model_end_backward(ddp_model *model, void *stream);

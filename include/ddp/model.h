@@ -26,6 +26,13 @@ typedef enum ddp_progress DDP_INT32 {
   DDP_PROGRESS_THREAD = 2  /**< the group's lane thread */
 } ddp_progress;
 
+/** What a check that runs by itself (`check_every`) does when replicas differ. Since 0.1. */
+typedef enum ddp_drift DDP_INT32 {
+  DDP_DRIFT_REPORT = 0, /**< ddp_model_end_backward fails with MISMATCH on every rank and names the first tensor and the ranks */
+  DDP_DRIFT_RESEND = 1  /**< what most ranks hold goes to all: parameters, buffers, optimizers and averages; the log says so. Without a
+                             majority: as REPORT */
+} ddp_drift;
+
 /** Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1. */
 typedef struct ddp_model_options {
   int64_t struct_size;        /**< set by init */
@@ -34,6 +41,9 @@ typedef struct ddp_model_options {
   ddp_reduce reduce;          /**< DDP_AVERAGE (default) or DDP_SUM over the ranks */
   ddp_unused unused;          /**< DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW */
   ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */
+  ddp_drift drift;            /**< DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND */
+  int64_t check_every;        /**< k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory
+                                   and one small message); 0 (default): only ddp_model_check compares */
 } ddp_model_options;
 
 /** Numbers of a model's passes. Since 0.1. */
@@ -50,6 +60,8 @@ typedef struct ddp_model_stats {
   int64_t total_backward_ns; /**< sums over all passes */
   int64_t total_comm_ns;
   int64_t total_exposed_ns;
+  int64_t checks;         /**< comparisons of the replicas by check_every */
+  int64_t repairs;        /**< of them, those after which the majority's state was sent again */
 } ddp_model_stats;
 
 /** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
@@ -127,7 +139,7 @@ DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *dat
 DDP_API ddp_status ddp_model_sync_buffers(ddp_model *model, int32_t root, void *stream);
 
 /**
- * Are parameters and buffers bitwise equal on all ranks? Compares content hashes.
+ * Are parameters and buffers bitwise equal on all ranks? Compares content hashes. (The option check_every does it by itself, for parameters.)
  * Collective, blocks. Errors: MISMATCH names the first tensor that differs and the ranks in the minority. Since 0.1.
  */
 DDP_API ddp_status ddp_model_check(ddp_model *model, void *stream);

@@ -15,7 +15,9 @@ ddp_status ddp_ema_create(ddp_model* model, const double* decays, int32_t count,
     require(out_ema, "ddp_ema_create", "out_ema");
     if (count < 1 || count > 16)
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_ema_create: count is %d; 1 to 16 decays are possible", count);
-    *out_ema = EmaTable::instance().add(std::make_shared<ddp::Ema>(std::move(of), std::vector<double>(decays, decays + count)));
+    auto ema = std::make_shared<ddp::Ema>(std::move(of), std::vector<double>(decays, decays + count));
+    *out_ema = EmaTable::instance().add(ema);
+    ema->model().follow(ema);
   });
 }
 

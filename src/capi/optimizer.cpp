@@ -10,6 +10,16 @@
 
 using namespace ddp::capi;
 
+namespace {
+
+ddp_optimizer* add(std::shared_ptr<ddp::Optimizer> optimizer) {
+  ddp_optimizer* const handle = OptimizerTable::instance().add(optimizer);
+  optimizer->model().follow(optimizer);
+  return handle;
+}
+
+}  // namespace
+
 ddp_status ddp_sgd_options_init(ddp_sgd_options* options, int64_t struct_size) {
   return guarded([&] { init_options(options, struct_size, ddp::default_sgd_options(), "ddp_sgd_options_init"); });
 }
@@ -25,7 +35,7 @@ ddp_status ddp_optimizer_create_sgd(ddp_model* model, const ddp_sgd_options* opt
     require(out_optimizer, kFunction, "out_optimizer");
     const ddp_sgd_options read = read_options(options, ddp::default_sgd_options(), kFunction);
     ddp::check_sgd_options(read, kFunction);
-    *out_optimizer = OptimizerTable::instance().add(std::make_shared<ddp::Sgd>(std::move(of), read));
+    *out_optimizer = add(std::make_shared<ddp::Sgd>(std::move(of), read));
   });
 }
 
@@ -36,7 +46,7 @@ ddp_status ddp_optimizer_create_adam(ddp_model* model, const ddp_adam_options* o
     require(out_optimizer, kFunction, "out_optimizer");
     const ddp_adam_options read = read_options(options, ddp::default_adam_options(), kFunction);
     ddp::check_adam_options(read, kFunction);
-    *out_optimizer = OptimizerTable::instance().add(std::make_shared<ddp::Adam>(std::move(of), read));
+    *out_optimizer = add(std::make_shared<ddp::Adam>(std::move(of), read));
   });
 }
 
@@ -48,7 +58,7 @@ ddp_status ddp_optimizer_create_custom(ddp_model* model, ddp_update_fn fn, void*
     auto of = model_of(model, kFunction);
     if (fn == nullptr) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: fn is NULL", kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
-    *out_optimizer = OptimizerTable::instance().add(std::make_shared<ddp::Custom>(std::move(of), fn, std::move(owned)));
+    *out_optimizer = add(std::make_shared<ddp::Custom>(std::move(of), fn, std::move(owned)));
   });
 }
 

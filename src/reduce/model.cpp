@@ -6,8 +6,11 @@
 #include "base/hash.hpp"
 #include "comm/transport.hpp"
 #include "device/cpu/arrays.hpp"
+#include "reduce/drift.hpp"
 #include "reduce/pass.hpp"
 #include "sync/commit.hpp"
+#include "sync/replicas.hpp"
+#include "sync/spread.hpp"
 
 namespace ddp {
 namespace {
@@ -22,6 +25,11 @@ void check_options(const ddp_model_options& options) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "unused is %d; it is DDP_UNUSED_ERROR (0) or DDP_UNUSED_ALLOW (1)", static_cast<int>(options.unused));
   if (options.progress < DDP_PROGRESS_AUTO || options.progress > DDP_PROGRESS_THREAD)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "progress is %d; it is 0 to 2", static_cast<int>(options.progress));
+  if (options.check_every < 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "check_every is %lld; it is 0 (never) or a number of passes",
+                     static_cast<long long>(options.check_every));
+  if (options.drift != DDP_DRIFT_REPORT && options.drift != DDP_DRIFT_RESEND)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "drift is %d; it is DDP_DRIFT_REPORT (0) or DDP_DRIFT_RESEND (1)", static_cast<int>(options.drift));
 }
 
 }  // namespace
@@ -138,12 +146,37 @@ void Model::begin_backward(ddp_pass mode) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0) or DDP_PASS_ACCUMULATE (1)",
                      static_cast<int>(mode));
   pass_->begin(mode);
+  mode_ = mode;
 }
 
 void Model::mark_ready(int32_t index) { open_pass().mark_ready(index); }
 void Model::mark_unused(int32_t index) { open_pass().mark_unused(index); }
 
-void Model::end_backward() { open_pass().end(); }
+void Model::end_backward() {
+  open_pass().end();
+  if (mode_ == DDP_PASS_REDUCE && options_.check_every > 0 && ++reduced_ % options_.check_every == 0) check_drift();
+}
+
+void Model::check_drift() {
+  ++checks_;
+  const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kParameters);
+  if (!drift) return;
+  if (options_.drift == DDP_DRIFT_REPORT) throw_drift("ddp_model_end_backward", *drift);
+  std::vector<std::shared_ptr<Follower>> alive;
+  {
+    const std::lock_guard lock(following_);
+    for (const std::weak_ptr<Follower>& each : followers_)
+      if (auto follower = each.lock()) alive.push_back(std::move(follower));
+  }
+  repair(*group_, table_, alive, *drift);
+  ++repairs_;
+}
+
+void Model::follow(std::weak_ptr<Follower> follower) {
+  const std::lock_guard lock(following_);
+  std::erase_if(followers_, [](const std::weak_ptr<Follower>& each) { return each.expired(); });
+  followers_.push_back(std::move(follower));
+}
 
 Pass& Model::open_pass() const {
   if (pass_ == nullptr) throw Error(DDP_ERROR_INVALID_STATE, "the model is not committed; call ddp_model_commit first");
@@ -155,13 +188,21 @@ void Model::sync_buffers(int32_t root) {
   if (root < 0 || root >= group_->size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
                      group_->size() - 1);
-  for (const Buffer& buffer : table_.buffers()) group_->broadcast(buffer.value, root);
-  if (table_.buffers().empty()) group_->barrier();
+  group_->check_idle("ddp_model_sync_buffers");
+  std::vector<Tensor> tensors;
+  int64_t bytes = 0;
+  for (const Buffer& buffer : table_.buffers()) {
+    tensors.push_back(buffer.value);
+    bytes += buffer.value.bytes();
+  }
+  if (bytes == 0) group_->barrier();
+  spread(*group_, tensors, root);
 }
 
 void Model::check_replicas() {
   require_ready("ddp_model_check");
-  compare_replicas(*group_, table_);
+  group_->check_idle("ddp_model_check");
+  if (const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kAll)) throw_drift("ddp_model_check", *drift);
 }
 
 uint64_t Model::content_hash() const {
@@ -210,6 +251,8 @@ void Model::fill_stats(ddp_model_stats& stats) const {
   require_live("ddp_model_get_stats");
   if (pass_ == nullptr) throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_stats: the model is not committed; call ddp_model_commit first");
   pass_->fill_stats(stats);
+  stats.checks = checks_;
+  stats.repairs = repairs_;
 }
 
 std::string Model::describe_plan() const {

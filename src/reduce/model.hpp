@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 namespace ddp {
 
 class Pass;
+class Follower;
 
 class Model {
  public:
@@ -49,6 +51,9 @@ class Model {
   void check_replicas();
   [[nodiscard]] uint64_t content_hash() const;
 
+  /// State that is to stay as equal as the parameters (an optimizer's); the same ones in the same order on all ranks. Any thread.
+  void follow(std::weak_ptr<Follower> follower);
+
   void zero_grad();
   [[nodiscard]] double grad_norm(double p) const;
   void scale_grad(double factor);
@@ -74,6 +79,7 @@ class Model {
   void require_building(const char* function) const;
   void allocate_grads(const Plan& plan);
   [[nodiscard]] Pass& open_pass() const;
+  void check_drift();
 
   std::shared_ptr<Group> group_;
   ddp_model_options options_;
@@ -81,6 +87,12 @@ class Model {
   std::map<std::string, std::string> metadata_;
   std::vector<void*> grad_memory_;  // of the gradients that libddp owns, from the group
   std::unique_ptr<Pass> pass_;      // from commit on
+  ddp_pass mode_ = DDP_PASS_REDUCE;  // of the last pass
+  int64_t reduced_ = 0;              // REDUCE passes that ended well
+  int64_t checks_ = 0;
+  int64_t repairs_ = 0;
+  std::mutex following_;  // guards followers_: their owners are destroyed on any thread
+  std::vector<std::weak_ptr<Follower>> followers_;
   bool closed_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Making ranks equal: the same model everywhere, rank 0's values everywhere, and the check that they still are.
+// Making ranks equal: the same model everywhere, rank 0's values everywhere.
 // Collective, all of it. Tested by ranks/pass_test.cpp and process/pass_test.cpp.
 #pragma once
 
@@ -14,8 +14,5 @@ namespace ddp {
 
 /// Values of all parameters and buffers from `root` to everybody.
 void distribute_values(Group& group, const Table& table, int32_t root);
-
-/// Throws MISMATCH naming the first tensor whose content differs and the ranks in the minority.
-void compare_replicas(Group& group, const Table& table);
 
 }  // namespace ddp

@@ -40,6 +40,8 @@ std::vector<std::string> describe_model(const Table& table, const ddp_model_opti
   lines.push_back("bucket_bytes is " + std::to_string(options.bucket_bytes));
   lines.push_back(std::string("reduce is ") + reduce_name(options.reduce));
   lines.push_back(std::string("unused is ") + unused_name(options.unused));
+  lines.push_back("check_every is " + std::to_string(options.check_every));
+  lines.push_back(std::string("drift is ") + (options.drift == DDP_DRIFT_REPORT ? "report" : "resend"));
   // Counts are compared last: the first parameter that is missing or different says more than a number.
   std::rotate(lines.begin() + 1, lines.begin() + 3, lines.end());
   return lines;

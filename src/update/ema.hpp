@@ -19,7 +19,7 @@
 
 namespace ddp {
 
-class Ema {
+class Ema final : public Follower {
  public:
   /// Throws INVALID_ARGUMENT in the name of ddp_ema_create.
   Ema(std::shared_ptr<Model> model, std::vector<double> decays);
@@ -29,10 +29,11 @@ class Ema {
 
   [[nodiscard]] const std::vector<double>& decays() const noexcept { return decays_; }
   /// Averages by name "<decay>.<parameter>", allocated (zeroed) if they were not yet. Refused (INVALID_STATE) while swapped.
-  [[nodiscard]] std::vector<StateTensor> state_tensors();
+  [[nodiscard]] std::vector<StateTensor> state_tensors() override;
   /// updates: how many; before the first one the tensors are zero and mean nothing.
-  [[nodiscard]] std::map<std::string, std::string> state_fields() const;
-  void load_fields(const std::map<std::string, std::string>& fields);
+  [[nodiscard]] std::map<std::string, std::string> state_fields() const override;
+  void load_fields(const std::map<std::string, std::string>& fields) override;
+  [[nodiscard]] const char* kind() const noexcept override { return "ema"; }
 
   [[nodiscard]] Model& model() const noexcept { return *model_; }
 

@@ -4,39 +4,18 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "base/tensor.hpp"
+#include "reduce/follower.hpp"
 #include "reduce/model.hpp"
 
 namespace ddp {
 
-/// One tensor of an optimizer's (or average's) state, by name: "w1.exp_avg".
-struct StateTensor {
-  std::string name;
-  Tensor tensor;
-};
-
-class Optimizer {
+class Optimizer : public Follower {
  public:
   explicit Optimizer(std::shared_ptr<Model> model) : model_(std::move(model)) {}
-  virtual ~Optimizer() = default;
-
-  /// "sgd", "adam", "custom"
-  [[nodiscard]] virtual const char* kind() const noexcept = 0;
   /// One update of every used parameter.
   virtual void step() = 0;
-  /// The state tensors, allocated (zeroed) if they were not yet. Names are "<parameter>.<field>", fields as in PyTorch
-  /// (exp_avg, exp_avg_sq, momentum_buffer).
-  [[nodiscard]] virtual std::vector<StateTensor> state_tensors() = 0;
-  /// Numbers and texts that belong to the state: rate, options, step counts per parameter. All must come back by load_fields.
-  [[nodiscard]] virtual std::map<std::string, std::string> state_fields() const = 0;
-  /// Throws MISMATCH or IO without any effect when a field is missing or cannot be understood.
-  virtual void load_fields(const std::map<std::string, std::string>& fields) = 0;
-
   virtual void set_rate(double rate) = 0;
   [[nodiscard]] virtual double rate() const noexcept = 0;
   [[nodiscard]] virtual int64_t step_count() const noexcept = 0;

@@ -1,0 +1,34 @@
+// Do all ranks still hold the same bits? Content hashes (XXH3) are compared, one number for all tensors first, and only if that differs one
+// for each; so equal replicas cost one pass over memory and one small exchange.
+// Tested by unit/sync/replicas_test.cpp, process/drift_test.cpp and support/pass_semantics.hpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/group.hpp"
+#include "param/table.hpp"
+
+namespace ddp {
+
+enum class Compare { kParameters, kAll };
+
+/// How ranks differ: the first tensor, and who has what.
+struct Drift {
+  std::string text;     // `parameter "w" is different on rank 2 from what most ranks hold`
+  int32_t source = -1;  // the lowest rank that holds of every tensor what most ranks hold; -1: a tie, nobody is right
+  std::vector<int32_t> odd;  // ranks that differ from the source; empty on a tie
+};
+
+/// Empty if all are equal. Collective; the same on every rank.
+[[nodiscard]] std::optional<Drift> find_drift(Group& group, const Table& table, Compare compare);
+
+/// The same from hashes: by_rank[rank][tensor]. Pure.
+[[nodiscard]] std::optional<Drift> judge(const std::vector<std::string>& names, const std::vector<std::vector<uint64_t>>& by_rank);
+
+/// Throws MISMATCH.
+[[noreturn]] void throw_drift(const char* function, const Drift& drift);
+
+}  // namespace ddp

@@ -1,0 +1,51 @@
+// Many tensors from one rank to all others, in few messages: what is small travels together, what is large goes straight from and into
+// its own memory.
+//
+// A message has a cost of its own (a round over all ranks) that a tensor of a few hundred bytes does not repay; a copy of a small tensor into
+// a staging buffer costs less. So consecutive tensors are packed until a message would pass kPackBytes; a tensor above kSmallBytes is a
+// message alone, or several if a limit is given.
+// Promises: the messages depend on the sizes alone, so all ranks agree on them without talking.
+// Tested by unit/sync/spread_test.cpp and ranks/state_test.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/tensor.hpp"
+#include "comm/group.hpp"
+
+namespace ddp {
+
+inline constexpr int64_t kSmallBytes = int64_t{32} << 10;
+inline constexpr int64_t kPackBytes = int64_t{256} << 10;
+
+/// A part of a tensor's memory.
+struct Span {
+  size_t tensor = 0;  // position in the list
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+using Message = std::vector<Span>;
+
+/// Each byte of each tensor once, in order. No span has more than `limit` bytes.
+[[nodiscard]] std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t limit);
+
+/// Sends messages of one plan; keeps the staging buffer.
+class Spreader {
+ public:
+  Spreader(Group& group, int32_t root) noexcept : group_(group), root_(root) {}
+  /// Collective.
+  void send(const std::vector<Tensor>& tensors, const Message& message);
+
+ private:
+  Group& group_;
+  int32_t root_;
+  std::vector<std::byte> staging_;
+};
+
+/// All of it. Collective.
+void spread(Group& group, const std::vector<Tensor>& tensors, int32_t root);
+
+}  // namespace ddp

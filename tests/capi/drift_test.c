@@ -1,0 +1,106 @@
+/* The model options check_every and drift on three ranks, which are threads; optimizers and averages made through the API take part. */
+#include "support/ranks.h"
+
+static ddp_model *make_model(rank *self, ddp_drift drift, float *value, int64_t count) {
+  ddp_model_options options;
+  ddp_model *model = NULL;
+  const ddp_tensor tensor = vector_of(value, DDP_F32, count);
+  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_int(options.check_every, 0);
+  check_int(options.drift, DDP_DRIFT_REPORT);
+  options.check_every = 2;
+  options.drift = drift;
+  check_ok(ddp_model_create(self->group, &options, &model));
+  check_ok(ddp_model_add_parameter(model, "weight", &tensor, NULL, NULL));
+  check_ok(ddp_model_commit(model, NULL));
+  return model;
+}
+
+static ddp_status pass(ddp_model *model) {
+  check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+  check_ok(ddp_model_mark_ready(model, 0, NULL));
+  return ddp_model_end_backward(model, NULL);
+}
+
+static void report(rank *self) {
+  float value[4] = {1, 2, 3, 4};
+  ddp_model *model = make_model(self, DDP_DRIFT_REPORT, value, 4);
+  check_ok(pass(model));
+  if (self->index == 2) value[3] = 5;
+  check_error_text(DDP_ERROR_MISMATCH, pass(model), "\"weight\" is different on rank 2");
+  check_ok(ddp_group_status(self->group));
+  check_ok(pass(model));
+  ddp_model_destroy(model);
+}
+
+static void drift_is_reported_on_every_rank(void **state) {
+  (void)state;
+  run_ranks(3, "local://drift-report", report, NULL);
+}
+
+static void ignore_log(void *user_data, ddp_log_level level, const char *text) { (void)user_data, (void)level, (void)text; }
+
+static void resend(rank *self) {
+  float value[4] = {1, 2, 3, 4};
+  const double decay = 0.5;
+  double rate = 0;
+  ddp_model_stats stats;
+  ddp_optimizer *optimizer = NULL;
+  ddp_ema *ema = NULL;
+  ddp_model *model = make_model(self, DDP_DRIFT_RESEND, value, 4);
+  check_ok(ddp_optimizer_create_adam(model, NULL, &optimizer));
+  check_ok(ddp_ema_create(model, &decay, 1, &ema));
+  check_ok(pass(model));
+  check_ok(ddp_optimizer_step(optimizer, NULL));
+  if (self->index == 0) {
+    value[3] = 5;
+    check_ok(ddp_optimizer_set_rate(optimizer, 0.25));
+    check_ok(ddp_optimizer_step(optimizer, NULL));
+  }
+  check_ok(pass(model));
+  check_ok(ddp_model_check(model, NULL));
+  check_ok(ddp_optimizer_get_rate(optimizer, &rate));
+  check_number(rate, 0.001); /* the majority's */
+  memset(&stats, 0, sizeof stats);
+  stats.struct_size = sizeof stats;
+  check_ok(ddp_model_get_stats(model, &stats));
+  check_int(stats.checks, 1);
+  check_int(stats.repairs, 1);
+  ddp_optimizer_destroy(optimizer); /* does not take part any more */
+  check_ok(pass(model));
+  if (self->index == 1) value[0] = 9;
+  check_ok(pass(model));
+  check_ok(ddp_model_check(model, NULL));
+  ddp_ema_destroy(ema);
+  ddp_model_destroy(model);
+}
+
+static void drift_is_repaired_from_the_majority(void **state) {
+  (void)state;
+  check_ok(ddp_set_log(DDP_LOG_WARNING, ignore_log, NULL));
+  run_ranks(3, "local://drift-resend", resend, NULL);
+  check_ok(ddp_set_log(DDP_LOG_WARNING, NULL, NULL));
+}
+
+static void wrong_options_are_refused(void **state) {
+  (void)state;
+  ddp_group *group = alone();
+  ddp_model_options options;
+  ddp_model *model = NULL;
+  check_ok(ddp_model_options_init(&options, sizeof options));
+  options.check_every = -1;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model), "check_every");
+  options.check_every = 1;
+  options.drift = (ddp_drift)2;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model), "drift");
+  ddp_group_destroy(group);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      check_test(drift_is_reported_on_every_rank),
+      check_test(drift_is_repaired_from_the_majority),
+      check_test(wrong_options_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
