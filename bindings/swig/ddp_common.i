@@ -10,7 +10,9 @@
 #include <ddp/ddp.h>
 %}
 
+#ifndef SWIGGO /* which maps these types by itself, see go/internal/low/low.i */
 %include <stdint.i>
+#endif
 
 /* The handles that a `ddp_x **out_x` gives out, for the typemaps of a language: define a macro of one name and hand it over. */
 %define DDP_FOR_EACH_HANDLE(macro)

@@ -1,0 +1,3 @@
+module github.com/libddp/libddp/bindings/go
+
+go 1.19

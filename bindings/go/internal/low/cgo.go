@@ -1,0 +1,40 @@
+// Package low is the C header of libddp as SWIG gives it to Go: see low.i. Only package ddp uses it.
+package low
+
+//go:generate swig -go -cgo -intgosize 64 -includeall -Wall -I../../../../include -I../../../swig -o low_wrap.c low.i
+
+/*
+#cgo pkg-config: ddp
+#include <stdlib.h>
+#include <ddp/ddp.h>
+*/
+import "C"
+
+import "unsafe"
+
+// What a caller of the _init functions has to say: the size of a struct as this package was built with it.
+const (
+	SizeofGroupOptions     = C.sizeof_ddp_group_options
+	SizeofModelOptions     = C.sizeof_ddp_model_options
+	SizeofBatchNormOptions = C.sizeof_ddp_batch_norm_options
+	SizeofModelStats       = C.sizeof_ddp_model_stats
+	SizeofSGDOptions       = C.sizeof_ddp_sgd_options
+	SizeofAdamOptions      = C.sizeof_ddp_adam_options
+	SizeofState            = C.sizeof_ddp_state
+	SizeofSampler          = C.sizeof_ddp_sampler
+)
+
+// MaxDimensions is DDP_MAX_DIMENSIONS.
+const MaxDimensions = C.DDP_MAX_DIMENSIONS
+
+// Version is DDP_VERSION of the headers that this package was built with.
+const Version = C.DDP_VERSION
+
+// Text copies a text that the library owns; "" for NULL.
+func Text(address unsafe.Pointer) string { return C.GoString((*C.char)(address)) }
+
+// CText makes a C text; give it to FreeText.
+func CText(text string) unsafe.Pointer { return unsafe.Pointer(C.CString(text)) }
+
+// FreeText frees what CText made.
+func FreeText(text unsafe.Pointer) { C.free(text) }

@@ -1,0 +1,86 @@
+/* How SWIG gives the public header to Go: package low, which only package ddp uses.
+ *
+ *   go generate ./internal/low
+ *
+ * Three ideas, everything else is SWIG's own:
+ *  - a status and its text leave C in one crossing: a goroutine may go on in another thread, where the text of
+ *    ddp_last_error() is another's;
+ *  - 32-bit outputs are 32 bits wide (SWIG would give Go's int, of which C would write a half);
+ *  - handles, streams and user data are numbers, never Go pointers; memory is an unsafe.Pointer, which cgo checks and keeps.
+ */
+%module low
+
+%{
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+%}
+
+/* ---- A status becomes an error: SWIG passes "<code> <text>" as one string, result.go takes it apart. ---- */
+
+%fragment("ddp_go_result", "header", fragment="AllocateString") %{
+static _gostring_ ddp_go_result(ddp_status status) {
+  _gostring_ none = {NULL, 0};
+  if (status == DDP_OK) return none;
+  const char *text = ddp_last_error();
+  const size_t length = strlen(text) + 16;
+  char *packed = malloc(length);
+  if (packed == NULL) return Swig_AllocateString("4 ", 2);
+  const int used = snprintf(packed, length, "%d %s", (int)status, text);
+  const _gostring_ result = Swig_AllocateString(packed, (size_t)used);
+  free(packed);
+  return result;
+}
+%}
+%typemap(gotype) ddp_status "error"
+%typemap(imtype) ddp_status "string"
+%typemap(out, fragment="ddp_go_result") ddp_status "$result = ddp_go_result($1);"
+%typemap(goout) ddp_status "$result = result($1)"
+%typemap(gotype) ddp_status status "int32"
+%typemap(imtype) ddp_status status "int32"
+%typemap(in) ddp_status status "$1 = (ddp_status)$input;"
+
+/* ---- Numbers. Not by stdint.i, which would write "long long" into the C file: int64_t is another type on Linux. ---- */
+
+%apply int { int32_t }
+%apply long long { int64_t }
+%typemap(gotype) int32_t "int32"
+%typemap(gotype) int32_t * "*int32"
+%typemap(gotype) int64_t *, int64_t [ANY] "*int64"
+
+/* ---- Handles ---- */
+
+%define DDP_GO_HANDLE(name)
+%typemap(gotype) name * "uintptr"
+%typemap(gotype) name ** "*uintptr"
+%enddef
+
+/* ---- Memory ---- */
+
+%typemap(gotype) void * "unsafe.Pointer"
+%typemap(gotype) void *stream, void *user_data "uintptr"
+%typemap(gotype) char *buffer "unsafe.Pointer"
+%typemap(imtype) char *buffer "unsafe.Pointer"
+%typemap(in) char *buffer "$1 = (char *)$input;"
+%typemap(freearg) char *buffer ""
+
+/* ---- Texts: what may be NULL is given as C memory; what the library owns comes as an address, see Text() in cgo.go. ---- */
+
+%typemap(gotype) const char *value "unsafe.Pointer"
+%typemap(imtype) const char *value "unsafe.Pointer"
+%typemap(in) const char *value "$1 = (char *)$input;"
+%typemap(freearg) const char *value ""
+%typemap(gotype) const char **out_value "*unsafe.Pointer"
+
+/* ---- Callbacks: the address of a C function, see callbacks.go. ---- */
+
+%typemap(gotype) ddp_log_fn, ddp_store_set_fn, ddp_store_get_fn, ddp_update_fn, ddp_release_fn, ddp_write_fn, ddp_read_fn
+  "unsafe.Pointer"
+
+%insert(cgo_comment_typedefs) %{
+#include <ddp/ddp.h>
+%}
+
+%include "ddp_common.i"
+DDP_FOR_EACH_HANDLE(DDP_GO_HANDLE)
+%include <ddp/ddp.h>

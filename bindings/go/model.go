@@ -1,0 +1,222 @@
+package ddp
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/libddp/libddp/bindings/go/internal/low"
+)
+
+// Model is the parameters and buffers that a program lends to libddp, and their gradients. It is building until Commit, ready
+// afterwards, and open between Backward and Pass.End.
+type Model struct {
+	handle uintptr
+	stream uintptr
+	group  *Group  // a model outlives no group that the collector could find first
+	values []*hold // memory lent for as long as the model exists
+	grads  []*hold // by index; nil where libddp owns the gradient
+}
+
+// NewModel makes an empty model; options may be nil.
+func NewModel(group *Group, options *ModelOptions) (*Model, error) {
+	defer runtime.KeepAlive(group)
+	var handle uintptr
+	err := options.with(func(c low.Ddp_model_options) error { return low.Ddp_model_create(group.handle, c, &handle) })
+	if err != nil {
+		return nil, err
+	}
+	model := &Model{handle: handle, group: group}
+	runtime.SetFinalizer(model, (*Model).Close)
+	return model, nil
+}
+
+// Close ends the use of all that was lent. Slices from Grad must not be touched afterwards. In an open pass the group is aborted,
+// because the other ranks wait for this one.
+func (m *Model) Close() error {
+	runtime.SetFinalizer(m, nil)
+	low.Ddp_model_destroy(m.handle)
+	m.handle = 0
+	for _, held := range append(m.values, m.grads...) {
+		if held != nil {
+			held.drop()
+		}
+	}
+	m.values, m.grads = nil, nil
+	return nil
+}
+
+// SetStream chooses the CUDA stream, a cudaStream_t, of later calls on this model.
+func (m *Model) SetStream(stream uintptr) { m.stream = stream }
+
+// AddParameter lends a parameter, in the order of the forward computation. libddp owns its gradient, inside the bucket, where it is
+// reduced without a copy: ask Grad for it after Commit.
+func (m *Model) AddParameter(name string, value Tensor) (index int, err error) {
+	return m.add(name, value, Tensor{}, nil)
+}
+
+// AddParameterWithGrad lends a parameter and the memory of its gradient, which has the same shape and type.
+func (m *Model) AddParameterWithGrad(name string, value, grad Tensor) (index int, err error) {
+	c, err := grad.lend()
+	if err != nil {
+		return -1, err
+	}
+	index, err = m.add(name, value, grad, c.Ddp_tensor)
+	if err != nil {
+		c.release()
+		return -1, err
+	}
+	m.grads[index] = c.keep()
+	return index, nil
+}
+
+func (m *Model) add(name string, value, grad Tensor, cGrad low.Ddp_tensor) (int, error) {
+	defer runtime.KeepAlive(m)
+	c, err := value.lend()
+	if err != nil {
+		return -1, err
+	}
+	index := int32(-1)
+	if err := low.Ddp_model_add_parameter(m.handle, name, c.Ddp_tensor, cGrad, &index); err != nil {
+		c.release()
+		return -1, err
+	}
+	m.values = append(m.values, c.keep())
+	m.grads = append(m.grads, nil)
+	return int(index), nil
+}
+
+// AddBuffer lends a tensor that is not trained but belongs to the model (running statistics, tables).
+func (m *Model) AddBuffer(name string, value Tensor) (index int, err error) {
+	defer runtime.KeepAlive(m)
+	c, err := value.lend()
+	if err != nil {
+		return -1, err
+	}
+	number := int32(-1)
+	if err := low.Ddp_model_add_buffer(m.handle, name, c.Ddp_tensor, &number); err != nil {
+		c.release()
+		return -1, err
+	}
+	m.values = append(m.values, c.keep())
+	return int(number), nil
+}
+
+// Commit agrees with all ranks on the model; afterwards every rank has rank 0's values. Collective.
+func (m *Model) Commit() error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_commit(m.handle, m.stream)
+}
+
+// ParameterCount is the number of parameters registered so far.
+func (m *Model) ParameterCount() int {
+	defer runtime.KeepAlive(m)
+	return int(low.Ddp_model_get_parameter_count(m.handle))
+}
+
+// GradTensor describes where the gradient of a parameter lives.
+func (m *Model) GradTensor(index int) (Tensor, error) {
+	defer runtime.KeepAlive(m)
+	c := low.NewDdp_tensor()
+	defer low.DeleteDdp_tensor(c)
+	if err := low.Ddp_model_get_grad(m.handle, int32(index), c); err != nil {
+		return Tensor{}, err
+	}
+	return borrowed(c), nil
+}
+
+// Grad is the gradient of a parameter as a slice of the memory that libddp reduces. It holds until the model is closed.
+func Grad[T Element](m *Model, index int) ([]T, error) {
+	tensor, err := m.GradTensor(index)
+	if err != nil {
+		return nil, err
+	}
+	return Values[T](tensor)
+}
+
+// SetGrad gives this pass's gradient of a parameter that was lent with one, for programs whose gradients move. Call it before
+// Pass.Ready of that parameter.
+func (m *Model) SetGrad(index int, grad Tensor) error {
+	defer runtime.KeepAlive(m)
+	c, err := grad.lend()
+	if err != nil {
+		return err
+	}
+	if err := m.sameAs(index, grad); err != nil {
+		c.release()
+		return err
+	}
+	if err := low.Ddp_model_set_grad(m.handle, int32(index), c.GetData()); err != nil {
+		c.release()
+		return err
+	}
+	if m.grads[index] != nil {
+		m.grads[index].drop()
+	}
+	m.grads[index] = c.keep()
+	return nil
+}
+
+// sameAs finds a gradient that is not as long, or not of the type, that libddp will read.
+func (m *Model) sameAs(index int, grad Tensor) error {
+	present, err := m.GradTensor(index)
+	if err == nil && (present.dtype != grad.dtype || elements(present.shape) != elements(grad.shape)) {
+		err = failure(InvalidArgument, "the gradient differs from the parameter in its type or its number of elements")
+	}
+	return err
+}
+
+// SyncBuffers copies all buffers from one rank to the others. Collective.
+func (m *Model) SyncBuffers(root int) error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_sync_buffers(m.handle, int32(root), m.stream)
+}
+
+// Check tells whether parameters and buffers are bitwise equal on all ranks; Mismatch names the first that differs. Collective.
+func (m *Model) Check() error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_check(m.handle, m.stream)
+}
+
+// Hash is one number over names and contents of all parameters on this rank.
+func (m *Model) Hash() (uint64, error) {
+	defer runtime.KeepAlive(m)
+	var hash int64
+	err := low.Ddp_model_get_hash(m.handle, &hash)
+	return uint64(hash), err
+}
+
+// DescribePlan is the bucket plan as text, one line a bucket.
+func (m *Model) DescribePlan() (string, error) {
+	defer runtime.KeepAlive(m)
+	var needed int64
+	if err := low.Ddp_model_describe_plan(m.handle, nil, 0, &needed); err != nil {
+		return "", err
+	}
+	text := make([]byte, needed)
+	if err := low.Ddp_model_describe_plan(m.handle, unsafe.Pointer(&text[0]), needed, &needed); err != nil {
+		return "", err
+	}
+	return string(text[:needed-1]), nil
+}
+
+// SetMetadata remembers a text under a key; it is saved and loaded with the model.
+func (m *Model) SetMetadata(key, value string) error {
+	defer runtime.KeepAlive(m)
+	text := low.CText(value)
+	defer low.FreeText(text)
+	return low.Ddp_model_set_metadata(m.handle, key, text)
+}
+
+// RemoveMetadata forgets a key.
+func (m *Model) RemoveMetadata(key string) error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_set_metadata(m.handle, key, nil)
+}
+
+// Metadata fetches a text; found is false if there is none.
+func (m *Model) Metadata(key string) (value string, found bool, err error) {
+	defer runtime.KeepAlive(m)
+	var text unsafe.Pointer
+	err = low.Ddp_model_get_metadata(m.handle, key, &text)
+	return low.Text(text), text != nil, err
+}

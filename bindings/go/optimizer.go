@@ -1,0 +1,162 @@
+package ddp
+
+import (
+	"runtime"
+	"runtime/cgo"
+
+	"github.com/libddp/libddp/bindings/go/internal/low"
+)
+
+// Optimizer updates the parameters of a model, the same bits on every rank.
+type Optimizer struct {
+	handle  uintptr
+	model   *Model
+	updates *updates // of NewCustom
+}
+
+// SGDOptions are the options of stochastic gradient descent; start from DefaultSGDOptions.
+type SGDOptions struct {
+	Rate, Momentum, Dampening, WeightDecay float64
+	Nesterov                               bool
+}
+
+// DefaultSGDOptions are what NewSGD uses when it gets nil.
+func DefaultSGDOptions() *SGDOptions {
+	c := low.NewDdp_sgd_options()
+	defer low.DeleteDdp_sgd_options(c)
+	_ = low.Ddp_sgd_options_init(c, low.SizeofSGDOptions)
+	return &SGDOptions{c.GetRate(), c.GetMomentum(), c.GetDampening(), c.GetWeight_decay(), c.GetNesterov() != 0}
+}
+
+// NewSGD makes an optimizer for all parameters of the model; options may be nil.
+func NewSGD(model *Model, options *SGDOptions) (*Optimizer, error) {
+	if options == nil {
+		options = DefaultSGDOptions()
+	}
+	c := low.NewDdp_sgd_options()
+	defer low.DeleteDdp_sgd_options(c)
+	if err := low.Ddp_sgd_options_init(c, low.SizeofSGDOptions); err != nil {
+		return nil, err
+	}
+	c.SetRate(options.Rate)
+	c.SetMomentum(options.Momentum)
+	c.SetDampening(options.Dampening)
+	c.SetWeight_decay(options.WeightDecay)
+	c.SetNesterov(flag(options.Nesterov))
+	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_sgd(model.handle, c, out) })
+}
+
+// AdamOptions are the options of Adam and AdamW; start from DefaultAdamOptions.
+type AdamOptions struct {
+	Rate, Beta1, Beta2, Epsilon, WeightDecay float64
+	Decoupled                                bool // AdamW; otherwise the decay is added to the gradient
+}
+
+// DefaultAdamOptions are what NewAdam uses when it gets nil: AdamW.
+func DefaultAdamOptions() *AdamOptions {
+	c := low.NewDdp_adam_options()
+	defer low.DeleteDdp_adam_options(c)
+	_ = low.Ddp_adam_options_init(c, low.SizeofAdamOptions)
+	return &AdamOptions{c.GetRate(), c.GetBeta1(), c.GetBeta2(), c.GetEpsilon(), c.GetWeight_decay(), c.GetDecoupled() != 0}
+}
+
+// NewAdam makes an optimizer for all parameters of the model; options may be nil.
+func NewAdam(model *Model, options *AdamOptions) (*Optimizer, error) {
+	if options == nil {
+		options = DefaultAdamOptions()
+	}
+	c := low.NewDdp_adam_options()
+	defer low.DeleteDdp_adam_options(c)
+	if err := low.Ddp_adam_options_init(c, low.SizeofAdamOptions); err != nil {
+		return nil, err
+	}
+	c.SetRate(options.Rate)
+	c.SetBeta1(options.Beta1)
+	c.SetBeta2(options.Beta2)
+	c.SetEpsilon(options.Epsilon)
+	c.SetWeight_decay(options.WeightDecay)
+	c.SetDecoupled(flag(options.Decoupled))
+	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_adam(model.handle, c, out) })
+}
+
+// Update changes one parameter in place; it must do the same on every rank. See Values for the elements of a tensor.
+type Update func(index int, value, grad Tensor, rate float64) error
+
+// NewCustom makes an optimizer of the caller's own update, which Step calls for every used parameter in index order. The learning
+// rate starts at 0: call SetRate.
+func NewCustom(model *Model, update Update) (*Optimizer, error) {
+	calls := &updates{update: update}
+	handle := cgo.NewHandle(low.Updater(calls)) // libddp releases it, also when it cannot make the optimizer
+	optimizer, err := newOptimizer(model, func(out *uintptr) error {
+		return low.Ddp_optimizer_create_custom(model.handle, low.UpdateFn, uintptr(handle), low.ReleaseFn, out)
+	})
+	if err == nil {
+		optimizer.updates = calls
+	}
+	return optimizer, err
+}
+
+type updates struct {
+	guard
+	update Update
+}
+
+func (u *updates) Update(index int32, value, grad low.Ddp_tensor, rate float64, _ uintptr) int32 {
+	return flag(u.run(func() error { return u.update(int(index), borrowed(value), borrowed(grad), rate) }))
+}
+
+func newOptimizer(model *Model, create func(out *uintptr) error) (*Optimizer, error) {
+	defer runtime.KeepAlive(model)
+	var handle uintptr // not in a struct: C must not see Go's pointers around it
+	if err := create(&handle); err != nil {
+		return nil, err
+	}
+	optimizer := &Optimizer{handle: handle, model: model}
+	runtime.SetFinalizer(optimizer, (*Optimizer).Close)
+	return optimizer, nil
+}
+
+// Close releases the optimizer.
+func (o *Optimizer) Close() error {
+	runtime.SetFinalizer(o, nil)
+	handle := o.handle
+	o.handle = 0
+	low.Ddp_optimizer_destroy(handle)
+	return nil
+}
+
+// SetRate sets the learning rate for the steps that follow; every rank must set the same.
+func (o *Optimizer) SetRate(rate float64) error {
+	defer runtime.KeepAlive(o)
+	return low.Ddp_optimizer_set_rate(o.handle, rate)
+}
+
+// Rate is the learning rate in use.
+func (o *Optimizer) Rate() (rate float64, err error) {
+	defer runtime.KeepAlive(o)
+	err = low.Ddp_optimizer_get_rate(o.handle, &rate)
+	return rate, err
+}
+
+// StepCount is the number of steps taken so far, those before a load included.
+func (o *Optimizer) StepCount() (count int64, err error) {
+	defer runtime.KeepAlive(o)
+	err = low.Ddp_optimizer_get_step_count(o.handle, &count)
+	return count, err
+}
+
+// SetGroup gives one parameter its own weight decay and a factor on the learning rate; 0 freezes it.
+func (o *Optimizer) SetGroup(index int, weightDecay, rateScale float64) error {
+	defer runtime.KeepAlive(o)
+	return low.Ddp_optimizer_set_group(o.handle, int32(index), weightDecay, rateScale)
+}
+
+// Step updates every parameter that was used in the last Reduce pass.
+func (o *Optimizer) Step() error {
+	defer runtime.KeepAlive(o)
+	err := low.Ddp_optimizer_step(o.handle, o.model.stream)
+	if o.updates != nil {
+		err = caused(err, o.updates.take())
+	}
+	return err
+}

@@ -1,0 +1,84 @@
+package ddp
+
+import (
+	"runtime"
+
+	"github.com/libddp/libddp/bindings/go/internal/low"
+)
+
+// PassKind is what a pass does.
+type PassKind int32
+
+// Reduce averages gradients over the ranks. Accumulate sends nothing: the caller adds to its gradients, and a later Reduce pass
+// sends the whole.
+const (
+	Reduce     PassKind = 0
+	Accumulate PassKind = 1
+)
+
+// Pass is one backward pass, open until End.
+//
+//	pass, err := model.Backward(ddp.Reduce)
+//	if err != nil {
+//		return err
+//	}
+//	defer pass.End(&err)
+type Pass struct{ model *Model }
+
+// Backward opens a pass. While it is open other collectives on the group are refused.
+func (m *Model) Backward(kind PassKind) (*Pass, error) {
+	defer runtime.KeepAlive(m)
+	if err := low.Ddp_model_begin_backward(m.handle, low.Enum_SS_ddp_pass(kind)); err != nil {
+		return nil, err
+	}
+	return &Pass{m}, nil
+}
+
+// Ready says that the gradient of a parameter is complete. Its bucket is reduced while the program goes on; until End neither read
+// nor write the gradient. Any goroutine.
+func (p *Pass) Ready(index int) error {
+	return low.Ddp_model_mark_ready(p.model.handle, int32(index), p.model.stream)
+}
+
+// Unused says that the gradient of a parameter will not come in this pass on this rank. Needs ModelOptions.AllowUnused. Any goroutine.
+func (p *Pass) Unused(index int) error {
+	return low.Ddp_model_mark_unused(p.model.handle, int32(index))
+}
+
+// End closes the pass; afterwards the gradients are the mean over all ranks, the same bits everywhere. Collective in a Reduce
+// pass. With defer, the error of End is stored in *err unless that holds an earlier one; a nil pointer is allowed.
+func (p *Pass) End(err *error) error {
+	ended := low.Ddp_model_end_backward(p.model.handle, p.model.stream)
+	runtime.KeepAlive(p.model)
+	if err != nil && *err == nil {
+		*err = ended
+	}
+	return ended
+}
+
+// WasUsed tells whether any rank contributed to a parameter in the last Reduce pass; known is false if no pass has ended.
+func (m *Model) WasUsed(index int) (used, known bool) {
+	defer runtime.KeepAlive(m)
+	answer := low.Ddp_model_was_used(m.handle, int32(index))
+	return answer == 1, answer >= 0
+}
+
+// ZeroGrad sets all gradients to zero.
+func (m *Model) ZeroGrad() error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_zero_grad(m.handle, m.stream)
+}
+
+// GradNorm is the norm over all gradients as one vector: p is 1, 2 or math.Inf(1).
+func (m *Model) GradNorm(p float64) (float64, error) {
+	defer runtime.KeepAlive(m)
+	var norm float64
+	err := low.Ddp_model_get_grad_norm(m.handle, p, &norm, m.stream)
+	return norm, err
+}
+
+// ScaleGrad multiplies all gradients by a factor.
+func (m *Model) ScaleGrad(factor float64) error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_scale_grad(m.handle, factor, m.stream)
+}
