@@ -53,6 +53,14 @@ struct WeightedPartKernels {
   WeightedPartFn carry_one, carry_four;
 };
 
+/// out = (carry +) the term of an F32 input, in a 16-bit wire type; [Finish::divide].
+using TermFn = void (*)(const void* carry, const void* in, double weight, void* out, int64_t count, const Finish& finish) noexcept;
+
+struct WireKernels {
+  TermFn first_term[2], add_term[2];
+  void (*add)(const void* a, const void* b, void* out, int64_t count) noexcept;  // terms that were rounded already
+};
+
 struct ArrayKernels {
   void (*scale)(void* data, int64_t count, double factor) noexcept;
   double (*sum_magnitudes)(const void* data, int64_t count) noexcept;
@@ -68,6 +76,7 @@ struct Kernels {
   PartKernels part[kDtypes][kFoldOps];
   WeightedPartKernels weighted[kDtypes];  // sums of floating dtypes
   FinishFn finish[kDtypes][2];
+  WireKernels wire[2];                  // F16, BF16
   ArrayKernels array[kDtypes];          // floating dtypes
   ConvertFn convert[kDtypes][kDtypes];  // [from][to]; NULL from F64 to 16 bits, which is done one by one
 };

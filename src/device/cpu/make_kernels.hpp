@@ -5,6 +5,7 @@
 #include "device/cpu/array_loops.hpp"
 #include "device/cpu/fold.hpp"
 #include "device/cpu/kernels.hpp"
+#include "device/cpu/wire_loops.hpp"
 
 namespace ddp::cpu {
 namespace {
@@ -48,6 +49,13 @@ constexpr void fill_float(Kernels& table, ddp_dtype dtype) noexcept {
                         &nonfinite_loop<B>};
 }
 
+template <class Wide, class Short>
+constexpr WireKernels wire_kernels() noexcept {
+  return {{&wire_term<Wide, Short, false, false>, &wire_term<Wide, Short, true, false>},
+          {&wire_term<Wide, Short, false, true>, &wire_term<Wide, Short, true, true>},
+          &wire_add<Wide, Short>};
+}
+
 template <class Isa>
 constexpr Kernels make_kernels() noexcept {
   constexpr int kWords = Isa::kWords;
@@ -63,6 +71,8 @@ constexpr Kernels make_kernels() noexcept {
   fill_parts<IntElement<int32_t, uint32_t, kWords>>(table, DDP_I32);
   fill_parts<IntElement<int64_t, uint64_t, kWords / 2>>(table, DDP_I64);
   fill_parts<IntElement<uint8_t, uint8_t, kWords * 4>>(table, DDP_U8);
+  table.wire[0] = wire_kernels<Single, Half>();
+  table.wire[1] = wire_kernels<Single, Brain>();
   table.convert[DDP_F32][DDP_F16] = &convert_loop<Single, Half>;
   table.convert[DDP_F32][DDP_BF16] = &convert_loop<Single, Brain>;
   table.convert[DDP_F16][DDP_F32] = &convert_loop<Half, Single>;

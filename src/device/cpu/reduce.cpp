@@ -4,13 +4,13 @@
 #include "device/cpu/reduce.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 
 #include "base/dtype.hpp"
 #include "device/cpu/ends.hpp"
+#include "device/cpu/finish.hpp"
 #include "device/cpu/float_environment.hpp"
 #include "device/cpu/kernels.hpp"
+#include "device/cpu/wire.hpp"
 
 namespace ddp::cpu {
 namespace {
@@ -21,16 +21,7 @@ int64_t accumulator_size(ddp_dtype dtype) noexcept { return dtype_size(accumulat
 
 bool adds(const ReduceRule& rule) noexcept { return rule.op == DDP_SUM || rule.op == DDP_AVERAGE; }
 
-Finish finish_of(const ReduceRule& rule) noexcept {
-  Finish finish;
-  finish.divisor = rule.by_weight ? rule.weight_sum : rule.divisor;
-  if (rule.op != DDP_AVERAGE || finish.divisor == 1.0) return finish;
-  int exponent = 0;
-  const bool power_of_two = std::frexp(finish.divisor, &exponent) == 0.5 && std::abs(exponent) < 64;
-  finish.divide = !(power_of_two && is_floating(rule.dtype));
-  if (!finish.divide) finish.factor = 1.0 / finish.divisor;
-  return finish;
-}
+Finish finish_of(const ReduceRule& rule) noexcept { return finish_by(rule, rule.by_weight ? rule.weight_sum : rule.divisor); }
 
 /// The loop that adds all inputs at once, or NULL.
 FoldFn fold_of(const ReduceRule& rule, int32_t in_count) noexcept {
@@ -187,6 +178,7 @@ void reduce(const ReduceRule& rule, const void* const* in, int32_t in_count, voi
             int64_t count, const double* weights) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
+  if (rule.is_wired()) return wire::reduce(rule, in, in_count, out, out_count, count, weights);
   if (const FoldFn to_one = weights == nullptr ? fold_of(rule, in_count) : nullptr) {
     const Finish finish = finish_of(rule);
     const Fold fold{to_one, finish, in, in_count, dtype_size(rule.dtype)};
@@ -201,6 +193,7 @@ void reduce_part(const ReduceRule& rule, const void* carry_in, const void* const
                  int64_t count, const double* weights) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
+  if (rule.is_wired()) return wire::part(rule, carry_in, in, in_count, carry_out, count, weights);
   const int64_t size = accumulator_size(rule.dtype);
   if (in_count == 0 && carry_in != carry_out) std::memcpy(carry_out, carry_in, static_cast<size_t>(count * size));
   const Part part(rule, weights);
@@ -210,6 +203,12 @@ void reduce_part(const ReduceRule& rule, const void* carry_in, const void* const
     part.block(from, in, in_count, at, offset(carry_out, at * size), std::min(block, count - at));
   }
 }
+
+void pack(const ReduceRule& rule, const void* in, double weight, void* out, int64_t count) noexcept {
+  reduce_part(rule, nullptr, &in, 1, out, count, &weight);
+}
+
+void unpack(const ReduceRule& rule, const void* sum, void* out, int64_t count) noexcept { reduce_finish(rule, sum, &out, 1, count); }
 
 void reduce_finish(const ReduceRule& rule, const void* carry, void* const* out, int32_t out_count, int64_t count) noexcept {
   if (count <= 0) return;

@@ -11,12 +11,19 @@
 //   rounded before it is added, and AVERAGE divides by rule.weight_sum, rounded likewise. The product is taken where the input is
 //   loaded, by whoever adds it, so weights cost no pass over memory and change nobody's input. What does not count at all (weight 0) is
 //   not an input: a NaN in it stays where it is. Weights that are all 1 give the bits of a sum without weights.
+// Two bytes on the wire (rule.wire is F16 or BF16; sums of F32 or F64): a rank's term is w = x / divisor (SUM: x), formed in dtype and
+//   rounded once to the wire type; s = w[0]; s = s + w[1]; ... in rank order, every addition in F32 and rounded once to the wire type;
+//   the result is the last s, which dtype holds exactly. So a sum under way between hosts has 16 bits as well, wherever hosts and chunks
+//   begin, and whoever adds in place gives the same bits although nothing travels. Dividing first keeps F16 in range; what overflows is
+//   infinite on all ranks, a NaN is one. With weights x is multiplied before the division, and the result by divisor / weight_sum
+//   (rule.by_weight). A rule whose dtype is its wire type adds terms that were rounded already.
 // No fused multiply-add, no reordering: AVX-512, AVX2, NEON and portable code give the same bits.
-// Tested by unit/device/reduce_test.cpp and unit/device/weights_test.cpp (all instruction sets against a naive loop, bit for bit).
+// Tested by unit/device/reduce_test.cpp, weights_test.cpp and wire_test.cpp there (all instruction sets against a naive loop, bit for bit).
 #pragma once
 
 #include <cstdint>
 
+#include "base/dtype.hpp"
 #include "ddp/types.h"
 
 namespace ddp::cpu {
@@ -27,6 +34,20 @@ struct ReduceRule {
   int32_t divisor = 1;     // for AVERAGE: the number of contributions in all (world size)
   bool by_weight = false;  // for AVERAGE of floats: divide by weight_sum in its place
   double weight_sum = 1;
+  ddp_dtype wire = kAsItIs;  // F16 or BF16: terms and sums under way have this type
+  static constexpr ddp_dtype kAsItIs{};
+
+  [[nodiscard]] bool is_wired() const noexcept { return wire != kAsItIs; }
+  /// Of terms and results as they travel.
+  [[nodiscard]] ddp_dtype travel_dtype() const noexcept { return is_wired() ? wire : dtype; }
+  /// Of unfinished sums.
+  [[nodiscard]] ddp_dtype carry_dtype() const noexcept { return is_wired() ? wire : accumulator_dtype(dtype); }
+  /// The rule by which terms that pack() made are added.
+  [[nodiscard]] ReduceRule packed() const noexcept {
+    ReduceRule rule = *this;
+    rule.dtype = wire;
+    return rule;
+  }
 };
 
 /// out[k][i] = finish(in[0][i] + in[1][i] + ...) for all k. Each out may be equal to one of the inputs, but not overlap it
@@ -36,9 +57,13 @@ void reduce(const ReduceRule& rule, const void* const* in, int32_t in_count, voi
             int64_t count, const double* weights = nullptr) noexcept;
 
 /// The same sum taken in pieces (between hosts): starts from `carry_in` (accumulator type; NULL: from in[0]) and leaves the
-/// unfinished sum in `carry_out` (accumulator type; may equal carry_in).
+/// unfinished sum in `carry_out` (carry_dtype(), that is the accumulator or wire type; may equal carry_in).
 void reduce_part(const ReduceRule& rule, const void* carry_in, const void* const* in, int32_t in_count, void* carry_out,
                  int64_t count, const double* weights = nullptr) noexcept;
+
+/// One rank's term in the wire type, of rule.is_wired(). unpack() makes elements of a finished sum of terms.
+void pack(const ReduceRule& rule, const void* in, double weight, void* out, int64_t count) noexcept;
+void unpack(const ReduceRule& rule, const void* sum, void* out, int64_t count) noexcept;
 
 /// Finish a carried sum: divide, round, write to all outputs.
 void reduce_finish(const ReduceRule& rule, const void* carry, void* const* out, int32_t out_count, int64_t count) noexcept;
