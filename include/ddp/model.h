@@ -62,6 +62,9 @@ typedef struct ddp_model_stats {
   int64_t total_exposed_ns;
   int64_t checks;         /**< comparisons of the replicas by check_every */
   int64_t repairs;        /**< of them, those after which the majority's state was sent again */
+  int64_t sent_bytes;     /**< last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks of
+                               its host read them; what they read where it lies is not counted */
+  int64_t total_sent_bytes; /**< sum over all passes */
 } ddp_model_stats;
 
 /** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */

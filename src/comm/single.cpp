@@ -34,7 +34,7 @@ class SingleTransport final : public Transport {
     return std::make_unique<SingleOperation>(spec);
   }
   void barrier() override {}
-  void all_reduce(const Tensor&, ddp_reduce) override {}
+  void all_reduce(const Tensor&, ddp_reduce, Rounding) override {}
   void all_gather(const Tensor& input, const Tensor& output) override { copy_bytes(input, output); }
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce) override { copy_bytes(input, output); }
   void broadcast(const Tensor&, int32_t) override {}

@@ -17,7 +17,8 @@ const char* op_name(ddp_reduce op) noexcept {
 
 std::string Stamp::describe() const {
   const std::string number = "#" + std::to_string(sequence);
-  const std::string amount = std::to_string(count) + " " + dtype_name(dtype) + " elements";
+  const std::string sent = wire != cpu::ReduceRule::kAsItIs ? std::string(" sent as ") + dtype_name(wire) : "";
+  const std::string amount = std::to_string(count) + " " + dtype_name(dtype) + " elements" + sent;
   switch (kind) {
     case Collective::kBarrier: return "barrier " + number;
     case Collective::kAllReduce: return "all-reduce " + number + " of " + amount + " (" + op_name(op) + ")";

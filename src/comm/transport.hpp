@@ -31,7 +31,7 @@ struct Stamp {
   ddp_reduce op = DDP_SUM;
   int32_t root = 0;
   int32_t bucket = -1;
-  int32_t reserved = 0;
+  ddp_dtype wire = cpu::ReduceRule::kAsItIs;  // of the terms under way, if it is another than dtype
   int64_t count = 0;       // elements
   uint64_t plan_hash = 0;  // of the model's plan, for buckets
   uint64_t sequence = 0;   // number of this collective in the group, from 1
@@ -84,6 +84,9 @@ class BucketOperation {
   [[nodiscard]] virtual std::string way() const = 0;
 };
 
+/// When a sum of 16-bit floats is rounded: once, or after every addition, as the terms of a wire type are (device/cpu/reduce.hpp).
+enum class Rounding { kOnce, kEveryStep };
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -101,10 +104,16 @@ class Transport {
 
   // Blocking collectives; arguments were checked. Not while a bucket is under way.
   virtual void barrier() = 0;
-  virtual void all_reduce(const Tensor& tensor, ddp_reduce op) = 0;
+  virtual void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) = 0;
   virtual void all_gather(const Tensor& input, const Tensor& output) = 0;
   virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) = 0;
   virtual void broadcast(const Tensor& tensor, int32_t root) = 0;
+
+  void all_reduce(const Tensor& tensor, ddp_reduce op) { all_reduce(tensor, op, Rounding::kOnce); }
+
+  /// Bytes of tensors that this rank has put on its way so far: sent to another host, or copied to where the others read them. What they
+  /// read where it lies is not counted. Not while a bucket is under way.
+  [[nodiscard]] virtual int64_t sent_bytes() const noexcept { return 0; }
 
   /// The last call of an orderly end: stay until the others can complete what this rank has completed, a second at most.
   virtual void farewell() noexcept {}

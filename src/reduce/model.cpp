@@ -82,17 +82,22 @@ int32_t Model::add_buffer(std::string name, const Tensor& value) {
   return table_.add_buffer(std::move(name), value);
 }
 
+void Model::set_hook(Hook hook) {
+  require_building("ddp_model_set_hook");
+  hook_ = std::move(hook);
+}
+
 void Model::commit() {
   require_building("ddp_model_commit");
   group_->check_idle("ddp_model_commit");
-  const uint64_t model_hash = agree_on_model(*group_, table_, options_);
+  const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
   std::vector<PlanItem> items;
   for (const Parameter& parameter : table_.parameters()) items.push_back(PlanItem{parameter.value.count, parameter.value.dtype});
   Plan plan = plan_buckets(items, options_.first_bucket_bytes, options_.bucket_bytes);
   allocate_grads(plan);
   distribute_values(*group_, table_, 0);
   const uint64_t plan_hash = hash_plan(plan, model_hash);
-  pass_ = std::make_unique<Pass>(*group_, table_, options_, std::move(plan), plan_hash);
+  pass_ = std::make_unique<Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
 }
 
 /// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries.

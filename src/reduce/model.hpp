@@ -15,6 +15,7 @@
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "param/table.hpp"
+#include "reduce/hook.hpp"
 
 namespace ddp {
 
@@ -39,6 +40,7 @@ class Model {
 
   int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
   int32_t add_buffer(std::string name, const Tensor& value);
+  void set_hook(Hook hook);
   void commit();
   void set_grad(int32_t index, void* data);
 
@@ -84,6 +86,7 @@ class Model {
   std::shared_ptr<Group> group_;
   ddp_model_options options_;
   Table table_;
+  Hook hook_;
   std::map<std::string, std::string> metadata_;
   std::vector<void*> grad_memory_;  // of the gradients that libddp owns, from the group
   std::unique_ptr<Pass> pass_;      // from commit on

@@ -17,7 +17,8 @@ constexpr int64_t kMarkShareBytes = 1 << 20;
 
 }  // namespace
 
-Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, Plan plan, uint64_t plan_hash)
+Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, Plan plan, uint64_t plan_hash,
+           const Hook& hook)
     : group_(group),
       table_(table),
       options_(options),
@@ -32,6 +33,7 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
     BucketSpec spec;
     spec.index = static_cast<int32_t>(b);
     spec.rule = cpu::ReduceRule{planned.dtype, options.reduce, group.size()};
+    spec.rule.wire = hook.wire_of(planned.dtype);
     spec.plan_hash = plan_hash;
     for (size_t piece = 0; piece < planned.parameters.size(); ++piece) {
       const int32_t index = planned.parameters[piece];
@@ -59,6 +61,7 @@ void Pass::begin(ddp_pass mode) {
   for (size_t b = 0; b < buckets_.size(); ++b)
     buckets_[b]->pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
   begin_ns_ = now_ns();
+  sent_before_ = group_.transport().sent_bytes();
   group_.control().set_progress(stats_.passes, 0);
   open_.store(true, std::memory_order_release);
 }
@@ -174,6 +177,8 @@ void Pass::finish_stats() noexcept {
   const int64_t under_way = lane_.last_done_ns() - lane_.first_start_ns();
   stats_.comm_ns = group_.size() > 1 ? std::max<int64_t>(0, under_way) : 0;
   stats_.exposed_ns = std::min(stats_.comm_ns, drained_ns_ + lane_.take_poked_ns());
+  stats_.sent_bytes = group_.transport().sent_bytes() - sent_before_;
+  stats_.total_sent_bytes += stats_.sent_bytes;
   stats_.total_backward_ns += stats_.backward_ns;
   stats_.total_comm_ns += stats_.comm_ns;
   stats_.total_exposed_ns += stats_.exposed_ns;

@@ -21,13 +21,15 @@
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "param/table.hpp"
+#include "reduce/hook.hpp"
 
 namespace ddp {
 
 class Pass {
  public:
   /// Collective: prepares every bucket. Gradients in `table` have their addresses.
-  Pass(Group& group, const Table& table, const ddp_model_options& options, Plan plan, uint64_t plan_hash);
+  Pass(Group& group, const Table& table, const ddp_model_options& options, Plan plan, uint64_t plan_hash,
+       const Hook& hook);
 
   void begin(ddp_pass mode);
   void mark_ready(int32_t index);
@@ -88,6 +90,7 @@ class Pass {
 
   int64_t begin_ns_ = 0;
   int64_t drained_ns_ = 0;  // time of the caller inside end()
+  int64_t sent_before_ = 0;  // by the transport, before the pass
   ddp_model_stats stats_{};
 };
 

@@ -16,8 +16,8 @@ bool all_equal(const std::vector<std::string>& answers) {
 
 }  // namespace
 
-uint64_t agree_on_model(Group& group, const Table& table, const ddp_model_options& options) {
-  const std::vector<std::string> lines = describe_model(table, options);
+uint64_t agree_on_model(Group& group, const Table& table, const ddp_model_options& options, const std::string& hook) {
+  const std::vector<std::string> lines = describe_model(table, options, hook);
   const std::string packed = pack_lines(lines);
   const uint64_t hash = content_hash(packed.data(), packed.size());
   ByteWriter mine;

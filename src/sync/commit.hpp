@@ -10,7 +10,7 @@ namespace ddp {
 
 /// Throws MISMATCH, the same text on every rank, unless all ranks describe the same model. Returns the description's hash.
 /// One small exchange when they agree; the descriptions themselves travel only when they do not.
-[[nodiscard]] uint64_t agree_on_model(Group& group, const Table& table, const ddp_model_options& options);
+[[nodiscard]] uint64_t agree_on_model(Group& group, const Table& table, const ddp_model_options& options, const std::string& hook);
 
 /// Values of all parameters and buffers from `root` to everybody.
 void distribute_values(Group& group, const Table& table, int32_t root);

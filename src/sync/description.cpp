@@ -25,7 +25,7 @@ Split split(const std::string& line) {
 
 }  // namespace
 
-std::vector<std::string> describe_model(const Table& table, const ddp_model_options& options) {
+std::vector<std::string> describe_model(const Table& table, const ddp_model_options& options, const std::string& hook) {
   std::vector<std::string> lines;
   lines.push_back(std::string("the library's version is ") + DDP_VERSION_STRING);
   lines.push_back("the number of parameters is " + std::to_string(table.parameters().size()));
@@ -42,6 +42,7 @@ std::vector<std::string> describe_model(const Table& table, const ddp_model_opti
   lines.push_back(std::string("unused is ") + unused_name(options.unused));
   lines.push_back("check_every is " + std::to_string(options.check_every));
   lines.push_back(std::string("drift is ") + (options.drift == DDP_DRIFT_REPORT ? "report" : "resend"));
+  lines.push_back("hook is " + hook);
   // Counts are compared last: the first parameter that is missing or different says more than a number.
   std::rotate(lines.begin() + 1, lines.begin() + 3, lines.end());
   return lines;

@@ -13,7 +13,8 @@
 namespace ddp {
 
 /// One line per fact, in an order that makes the first difference the most telling one: version, options, parameters, buffers.
-[[nodiscard]] std::vector<std::string> describe_model(const Table& table, const ddp_model_options& options);
+[[nodiscard]] std::vector<std::string> describe_model(const Table& table, const ddp_model_options& options,
+                                                      const std::string& hook = "none");
 
 [[nodiscard]] std::string pack_lines(const std::vector<std::string>& lines);
 [[nodiscard]] std::vector<std::string> unpack_lines(std::string_view packed);

@@ -35,7 +35,7 @@ namespace {
 
 constexpr int kParameters = 40;
 
-int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused) {
+int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused, const Hook& hook = {}) {
   allocations = 0;
   run_groups(size, [&](Group& group, int rank) {
     ddp_model_options options{};
@@ -44,6 +44,7 @@ int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_u
     options.progress = progress;
     options.unused = unused;
     Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model.set_hook(hook);
     std::vector<std::vector<float>> values(kParameters, std::vector<float>(301)), grads = values;
     for (size_t p = 0; p < kParameters; ++p) {
       const Tensor grad = flat_tensor(grads[p].data(), DDP_F32, 301);
@@ -76,6 +77,12 @@ void passes_after_the_first_allocate_nothing(void**) {
                        "allocations with " + std::to_string(size) + " ranks");
 }
 
+void passes_with_16_bits_on_the_wire_allocate_nothing(void**) {
+  for (const bool owned : {true, false})
+    for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
+      expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, Hook::as_16_bits(DDP_BF16)), int64_t{0}, "allocations");
+}
+
 void the_counter_counts(void**) {
   counting = true;
   auto* const one = new int(1);
@@ -89,6 +96,7 @@ void the_counter_counts(void**) {
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing), ddp_test(the_counter_counts)};
+  const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing), ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
+                               ddp_test(the_counter_counts)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

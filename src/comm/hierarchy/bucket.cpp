@@ -19,6 +19,7 @@ Bucket::Bucket(Host& host, const BucketSpec& spec, Deadline deadline) : host_(ho
   stamp_.kind = Collective::kBucket;
   stamp_.dtype = spec.rule.dtype;
   stamp_.op = spec.rule.op;
+  stamp_.wire = spec.rule.wire;
   stamp_.bucket = spec.index;
   stamp_.plan_hash = spec.plan_hash;
   for (const BucketSpec::Piece& piece : spec.pieces) stamp_.count += piece.count;

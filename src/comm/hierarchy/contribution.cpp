@@ -14,7 +14,7 @@ std::byte* shifted(void* base, int64_t elements, int64_t size) noexcept { return
 
 HostContribution::HostContribution(const cpu::ReduceRule& rule, HostArray array, Span slice)
     : Contribution(rule, slice.count, array.ranks), array_(std::move(array)), begin_(slice.first), size_(dtype_size(rule.dtype)),
-      carry_size_(dtype_size(accumulator_dtype(rule.dtype))), used_(array_.pieces.size(), true),
+      carry_size_(dtype_size(rule.carry_dtype())), travel_size_(dtype_size(rule.travel_dtype())), used_(array_.pieces.size(), true),
       terms_(static_cast<size_t>(array_.ranks) + 1) {}
 
 void HostContribution::learn(const Note& note) noexcept {
@@ -65,7 +65,7 @@ void HostContribution::add(Incoming in, void* out, Span span) noexcept {
 void HostContribution::finish(Incoming in, void* result, Span span) noexcept {
   each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
     const Incoming here = from(in, done);
-    finish_terms(here, terms_of(here, piece, element), shifted(result, done, size_), count);
+    finish_terms(here, terms_of(here, piece, element), shifted(result, done, travel_size_), count);
   });
 }
 
@@ -73,7 +73,7 @@ void HostContribution::finish(Incoming in, void* result, Span span) noexcept {
 void* HostContribution::landing(Span span) noexcept {
   void* found = nullptr;
   each(span, [&](size_t piece, int64_t element, int64_t, int64_t count) {
-    if (array_.ranks == 1 && used_[piece] && count == span.count) found = at(piece, 0, element);
+    if (array_.ranks == 1 && !is_packed() && used_[piece] && count == span.count) found = at(piece, 0, element);
   });
   return found;
 }
@@ -87,8 +87,13 @@ const void* HostContribution::own(Span span, void* scratch) noexcept {
 
 void HostContribution::deliver(const void* result, Span span) noexcept {
   each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
-    const std::byte* from = static_cast<const std::byte*>(result) + done * size_;
-    for (int32_t rank = 0; rank < array_.ranks && used_[piece]; ++rank)
+    if (!used_[piece]) return;
+    const void* from = static_cast<const std::byte*>(result) + done * travel_size_;
+    if (is_packed()) {
+      cpu::unpack(rule(), from, at(piece, 0, element), count);
+      from = at(piece, 0, element);
+    }
+    for (int32_t rank = is_packed() ? 1 : 0; rank < array_.ranks; ++rank)
       std::memcpy(at(piece, rank, element), from, static_cast<size_t>(count * size_));
   });
 }

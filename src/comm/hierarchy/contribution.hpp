@@ -53,6 +53,7 @@ class HostContribution final : public Contribution {
   int64_t begin_;       // of the slice
   int64_t size_;        // bytes of an element
   int64_t carry_size_;  // of an accumulator
+  int64_t travel_size_; // of an element between hosts
   std::vector<bool> used_;  // by piece: some rank contributes
   Terms terms_;             // of one call
 };

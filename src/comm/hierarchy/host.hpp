@@ -67,6 +67,7 @@ class Host {
     }
   }
 
+  [[nodiscard]] int64_t sent_bytes() const noexcept { return rail_ != nullptr ? rail_->sent_bytes() : 0; }
   void farewell() noexcept {
     if (rail_ != nullptr) rail_->leave();
   }

@@ -40,9 +40,10 @@ class HierarchyTransport final : public Transport {
 
   void barrier() override { meet_all(Stamp{}); }
 
-  void all_reduce(const Tensor& tensor, ddp_reduce op) override {
+  void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override {
     const int64_t step = kExchangeBytes / dtype_size(tensor.dtype);
-    const Stamp stamp = stamp_of(Collective::kAllReduce, tensor, op);
+    Stamp stamp = stamp_of(Collective::kAllReduce, tensor, op);
+    if (rounding == Rounding::kEveryStep) stamp.wire = tensor.dtype;
     int64_t done = 0;
     do {  // once for an empty tensor too: all ranks must have made the same call
       const int64_t count = std::min(step, tensor.count - done);
@@ -65,6 +66,7 @@ class HierarchyTransport final : public Transport {
     flat_->broadcast(tensor, root);
   }
 
+  [[nodiscard]] int64_t sent_bytes() const noexcept override { return host_.sent_bytes() + flat_->sent_bytes(); }
   void farewell() noexcept override {
     flat_->farewell();  // after it every rank has finished every collective
     host_.farewell();
@@ -93,7 +95,9 @@ class HierarchyTransport final : public Transport {
     array.pieces.push_back(HostArray::Piece{0, count});
     for (int32_t rank = 0; rank < array.ranks; ++rank)
       array.bases.push_back(engine.mesh().base(rank) + engine.slot(rank, sequence).offset);
-    HostContribution mine(cpu::ReduceRule{stamp.dtype, stamp.op, host_.world_size()}, std::move(array),
+    cpu::ReduceRule rule{stamp.dtype, stamp.op, host_.world_size()};
+    rule.wire = stamp.wire;
+    HostContribution mine(rule, std::move(array),
                           host_.slice(count, dtype_size(stamp.dtype)));
     Note note;
     host_.reduce(sequence, stamp, mine, note);

@@ -31,32 +31,36 @@ void Chain::barrier(const Stamp& stamp) {
 
 void Chain::reduce(const Stamp& stamp, Contribution& mine, Note& note) {
   line_.set_subject(&stamp);
-  const Segments segments(mine.count(), mine.rule().dtype, line_.size(), options_);
+  const Segments segments(mine.count(), mine.rule(), line_.size(), options_);
   sweep_.open(stamp, segments.segment_bytes(), note, mine.tallies());
   mine.set_weight_sum(sweep_.up_to_here().weight);  // for the last member, which knows all
   if (mine.count() * segments.carry_size() <= Sweep::kRiderBytes && options_.segment_bytes == 0)
-    reduce_riding(mine, note);
+    reduce_riding(mine, segments, note);
   else
     reduce_piped(mine, segments, note);
   sweep_.close();
 }
 
-void Chain::reduce_riding(Contribution& mine, Note& note) {
+void Chain::reduce_riding(Contribution& mine, const Segments& segments, Note& note) {
+  const bool raw = is_raw(mine.rule());
   const Span all{0, mine.count()};
   Incoming in;
   if (sweep_.below().contributors > 0)
-    in = Incoming{sweep_.from_below(), options_.raw_first_hop && line_.position() == 1, sweep_.below().weight};
-  if (line_.is_first() && !line_.is_last() && options_.raw_first_hop) {
+    in = Incoming{sweep_.from_below(), raw && line_.position() == 1, sweep_.below().weight};
+  if (line_.is_first() && !line_.is_last() && raw) {
     const void* own = mine.own(all, sweep_.to_above());
     const auto bytes = static_cast<size_t>(all.count * dtype_size(mine.rule().dtype));
     if (own != sweep_.to_above() && bytes > 0) std::memcpy(sweep_.to_above(), own, bytes);
   } else if (!line_.is_last()) {
     mine.add(in, sweep_.to_above(), all);
   }
+  if (!line_.is_last()) line_.count_sent(all.count * (line_.is_first() && raw ? segments.element_size() : segments.carry_size()));
   sweep_.pass_up();
   sweep_.turn(note);
+  mine.set_weight_sum(note.tally.weight);
   mine.learn(note);
   if (line_.is_last() && !note.is_void()) mine.finish(in, sweep_.result(), all);
+  if (!line_.is_first()) line_.count_sent(all.count * segments.element_size());
   sweep_.pass_down();
   if (!note.is_void()) mine.deliver(sweep_.result(), all);
 }
@@ -64,7 +68,7 @@ void Chain::reduce_riding(Contribution& mine, Note& note) {
 void Chain::reduce_piped(Contribution& mine, const Segments& segments, Note& note) {
   scratch_.reserve();
   sweep_.pass_up();
-  Pipeline(line_, sweep_, scratch_, mine, segments, options_.raw_first_hop).run(note);
+  Pipeline(line_, sweep_, scratch_, mine, segments, is_raw(mine.rule())).run(note);
 }
 
 void Chain::all_gather(const Stamp& stamp, const std::byte* mine, std::byte* all, int64_t part_bytes) {

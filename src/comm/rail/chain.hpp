@@ -42,7 +42,9 @@ class Chain {
   void leave(Deadline deadline) noexcept { sweep_.leave(deadline); }
 
  private:
-  void reduce_riding(Contribution& mine, Note& note);
+  /// Does the first member send its elements as they lie?
+  [[nodiscard]] bool is_raw(const cpu::ReduceRule& rule) const noexcept { return options_.raw_first_hop && !rule.is_wired(); }
+  void reduce_riding(Contribution& mine, const Segments& segments, Note& note);
   void reduce_piped(Contribution& mine, const Segments& segments, Note& note);
   void gather_parts(std::byte* all, int64_t part_bytes);
   void spread(std::byte* data, int64_t bytes, int32_t root_position);

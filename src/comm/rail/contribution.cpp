@@ -32,13 +32,15 @@ void Contribution::Terms::add(const void* elements, double weight) noexcept {
 void Contribution::add_terms(Incoming in, const Terms& terms, void* out, int64_t count) const noexcept {
   const void* const carry = in.raw ? nullptr : in.data;
   if (carry == nullptr && terms.count() == 0)  // nothing yet, and nothing will be read from it
-    std::memset(out, 0, bytes(count, dtype_size(accumulator_dtype(rule_.dtype))));
+    std::memset(out, 0, bytes(count, dtype_size(rule_.carry_dtype())));
   else
     cpu::reduce_part(rule_, carry, terms.elements(), terms.count(), out, count, terms.weights());
 }
 
 void Contribution::finish_terms(Incoming in, const Terms& terms, void* result, int64_t count) const noexcept {
-  if (in.data == nullptr || in.raw) {
+  if (rule_.is_wired()) {  // the last carry is the result
+    add_terms(in, terms, result, count);
+  } else if (in.data == nullptr || in.raw) {
     cpu::reduce(rule_, terms.elements(), terms.count(), &result, 1, count, terms.weights());
   } else {
     cpu::reduce_part(rule_, in.data, terms.elements(), terms.count(), in.data, count, terms.weights());
@@ -47,7 +49,8 @@ void Contribution::finish_terms(Incoming in, const Terms& terms, void* result, i
 }
 
 PieceContribution::PieceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces)
-    : Contribution(rule, total(pieces), 1), size_(dtype_size(rule.dtype)), carry_size_(dtype_size(accumulator_dtype(rule.dtype))) {
+    : Contribution(rule, total(pieces), 1), size_(dtype_size(rule.dtype)), carry_size_(dtype_size(rule.carry_dtype())),
+      travel_size_(dtype_size(rule.travel_dtype())) {
   int64_t first = 0;
   for (const auto& piece : pieces) {
     runs_.push_back(Run{piece.data, first, piece.count, true});
@@ -83,7 +86,7 @@ void PieceContribution::each(Span span, const Fn& fn) const noexcept {
 }
 
 void* PieceContribution::landing(Span span) noexcept {
-  if (span.count == 0) return nullptr;
+  if (span.count == 0 || is_packed()) return nullptr;
   const Run& run = runs_[run_at(span.first)];
   const int64_t offset = span.first - run.first;
   return run.used && offset + span.count <= run.count ? run.data + offset * size_ : nullptr;
@@ -114,13 +117,18 @@ void PieceContribution::add(Incoming in, void* out, Span span) noexcept {
 void PieceContribution::finish(Incoming in, void* result, Span span) noexcept {
   each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
     const Incoming here = at(in, offset, size_, carry_size_);
-    finish_terms(here, terms_of(here, mine), static_cast<std::byte*>(result) + offset * size_, count);
+    finish_terms(here, terms_of(here, mine), static_cast<std::byte*>(result) + offset * travel_size_, count);
   });
 }
 
 void PieceContribution::deliver(const void* result, Span span) noexcept {
   each(span, [&](const Run& run, std::byte* mine, int64_t offset, int64_t count) {
-    if (run.used) std::memcpy(mine, static_cast<const std::byte*>(result) + offset * size_, bytes(count, size_));
+    const std::byte* const from = static_cast<const std::byte*>(result) + offset * travel_size_;
+    if (!run.used) return;
+    if (is_packed())
+      cpu::unpack(rule(), from, mine, count);
+    else
+      std::memcpy(mine, from, bytes(count, size_));
   });
 }
 

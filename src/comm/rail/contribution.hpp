@@ -47,7 +47,8 @@ class Contribution {
   [[nodiscard]] virtual const void* own(Span span, void* scratch) noexcept = 0;
   /// out = in + own, in the accumulator type, where own counts. `out` does not overlap `in`.
   virtual void add(Incoming in, void* out, Span span) noexcept = 0;
-  /// The last member: add the own elements, divide, round. `result` holds elements; it may be landing(span).
+  /// The last member: add the own elements, divide, round. `result` holds elements as they travel (rule().travel_dtype()); it may be
+  /// landing(span).
   virtual void finish(Incoming in, void* result, Span span) noexcept = 0;
 
   /// Memory where the result of the span may lie at once and for good; NULL: give it to deliver().
@@ -81,6 +82,8 @@ class Contribution {
   /// The steps for elements that lie together: `terms` behind in.data (unless that is raw, which is the first of the terms then).
   void add_terms(Incoming in, const Terms& terms, void* out, int64_t count) const noexcept;
   void finish_terms(Incoming in, const Terms& terms, void* result, int64_t count) const noexcept;
+  /// Do elements travel in another type than they lie in?
+  [[nodiscard]] bool is_packed() const noexcept { return rule_.travel_dtype() != rule_.dtype; }
   [[nodiscard]] double weight_of(size_t input) const noexcept { return tallies_[input].weight; }
 
  private:
@@ -119,6 +122,7 @@ class PieceContribution : public Contribution {
 
   int64_t size_;         // bytes of an element
   int64_t carry_size_;   // of an accumulator
+  int64_t travel_size_;  // of an element under way
   std::vector<Run> runs_;
   Terms terms_{2};
 };

@@ -36,6 +36,7 @@ void Line::connect(Side side, std::string_view address) {
 }
 
 Line::Message Line::send(Side side, Lane lane, const void* data, int64_t bytes) {
+  if (lane == Lane::kData) sent_bytes_ += bytes;
   Message message{0, side, true};
   const RailResult result = rail_.send(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket);
   if (result != RailResult::kDone) explain(result, side);

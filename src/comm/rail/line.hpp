@@ -70,6 +70,10 @@ class Line {
 
   [[nodiscard]] bool broken() const noexcept { return failure_.broken(); }
 
+  /// For Transport::sent_bytes: what travelled inside a frame. Data messages are counted by themselves.
+  void count_sent(int64_t bytes) noexcept { sent_bytes_ += bytes; }
+  [[nodiscard]] int64_t sent_bytes() const noexcept { return sent_bytes_; }
+
   /// What is being done, for error texts; must outlive the doing.
   void set_subject(const Stamp* subject) noexcept { subject_ = subject; }
   /// The group broke: end waits. Any thread.
@@ -86,6 +90,7 @@ class Line {
   Failure& failure_;
   std::vector<int32_t> ranks_;
   int64_t timeout_ms_;
+  int64_t sent_bytes_ = 0;
   const Stamp* subject_ = nullptr;
   std::function<bool(Side)> said_goodbye_;
 };

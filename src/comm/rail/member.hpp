@@ -30,6 +30,7 @@ class ChainMember {
   static void attend(const TransportContext& context);
 
   [[nodiscard]] Chain& chain() noexcept { return *chain_; }
+  [[nodiscard]] int64_t sent_bytes() const noexcept { return line_.sent_bytes(); }
   [[nodiscard]] int32_t position() const noexcept { return line_.position(); }
   [[nodiscard]] const char* rail_name() const noexcept { return rail_->name(); }
   /// In good order: half a second at most, nothing if the group is broken. The last call.

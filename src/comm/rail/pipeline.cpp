@@ -78,6 +78,7 @@ void Pipeline::down(int64_t t) {
 
 void Pipeline::turn(Note& note) {
   sweep_.turn(note);
+  mine_.set_weight_sum(note.tally.weight);
   sweep_.pass_down();
   mine_.learn(note);
   void_ = note.is_void();

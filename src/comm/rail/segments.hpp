@@ -29,8 +29,8 @@ inline constexpr int64_t kSmallestSegment = int64_t{512} << 10;
 class Segments {
  public:
   /// A function of its arguments alone, so that all members cut alike.
-  Segments(int64_t count, ddp_dtype dtype, int32_t members, const ChainOptions& options) noexcept
-      : count_(count), carry_size_(dtype_size(accumulator_dtype(dtype))), size_(dtype_size(dtype)) {
+  Segments(int64_t count, const cpu::ReduceRule& rule, int32_t members, const ChainOptions& options) noexcept
+      : count_(count), carry_size_(dtype_size(rule.carry_dtype())), size_(dtype_size(rule.travel_dtype())) {
     int64_t bytes = options.segment_bytes;
     if (bytes <= 0) bytes = std::clamp(count * carry_size_ / (4 * int64_t{members}), kSmallestSegment, kLargestSegment);
     each_ = std::max<int64_t>(1, std::min(bytes, kLargestSegment) / carry_size_);
@@ -47,6 +47,7 @@ class Segments {
   /// Bytes of one full segment of accumulators.
   [[nodiscard]] int64_t segment_bytes() const noexcept { return each_ * carry_size_; }
   [[nodiscard]] int64_t carry_size() const noexcept { return carry_size_; }
+  /// Of an element of a result as it travels, and of a raw term.
   [[nodiscard]] int64_t element_size() const noexcept { return size_; }
 
  private:

@@ -24,6 +24,7 @@ class RailBucket : public BucketOperation {
     stamp_.kind = Collective::kBucket;
     stamp_.dtype = spec.rule.dtype;
     stamp_.op = spec.rule.op;
+    stamp_.wire = spec.rule.wire;
     stamp_.bucket = spec.index;
     stamp_.count = mine_.count();
     stamp_.plan_hash = spec.plan_hash;
@@ -75,10 +76,12 @@ class RailTransport : public Transport {
 
   void barrier() override { chain().barrier(stamp(Collective::kBarrier, DDP_U8, 0)); }
 
-  void all_reduce(const Tensor& tensor, ddp_reduce op) override {
+  void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override {
     Stamp made = stamp(Collective::kAllReduce, tensor.dtype, tensor.count);
     made.op = op;
-    PieceContribution mine(cpu::ReduceRule{tensor.dtype, op, size_}, {{tensor.data, tensor.count, false}});
+    cpu::ReduceRule rule{tensor.dtype, op, size_};
+    if (rounding == Rounding::kEveryStep) made.wire = rule.wire = tensor.dtype;
+    PieceContribution mine(rule, {{tensor.data, tensor.count, false}});
     Note note;
     chain().reduce(made, mine, note);
   }
@@ -102,6 +105,7 @@ class RailTransport : public Transport {
     chain().broadcast(made, tensor.data, tensor.bytes(), root);
   }
 
+  [[nodiscard]] int64_t sent_bytes() const noexcept override { return member_.sent_bytes(); }
   void farewell() noexcept override { member_.leave(); }
   void wake() noexcept override { member_.wake(); }
 

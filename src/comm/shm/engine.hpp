@@ -97,6 +97,10 @@ class Engine {
   /// Private memory of kBlockSize bytes, for whoever drives a collective.
   [[nodiscard]] std::byte* block() const noexcept { return block_.data(); }
 
+  /// For Transport::sent_bytes.
+  void count_sent(int64_t bytes) noexcept { sent_bytes_ += bytes; }
+  [[nodiscard]] int64_t sent_bytes() const noexcept { return sent_bytes_; }
+
   void wake() const noexcept { waiter_.wake(); }
   [[nodiscard]] std::string describe_missing(uint64_t sequence) const;
 
@@ -114,6 +118,7 @@ class Engine {
   uint64_t announced_ = 0;
   uint64_t finished_by_all_ = 0;
   uint64_t chunks_ = 0;
+  int64_t sent_bytes_ = 0;
   LargeArray block_{static_cast<size_t>(kBlockSize), "a block for small gradients"};
   struct StageUse {
     Counter until = Counter::kTaken;

@@ -11,7 +11,8 @@ constexpr int64_t kBlockBytes = 256 << 10;  // of one input: between two looks a
 }
 
 Reduction::Reduction(Engine& engine, const BucketSpec& spec, const std::vector<PieceReach>& reach)
-    : engine_(&engine), rule_(spec.rule), element_(dtype_size(spec.rule.dtype)), piece_count_(static_cast<int32_t>(spec.pieces.size())) {
+    : engine_(&engine), rule_(spec.rule), element_(dtype_size(spec.rule.dtype)),
+      travel_(dtype_size(spec.rule.travel_dtype())), piece_count_(static_cast<int32_t>(spec.pieces.size())) {
   const auto size = static_cast<size_t>(engine.size());
   in_.resize(size);
   out_.resize(size);
@@ -21,6 +22,7 @@ Reduction::Reduction(Engine& engine, const BucketSpec& spec, const std::vector<P
   stamp_.kind = Collective::kBucket;
   stamp_.dtype = rule_.dtype;
   stamp_.op = rule_.op;
+  stamp_.wire = rule_.wire;
   stamp_.bucket = spec.index;
   stamp_.plan_hash = spec.plan_hash;
   for (size_t piece = 0; piece < spec.pieces.size(); ++piece) {
@@ -38,7 +40,7 @@ Reduction::Reduction(Engine& engine, const BucketSpec& spec, const std::vector<P
     }
   }
   share_ = share_of(in_place_count_, element_, engine.rank(), engine.size());
-  const int64_t chunk_elements = kStageBytes / element_;
+  const int64_t chunk_elements = kStageBytes / travel_;
   chunks_ = static_cast<uint64_t>((staged_count_ + chunk_elements - 1) / chunk_elements);
 }
 
@@ -111,6 +113,7 @@ void Reduction::read_announcements() {
 }
 
 void Reduction::weigh(int32_t peer, double weight) noexcept {
+  if (peer == engine_->rank()) own_weight_ = weight;
   if (!(weight > 0)) return;
   inputs_.push_back(static_cast<size_t>(peer));
   weights_.push_back(weight);
@@ -164,9 +167,9 @@ bool Reduction::work_in_place(int64_t* budget) {
   return true;
 }
 
-int64_t Reduction::chunk_begin(uint64_t k) const noexcept { return static_cast<int64_t>(k) * (kStageBytes / element_); }
+int64_t Reduction::chunk_begin(uint64_t k) const noexcept { return static_cast<int64_t>(k) * (kStageBytes / travel_); }
 
-int64_t Reduction::chunk_count(uint64_t k) const noexcept { return std::min(kStageBytes / element_, staged_count_ - chunk_begin(k)); }
+int64_t Reduction::chunk_count(uint64_t k) const noexcept { return std::min(kStageBytes / travel_, staged_count_ - chunk_begin(k)); }
 
 template <class Copy>
 void Reduction::for_staged(int64_t begin, int64_t end, Copy&& copy) const {
@@ -174,32 +177,39 @@ void Reduction::for_staged(int64_t begin, int64_t end, Copy&& copy) const {
   for (; run != staged_.end() && run->begin < end; ++run) {
     const int64_t from = std::max(begin, run->begin);
     const int64_t to = std::min(end, run->begin + run->count);
-    copy(run->data + (from - run->begin) * element_, from - begin, (to - from) * element_, run->used);
+    copy(run->data + (from - run->begin) * element_, from - begin, to - from, run->used);
   }
 }
 
-/// Elements [begin, end) of the staged ones as one stretch: where they lie, if they are of one piece that is to be written, else copied
-/// to the engine's block. So small gradients leave and come as whole lines too.
+/// Elements [begin, end) of the staged ones as one stretch, as they travel: where they lie, if they are of one piece that is to be written and
+/// travel as they are, else copied to the engine's block. So small gradients leave and come as whole lines too.
 std::byte* Reduction::gather(int64_t begin, int64_t end) const noexcept {
   const auto run = std::partition_point(staged_.begin(), staged_.end(), [&](const Run& r) { return r.begin + r.count <= begin; });
-  if (run->used && end <= run->begin + run->count) return run->data + (begin - run->begin) * element_;
+  if (!is_packed() && run->used && end <= run->begin + run->count) return run->data + (begin - run->begin) * element_;
   std::byte* block = engine_->block();
-  for_staged(begin, end, [&](const std::byte* data, int64_t at, int64_t bytes, bool) {
-    std::memcpy(block + at * element_, data, static_cast<size_t>(bytes));
+  for_staged(begin, end, [&](const std::byte* data, int64_t at, int64_t count, bool) {
+    if (is_packed())
+      cpu::pack(rule_, data, own_weight_, block + at * travel_, count);
+    else
+      std::memcpy(block + at * element_, data, static_cast<size_t>(count * element_));
   });
   return block;
 }
 
 void Reduction::scatter(int64_t begin, int64_t end, const std::byte* from) const noexcept {
-  for_staged(begin, end, [&](std::byte* data, int64_t at, int64_t bytes, bool used) {
-    if (used) std::memcpy(data, from + at * element_, static_cast<size_t>(bytes));
+  for_staged(begin, end, [&](std::byte* data, int64_t at, int64_t count, bool used) {
+    if (!used) return;
+    if (is_packed())
+      cpu::unpack(rule_, from + at * travel_, data, count);
+    else
+      std::memcpy(data, from + at * element_, static_cast<size_t>(count * element_));
   });
 }
 
 /// step(begin, end) for [begin, end) in blocks.
 template <class Step>
 void Reduction::in_blocks(int64_t begin, int64_t end, Step&& step) const {
-  const int64_t most = kBlockSize / element_;
+  const int64_t most = kBlockSize / travel_;
   for (; begin < end; begin += most) step(begin, std::min(end, begin + most));
 }
 
@@ -211,10 +221,11 @@ bool Reduction::is_input(int32_t rank) const noexcept {
 void Reduction::fill_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk_ + k;
   const int64_t begin = chunk_begin(k);
-  const Share own = share_of(chunk_count(k), element_, engine_->rank(), engine_->size());
+  const Share own = share_of(chunk_count(k), travel_, engine_->rank(), engine_->size());
   std::byte* stage = engine_->stage(engine_->rank(), chunk);
   const auto show = [&](int64_t from, int64_t to) {
-    stream_copy(stage + (from - begin) * element_, gather(from, to), (to - from) * element_);
+    engine_->count_sent((to - from) * travel_);
+    stream_copy(stage + (from - begin) * travel_, gather(from, to), (to - from) * travel_);
   };
   if (is_input(engine_->rank())) {
     in_blocks(begin, begin + own.begin, show);
@@ -228,16 +239,19 @@ void Reduction::fill_chunk(uint64_t k) noexcept {
 void Reduction::reduce_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk_ + k;
   const int64_t begin = chunk_begin(k);
-  const Share own = share_of(chunk_count(k), element_, engine_->rank(), engine_->size());
+  const Share own = share_of(chunk_count(k), travel_, engine_->rank(), engine_->size());
   const auto rank = static_cast<size_t>(engine_->rank());
   in_blocks(begin + own.begin, begin + own.end, [&](int64_t from, int64_t to) {
-    const int64_t offset = (from - begin) * element_;
+    const int64_t offset = (from - begin) * travel_;
     std::byte* mine = gather(from, to);
     for (size_t i = 0; i < inputs_.size(); ++i)
       in_[i] = inputs_[i] == rank ? mine : engine_->stage(static_cast<int32_t>(inputs_[i]), chunk) + offset;
     out_[0] = mine;
-    cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs_.size()), out_.data(), 1, to - from, weights());
-    stream_copy(engine_->result(engine_->rank(), chunk) + offset, mine, (to - from) * element_);
+    const bool packed = is_packed();
+    cpu::reduce(packed ? rule_.packed() : rule_, in_.data(), static_cast<int32_t>(inputs_.size()), out_.data(), 1, to - from,
+                packed ? nullptr : weights());
+    engine_->count_sent((to - from) * travel_);
+    stream_copy(engine_->result(engine_->rank(), chunk) + offset, mine, (to - from) * travel_);
     if (mine == engine_->block()) scatter(from, to, mine);
   });
   stream_fence();
@@ -249,8 +263,8 @@ void Reduction::take_chunk(uint64_t k) noexcept {
   const int64_t begin = chunk_begin(k);
   for (int32_t rank = 0; rank < engine_->size(); ++rank) {
     if (rank == engine_->rank()) continue;  // reduced in its place
-    const Share part = share_of(chunk_count(k), element_, rank, engine_->size());
-    scatter(begin + part.begin, begin + part.end, engine_->result(rank, chunk) + part.begin * element_);
+    const Share part = share_of(chunk_count(k), travel_, rank, engine_->size());
+    scatter(begin + part.begin, begin + part.end, engine_->result(rank, chunk) + part.begin * travel_);
   }
   engine_->advance(Counter::kTaken, chunk);
 }
@@ -344,9 +358,10 @@ void Reduction::populate_share() const noexcept {
 }
 
 std::string Reduction::way() const {
-  if (staged_.empty()) return "in place";
-  if (in_place_pieces_.empty()) return "staged";
-  return std::to_string(in_place_pieces_.size()) + " in place, " + std::to_string(staged_.size()) + " staged";
+  const std::string as = is_packed() ? std::string(" as ") + dtype_name(rule_.wire) : "";
+  if (staged_.empty()) return "in place" + (as.empty() ? as : ", rounded" + as);
+  if (in_place_pieces_.empty()) return "staged" + as;
+  return std::to_string(in_place_pieces_.size()) + " in place, " + std::to_string(staged_.size()) + " staged" + as;
 }
 
 }  // namespace ddp::shm

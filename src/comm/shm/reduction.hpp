@@ -72,6 +72,7 @@ class Reduction final : public BucketOperation {
   [[nodiscard]] bool is_input(int32_t rank) const noexcept;
   [[nodiscard]] std::byte* gather(int64_t begin, int64_t end) const noexcept;
   void scatter(int64_t begin, int64_t end, const std::byte* from) const noexcept;
+  [[nodiscard]] bool is_packed() const noexcept { return rule_.travel_dtype() != rule_.dtype; }
   [[nodiscard]] const double* weights() const noexcept { return weighted_ ? weights_.data() : nullptr; }
   template <class Copy>
   void for_staged(int64_t begin, int64_t end, Copy&& copy) const;
@@ -81,7 +82,8 @@ class Reduction final : public BucketOperation {
   Engine* engine_;
   cpu::ReduceRule rule_;
   Stamp stamp_;
-  int64_t element_ = 4;
+  int64_t element_ = 4;  // bytes where it lies
+  int64_t travel_ = 4;   // bytes in a slot
   int32_t piece_count_ = 0;
 
   std::vector<Run> in_place_;          // merged stretches: the fast way
@@ -102,6 +104,7 @@ class Reduction final : public BucketOperation {
   std::vector<size_t> inputs_;
   std::vector<double> weights_;
   bool weighted_ = false;
+  double own_weight_ = 1;
   bool share_published_ = false;
   Share share_;
   int64_t at_ = 0;          // next in-place element of the own share

@@ -44,7 +44,8 @@ class ShmTransport final : public Transport {
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override;
 
   void barrier() override { finish(engine_.meet(Stamp{}, [](Slot&) {})); }
-  void all_reduce(const Tensor& tensor, ddp_reduce op) override;
+  void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override;
+  [[nodiscard]] int64_t sent_bytes() const noexcept override { return engine_.sent_bytes(); }
   void all_gather(const Tensor& input, const Tensor& output) override;
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override;
   void broadcast(const Tensor& tensor, int32_t root) override;
@@ -62,8 +63,8 @@ class ShmTransport final : public Transport {
     finish(sequence);
     engine_.wait([&] { return engine_.all_reached(Counter::kFinished, sequence); }, sequence);
   }
-  void reduce_in_place(uint64_t sequence, const Tensor& tensor, ddp_reduce op);
-  void reduce_staged(uint64_t sequence, const Tensor& tensor, ddp_reduce op);
+  void reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule);
+  void reduce_staged(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule);
   template <class Fill, class Consume>
   void chunked(uint64_t sequence, uint64_t chunks, int32_t only_root, Fill&& fill, Consume&& consume);
 
@@ -97,9 +98,12 @@ std::unique_ptr<BucketOperation> ShmTransport::prepare(const BucketSpec& spec) {
   return reduction;
 }
 
-void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op) {
+void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) {
+  cpu::ReduceRule how = rule(tensor, op);
+  Stamp stamp = stamp_of(Collective::kAllReduce, tensor, op);
+  if (rounding == Rounding::kEveryStep) stamp.wire = how.wire = tensor.dtype;
   const bool small = tensor.bytes() <= kInlineBytes;
-  const uint64_t sequence = engine_.meet(stamp_of(Collective::kAllReduce, tensor, op), [&](Slot& slot) {
+  const uint64_t sequence = engine_.meet(stamp, [&](Slot& slot) {
     if (small)
       copy_bytes(slot.payload, tensor.data, tensor.bytes());
     else
@@ -108,22 +112,23 @@ void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op) {
   if (small) {
     for (size_t rank = 0; rank < in_.size(); ++rank) in_[rank] = engine_.slot(static_cast<int32_t>(rank), sequence).payload;
     out_[0] = tensor.data;
-    cpu::reduce(rule(tensor, op), in_.data(), engine_.size(), out_.data(), 1, tensor.count);
+    engine_.count_sent(tensor.bytes());
+    cpu::reduce(how, in_.data(), engine_.size(), out_.data(), 1, tensor.count);
     finish(sequence);
   } else if (all_in_reach(sequence)) {
-    reduce_in_place(sequence, tensor, op);
+    reduce_in_place(sequence, tensor, how);
   } else {
-    reduce_staged(sequence, tensor, op);
+    reduce_staged(sequence, tensor, how);
   }
 }
 
-void ShmTransport::reduce_in_place(uint64_t sequence, const Tensor& tensor, ddp_reduce op) {
+void ShmTransport::reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule) {
   const int64_t element = dtype_size(tensor.dtype);
   const Share share = share_of(tensor.count, element, engine_.rank(), engine_.size());
   for (size_t rank = 0; rank < in_.size(); ++rank)
     in_[rank] = out_[rank] = peer_data(static_cast<int32_t>(rank), sequence) + share.begin * element;
   if (share.end > share.begin)
-    cpu::reduce(rule(tensor, op), in_.data(), engine_.size(), out_.data(), engine_.size(), share.end - share.begin);
+    cpu::reduce(rule, in_.data(), engine_.size(), out_.data(), engine_.size(), share.end - share.begin);
   finish_and_wait(sequence);
 }
 
@@ -153,10 +158,8 @@ void ShmTransport::chunked(uint64_t sequence, uint64_t chunks, int32_t only_root
   }
 }
 
-void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, ddp_reduce op) {
+void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule) {
   finish(sequence);  // the announcement was read; from here the chunk counters speak
-  BucketSpec spec;
-  spec.rule = rule(tensor, op);
   const int64_t element = dtype_size(tensor.dtype);
   const int64_t step = kStageBytes / element;
   const auto chunks = static_cast<uint64_t>((tensor.count + step - 1) / step);
@@ -169,6 +172,7 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, ddp_re
     engine_.wait([&] { return engine_.stage_free(first + k); }, sequence);
     std::byte* stage = engine_.stage(self, first + k);
     const Share own = part(k, self);
+    engine_.count_sent(length(k) * element);
     stream_copy(stage, at(k), own.begin * element);
     stream_copy(stage + own.end * element, at(k) + own.end * element, (length(k) - own.end) * element);
     stream_fence();
@@ -183,7 +187,7 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, ddp_re
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
       in_[static_cast<size_t>(rank)] = rank == self ? mine : engine_.stage(rank, chunk) + own.begin * element;
     out_[0] = mine;
-    if (own.end > own.begin) cpu::reduce(spec.rule, in_.data(), engine_.size(), out_.data(), 1, own.end - own.begin);
+    if (own.end > own.begin) cpu::reduce(rule, in_.data(), engine_.size(), out_.data(), 1, own.end - own.begin);
     stream_copy(engine_.result(self, chunk) + own.begin * element, mine, (own.end - own.begin) * element);
     stream_fence();
     engine_.advance(Counter::kReduced, chunk);

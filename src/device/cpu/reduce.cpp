@@ -213,6 +213,7 @@ void unpack(const ReduceRule& rule, const void* sum, void* out, int64_t count) n
 void reduce_finish(const ReduceRule& rule, const void* carry, void* const* out, int32_t out_count, int64_t count) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
+  if (rule.is_wired()) return wire::finish(rule, carry, out, out_count, count);
   const int64_t size = dtype_size(rule.dtype);
   const int64_t block = out_count == 1 ? count : kBlockBytes / accumulator_size(rule.dtype);
   const Finish finish = finish_of(rule);

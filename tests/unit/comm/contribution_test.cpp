@@ -17,7 +17,7 @@ void segments_cover_every_element_once_and_fit_their_slot(void**) {
     for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{4096}, int64_t{1} << 40})
       for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{17}, int64_t{5000}, int64_t{3'000'001}})
         for (const int32_t members : {1, 2, 64}) {
-          const Segments segments(count, dtype, members, ChainOptions{bytes, true});
+          const Segments segments(count, cpu::ReduceRule{dtype}, members, ChainOptions{bytes, true});
           int64_t next = 0;
           if (segments.number() > 3'000'000) continue;  // one element each
           for (int64_t t = 0; t < segments.number(); ++t) {

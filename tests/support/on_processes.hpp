@@ -1,0 +1,79 @@
+// A list of promises ({name, run(RunGroups)}) on processes: over shared memory, over Gloo, and on two made-up hosts with shared memory
+// inside them. What needs Gloo is passed over with a line where the module is not there.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "support/group_procs.hpp"
+
+namespace ddp::test {
+
+enum class Hosts { kShared, kGloo, kSeveral };
+
+inline ddp_group_options options_on(Hosts hosts) {
+  ddp_group_options options = world_options();
+  options.backend = hosts == Hosts::kShared ? DDP_BACKEND_SHM : hosts == Hosts::kGloo ? DDP_BACKEND_GLOO : DDP_BACKEND_AUTO;
+  return options;
+}
+
+/// Ranks 0 and 1 on one host, 2 and 3 on another.
+inline void run_on_hosts(Hosts hosts, int size, const std::function<void(Group&, int)>& body) {
+  const Folder folder;
+  Procs procs(size, [&](int rank, Reporter&) {
+    if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    const auto group = join_process_group(folder, rank, size, options_on(hosts));
+    body(*group, rank);
+    return std::string("done");
+  });
+  int rank = 0;
+  for (const ProcResult& result : procs.wait(60'000)) {
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
+    ++rank;
+  }
+}
+
+inline bool gloo_is_there() {
+  static const bool there = [] {
+    try {
+      run_on_hosts(Hosts::kGloo, 2, [](Group& group, int) { group.barrier(); });
+      return true;
+    } catch (const std::exception& error) {
+      if (std::string(error.what()).find("NOT_SUPPORTED") == std::string::npos) throw;
+      std::printf("skipped over Gloo: %s\n", error.what());
+      return false;
+    }
+  }();
+  return there;
+}
+
+template <const auto& kPromises, size_t kIndex, Hosts kHosts>
+void on_hosts(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  kPromises[kIndex].run([](int size, const std::function<void(Group&, int)>& body) { run_on_hosts(kHosts, size, body); });
+}
+
+template <const auto& kPromises, size_t... kIndex>
+int run_on_processes(std::index_sequence<kIndex...>) {
+  const CMUnitTest tests[] = {
+      {kPromises[kIndex].name, &guarded<&on_hosts<kPromises, kIndex, Hosts::kShared>>, nullptr, nullptr, nullptr}...,
+      {kPromises[kIndex].name, &guarded<&on_hosts<kPromises, kIndex, Hosts::kGloo>>, nullptr, nullptr, nullptr}...,
+      {kPromises[kIndex].name, &guarded<&on_hosts<kPromises, kIndex, Hosts::kSeveral>>, nullptr, nullptr, nullptr}...,
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
+
+template <const auto& kPromises, size_t kIndex>
+void on_threads(void**) {
+  kPromises[kIndex].run([](int size, const std::function<void(Group&, int)>& body) { run_groups(size, body); });
+}
+
+template <const auto& kPromises, size_t... kIndex>
+int run_on_threads(std::index_sequence<kIndex...>) {
+  const CMUnitTest tests[] = {{kPromises[kIndex].name, &guarded<&on_threads<kPromises, kIndex>>, nullptr, nullptr, nullptr}...};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
+
+}  // namespace ddp::test
