@@ -22,7 +22,7 @@ case $kind in
 esac
 
 . tests/support/debian_packages.sh
-ddp_install_packages build-essential cmake ninja-build pkg-config git python3 swig \
+ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-numpy swig \
   libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev
 
 jobs=$(nproc)

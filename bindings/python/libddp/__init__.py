@@ -1,0 +1,43 @@
+"""Distributed data parallel training for whatever holds tensors.
+
+Lend parameters and gradients, mark each gradient when it is ready, and every rank ends up with the same mean::
+
+    import libddp, numpy as np
+
+    with libddp.Group() as group:                       # who takes part: what ddprun (torchrun, mpirun, srun) said
+        model = libddp.Model(group)
+        w = np.zeros(1000, np.float32)
+        model.add_parameter("w", w)
+        model.commit()                                  # rank 0's values go to everybody
+        sgd = libddp.SGD(model, rate=0.1)
+        grad = np.asarray(model.grad("w"))              # the library's own memory, no copy
+        with model.backward():
+            grad[:] = ...
+            model.mark_ready("w")                       # from here on it travels
+        sgd.step()
+
+A tensor is anything that speaks the buffer protocol, an array interface or DLPack, or that is torch's. It is used where it lies.
+``libddp.torch`` and ``libddp.jax`` are adapters for these frameworks; they import them, this package does not.
+"""
+from . import low as low
+from ._library import build_info, set_log, version  # first: it checks that the right library was loaded
+from ._batch_norm import BatchNorm, batch_norm_backward, batch_norm_forward
+from ._ema import Ema
+from ._enums import Backend, DType, LogLevel, Progress, Reduce, Status, Unused
+from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FileError, InternalError, InvalidArgumentError,
+                      InvalidStateError, MismatchError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError)
+from ._group import Group, Store
+from ._model import Metadata, Model
+from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer
+from ._sampler import Sampler
+from ._state import State
+from ._view import View
+
+__version__ = low.DDP_VERSION_STRING
+__all__ = [
+    "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "CallbackError", "CustomOptimizer", "DType", "Ema", "Error",
+    "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "LogLevel", "Metadata", "MismatchError", "Model",
+    "NotSupportedError", "Optimizer", "OutOfMemoryError", "PeerFailedError", "Progress", "Reduce", "SGD", "Sampler", "State", "Status",
+    "Store", "TensorError", "TimedOutError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "set_log",
+    "version",
+]

@@ -1,0 +1,104 @@
+"""Exceptions: one class for each status, with the library's sentence as text."""
+from __future__ import annotations
+
+from typing import Optional
+
+from . import low
+from ._enums import Status
+
+
+class Error(RuntimeError):
+    """A call of libddp failed. ``status`` says how, the text who and what to do."""
+
+    status: int
+
+    def __init__(self, text: str, status: Optional[int] = None) -> None:
+        super().__init__(text)
+        if status is not None:
+            self.status = status
+
+
+class InvalidArgumentError(Error, ValueError):
+    """A value that can never be right."""
+
+    status = Status.INVALID_ARGUMENT
+
+
+class TensorError(InvalidArgumentError):
+    """A tensor that libddp would misread or must not write."""
+
+
+class InvalidStateError(Error):
+    """The right call at the wrong moment."""
+
+    status = Status.INVALID_STATE
+
+
+class NotSupportedError(Error):
+    """This build, machine or version cannot do it."""
+
+    status = Status.NOT_SUPPORTED
+
+
+class OutOfMemoryError(Error):
+    """Memory, descriptors or threads ran out."""
+
+    status = Status.OUT_OF_MEMORY
+
+
+class BrokenGroupError(Error):
+    """The group is broken: every later call on it repeats the first cause. Close it and make a new one."""
+
+
+class TimedOutError(BrokenGroupError):
+    """A rank is alive but did not come in time."""
+
+    status = Status.TIMED_OUT
+
+
+class PeerFailedError(BrokenGroupError):
+    """A rank is dead, stopped or unreachable."""
+
+    status = Status.PEER_FAILED
+
+
+class AbortedError(BrokenGroupError):
+    """Somebody aborted the group, or a rank left."""
+
+    status = Status.ABORTED
+
+
+class MismatchError(Error):
+    """Ranks disagree."""
+
+    status = Status.MISMATCH
+
+
+class FileError(Error):
+    """A file, a port or a name could not be used."""
+
+    status = Status.IO
+
+
+class CallbackError(Error):
+    """A callback failed; its own exception is ``__cause__`` where it was Python's."""
+
+    status = Status.CALLBACK
+
+
+class InternalError(Error):
+    """A defect of libddp; please report the text."""
+
+    status = Status.INTERNAL
+
+
+_CLASSES = {int(cls.status): cls for cls in (
+    InvalidArgumentError, InvalidStateError, NotSupportedError, OutOfMemoryError, TimedOutError, PeerFailedError, AbortedError,
+    MismatchError, FileError, CallbackError, InternalError)}
+
+
+def _make(status: int, text: str) -> Error:
+    return _CLASSES.get(status, Error)(text, Status(status) if status in _CLASSES else status)
+
+
+low.set_error_factory(_make)

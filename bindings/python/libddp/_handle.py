@@ -1,0 +1,58 @@
+"""Owners of the library's objects: destroyed once, by close(), by the collector, or at exit, and in an order that is safe."""
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable
+
+from ._errors import InvalidStateError
+
+
+class Handle:
+    """One object of the library. Whoever needs it alive holds this."""
+
+    __slots__ = ("__weakref__", "_finalizer", "_raw", "kept")
+
+    def __init__(self, raw: Any, destroy: Callable[[Any], None], *kept: object) -> None:
+        self._raw = raw
+        self.kept: list = list(kept)  #: what must live until destroy has returned
+        # Runs at exit too, newest first, before the interpreter goes: library threads must not call into what is gone.
+        self._finalizer = weakref.finalize(self, _destroy, destroy, raw, self.kept)
+
+    def get(self, what: str) -> Any:
+        if self._raw is None:
+            raise InvalidStateError(f"the {what} is closed")
+        return self._raw
+
+    @property
+    def closed(self) -> bool:
+        return self._raw is None
+
+    def close(self) -> None:
+        self._raw = None
+        self._finalizer()
+
+
+def _destroy(destroy: Callable[[Any], None], raw: Any, kept: list) -> None:
+    destroy(raw)
+    kept.clear()
+
+
+class Closing:
+    """What all objects of the package have: close() and the with statement."""
+
+    _handle: Handle
+
+    def close(self) -> None:
+        """Destroy the object. Closing twice does nothing; what nobody closes goes with its last reference, or at exit."""
+        self._handle.close()
+
+    @property
+    def closed(self) -> bool:
+        """Was it closed?"""
+        return self._handle.closed
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,276 @@
+"""Models: the parameters and buffers that a program lends, and the passes over their gradients."""
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import MutableMapping
+from typing import Any, Callable, Iterator, Optional, Union
+
+from . import low
+from ._enums import Progress, Reduce, Unused
+from ._errors import Error, InvalidStateError, TensorError
+from ._group import Group
+from ._handle import Closing, Handle
+from ._options import fill
+from ._tensor import Lent, lend
+from ._view import View
+from ._wait import call
+
+Key = Union[int, str]
+
+
+class Metadata(MutableMapping):
+    """Texts that are saved and loaded with a model: ``model.metadata["note"] = "..."``."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __getitem__(self, key: str) -> str:
+        value = low.ddp_model_get_metadata(self._model._raw, key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: str) -> None:
+        low.ddp_model_set_metadata(self._model._raw, key, value)
+
+    def __delitem__(self, key: str) -> None:
+        self[key]  # KeyError where there is none
+        low.ddp_model_set_metadata(self._model._raw, key, None)
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("libddp does not list the texts of a model: ask for them by name")
+
+    def __len__(self) -> int:
+        raise TypeError("libddp does not count the texts of a model")
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and low.ddp_model_get_metadata(self._model._raw, key) is not None
+
+
+class Model(Closing):
+    """What is trained. Lend parameters in the order of the forward computation, then commit().
+
+    Keywords are the fields of ``ddp_model_options``: first_bucket_bytes, bucket_bytes, reduce ("average" or "sum"), unused ("error" or
+    "allow"), progress ("auto", "caller" or "thread").
+
+    What is lent stays alive until the model is closed. Its memory must stay where it is; where a tensor can move under our hands (torch's
+    ``.data = ...``), the next pass refuses it.
+    """
+
+    def __init__(self, group: Group, **options: Any) -> None:
+        struct = fill(low.ddp_model_options(), low.ddp_model_options_init, options,
+                      {"reduce": Reduce, "unused": Unused, "progress": Progress})
+        self.group = group
+        self._handle = Handle(low.ddp_model_create(group._raw, struct), low.ddp_model_destroy, group._handle)
+        self._names: dict[str, int] = {}
+        self._lent: dict[tuple, Lent] = {}
+        self._watched: list[tuple[Callable[[], bool], str]] = []
+        self._views: weakref.WeakSet[View] = weakref.WeakSet()
+        self.metadata = Metadata(self)  #: texts in checkpoints
+
+    @property
+    def _raw(self) -> Any:
+        return self._handle.get("model")
+
+    def _collective(self, function: Callable, *arguments: Any) -> Any:
+        raw = self._raw
+        if self.group.closed or self.group.size == 1:
+            return function(raw, *arguments)
+        group = self.group._raw
+        return call(lambda reason: low.ddp_group_abort(group, reason), function, raw, *arguments)
+
+    # ---- What is lent. ----
+
+    def add_parameter(self, name: str, value: Any, grad: Any = None) -> int:
+        """Lend a parameter, and its gradient if the program has one; without, libddp keeps it (see grad()). Returns its number."""
+        lent = lend(value, f"parameter {name!r}")
+        other = None if grad is None else lend(grad, f"the gradient of {name!r}")
+        if other is not None and (other.dtype, other.shape) != (lent.dtype, lent.shape):
+            raise TensorError(f"the gradient of {name!r} has the shape {other.shape} and dtype {other.dtype}, its parameter {lent.shape} "
+                              f"and {lent.dtype}")
+        index = low.ddp_model_add_parameter(self._raw, name, lent.tensor, None if other is None else other.tensor)
+        self._names[name] = index
+        self._keep(("value", index), lent, f"parameter {name!r}")
+        if other is not None:
+            self._keep(("grad", index), other, f"the gradient of {name!r}")
+        return index
+
+    def add_buffer(self, name: str, value: Any) -> int:
+        """Lend a tensor that belongs to the model but is not trained. Returns its number."""
+        lent = lend(value, f"buffer {name!r}")
+        index = low.ddp_model_add_buffer(self._raw, name, lent.tensor)
+        self._keep(("buffer", index), lent, f"buffer {name!r}")
+        return index
+
+    def _keep(self, key: tuple, lent: Lent, what: str) -> None:
+        former = self._lent.get(key)
+        self._lent[key] = lent
+        if not self._handle.kept or self._handle.kept[-1] is not self._lent:
+            self._handle.kept.append(self._lent)  # until the model is destroyed
+        if lent.moved is not None and former is None:
+            self._watched.append((lambda: self._lent[key].moved(), what))
+
+    def commit(self, *, stream: Optional[int] = None) -> None:
+        """Agree with all ranks on the model; rank 0's values go to every rank; buckets are planned."""
+        self._check_moved()
+        self._collective(low.ddp_model_commit, stream)
+
+    def index(self, key: Key) -> int:
+        """The number of a parameter, by name or number."""
+        return key if isinstance(key, int) else self._names[key]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters, in the order of their numbers."""
+        return tuple(self._names)
+
+    def __len__(self) -> int:
+        return low.ddp_model_get_parameter_count(self._raw)
+
+    # ---- Gradients. ----
+
+    def grad(self, key: Key) -> Any:
+        """The gradient of a parameter: the program's own tensor as it was lent, or, where libddp keeps it, a :class:`View` of it."""
+        index = self.index(key)
+        lent = self._lent.get(("grad", index))
+        if lent is not None:
+            return lent.owner.obj if isinstance(lent.owner, memoryview) else lent.owner
+        view = View(low.ddp_model_get_grad(self._raw, index), self._handle)
+        self._views.add(view)
+        return view
+
+    def set_grad(self, key: Key, grad: Any) -> None:
+        """Give this pass's gradient, for frameworks whose gradients move. It is kept until the next set_grad()."""
+        index = self.index(key)
+        lent = lend(grad, f"the gradient of parameter {key!r}")
+        value = self._lent[("value", index)]
+        if (lent.dtype, lent.shape) != (value.dtype, value.shape):
+            raise TensorError(f"the gradient of parameter {key!r} has the shape {lent.shape}, its parameter {value.shape}; dtypes "
+                              f"{lent.dtype} and {value.dtype}")
+        low.ddp_model_set_grad(self._raw, index, lent.tensor[0])
+        self._keep(("grad", index), lent, f"the gradient of parameter {key!r}")
+
+    def zero_grad(self, *, stream: Optional[int] = None) -> None:
+        """Set all gradients to zero."""
+        low.ddp_model_zero_grad(self._raw, stream)
+
+    def grad_norm(self, p: float = 2.0, *, stream: Optional[int] = None) -> float:
+        """Norm over all gradients as one vector; the same bits on every rank after a reducing pass."""
+        return low.ddp_model_get_grad_norm(self._raw, p, stream)
+
+    def scale_grad(self, factor: float, *, stream: Optional[int] = None) -> None:
+        """Multiply all gradients by `factor`."""
+        low.ddp_model_scale_grad(self._raw, factor, stream)
+
+    def clip_grad_norm(self, most: float, p: float = 2.0) -> float:
+        """Scale the gradients down where their norm is above `most`. Returns the norm before."""
+        norm = self.grad_norm(p)
+        if norm > most:
+            self.scale_grad(most / norm)
+        return norm
+
+    # ---- Passes. ----
+
+    @contextlib.contextmanager
+    def backward(self, *, stream: Optional[int] = None) -> Iterator[Model]:
+        """A pass whose gradients are reduced over the ranks::
+
+            with model.backward():
+                ...                          # compute a gradient
+                model.mark_ready("w")        # from here on it travels
+
+        An exception inside aborts the group, because the other ranks wait for this one."""
+        self._open(low.DDP_PASS_REDUCE)
+        try:
+            yield self
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        self.end_backward(stream=stream)
+
+    @contextlib.contextmanager
+    def accumulate(self, *, stream: Optional[int] = None) -> Iterator[Model]:
+        """A pass that sends nothing: add to the gradients; a later backward() sends the whole."""
+        self._open(low.DDP_PASS_ACCUMULATE)
+        try:
+            yield self
+        finally:
+            low.ddp_model_end_backward(self._raw, stream)
+
+    def begin_backward(self, accumulate: bool = False) -> None:
+        """Open a pass, where a with statement does not fit."""
+        self._open(low.DDP_PASS_ACCUMULATE if accumulate else low.DDP_PASS_REDUCE)
+
+    def end_backward(self, *, stream: Optional[int] = None) -> None:
+        """Close the pass and wait for all ranks."""
+        self._collective(low.ddp_model_end_backward, stream)
+
+    def _open(self, mode: int) -> None:
+        self._check_moved()
+        low.ddp_model_begin_backward(self._raw, mode)
+
+    def _give_up(self, error: BaseException) -> None:
+        with contextlib.suppress(Error):
+            if self.group.size > 1:
+                self.group.abort(f"{type(error).__name__} in the backward pass of rank {self.group.rank}: {error}")
+        with contextlib.suppress(Error):
+            low.ddp_model_end_backward(self._raw, None)
+
+    def _check_moved(self) -> None:
+        for moved, what in self._watched:
+            if moved():
+                raise TensorError(f"{what} was moved to other memory since it was lent (resized, or its data replaced); libddp would "
+                                  "read the old place: copy into it instead")
+
+    def mark_ready(self, key: Key, *, stream: Optional[int] = None) -> None:
+        """The gradient of a parameter is complete. Until the pass ends it is libddp's: neither read nor write it."""
+        low.ddp_model_mark_ready(self._raw, self.index(key), stream)
+
+    def mark_unused(self, key: Key) -> None:
+        """The gradient of a parameter will not come in this pass on this rank. Needs unused="allow"."""
+        low.ddp_model_mark_unused(self._raw, self.index(key))
+
+    def was_used(self, key: Key) -> bool:
+        """Did any rank contribute to this parameter in the last reducing pass?"""
+        answer = low.ddp_model_was_used(self._raw, self.index(key))
+        if answer < 0:
+            raise InvalidStateError("no reducing pass has ended yet, or there is no such parameter")
+        return answer == 1
+
+    # ---- Being equal. ----
+
+    def sync_buffers(self, root: int = 0, *, stream: Optional[int] = None) -> None:
+        """Copy all buffers from one rank to the others."""
+        self._collective(low.ddp_model_sync_buffers, root, stream)
+
+    def check(self, *, stream: Optional[int] = None) -> None:
+        """Raise MismatchError unless parameters and buffers are bitwise equal on all ranks."""
+        self._collective(low.ddp_model_check, stream)
+
+    def hash(self) -> int:
+        """One 64-bit number over the names and contents of all parameters of this rank."""
+        return low.ddp_model_get_hash(self._raw) & 0xFFFFFFFFFFFFFFFF
+
+    def stats(self) -> dict[str, int]:
+        """Numbers of the last and of all passes: the fields of ``ddp_model_stats``."""
+        report = low.ddp_model_get_stats(self._raw)
+        return {name: getattr(report, name) for name in dir(type(report))
+                if isinstance(getattr(type(report), name), property) and name != "thisown"}
+
+    def plan(self) -> str:
+        """The bucket plan as text, one line per bucket."""
+        needed = low.ddp_model_describe_plan(self._raw, None)
+        buffer = bytearray(needed)
+        low.ddp_model_describe_plan(self._raw, buffer)
+        return buffer[:-1].decode()
+
+    def close(self) -> None:
+        """Destroy the model. Refused while somebody looks at gradients that libddp keeps."""
+        if len(self._views):
+            raise InvalidStateError("gradients of this model are still in use: drop what was made from grad() first")
+        self._handle.close()
+
+    def __exit__(self, *_: object) -> None:
+        if not len(self._views):  # otherwise the last view takes the model along
+            self._handle.close()

@@ -1,0 +1,39 @@
+"""Which samples are mine: the partition of a data set over the ranks."""
+from __future__ import annotations
+
+from array import array
+from typing import Any, Iterator, Optional
+
+from . import low
+from ._group import Group
+from ._options import fill
+
+
+class Sampler:
+    """A data set's partition: a permutation made from seed and epoch (or the identity), of which this rank takes every size-th index. All
+    ranks get the same number. ``Sampler(60000, group)`` takes rank and size from a group.
+
+    Keywords are the fields of ``ddp_sampler``: seed, rank, size, shuffle, drop_last. The sequence is frozen for ever.
+    """
+
+    def __init__(self, dataset_size: int, group: Optional[Group] = None, **options: Any) -> None:
+        if group is not None:
+            options = {"rank": group.rank, "size": group.size, **options}
+        self._struct = fill(low.ddp_sampler(), low.ddp_sampler_init, {"dataset_size": dataset_size, **options})
+        self._count = low.ddp_sampler_get_count(self._struct)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def indices(self, epoch: int, first: int = 0, count: Optional[int] = None) -> array:
+        """This rank's indices of an epoch, from position `first`: an array of 64-bit integers, which ``numpy.asarray`` takes without a
+        copy. Resuming in the middle of an epoch is passing `first`."""
+        wanted = self._count - first if count is None else count
+        taken = array("q", bytes(8 * max(wanted, 0)))
+        low.ddp_sampler_fill(self._struct, epoch, first, wanted, low.buffer_address(memoryview(taken)))
+        return taken
+
+    def batches(self, epoch: int, batch: int, first: int = 0) -> Iterator[array]:
+        """The same in batches; the last may be shorter."""
+        for start in range(first, self._count, batch):
+            yield self.indices(epoch, start, min(batch, self._count - start))

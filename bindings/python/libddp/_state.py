@@ -1,0 +1,82 @@
+"""Checkpoints: safetensors files with the program's own names, loaded at any number of ranks."""
+from __future__ import annotations
+
+import os
+from typing import Any, BinaryIO, Callable, Optional, Union
+
+from . import low
+from ._ema import Ema
+from ._errors import Error
+from ._model import Model
+from ._optimizer import Optimizer
+
+
+class State:
+    """What a checkpoint holds: a model, and what else there is; `epoch` and `step` are the program's own."""
+
+    def __init__(self, model: Model, optimizer: Optional[Optimizer] = None, ema: Optional[Ema] = None, *, epoch: int = 0,
+                 step: int = 0) -> None:
+        self.model, self.optimizer, self.ema, self.epoch, self.step = model, optimizer, ema, epoch, step
+
+    def _fill(self) -> Any:
+        struct = low.ddp_state()
+        low.ddp_state_init(struct)
+        struct.model = self.model._raw
+        struct.optimizer = None if self.optimizer is None else self.optimizer._raw
+        struct.ema = None if self.ema is None else self.ema._raw
+        struct.epoch, struct.step = self.epoch, self.step
+        return struct
+
+    def save(self, place: Union[str, os.PathLike, BinaryIO]) -> None:
+        """Save to a path, or, on rank 0, to something with write(bytes). Every rank calls; no barrier is needed afterwards."""
+        struct = self._fill()
+        if isinstance(place, (str, os.PathLike)) or place is None:
+            if place is None:
+                self.model._collective(lambda _: low.ddp_state_save(struct, None))
+            else:
+                self.model._collective(lambda _: low.ddp_state_save_file(struct, os.fspath(place)))
+            return
+        failed: list[BaseException] = []
+
+        def write(data: memoryview) -> int:
+            place.write(bytes(data))
+            return 0
+
+        self._run(lambda: low.ddp_state_save(struct, _guard(write, failed)), failed)
+
+    def load(self, place: Union[str, os.PathLike, BinaryIO, None]) -> None:
+        """Load from a path, or, on rank 0, from something with read(count). Every rank calls. Sets epoch and step."""
+        struct = self._fill()
+        if place is None:
+            self.model._collective(lambda _: low.ddp_state_load(struct, None))
+        elif isinstance(place, (str, os.PathLike)):
+            self.model._collective(lambda _: low.ddp_state_load_file(struct, os.fspath(place)))
+        else:
+            failed: list[BaseException] = []
+
+            def read(memory: memoryview) -> int:
+                data = place.read(len(memory))
+                memory[: len(data)] = data
+                return len(data)
+
+            self._run(lambda: low.ddp_state_load(struct, _guard(read, failed)), failed)
+        self.epoch, self.step = struct.epoch, struct.step
+
+    def _run(self, function: Callable[[], None], failed: list) -> None:
+        try:
+            self.model._collective(lambda _: function())
+        except Error as error:
+            if failed:
+                raise failed.pop() from error
+            raise
+
+
+def _guard(function: Callable[[memoryview], int], failed: list) -> Callable[[memoryview], int]:
+    def call(memory: memoryview) -> int:
+        try:
+            return function(memory)
+        except BaseException as error:
+            failed.append(error)
+            return -1
+
+    return call

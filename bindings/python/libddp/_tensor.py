@@ -1,0 +1,169 @@
+"""Any tensor, without a copy: where it lies, what it holds, and what must be kept so that it stays there.
+
+Tried in this order: torch by its own attributes, ``__cuda_array_interface__``, ``__array_interface__``, the buffer protocol, DLPack.
+torch comes first because its CUDA interface calls bfloat16 something else; only attributes are looked at, so nothing is imported.
+"""
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, NamedTuple, Optional, Sequence
+
+from . import low
+from ._enums import DType
+from ._errors import TensorError
+
+CPU, CUDA = low.DDP_CPU, low.DDP_CUDA
+#: (address, dtype, device, device index, shape), as the module ``low`` takes a tensor
+Low = tuple
+
+_BY_NAME = {"float32": DType.F32, "float64": DType.F64, "float16": DType.F16, "bfloat16": DType.BF16, "int32": DType.I32,
+            "int64": DType.I64, "uint8": DType.U8}
+_BY_TYPESTR = {"f4": DType.F32, "f8": DType.F64, "f2": DType.F16, "i4": DType.I32, "i8": DType.I64, "u1": DType.U8}
+_BY_FORMAT = {"f": DType.F32, "d": DType.F64, "e": DType.F16, "B": DType.U8}
+_BY_DLPACK = {(2, 32): DType.F32, (2, 64): DType.F64, (2, 16): DType.F16, (4, 16): DType.BF16, (0, 32): DType.I32,
+              (0, 64): DType.I64, (1, 8): DType.U8}
+TO_DLPACK = {dtype: key for key, dtype in _BY_DLPACK.items()}
+TO_TYPESTR = {dtype: "<" + key for key, dtype in _BY_TYPESTR.items()}
+TO_TYPESTR[DType.BF16] = "<V2"
+TO_TYPESTR[DType.U8] = "|u1"
+SIZES = {DType.F32: 4, DType.F64: 8, DType.F16: 2, DType.BF16: 2, DType.I32: 4, DType.I64: 8, DType.U8: 1}
+_KNOWN = ", ".join(_BY_NAME)
+
+
+class Lent(NamedTuple):
+    """A tensor that was looked at."""
+
+    tensor: Low
+    owner: object  #: keeps the memory where it is
+    moved: Optional[Callable[[], bool]]  #: for memory whose owner can move it: did it?
+
+    @property
+    def dtype(self) -> int:
+        return self.tensor[1]
+
+    @property
+    def shape(self) -> tuple:
+        return self.tensor[4]
+
+
+def lend(value: Any, what: str = "the tensor", write: bool = True) -> Lent:
+    """Look at a tensor; `what` names it in errors. With `write`, memory that must not be written is refused."""
+    kind = type(value)
+    if kind.__module__.split(".")[0] in ("jax", "jaxlib"):
+        raise TensorError(f"{what} is a JAX array, which is immutable: libddp.jax takes and gives such arrays")
+    if callable(getattr(value, "data_ptr", None)) and callable(getattr(value, "is_contiguous", None)):
+        return _torch(value, what)
+    for attribute, device in (("__cuda_array_interface__", CUDA), ("__array_interface__", CPU)):
+        interface = getattr(value, attribute, None)
+        if isinstance(interface, dict):
+            return _interface(value, interface, device, what, write)
+    try:
+        view = memoryview(value)
+    except TypeError:
+        view = None
+    if view is not None:
+        return _buffer(view, what, write)
+    if callable(getattr(value, "__dlpack__", None)):
+        return _dlpack(value, what, write)
+    raise TensorError(f"{what} is {_article(kind.__name__)}, not a tensor: it speaks neither the buffer protocol nor an array interface "
+                      "nor DLPack")
+
+
+def _article(word: str) -> str:
+    return ("an " if word[:1].lower() in "aeiou" else "a ") + word
+
+
+def _refuse_dtype(what: str, name: object) -> TensorError:
+    return TensorError(f"{what} has the element type {name}; libddp knows {_KNOWN}")
+
+
+def _check_dense(what: str, shape: Sequence[int], strides: Optional[Sequence[int]], size: int) -> None:
+    """`strides` and `size` in one unit. Axes of length 1 and tensors without elements have no stride that matters."""
+    if strides is None or 0 in shape:
+        return
+    wanted = size
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != wanted:
+            fortran = " (it is in Fortran order)" if len(shape) > 1 and strides[0] == size else ""
+            raise TensorError(f"{what} is not dense and row-major{fortran}: shape {tuple(shape)}, strides {tuple(strides)}; "
+                              "pass a contiguous copy")
+        wanted *= extent
+
+
+def _check_writable(what: str, read_only: bool, write: bool) -> None:
+    if read_only and write:
+        raise TensorError(f"{what} is read-only, and libddp writes to it")
+
+
+def _torch(value: Any, what: str) -> Lent:
+    name = str(value.dtype).rsplit(".", 1)[-1]
+    dtype = _BY_NAME.get(name)
+    if dtype is None:
+        raise _refuse_dtype(what, name)
+    layout = str(getattr(value, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise TensorError(f"{what} has the layout {layout}; libddp reads dense tensors")
+    if not value.is_contiguous():
+        _check_dense(what, tuple(value.shape), tuple(value.stride()), 1)
+        raise TensorError(f"{what} is not contiguous; pass a contiguous copy")
+    device = getattr(value.device, "type", str(value.device))
+    if device not in ("cpu", "cuda"):
+        raise TensorError(f"{what} is on the device {device}; libddp reads cpu and cuda")
+    address = value.data_ptr()
+    lent = (address, int(dtype), CUDA if device == "cuda" else CPU, int(value.device.index or 0) if device == "cuda" else 0,
+            tuple(value.shape))
+    return Lent(lent, value, lambda: value.data_ptr() != address)
+
+
+def _interface(value: Any, interface: dict, device: int, what: str, write: bool) -> Lent:
+    typestr = interface["typestr"]
+    shape = tuple(interface["shape"])
+    name = getattr(getattr(value, "dtype", None), "name", "")
+    dtype = _BY_NAME.get(name) if name == "bfloat16" else _BY_TYPESTR.get(typestr[1:])
+    if dtype is None:
+        raise _refuse_dtype(what, name or typestr)
+    swapped = ">" if sys.byteorder == "little" else "<"
+    if typestr[0] == swapped:
+        raise TensorError(f"{what} has the byte order of another machine ({typestr}); pass a copy in native order")
+    if interface.get("data") is None:
+        raise TensorError(f"{what} has no address in its array interface")
+    address, read_only = interface["data"]
+    _check_dense(what, shape, interface.get("strides"), SIZES[dtype])
+    _check_writable(what, read_only, write)
+    index = 0
+    if device == CUDA:
+        index = int(getattr(getattr(value, "device", None), "id", 0) or 0)
+    return Lent((address, int(dtype), device, index, shape), value, None)
+
+
+def _buffer(view: memoryview, what: str, write: bool) -> Lent:
+    code = view.format.lstrip("@=") if view.format else "B"
+    swapped = (">", "!") if sys.byteorder == "little" else ("<",)
+    if code.startswith(swapped):
+        raise TensorError(f"{what} has the byte order of another machine ({view.format}); pass a copy in native order")
+    code = code.lstrip("<>")
+    dtype = _BY_FORMAT.get(code)
+    if dtype is None and code in ("i", "l", "q"):
+        dtype = {4: DType.I32, 8: DType.I64}.get(view.itemsize)
+    if dtype is None:
+        raise _refuse_dtype(what, f"with the buffer format {view.format!r}")
+    shape = tuple(view.shape)
+    _check_dense(what, shape, view.strides, view.itemsize)
+    _check_writable(what, view.readonly, write)
+    return Lent((low.buffer_address(view), int(dtype), CPU, 0, shape), view, None)  # a held view forbids resizing
+
+
+def _dlpack(value: Any, what: str, write: bool) -> Lent:
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        capsule = value.__dlpack__()
+    address, code, bits, lanes, device, index, shape, strides, read_only = low.read_dlpack(capsule)
+    dtype = _BY_DLPACK.get((code, bits)) if lanes == 1 else None
+    if dtype is None:
+        raise _refuse_dtype(what, f"with the DLPack code {code}, {bits} bits, {lanes} lanes")
+    if device not in (CPU, CUDA):
+        raise TensorError(f"{what} is on the DLPack device {device}; libddp reads 1 (CPU) and 2 (CUDA)")
+    _check_dense(what, shape, strides, 1)
+    _check_writable(what, bool(read_only), write)
+    return Lent((address, int(dtype), device, index if device == CUDA else 0, shape), (value, capsule), None)

@@ -1,0 +1,64 @@
+/* Plain memory. An address is an integer, or None for NULL; short lists of numbers are Python sequences. */
+%{
+/* Returns 0, or -1 with a Python error. */
+static int ddp_as_address(PyObject *object, void **out) {
+  *out = NULL;
+  if (object == Py_None) return 0;
+  PyObject *number = PyNumber_Index(object);
+  if (number == NULL) return -1;
+  *out = PyLong_AsVoidPtr(number);
+  Py_DECREF(number);
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* A new array of doubles from a sequence; NULL with a Python error. */
+static double *ddp_as_doubles(PyObject *object, Py_ssize_t *count) {
+  PyObject *items = PySequence_Fast(object, "a sequence of numbers is wanted");
+  if (items == NULL) return NULL;
+  *count = PySequence_Fast_GET_SIZE(items);
+  double *values = (double *)malloc(sizeof(double) * (size_t)(*count + 1));
+  if (values == NULL) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; values != NULL && i < *count; ++i) {
+    values[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(items, i));
+    if (PyErr_Occurred()) {
+      free(values);
+      values = NULL;
+    }
+  }
+  Py_DECREF(items);
+  return values;
+}
+
+static PyObject *ddp_from_doubles(const double *values, int64_t count) {
+  PyObject *list = PyList_New((Py_ssize_t)count);
+  for (int64_t i = 0; list != NULL && i < count; ++i) {
+    PyObject *item = PyFloat_FromDouble(values[i]);
+    if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) != 0) Py_CLEAR(list);
+  }
+  return list;
+}
+%}
+
+%typemap(in, noblock=1) void * (void *address), const void * (void *address), int64_t *out_indices (void *address) {
+  if (ddp_as_address($input, &address) != 0) SWIG_fail;
+  $1 = ($1_ltype)address;
+}
+%typemap(argout) int64_t *out_indices "";
+
+%typemap(in, noblock=1) (double *values, int64_t count) (Py_ssize_t items = 0), (const double *decays, int32_t count) (Py_ssize_t items = 0) {
+  $1 = ddp_as_doubles($input, &items);
+  if ($1 == NULL) SWIG_fail;
+  $2 = ($2_ltype)items;
+}
+%typemap(freearg, noblock=1) (double *values, int64_t count), (const double *decays, int32_t count) { free((void *)$1); }
+%typemap(argout, noblock=1) (double *values, int64_t count) { $result = ddp_append($result, ddp_from_doubles($1, $2)); }
+%typemap(argout) (const double *decays, int32_t count) "";
+
+/* A writable buffer of bytes (bytearray), or None to ask how much is needed. */
+%typemap(in, noblock=1) (char *buffer, int64_t capacity) (Py_buffer lent) {
+  memset(&lent, 0, sizeof lent);
+  if ($input != Py_None && PyObject_GetBuffer($input, &lent, PyBUF_WRITABLE) != 0) SWIG_fail;
+  $1 = ($1_ltype)lent.buf;
+  $2 = ($2_ltype)lent.len;
+}
+%typemap(freearg, noblock=1) (char *buffer, int64_t capacity) { if (lent$argnum.obj != NULL) PyBuffer_Release(&lent$argnum); }

@@ -1,0 +1,60 @@
+/* Results through trailing out_ pointers become the call's value; a tuple when there are several.
+ * SWIG's own append treats a None that is already there differently in its versions, so the append is ours.
+ */
+%{
+static PyObject *ddp_append(PyObject *list, PyObject *item) {
+  if (list == NULL || item == NULL) return NULL;
+  if (list == Py_None) {
+    Py_DECREF(list);
+    return item;
+  }
+  PyObject *joined = NULL;
+  if (PyTuple_Check(list)) {
+    PyObject *tail = PyTuple_Pack(1, item);
+    joined = tail == NULL ? NULL : PySequence_Concat(list, tail);
+    Py_XDECREF(tail);
+  } else {
+    joined = PyTuple_Pack(2, list, item);
+  }
+  Py_DECREF(list);
+  Py_DECREF(item);
+  return joined;
+}
+%}
+
+%define DDP_OUTPUT(TYPE, TO_PYTHON)
+%typemap(in, numinputs=0, noblock=1) TYPE * ($*1_ltype made = 0) { $1 = &made; }
+%typemap(argout, noblock=1) TYPE * { $result = ddp_append($result, TO_PYTHON(*$1)); }
+%enddef
+
+DDP_OUTPUT(int32_t, PyLong_FromLong)
+DDP_OUTPUT(int64_t, PyLong_FromLongLong)
+DDP_OUTPUT(double, PyFloat_FromDouble)
+DDP_OUTPUT(void *, PyLong_FromVoidPtr)
+
+/* Text of the library's own, or None. */
+%typemap(in, numinputs=0, noblock=1) const char ** (char *made = NULL) { $1 = ($1_ltype)&made; }
+%typemap(argout, noblock=1) const char ** { $result = ddp_append($result, SWIG_FromCharPtr(*$1)); }
+
+/* A handle belongs to the package, which destroys it. */
+%define DDP_HANDLE_OUTPUT(TYPE)
+%typemap(in, numinputs=0, noblock=1) TYPE ** (TYPE *made = NULL) { $1 = &made; }
+%typemap(argout, noblock=1) TYPE ** { $result = ddp_append($result, SWIG_NewPointerObj(*$1, $*1_descriptor, 0)); }
+%enddef
+DDP_FOR_EACH_HANDLE(DDP_HANDLE_OUTPUT)
+
+/* struct_size is what this module was compiled with; nobody else may set it. */
+%rename("$ignore", regextarget=1, fullname=1) ".*::struct_size$";
+%typemap(in, numinputs=0, noblock=1) int64_t struct_size { $1 = (int64_t)sizeof *arg1; }
+
+/* A report comes back as an object. */
+%typemap(in, numinputs=0, noblock=1) ddp_model_stats *out_stats {
+  $1 = ($1_ltype)calloc(1, sizeof *$1);
+  if ($1 == NULL) { PyErr_NoMemory(); SWIG_fail; }
+  $1->struct_size = (int64_t)sizeof *$1;
+}
+%typemap(argout, noblock=1) ddp_model_stats *out_stats {
+  $result = ddp_append($result, SWIG_NewPointerObj($1, $1_descriptor, SWIG_POINTER_OWN));
+  $1 = NULL;
+}
+%typemap(freearg, noblock=1) ddp_model_stats *out_stats { free($1); }
