@@ -3,6 +3,7 @@
 // naive scalar loop. All take turns, round by round; printed are median, best and worst.
 //
 //   bench.adamw [rounds [million parameters]]
+//   bench.adamw figures      only F32, with the widest instructions, and the loop: "T 0 <adamw | loop> <milliseconds> ..."
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -80,8 +81,15 @@ void report(Contender& contender) {
 
 }  // namespace
 
+void print_figures(const char* name, const Contender& contender) {
+  std::printf("T 0 %s", name);
+  for (const double ms : contender.ms) std::printf(" %.3f", ms);
+  std::printf("\n");
+}
+
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
+  const bool figures = argc > 1 && std::string(argv[1]) == "figures";
+  const int rounds = argc > 1 && !figures ? std::atoi(argv[1]) : 15;
   const double millions = argc > 2 ? std::atof(argv[2]) : 25.1;
   const auto count = static_cast<int64_t>(millions * 1e6);
   Arrays single(DDP_F32, count);
@@ -92,15 +100,16 @@ int main(int argc, char** argv) {
                 arrays.count);
   };
   for (const char* set : {"avx512", "avx2", "neon", "portable"}) {
-    if (!cpu::set_instruction_set(set)) continue;
+    if ((figures && !contenders.empty()) || !cpu::set_instruction_set(set)) continue;
     const auto chosen = [set, step](Arrays& arrays) {
       (void)cpu::set_instruction_set(set);
       step(arrays);
     };
     contenders.push_back({std::string("F32 ") + set, &single, [&single, chosen] { chosen(single); }, {}});
+    if (figures) continue;
     contenders.push_back({std::string("BF16 ") + set, &brain, [&brain, chosen] { chosen(brain); }, {}});
   }
-  contenders.push_back({"F32 naive loop", &single, [&single] { naive_adamw(single); }, {}});
+  if (!figures) contenders.push_back({"F32 naive loop", &single, [&single] { naive_adamw(single); }, {}});
   contenders.push_back({"F32 only touched", &single, [&single] { touch(single); }, {}});
   for (int round = -1; round < rounds; ++round)  // the first one pays for fresh pages
     for (Contender& contender : contenders) {
@@ -109,6 +118,11 @@ int main(int argc, char** argv) {
       const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
       if (round >= 0) contender.ms.push_back(took.count());
     }
+  if (figures) {
+    print_figures("adamw", contenders.front());
+    print_figures("loop", contenders.back());
+    return 0;
+  }
   std::printf("AdamW, %.1f million parameters, one thread, %d rounds: median [best - worst]\n", millions, rounds);
   for (Contender& contender : contenders) report(contender);
 }

@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# The proof of speed on one host, in one command: tests/bench/run.sh --help
+exec python3 -B "$(dirname "${BASH_SOURCE[0]}")/compare" "$@"

@@ -1,0 +1,164 @@
+/* A training step: forward, backward, gradients averaged, AdamW; beside the forward and backward alone on the same ranks at the same time.
+ *
+ *   ddprun -n 4 --no-prefix bench.step (mlp | gpt) (user | library | fused | sharded | fused-sharded) [iterations]
+ *
+ *   user     gradients in the program's own memory
+ *   library  gradients in memory of libddp, reduced in place; so do the next ones
+ *   fused    the update of each bucket follows its reduction, within the backward (not undone if the pass fails)
+ *   sharded  each rank keeps the moments of its slice and updates that
+ *
+ * Every rank prints "T <rank> <local | step> <milliseconds> ..." and "M <rank> <resident | share> <MiB>": memory above what parameters,
+ * gradients and moments need; `resident` at the most during the steps (pages of others that this rank has mapped count in full), `share` at
+ * the end with shared pages divided among those who map them. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include <sys/mman.h>
+
+#include "bench.h"
+#include "models/model.h"
+
+enum { MOST_ITERATIONS = 100, WARM_UP = 3 };
+
+static double read_mib(const char *path, const char *field) {
+  char line[256];
+  double kib = 0;
+  FILE *file = fopen(path, "r");
+  while (file != NULL && fgets(line, sizeof line, file) != NULL)
+    if (strncmp(line, field, strlen(field)) == 0) kib = atof(line + strlen(field));
+  if (file != NULL) fclose(file);
+  return kib / 1024;
+}
+
+static void forget_peak(void) {
+  FILE *file = fopen("/proc/self/clear_refs", "w");
+  if (file == NULL) return;
+  fputs("5", file);
+  fclose(file);
+}
+
+static void ignore(void *context, int32_t index) {
+  (void)context;
+  (void)index;
+}
+
+static int64_t total_bytes(const struct model *m) {
+  int64_t count = 0;
+  for (int32_t i = 0; i < m->count; ++i) count += m->parameters[i].count;
+  return 4 * count;
+}
+
+/* Gradients of the program: one array, as a framework's would be many. */
+static float *place_gradients(struct model *m) {
+  float *all = mmap(NULL, (size_t)total_bytes(m), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) exit(2);
+  float *next = all;
+  for (int32_t i = 0; i < m->count; ++i) {
+    m->parameters[i].grad = next;
+    next += m->parameters[i].count;
+  }
+  return all;
+}
+
+typedef struct training {
+  struct model *model;
+  ddp_model *ddp;
+  ddp_optimizer *optimizer;
+} training;
+
+static void lend(training *t, ddp_group *group, int own_gradients) {
+  CHECK(ddp_model_create(group, NULL, &t->ddp));
+  for (int32_t i = 0; i < t->model->count; ++i) {
+    parameter *p = &t->model->parameters[i];
+    ddp_tensor value, grad;
+    CHECK(ddp_tensor_init(&value, p->value, DDP_F32, p->dims, p->shape));
+    CHECK(ddp_tensor_init(&grad, p->grad, DDP_F32, p->dims, p->shape));
+    CHECK(ddp_model_add_parameter(t->ddp, p->name, &value, own_gradients ? &grad : NULL, NULL));
+  }
+  CHECK(ddp_model_commit(t->ddp, NULL));
+  for (int32_t i = 0; i < t->model->count; ++i) {
+    ddp_tensor grad;
+    CHECK(ddp_model_get_grad(t->ddp, i, &grad));
+    t->model->parameters[i].grad = grad.data;
+  }
+}
+
+/* 0: this build of libddp cannot do it. */
+static int optimize(training *t, const char *way) {
+  ddp_adam_options options;
+  CHECK(ddp_adam_options_init(&options, sizeof options));
+  options.rate = 1e-4;
+#ifdef DDP_BENCH_FUSED
+  options.in_backward = strncmp(way, "fused", 5) == 0;
+  options.shard = strstr(way, "sharded") != NULL;
+  options.undo = 0;
+#else
+  if (strcmp(way, "user") != 0 && strcmp(way, "library") != 0) return 0;
+#endif
+  CHECK(ddp_optimizer_create_adam(t->ddp, &options, &t->optimizer));
+  return 1;
+}
+
+static void mark(void *context, int32_t index) { CHECK(ddp_model_mark_ready(((training *)context)->ddp, index, NULL)); }
+
+static void step(training *t) {
+  CHECK(ddp_model_begin_backward(t->ddp, DDP_PASS_REDUCE));
+  t->model->run(t->model, mark, t);
+  CHECK(ddp_model_end_backward(t->ddp, NULL));
+  CHECK(ddp_optimizer_step(t->optimizer, NULL));
+}
+
+static void local(training *t) { t->model->run(t->model, ignore, NULL); }
+
+static double timed(ddp_group *group, training *t, void (*what)(training *)) {
+  CHECK(ddp_group_barrier(group));
+  const double begin = now_us();
+  what(t);
+  return (now_us() - begin) / 1e3;
+}
+
+static void print_times(int32_t rank, const char *what, const double *ms, int count) {
+  char line[16 * MOST_ITERATIONS + 64];
+  int length = snprintf(line, sizeof line, "T %d %s", (int)rank, what);
+  for (int i = 0; i < count; ++i) length += snprintf(line + length, sizeof line - (size_t)length, " %.3f", ms[i]);
+  puts(line);
+}
+
+int main(int argc, char **argv) {
+  const char *way = argc > 2 ? argv[2] : "library";
+  const int iterations = argc > 3 ? atoi(argv[3]) : 8;
+  ddp_group *group = NULL;
+  CHECK(ddp_group_create(NULL, NULL, &group));
+  const int32_t rank = ddp_group_rank(group);
+  training t = {model_by_name(argc > 1 ? argv[1] : "mlp", (uint64_t)rank + 1), NULL, NULL};
+  if (t.model == NULL || iterations < 1 || iterations > MOST_ITERATIONS) return 2;
+  const int64_t bytes = total_bytes(t.model);
+  const int own_gradients = strcmp(way, "user") == 0;
+
+  float *gradients = place_gradients(t.model);
+  local(&t); /* touches all that the model itself needs */
+  if (!own_gradients) munmap(gradients, (size_t)bytes);
+  const double share = read_mib("/proc/self/smaps_rollup", "Pss:"), resident = read_mib("/proc/self/status", "VmRSS:");
+  forget_peak();
+  lend(&t, group, own_gradients);
+  if (!optimize(&t, way)) {
+    if (rank == 0) puts("N this libddp has no such option");
+    return 0;
+  }
+  double step_ms[MOST_ITERATIONS], local_ms[MOST_ITERATIONS];
+  for (int i = 0; i < WARM_UP; ++i) step(&t);
+  for (int i = 0; i < iterations; ++i) {
+    local_ms[i] = timed(group, &t, local);
+    step_ms[i] = timed(group, &t, step);
+  }
+  CHECK(ddp_group_barrier(group));
+  const double needed = (double)(own_gradients ? 2 : 3) * (double)bytes / (1 << 20);
+  const double share_end = read_mib("/proc/self/smaps_rollup", "Pss:"), peak = read_mib("/proc/self/status", "VmHWM:");
+  CHECK(ddp_group_barrier(group));
+  print_times(rank, "local", local_ms, iterations);
+  print_times(rank, "step", step_ms, iterations);
+  printf("M %d resident %.1f\nM %d share %.1f\n", (int)rank, peak - resident - needed, (int)rank, share_end - share - needed);
+  fflush(stdout);
+  ddp_optimizer_destroy(t.optimizer);
+  ddp_model_destroy(t.ddp);
+  ddp_group_destroy(group);
+  return 0;
+}
