@@ -19,6 +19,11 @@ typedef struct ddp_state {
   ddp_ema *ema;             /**< averages; NULL: not saved, not loaded */
   int64_t epoch;            /**< the caller's; written by load */
   int64_t step;             /**< the caller's; written by load */
+  int32_t partial;          /**< load: 1: what model and checkpoint both have, and what either has alone is only reported
+                                 (ddp_model_get_missing, ddp_model_get_unexpected); 0 (default): both must have the same tensors */
+  int32_t local;            /**< load: 1: this rank alone reads, without the others (file or callback of its own); only before
+                                 ddp_model_commit, which then gives rank 0's model, optimizer and averages to everybody; 0 (default): all
+                                 ranks call, rank 0 reads */
 } ddp_state;
 
 /** Takes the next `bytes` of a checkpoint. Returns 0 on success. Called on rank 0 only, on the calling thread. */
@@ -56,10 +61,23 @@ DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path)
 /**
  * Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
  * The model may be committed or not; the world size may differ from the one that saved. Writes `epoch` and `step`.
- * Collective, blocks; not in an open pass. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing,
+ * With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
+ * parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
+ * Collective, blocks; with `local` it is local; not in an open pass. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing,
  * unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
  */
 DDP_API ddp_status ddp_state_load_file(ddp_state *state, const char *path);
+
+/**
+ * Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not. NULL from the number of such
+ * tensors on: count up from 0 until it is NULL.
+ * @param index from 0; in the order of the checkpoint
+ * Local. The text is the model's own, valid until the next load or ddp_model_destroy. Also NULL if `model` is not a model. Since 0.1.
+ */
+DDP_API const char *ddp_model_get_missing(const ddp_model *model, int64_t index);
+
+/** Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing. Local. Since 0.1. */
+DDP_API const char *ddp_model_get_unexpected(const ddp_model *model, int64_t index);
 
 /** As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL. Since 0.1. */
 DDP_API ddp_status ddp_state_save(const ddp_state *state, ddp_write_fn fn, void *user_data);

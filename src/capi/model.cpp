@@ -26,6 +26,8 @@ ddp_model_options default_options() {
 void check_name(const char* name, const char* function) {
   require(name, function, "name");
   if (!state::is_utf8(name)) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the name is not UTF-8", function);
+  if (std::strcmp(name, "__metadata__") == 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the name \"__metadata__\" is reserved in checkpoints; choose another one", function);
 }
 
 }  // namespace

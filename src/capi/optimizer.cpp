@@ -14,7 +14,7 @@ namespace {
 
 ddp_optimizer* add(std::shared_ptr<ddp::Optimizer> optimizer) {
   ddp_optimizer* const handle = OptimizerTable::instance().add(optimizer);
-  optimizer->model().follow(optimizer);
+  optimizer->model().keep_equal(optimizer);
   return handle;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
@@ -26,6 +27,7 @@ struct Call {
   std::shared_ptr<ddp::Ema> ema;
   std::optional<ddp::Error> refusal;
   ddp::state::Counters counters;
+  ddp::state::LoadMode mode;
 
   [[nodiscard]] ddp::state::Parts parts() const { return {*model, optimizer.get(), ema.get()}; }
 };
@@ -46,9 +48,12 @@ Call resolve_call(const ddp_state* given, bool needed, const char* function, con
   Call call;
   call.model = model_of(state.model, function);
   call.counters = {state.epoch, state.step};
+  call.mode = {state.partial == 1, state.local == 1};
   call.refusal = ddp::state::outcome_of([&] {
     resolve_others(call, state, function);
-    if (!needed && call.model->group().rank() == 0)
+    if ((state.partial & ~1) != 0 || (state.local & ~1) != 0)
+      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: partial is %d and local %d; each is 0 or 1", function, state.partial, state.local);
+    if (!needed && (call.model->group().rank() == 0 || call.mode.local))
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL on rank 0", function, argument);
   });
   return call;
@@ -66,6 +71,10 @@ void check_key(const char* key, const char* function) {
   if (length < 1 || length > 256)
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key has %zu bytes; 1 to 256 are possible", function, length);
   if (!ddp::state::is_utf8(key)) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key is not UTF-8", function);
+}
+
+const char* name_at(const std::vector<std::string>& names, int64_t index) noexcept {
+  return index >= 0 && index < static_cast<int64_t>(names.size()) ? names[static_cast<size_t>(index)].c_str() : nullptr;
 }
 
 }  // namespace
@@ -104,6 +113,20 @@ ddp_status ddp_model_get_metadata(const ddp_model* model, const char* key, const
   });
 }
 
+const char* ddp_model_get_missing(const ddp_model* model, int64_t index) {
+  return guarded_value<const char*>(nullptr, [&] {
+    const auto object = model_of(model, "ddp_model_get_missing");
+    return name_at(object->load_report().missing, index);
+  });
+}
+
+const char* ddp_model_get_unexpected(const ddp_model* model, int64_t index) {
+  return guarded_value<const char*>(nullptr, [&] {
+    const auto object = model_of(model, "ddp_model_get_unexpected");
+    return name_at(object->load_report().unexpected, index);
+  });
+}
+
 ddp_status ddp_state_save_file(const ddp_state* state, const char* path) {
   constexpr const char* kName = "ddp_state_save_file";
   return guarded([&] {
@@ -116,7 +139,7 @@ ddp_status ddp_state_load_file(ddp_state* state, const char* path) {
   constexpr const char* kName = "ddp_state_load_file";
   return guarded([&] {
     const Call call = resolve_call(state, path != nullptr, kName, "path");
-    write_counters(state, ddp::state::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal));
+    write_counters(state, ddp::state::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal, call.mode));
   });
 }
 
@@ -134,6 +157,6 @@ ddp_status ddp_state_load(ddp_state* state, ddp_read_fn fn, void* user_data) {
   return guarded([&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn");
     const auto pull = [&](void* data, int64_t capacity) { return fn(user_data, data, capacity); };
-    write_counters(state, ddp::state::load_stream(kName, call.parts(), pull, call.refusal));
+    write_counters(state, ddp::state::load_stream(kName, call.parts(), pull, call.refusal, call.mode));
   });
 }

@@ -6,7 +6,7 @@
 #include "base/hash.hpp"
 #include "comm/transport.hpp"
 #include "device/cpu/arrays.hpp"
-#include "reduce/drift.hpp"
+#include "reduce/replicate.hpp"
 #include "reduce/pass.hpp"
 #include "sync/commit.hpp"
 #include "sync/replicas.hpp"
@@ -96,8 +96,16 @@ void Model::commit() {
   Plan plan = plan_buckets(items, options_.first_bucket_bytes, options_.bucket_bytes);
   allocate_grads(plan);
   distribute_values(*group_, table_, 0);
+  distribute_loaded();
   const uint64_t plan_hash = hash_plan(plan, model_hash);
   pass_ = std::make_unique<Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
+}
+
+/// What ranks have loaded by themselves: rank 0's for everybody, as the values.
+void Model::distribute_loaded() {
+  bool any = false;
+  for (const std::string& answer : group_->gather("loaded state", has_loaded_ ? "1" : "0")) any = any || answer == "1";
+  if (any) replicate(*group_, "ddp_model_commit", {}, kept_equal(), 0);
 }
 
 /// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries.
@@ -167,20 +175,22 @@ void Model::check_drift() {
   const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kParameters);
   if (!drift) return;
   if (options_.drift == DDP_DRIFT_REPORT) throw_drift("ddp_model_end_backward", *drift);
-  std::vector<std::shared_ptr<Follower>> alive;
-  {
-    const std::lock_guard lock(following_);
-    for (const std::weak_ptr<Follower>& each : followers_)
-      if (auto follower = each.lock()) alive.push_back(std::move(follower));
-  }
-  repair(*group_, table_, alive, *drift);
+  repair(*group_, "ddp_model_end_backward", table_, kept_equal(), *drift);
   ++repairs_;
 }
 
-void Model::follow(std::weak_ptr<Follower> follower) {
-  const std::lock_guard lock(following_);
-  std::erase_if(followers_, [](const std::weak_ptr<Follower>& each) { return each.expired(); });
-  followers_.push_back(std::move(follower));
+std::vector<std::shared_ptr<ReplicaState>> Model::kept_equal() {
+  std::vector<std::shared_ptr<ReplicaState>> alive;
+  const std::lock_guard lock(keeping_);
+  for (const std::weak_ptr<ReplicaState>& each : kept_equal_)
+    if (auto state = each.lock()) alive.push_back(std::move(state));
+  return alive;
+}
+
+void Model::keep_equal(std::weak_ptr<ReplicaState> state) {
+  const std::lock_guard lock(keeping_);
+  std::erase_if(kept_equal_, [](const std::weak_ptr<ReplicaState>& each) { return each.expired(); });
+  kept_equal_.push_back(std::move(state));
 }
 
 Pass& Model::open_pass() const {

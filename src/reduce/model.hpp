@@ -20,7 +20,7 @@
 namespace ddp {
 
 class Pass;
-class Follower;
+class ReplicaState;
 
 class Model {
  public:
@@ -54,7 +54,17 @@ class Model {
   [[nodiscard]] uint64_t content_hash() const;
 
   /// State that is to stay as equal as the parameters (an optimizer's); the same ones in the same order on all ranks. Any thread.
-  void follow(std::weak_ptr<Follower> follower);
+  void keep_equal(std::weak_ptr<ReplicaState> state);
+  /// This rank loaded what others may not have; commit gives rank 0's to everybody.
+  void set_loaded() noexcept { has_loaded_ = true; }
+
+  /// Names of the last load's differences; empty after one that was strict.
+  struct LoadReport {
+    std::vector<std::string> missing;     // the model has it, the checkpoint not
+    std::vector<std::string> unexpected;  // the other way round
+  };
+  void set_load_report(LoadReport report) noexcept { load_report_ = std::move(report); }
+  [[nodiscard]] const LoadReport& load_report() const noexcept { return load_report_; }
 
   void zero_grad();
   [[nodiscard]] double grad_norm(double p) const;
@@ -82,6 +92,8 @@ class Model {
   void allocate_grads(const Plan& plan);
   [[nodiscard]] Pass& open_pass() const;
   void check_drift();
+  void distribute_loaded();
+  [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
 
   std::shared_ptr<Group> group_;
   ddp_model_options options_;
@@ -91,11 +103,13 @@ class Model {
   std::vector<void*> grad_memory_;  // of the gradients that libddp owns, from the group
   std::unique_ptr<Pass> pass_;      // from commit on
   ddp_pass mode_ = DDP_PASS_REDUCE;  // of the last pass
+  bool has_loaded_ = false;
+  LoadReport load_report_;
   int64_t reduced_ = 0;              // REDUCE passes that ended well
   int64_t checks_ = 0;
   int64_t repairs_ = 0;
-  std::mutex following_;  // guards followers_: their owners are destroyed on any thread
-  std::vector<std::weak_ptr<Follower>> followers_;
+  std::mutex keeping_;  // guards kept_equal_: their owners are destroyed on any thread
+  std::vector<std::weak_ptr<ReplicaState>> kept_equal_;
   bool closed_ = false;
 };
 

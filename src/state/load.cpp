@@ -1,105 +1,75 @@
 // Load: rank 0 verifies the whole file and compares it with what is registered; only then do texts and tensors go to all ranks.
 //
 // Every tensor is read twice by rank 0: once for its hash, and once into its place, where the hash is taken again, so that a file which
-// changes in between does not go unnoticed. Tensors travel from rank 0's own memory, in chunks, in the order of the manifest.
-// If rank 0 can not read in the second pass, it keeps to the protocol with what it has, so the others neither wait nor differ.
-// Tested by ranks/state_test.cpp.
+// changes in between does not go unnoticed. Tensors travel from rank 0's own memory, in messages of at most kChunkBytes, in the order of the
+// manifest. If rank 0 can not read in the second pass, it keeps to the protocol with what it has, so the others neither wait nor differ.
+// A local load is the same without the others.
+// Tested by ranks/state_test.cpp and process/load_test.cpp.
 #include <algorithm>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "base/hash.hpp"
 #include "state/exchange.hpp"
-#include "state/layout.hpp"
-#include "state/match.hpp"
 #include "state/parts.hpp"
 #include "state/state.hpp"
+#include "state/verify.hpp"
+#include "sync/spread.hpp"
+#include "update/schedule.hpp"
 
 namespace ddp::state {
 namespace {
 
-/// Where one tensor of the manifest lies in the file, and what it must hash to.
-struct Place {
-  int64_t offset = 0;
-  uint64_t hash = 0;
+/// Those who load together: all ranks, or this one alone.
+class Company {
+ public:
+  Company(Group& group, const char* function, bool local) : group_(group), function_(function), local_(local) {}
+  [[nodiscard]] bool reads() const noexcept { return local_ || group_.rank() == 0; }
+  [[nodiscard]] bool is_local() const noexcept { return local_; }
+  [[nodiscard]] Group& group() const noexcept { return group_; }
+
+  /// Run the body; if it fails on one, all throw the same error.
+  template <class Body>
+  void together(Body&& body) const {
+    if (!local_) return state::together(group_, function_, body);
+    if (const std::optional<Error> error = outcome_of(body)) throw with_place(group_, function_, *error);
+  }
+  [[nodiscard]] std::string share(std::string text) const { return local_ ? std::move(text) : share_text(group_, function_, std::move(text)); }
+
+ private:
+  Group& group_;
+  const char* function_;
+  bool local_;
 };
 
-/// A file that is what it says and fits the model. Rank 0 only.
-struct Opened {
-  Layout layout;
-  std::vector<Place> places;  // for each item
+/// What the reading rank found, for all.
+struct Arrived {
+  bool plain = false;
+  std::vector<bool> present;  // by item of the manifest
+  Model::LoadReport report;
+  Texts texts;
 };
 
-Layout read_layout(Source& source, int64_t cap) {
-  std::string head(static_cast<size_t>(kLengthBytes), '\0');
-  if (source.size(kLengthBytes) < kLengthBytes) throw Error(DDP_ERROR_IO, "it is too short for a safetensors file");
-  source.read(0, head.data(), kLengthBytes);
-  const int64_t length = parse_length(head, cap);
-  if (source.size(kLengthBytes + length) < kLengthBytes + length)
-    throw Error(DDP_ERROR_IO, "it ends inside its header of " + std::to_string(length) + " bytes; it is truncated");
-  head.resize(static_cast<size_t>(kLengthBytes + length));
-  source.read(kLengthBytes, head.data() + kLengthBytes, length);
-  return read_head(head);
-}
-
-void check_length(Source& source, const Layout& layout) {
-  const int64_t there = source.size(layout.file_bytes);
-  if (there < layout.file_bytes)
-    throw make_error(DDP_ERROR_IO, "it is truncated: its header declares %lld bytes, but it has %lld",
-                     static_cast<long long>(layout.file_bytes), static_cast<long long>(there));
-  if (there > layout.file_bytes)
-    throw make_error(DDP_ERROR_IO, "it has more than the %lld bytes that its header declares", static_cast<long long>(layout.file_bytes));
-}
-
-uint64_t hash_of(Source& source, int64_t offset, int64_t bytes, std::vector<std::byte>& buffer) {
-  Hasher hasher;
-  for (int64_t at = 0; at < bytes; at += kChunkBytes) {
-    const int64_t now = std::min(kChunkBytes, bytes - at);
-    source.read(offset + at, buffer.data(), now);
-    hasher.add(buffer.data(), static_cast<size_t>(now));
-  }
-  return hasher.value();
-}
-
-/// Everything that can be refused is refused here, before anything that was registered is touched.
-Opened verify(Source& source, const Parts& parts, const Manifest& manifest) {
-  Opened opened;
-  opened.layout = read_layout(source, header_cap(parts.model.table()));
-  const Layout& layout = opened.layout;
-  check_kinds(parts, layout.header.metadata);
-  const std::vector<size_t> found = match(manifest.items, layout, parts.optimizer != nullptr, parts.ema != nullptr);
-  (void)read_counters(layout.header.metadata);
-  check_length(source, layout);
-  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kChunkBytes, layout.file_bytes)));
-  for (const size_t position : found) {
-    const TensorEntry& entry = layout.header.tensors[position];
-    const int64_t offset = layout.data_begin + entry.begin;
-    const uint64_t hash = hash_of(source, offset, entry.bytes(), buffer);
-    if (!layout.plain && hash != layout.hashes[position])
-      throw Error(DDP_ERROR_IO, "the data of the tensor \"" + entry.name + "\" at byte " + std::to_string(offset) +
-                                    " does not match its checksum; it is damaged");
-    opened.places.push_back({offset, hash});
-  }
-  return opened;
-}
-
-std::string pack(const Layout& layout) {
+std::string pack(const Opened& opened) {
   ByteWriter writer;
-  writer.number(static_cast<uint8_t>(layout.plain));
-  for (const auto& [key, value] : layout.header.metadata)
+  writer.number(static_cast<uint8_t>(opened.layout.plain));
+  for (const size_t place : opened.match.places) writer.number(static_cast<uint8_t>(place != Match::kAbsent));
+  for (const auto* differences : {&opened.match.missing, &opened.match.unexpected}) {
+    writer.number(static_cast<uint64_t>(differences->size()));
+    for (const Difference& each : *differences) writer.text(each.name);
+  }
+  for (const auto& [key, value] : opened.layout.header.metadata)
     if (key != kHashesKey) writer.text(key).text(value);
   return std::move(writer).bytes();
 }
 
-struct Arrived {
-  bool plain = false;
-  Texts texts;
-};
-
-Arrived unpack(std::string_view bytes) {
+Arrived unpack(std::string_view bytes, size_t items) {
   ByteReader reader(bytes);
   Arrived arrived;
   arrived.plain = reader.number<uint8_t>() != 0;
+  for (size_t i = 0; i < items; ++i) arrived.present.push_back(reader.number<uint8_t>() != 0);
+  for (auto* names : {&arrived.report.missing, &arrived.report.unexpected})
+    for (auto left = reader.number<uint64_t>(); left > 0; --left) names->emplace_back(reader.text());
   while (!reader.at_end()) {
     const std::string_view key = reader.text();
     arrived.texts.emplace(key, reader.text());
@@ -120,7 +90,16 @@ class Fields {
     if (kept_) return;
     (void)outcome_of([&] { give(optimizer_, ema_); });
   }
-  void load(const Texts& texts) { give(with_start(texts, kOptimizerFieldKey), with_start(texts, kEmaFieldKey)); }
+  /// `partial`: what the texts do not say stays.
+  void load(const Texts& texts, bool partial) {
+    Texts optimizer = with_start(texts, kOptimizerFieldKey);
+    Texts ema = with_start(texts, kEmaFieldKey);
+    if (partial) {
+      optimizer = merge_fields(optimizer_, optimizer);
+      ema = merge_fields(ema_, ema);
+    }
+    give(optimizer, ema);
+  }
   void keep() noexcept { kept_ = true; }
 
  private:
@@ -134,88 +113,138 @@ class Fields {
   bool kept_ = false;
 };
 
-/// One tensor to all ranks. On rank 0 `fill(at, bytes)` brings each chunk into place first.
-template <class Fill>
-void send_tensor(Group& group, const Tensor& tensor, Fill&& fill) {
-  const int64_t bytes = tensor.bytes();
-  for (int64_t at = 0; at < bytes; at += kChunkBytes) {
-    const int64_t now = std::min(kChunkBytes, bytes - at);
-    fill(at, now);
-    group.broadcast(flat_tensor(tensor.data + at, DDP_U8, now), 0);
+/// What travels: the tensors that the file has. On the reading rank each span is brought into place before its message goes.
+struct Transfer {
+  std::vector<Tensor> tensors;
+  std::vector<Message> messages;
+
+  Transfer(const Manifest& manifest, const std::vector<bool>& present) {
+    for (size_t i = 0; i < manifest.items.size(); ++i)
+      if (present[i]) tensors.push_back(manifest.items[i].tensor);
+    messages = plan_messages(tensors, kChunkBytes);
   }
+};
+
+void receive_all(const Company& company, const Transfer& transfer) {
+  Spreader spreader(company.group(), 0);
+  for (const Message& message : transfer.messages) spreader.send(transfer.tensors, message);
 }
 
-/// Rank 0's half of the transfer; returns what went wrong with the file, after everything was sent.
-std::optional<Error> send_all(Group& group, Source& source, const Opened& opened, const Manifest& manifest) {
-  std::optional<Error> error;
-  for (size_t i = 0; i < manifest.items.size(); ++i) {
-    const Tensor& tensor = manifest.items[i].tensor;
-    Hasher hasher;
-    send_tensor(group, tensor, [&](int64_t at, int64_t bytes) {
-      if (error) return;
-      error = outcome_of([&] { source.read(opened.places[i].offset + at, tensor.data + at, bytes); });
-      hasher.add(tensor.data + at, static_cast<size_t>(bytes));
-    });
-    if (!error && hasher.value() != opened.places[i].hash) error = Error(DDP_ERROR_IO, source.name() + " changed while it was read");
+/// Reads spans in order and compares each tensor's hash at its end. After the first failure it does nothing.
+class Filler {
+ public:
+  Filler(Source& source, const Opened& opened, const Transfer& transfer) : source_(source), opened_(opened), transfer_(transfer) {}
+  void fill(const Message& message) {
+    for (const Span& span : message) {
+      if (error_) return;
+      error_ = outcome_of([&] { fill(span); });
+    }
   }
-  if (error) return Error(error->status(), error->text() + "; the model is partly overwritten, so load again");
-  return error;
+  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
+
+ private:
+  void fill(const Span& span) {
+    const Tensor& tensor = transfer_.tensors[span.tensor];
+    const Place& place = opened_.places[span.tensor];
+    if (span.offset == 0) hasher_.emplace();
+    source_.read(place.offset + span.offset, tensor.data + span.offset, span.bytes);
+    hasher_->add(tensor.data + span.offset, static_cast<size_t>(span.bytes));
+    if (span.offset + span.bytes == tensor.bytes() && hasher_->value() != place.hash)
+      throw Error(DDP_ERROR_IO, source_.name() + " changed while it was read");
+  }
+  Source& source_;
+  const Opened& opened_;
+  const Transfer& transfer_;
+  std::optional<Hasher> hasher_;
+  std::optional<Error> error_;
+};
+
+/// The reading rank's half of the transfer; returns what went wrong with the file, after everything was sent.
+std::optional<Error> send_all(const Company& company, Source& source, const Opened& opened, const Transfer& transfer) {
+  Filler filler(source, opened, transfer);
+  Spreader spreader(company.group(), 0);
+  for (const Message& message : transfer.messages) {
+    filler.fill(message);
+    if (!company.is_local()) spreader.send(transfer.tensors, message);
+  }
+  if (filler.error()) return Error(filler.error()->status(), filler.error()->text() + "; the model is partly overwritten, so load again");
+  return std::nullopt;
 }
 
-/// `open()` runs on rank 0 and gives the source.
-template <class Open>
-Counters load(const char* function, const Parts& parts, const std::optional<Error>& refusal, Open&& open) {
+void require_loadable(const Parts& parts, const char* function, bool local) {
   parts.model.require_no_pass(function);
-  Group& group = parts.model.group();
-  group.check_idle(function);
-  const bool reads = group.rank() == 0;
+  if (!local) return parts.model.group().check_idle(function);
+  if (parts.model.phase() != Model::Phase::kBuilding)
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is committed, and a local load would make the ranks differ; load locally before "
+                     "ddp_model_commit, or on all ranks with local = 0", function);
+}
+
+void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived, LoadMode mode, bool fresh_averages) {
+  if (!arrived.plain) parts.model.metadata() = with_start(arrived.texts, kUserKey);
+  if (parts.ema != nullptr && fresh_averages)
+    for (size_t i = 0; i < manifest.items.size(); ++i)
+      if (manifest.items[i].part == Part::kEma && !arrived.present[i]) parts.ema->begin_at_parameter(manifest.items[i].name);
+  parts.model.set_load_report(arrived.report);
+  if (mode.local || mode.partial) parts.model.set_loaded();
+}
+
+/// `open()` runs on the reading rank and gives the source.
+template <class Open>
+Counters load(const char* function, const Parts& parts, const std::optional<Error>& refusal, LoadMode mode, Open&& open) {
+  require_loadable(parts, function, mode.local);
+  const Company company(parts.model.group(), function, mode.local);
   Manifest manifest;
-  together(group, function, [&] {
+  company.together([&] {
     if (refusal) throw *refusal;
     manifest = list_parts(parts);
+    if (mode.partial) manifest.summary += ", partial";
   });
-  check_same(group, function, manifest);
+  if (!mode.local) check_same(company.group(), function, manifest);
 
   std::optional<Source> source;
   Opened opened;
   std::string packed;
-  together(group, function, [&] {
-    if (!reads) return;
+  company.together([&] {
+    if (!company.reads()) return;
     source.emplace(open());
-    const std::optional<Error> error = outcome_of([&] { opened = verify(*source, parts, manifest); });
+    const std::optional<Error> error = outcome_of([&] { opened = verify(*source, parts, manifest, mode.partial); });
     if (error) throw Error(error->status(), source->name() + ": " + error->text());
-    packed = pack(opened.layout);
+    packed = pack(opened);
   });
-  packed = share_text(group, function, std::move(packed));
+  packed = company.share(std::move(packed));
 
   Arrived arrived;
   std::optional<Fields> fields;
-  together(group, function, [&] {
-    arrived = unpack(packed);
+  std::optional<Transfer> transfer;
+  const bool fresh_averages = parts.ema != nullptr && parts.ema->update_count() == 0;
+  company.together([&] {
+    arrived = unpack(packed, manifest.items.size());
+    transfer.emplace(manifest, arrived.present);
     fields.emplace(parts);
-    fields->load(arrived.texts);
+    fields->load(arrived.texts, mode.partial);
   });
   fields->keep();
 
   std::optional<Error> error;
-  if (reads) error = send_all(group, *source, opened, manifest);
+  if (company.reads())
+    error = send_all(company, *source, opened, *transfer);
   else
-    for (const Item& item : manifest.items) send_tensor(group, item.tensor, [](int64_t, int64_t) {});
-  together(group, function, [&] {
+    receive_all(company, *transfer);
+  company.together([&] {
     if (error) throw *error;
   });
-  if (!arrived.plain) parts.model.metadata() = with_start(arrived.texts, kUserKey);
+  settle(parts, manifest, arrived, mode, fresh_averages);
   return read_counters(arrived.texts);
 }
 
 }  // namespace
 
-Counters load_file(const char* function, const Parts& parts, const std::string& path, const std::optional<Error>& refusal) {
-  return load(function, parts, refusal, [&] { return Source::from_file(path); });
+Counters load_file(const char* function, const Parts& parts, const std::string& path, const std::optional<Error>& refusal, LoadMode mode) {
+  return load(function, parts, refusal, mode, [&] { return Source::from_file(path); });
 }
 
-Counters load_stream(const char* function, const Parts& parts, const PullFn& pull, const std::optional<Error>& refusal) {
-  return load(function, parts, refusal, [&] { return Source::from_stream(pull); });
+Counters load_stream(const char* function, const Parts& parts, const PullFn& pull, const std::optional<Error>& refusal, LoadMode mode) {
+  return load(function, parts, refusal, mode, [&] { return Source::from_stream(pull); });
 }
 
 }  // namespace ddp::state

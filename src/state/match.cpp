@@ -11,23 +11,13 @@ namespace {
 
 constexpr size_t kShown = 3;
 
-/// "2 missing (w1, w2)": a count and the first few.
-class Findings {
- public:
-  explicit Findings(const char* kind) : kind_(kind) {}
-  void add(std::string text) {
-    if (++count_ <= kShown) list_ += (list_.empty() ? "" : ", ") + std::move(text);
-  }
-  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
-  [[nodiscard]] std::string text() const {
-    return std::to_string(count_) + " " + kind_ + " (" + list_ + (count_ > kShown ? ", ..." : "") + ")";
-  }
-
- private:
-  const char* kind_;
-  size_t count_ = 0;
-  std::string list_;
-};
+/// "2 missing (w1, w2)": a count and the first few; "" if there are none.
+std::string list(const char* kind, const std::vector<Difference>& differences) {
+  if (differences.empty()) return "";
+  std::string text = std::to_string(differences.size()) + " " + kind + " (";
+  for (size_t i = 0; i < std::min(kShown, differences.size()); ++i) text += (i > 0 ? ", " : "") + differences[i].text;
+  return text + (differences.size() > kShown ? ", ..." : "") + ")";
+}
 
 bool begins_with(std::string_view text, std::string_view start) noexcept { return text.substr(0, start.size()) == start; }
 
@@ -59,34 +49,43 @@ std::string advice(const std::vector<TensorEntry>& tensors, const std::unordered
 
 }  // namespace
 
-std::vector<size_t> match(const std::vector<Item>& items, const Layout& layout, bool with_optimizer, bool with_ema) {
+Match compare(const std::vector<Item>& items, const Layout& layout, bool with_optimizer, bool with_ema) {
   const auto& tensors = layout.header.tensors;
   std::unordered_map<std::string_view, size_t> places;
   for (size_t i = 0; i < tensors.size(); ++i) places.emplace(tensors[i].name, i);
-  std::vector<size_t> found(items.size());
+  Match match;
   std::vector<bool> used(tensors.size(), false);
-  Findings missing("missing"), unexpected("unexpected"), different("different");
-  for (size_t i = 0; i < items.size(); ++i) {
-    const std::string name = file_name(items[i], layout.prefix);
+  for (const Item& item : items) {
+    const std::string name = file_name(item, layout.prefix);
     const auto place = places.find(name);
+    match.places.push_back(place == places.end() ? Match::kAbsent : place->second);
     if (place == places.end()) {
-      missing.add("\"" + name + "\" " + describe(items[i].tensor));
+      match.missing.push_back({name, "\"" + name + "\" " + describe(item.tensor)});
       continue;
     }
-    found[i] = place->second;
     used[place->second] = true;
     const TensorEntry& entry = tensors[place->second];
-    if (!same(items[i].tensor, entry))
-      different.add("\"" + name + "\" is " + entry.describe() + " in the file and " + describe(items[i].tensor) + " here");
+    if (!same(item.tensor, entry))
+      match.different.push_back(
+          {name, "\"" + name + "\" is " + entry.describe() + " in the file and " + describe(item.tensor) + " here"});
   }
   for (size_t i = 0; i < tensors.size(); ++i)
     if (!used[i] && expected(tensors[i].name, layout.prefix, with_optimizer, with_ema))
-      unexpected.add("\"" + tensors[i].name + "\" " + tensors[i].describe());
+      match.unexpected.push_back({tensors[i].name, "\"" + tensors[i].name + "\" " + tensors[i].describe()});
+  match.advice = advice(tensors, places, items);
+  return match;
+}
+
+void refuse_differences(const Match& match, const std::vector<Item>& items, bool partial) {
+  bool any = items.empty();
+  for (size_t i = 0; i < items.size(); ++i) any = any || (items[i].part == Part::kModel && match.places[i] != Match::kAbsent);
   std::string text;
-  for (const Findings* findings : {&missing, &unexpected, &different})
-    if (!findings->empty()) text += (text.empty() ? "" : ", ") + findings->text();
-  if (!text.empty()) throw Error(DDP_ERROR_MISMATCH, "it is of another model: " + text + advice(tensors, places, items));
-  return found;
+  if (!partial || !any)
+    for (const std::string& part : {list("missing", match.missing), list("unexpected", match.unexpected)})
+      text += (text.empty() || part.empty() ? "" : ", ") + part;
+  const std::string different = list("different", match.different);
+  text += (text.empty() || different.empty() ? "" : ", ") + different;
+  if (!text.empty()) throw Error(DDP_ERROR_MISMATCH, "it is of another model: " + text + match.advice);
 }
 
 }  // namespace ddp::state

@@ -73,17 +73,19 @@ Texts with_start(const Texts& texts, const std::string& start) {
 
 Counters read_counters(const Texts& texts) { return {read_number(texts, kEpochKey), read_number(texts, kStepKey)}; }
 
-void check_kinds(const Parts& parts, const Texts& texts) {
+void check_kinds(const Parts& parts, const Texts& texts, bool partial) {
   const auto kind = texts.find(kOptimizerKey);
-  if (parts.optimizer != nullptr && kind == texts.end())
+  const bool has_optimizer = kind != texts.end();
+  if (parts.optimizer != nullptr && !has_optimizer && !partial)
     throw Error(DDP_ERROR_MISMATCH, "it holds no optimizer; pass optimizer = NULL to load the model alone");
-  if (parts.optimizer != nullptr && kind->second != parts.optimizer->kind())
+  if (parts.optimizer != nullptr && has_optimizer && kind->second != parts.optimizer->kind())
     throw Error(DDP_ERROR_MISMATCH, "it holds the state of the optimizer \"" + kind->second + "\", but \"" + parts.optimizer->kind() +
                                         "\" was passed");
   const auto decays = texts.find(kEmaKey);
-  if (parts.ema != nullptr && decays == texts.end())
+  const bool has_ema = decays != texts.end();
+  if (parts.ema != nullptr && !has_ema && !partial)
     throw Error(DDP_ERROR_MISMATCH, "it holds no averages; pass ema = NULL to load without them");
-  if (parts.ema != nullptr && decays->second != decays_of(*parts.ema))
+  if (parts.ema != nullptr && has_ema && decays->second != decays_of(*parts.ema))
     throw Error(DDP_ERROR_MISMATCH, "it holds averages with the decays " + decays->second + ", but the decays " + decays_of(*parts.ema) +
                                         " were passed");
 }

@@ -32,7 +32,7 @@ inline constexpr const char* kUserKey = "user.";
 /// Epoch and step; 0 where the file has none. Throws IO for what is not a number.
 [[nodiscard]] Counters read_counters(const Texts& texts);
 
-/// Throws MISMATCH unless the file holds what `parts` asks for: an optimizer of the same kind, averages.
-void check_kinds(const Parts& parts, const Texts& texts);
+/// Throws MISMATCH unless the file holds what `parts` asks for: an optimizer of the same kind, averages. `partial`: it may have none.
+void check_kinds(const Parts& parts, const Texts& texts, bool partial);
 
 }  // namespace ddp::state

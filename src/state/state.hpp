@@ -2,7 +2,7 @@
 // status and the text are the same everywhere.
 // Promises: see ddp/state.h and README.md. No more than kChunkBytes of a checkpoint is in memory besides the tensors themselves.
 // Threads: the caller's, one at a time for a model.
-// Tested by ranks/state_test.cpp, ranks/state_failure_test.cpp, process/state_kill_test.cpp and capi/state_test.c.
+// Tested by ranks/state_test.cpp, ranks/state_failure_test.cpp, process/load_test.cpp, process/state_kill_test.cpp and capi/state_test.c.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,12 @@ struct Counters {
   int64_t step = 0;
 };
 
+/// How a checkpoint is loaded; ddp_state explains the two.
+struct LoadMode {
+  bool partial = false;
+  bool local = false;
+};
+
 /// Takes the next bytes; 0 on success (ddp_write_fn).
 using PushFn = std::function<int32_t(const void* data, int64_t bytes)>;
 
@@ -41,8 +47,8 @@ void save_stream(const char* function, const Parts& parts, const Counters& count
                  const std::optional<Error>& refusal);
 
 [[nodiscard]] Counters load_file(const char* function, const Parts& parts, const std::string& path,
-                                 const std::optional<Error>& refusal);
+                                 const std::optional<Error>& refusal, LoadMode mode = {});
 [[nodiscard]] Counters load_stream(const char* function, const Parts& parts, const PullFn& pull,
-                                   const std::optional<Error>& refusal);
+                                   const std::optional<Error>& refusal, LoadMode mode = {});
 
 }  // namespace ddp::state

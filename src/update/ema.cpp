@@ -139,4 +139,13 @@ std::map<std::string, std::string> Ema::state_fields() const { return {{"updates
 
 void Ema::load_fields(const std::map<std::string, std::string>& fields) { updates_ = read_count(fields, "updates"); }
 
+void Ema::begin_at_parameter(const std::string& name) {
+  const std::vector<StateTensor> tensors = state_tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].name != name) continue;
+    const Tensor& value = model_->table().parameters()[i % model_->table().parameters().size()].value;
+    cpu::convert(value.dtype, value.data, tensors[i].tensor.dtype, tensors[i].tensor.data, value.count);
+  }
+}
+
 }  // namespace ddp

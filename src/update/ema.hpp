@@ -19,7 +19,7 @@
 
 namespace ddp {
 
-class Ema final : public Follower {
+class Ema final : public ReplicaState {
  public:
   /// Throws INVALID_ARGUMENT in the name of ddp_ema_create.
   Ema(std::shared_ptr<Model> model, std::vector<double> decays);
@@ -34,6 +34,10 @@ class Ema final : public Follower {
   [[nodiscard]] std::map<std::string, std::string> state_fields() const override;
   void load_fields(const std::map<std::string, std::string>& fields) override;
   [[nodiscard]] const char* kind() const noexcept override { return "ema"; }
+
+  [[nodiscard]] int64_t update_count() const noexcept { return updates_; }
+  /// An average, named as in state_tensors, that a checkpoint did not have.
+  void begin_at_parameter(const std::string& name);
 
   [[nodiscard]] Model& model() const noexcept { return *model_; }
 

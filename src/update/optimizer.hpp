@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <memory>
 
-#include "reduce/follower.hpp"
+#include "reduce/replica_state.hpp"
 #include "reduce/model.hpp"
 
 namespace ddp {
 
-class Optimizer : public Follower {
+class Optimizer : public ReplicaState {
  public:
   explicit Optimizer(std::shared_ptr<Model> model) : model_(std::move(model)) {}
   /// One update of every used parameter.

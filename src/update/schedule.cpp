@@ -1,6 +1,8 @@
 #include "update/schedule.hpp"
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "update/rules.hpp"
@@ -100,6 +102,21 @@ Schedule Schedule::from_fields(const Fields& fields, const Table& table) {
     throw make_error(DDP_ERROR_MISMATCH, "the checkpoint has groups for %lld parameters, of which %lld are in the model",
                      static_cast<long long>(read_count(fields, "groups")), static_cast<long long>(groups));
   return schedule;
+}
+
+Fields merge_fields(Fields own, const Fields& other) {
+  constexpr std::string_view kSteps = "steps.", kGroup = "group.";
+  static_assert(kSteps.size() == kGroup.size());
+  const auto starts = [](const std::string& key, std::string_view with) { return key.compare(0, with.size(), with) == 0; };
+  for (const auto& [key, value] : other)  // a parameter that the other knows has the other's group, or none
+    if (starts(key, kSteps)) own.erase(std::string(kGroup) + key.substr(kSteps.size()));
+  for (const auto& [key, value] : other) {
+    const bool of_parameter = starts(key, kSteps) || starts(key, kGroup);
+    if (!of_parameter || own.count(std::string(kSteps) + key.substr(kSteps.size())) != 0) own[key] = value;
+  }
+  if (own.count("groups") != 0)
+    own["groups"] = std::to_string(std::count_if(own.begin(), own.end(), [&](const auto& each) { return starts(each.first, kGroup); }));
+  return own;
 }
 
 }  // namespace ddp

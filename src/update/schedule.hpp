@@ -57,4 +57,8 @@ class Schedule {
   std::vector<Entry> entries_;  // by parameter; those at the end that nothing was said of may be missing
 };
 
+/// The fields of a checkpoint of another model on top of one's own: what it says of parameters that `own` does not know is dropped, and what it
+/// does not say stays.
+[[nodiscard]] Fields merge_fields(Fields own, const Fields& other);
+
 }  // namespace ddp

@@ -88,8 +88,8 @@ struct Trainer {
     rule.rate = 0.01;
     adam = std::make_shared<Adam>(shared, rule);
     ema = std::make_shared<Ema>(shared, std::vector<double>{0.9});
-    shared->follow(adam);
-    shared->follow(ema);
+    shared->keep_equal(adam);
+    shared->keep_equal(ema);
   }
   void step(int rank, int pass) {
     one_pass(world, rank, pass);

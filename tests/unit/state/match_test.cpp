@@ -27,6 +27,13 @@ Layout file_of(const std::vector<Item>& items) {
   return layout;
 }
 
+/// What a strict load does.
+std::vector<size_t> match(const std::vector<Item>& items, const Layout& layout, bool with_optimizer, bool with_ema, bool partial = false) {
+  const Match found = compare(items, layout, with_optimizer, with_ema);
+  refuse_differences(found, items, partial);
+  return found.places;
+}
+
 const std::vector<Item> kModel = {item(Part::kModel, "w", {2, 3}), item(Part::kModel, "b", {3})};
 
 void a_file_of_the_same_model_matches(void**) {
@@ -72,6 +79,25 @@ void a_wrappers_prefix_is_recognised(void**) {
   expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, false, false); }), "begin with \"module.\"");
 }
 
+void a_partial_load_takes_what_both_have(void**) {
+  std::vector<Item> here = {kModel[1], item(Part::kModel, "new", {4}), item(Part::kOptimizer, "b.exp_avg", {3})};
+  std::vector<Item> there = kModel;
+  there.push_back(item(Part::kOptimizer, "w.exp_avg", {2, 3}));
+  const Match found = compare(here, file_of(there), true, false);
+  refuse_differences(found, here, true);
+  expect(found.places == std::vector<size_t>{1, Match::kAbsent, Match::kAbsent}, "places");
+  expect(found.missing.size() == 2 && found.missing[0].name == "new" && found.missing[1].name == "ddp:optimizer/b.exp_avg", "missing");
+  expect(found.unexpected.size() == 2 && found.unexpected[0].name == "w" && found.unexpected[1].name == "ddp:optimizer/w.exp_avg", "unexpected");
+}
+
+void a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common(void**) {
+  const std::vector<Item> other = {kModel[0], item(Part::kModel, "b", {4})};
+  const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(other, file_of(kModel), false, false, true); });
+  expect_equal(text, "it is of another model: 1 different (\"b\" is F32 [3] in the file and F32 [4] here)", "text");
+  const Layout wrapped = file_of({item(Part::kModel, "module.w", {2, 3}), item(Part::kModel, "module.b", {3})});
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, wrapped, false, false, true); }), "begin with \"module.\"");
+}
+
 }  // namespace
 
 int main() {
@@ -82,6 +108,8 @@ int main() {
       ddp_test(only_the_first_few_are_listed),
       ddp_test(the_optimizer_in_a_file_is_ignored_unless_asked_for),
       ddp_test(a_wrappers_prefix_is_recognised),
+      ddp_test(a_partial_load_takes_what_both_have),
+      ddp_test(a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

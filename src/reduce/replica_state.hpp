@@ -17,9 +17,9 @@ struct StateTensor {
   Tensor tensor;
 };
 
-class Follower {
+class ReplicaState {
  public:
-  virtual ~Follower() = default;
+  virtual ~ReplicaState() = default;
   /// "sgd", "adam", "custom", "ema"
   [[nodiscard]] virtual const char* kind() const noexcept = 0;
   /// The state tensors, allocated (zeroed) if they were not yet. Names are "<parameter>.<field>", fields as in PyTorch

@@ -1,0 +1,34 @@
+// The first half of a load, on the rank that reads: is the whole file what it says, and does it fit what is registered?
+// Everything that can be refused is refused here, before anything that was registered is touched.
+// Tested by ranks/state_test.cpp and process/load_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "state/layout.hpp"
+#include "state/manifest.hpp"
+#include "state/match.hpp"
+#include "state/source.hpp"
+#include "state/state.hpp"
+
+namespace ddp::state {
+
+/// Where one tensor of the manifest lies in the file, and what it must hash to.
+struct Place {
+  int64_t offset = 0;
+  uint64_t hash = 0;
+};
+
+/// A file that is what it says and fits the model.
+struct Opened {
+  Layout layout;
+  Match match;
+  std::vector<Place> places;  // for each item that the file has
+};
+
+/// Throws IO or MISMATCH; the text begins after the source's name.
+[[nodiscard]] Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool partial);
+
+}  // namespace ddp::state
