@@ -1,0 +1,186 @@
+"""PyTorch: DistributedDataParallel with libddp's reducer.
+
+::
+
+    from libddp.torch import DistributedDataParallel
+    model = DistributedDataParallel(model)
+
+The rest of a script that used ``torch.nn.parallel.DistributedDataParallel`` stays; ``init_process_group`` is not needed, and the group is
+``libddp.torch.group()``. Gradients lie in libddp's buckets: ``p.grad`` is a tensor of that memory, reduced without a copy.
+
+Differences, all on purpose: state_dict() has the module's own names, without "module."; buffers are broadcast in training only, so that
+one rank may evaluate alone; parameters that no rank used keep ``grad is None``.
+"""
+from __future__ import annotations
+
+import contextlib
+import weakref
+from typing import Any, Iterator, Mapping, Optional
+
+import torch
+
+from ._errors import Error
+from ._group import Group
+from ._model import Model
+
+_group: Optional[Group] = None
+
+
+def group() -> Group:
+    """The group of this process: made from the launcher's environment when it is first asked for."""
+    global _group
+    if _group is None or _group.closed:
+        _group = Group()
+    return _group
+
+
+class DistributedDataParallel(torch.nn.Module):
+    """Wrap a module: after backward() every rank has the mean of all ranks' gradients.
+
+    The first argument is the module. Of PyTorch's other arguments these count: broadcast_buffers, bucket_cap_mb, find_unused_parameters
+    and process_group (a :class:`libddp.Group`); gradients are always views of the buckets, and one module has one device, so the rest is
+    accepted and needs nothing. `options` go to :class:`libddp.Model`.
+    """
+
+    def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
+                 broadcast_buffers: bool = True, process_group: Optional[Group] = None, bucket_cap_mb: Optional[float] = None,
+                 find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = True,
+                 static_graph: bool = False, **options: Any) -> None:
+        super().__init__()
+        if process_group is not None and not isinstance(process_group, Group):
+            raise TypeError("process_group is a libddp.Group; without it libddp.torch.group() is used")
+        self.module = module
+        self.broadcast_buffers = broadcast_buffers
+        self.find_unused_parameters = find_unused_parameters
+        self.require_backward_grad_sync = True
+        self.group = process_group or group()
+        if bucket_cap_mb is not None:
+            options.setdefault("bucket_bytes", int(bucket_cap_mb * 1024 * 1024))
+        if find_unused_parameters:
+            options.setdefault("unused", "allow")
+        self.model = Model(self.group, **options)  #: for stats(), plan(), check() and checkpoints of libddp.State
+        self._parameters_lent = [p for p in module.parameters() if p.requires_grad]
+        self._has_buffers = False
+        self._lend()
+        self._grads = [torch.from_dlpack(self.model.grad(index)) for index in range(len(self._parameters_lent))]
+        self._open: Optional[bool] = None  # is a pass open, and does it reduce?
+        self._marked = [False] * len(self._grads)
+        self._hooks = [p.register_post_accumulate_grad_hook(_hook(self, index)) for index, p in enumerate(self._parameters_lent)]
+
+    def _lend(self) -> None:
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad:
+                self.model.add_parameter(name, parameter)
+            else:
+                self._lend_buffer(name, parameter)
+        for name, buffer in self.module.named_buffers():
+            self._lend_buffer(name, buffer)
+            self._has_buffers = True
+        self.model.commit()
+
+    def _lend_buffer(self, name: str, buffer: torch.Tensor) -> None:
+        if buffer.dtype in _OTHER_DTYPES and buffer.is_contiguous():
+            buffer = buffer.detach().reshape(-1).view(torch.uint8)  # bytes that only travel
+        self.model.add_buffer(name, buffer)
+
+    # ---- Forward. ----
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        if self._open is not None:
+            self._give_up()
+        if self._has_buffers and self.broadcast_buffers and self.training and self.require_backward_grad_sync and torch.is_grad_enabled():
+            self.model.sync_buffers(0)
+        return self.module(*inputs, **keywords)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Passes inside only add to the gradients; the first backward() after it sends the whole."""
+        former, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = former
+
+    # ---- Backward. ----
+
+    def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
+        if self._open is None:
+            self._open = self.require_backward_grad_sync
+            self.model.begin_backward(accumulate=not self._open)
+            self._marked = [False] * len(self._grads)
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        self._attach(index, parameter)
+        self._marked[index] = True
+        self.model.mark_ready(index)
+
+    def _attach(self, index: int, parameter: torch.Tensor) -> None:
+        """Make p.grad the bucket's memory. After zero_grad(set_to_none=True) autograd made a tensor of its own: one copy."""
+        mine = self._grads[index]
+        given = parameter.grad
+        if given is mine or given is None:
+            return
+        if given.data_ptr() != mine.data_ptr() or given.layout != torch.strided:
+            mine.copy_(given.detach().to_dense() if given.layout != torch.strided else given.detach())
+        parameter.grad = mine
+
+    def _finish(self) -> None:
+        reduces, self._open = self._open, None
+        if reduces and self.find_unused_parameters:
+            for index, marked in enumerate(self._marked):
+                if not marked:
+                    if self._parameters_lent[index].grad is None:
+                        self._grads[index].zero_()
+                    else:
+                        self._attach(index, self._parameters_lent[index])
+                    self.model.mark_unused(index)
+        self.model.end_backward()
+        if reduces and self.find_unused_parameters:
+            for index, parameter in enumerate(self._parameters_lent):
+                if parameter.grad is None and self.model.was_used(index):
+                    parameter.grad = self._grads[index]
+
+    def _give_up(self) -> None:
+        """The last backward() ended with an exception: its pass is still open, and the other ranks wait."""
+        reduces, self._open = self._open, None
+        if reduces and self.group.size > 1:
+            self.group.abort(f"the backward pass of rank {self.group.rank} ended with an exception")
+        with contextlib.suppress(Error):
+            self.model.end_backward()
+
+    # ---- State. ----
+
+    def state_dict(self, *arguments: Any, **keywords: Any) -> Any:
+        """The module's own, with plain names."""
+        return self.module.state_dict(*arguments, **keywords)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **keywords: Any) -> Any:
+        """The module's own; names that begin with "module." (saved by PyTorch's wrapper) are understood too."""
+        if state_dict and all(name.startswith("module.") for name in state_dict):
+            state_dict = {name[len("module."):]: value for name, value in state_dict.items()}
+        return self.module.load_state_dict(state_dict, *arguments, **keywords)
+
+    def close(self) -> None:
+        """Let go of the module: its parameters and gradients stay, with memory of their own."""
+        for hook in self._hooks:
+            hook.remove()
+        for parameter, mine in zip(self._parameters_lent, self._grads):
+            if parameter.grad is mine:
+                parameter.grad = mine.clone()
+        self._hooks, self._grads = [], []
+        mine = None
+        self.model.close()
+
+
+def _hook(wrapper: DistributedDataParallel, index: int) -> Any:
+    """The parameters outlive the wrapper, so they must not hold it."""
+    reference = weakref.ref(wrapper)
+
+    def on_gradient(parameter: torch.Tensor) -> None:
+        alive = reference()
+        if alive is not None:
+            alive._on_gradient(index, parameter)
+
+    return on_gradient
+
+
+_OTHER_DTYPES = {torch.bool, torch.int8, torch.int16, torch.complex64, torch.complex128}
