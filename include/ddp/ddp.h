@@ -10,6 +10,7 @@
 #include "ddp/group.h"
 #include "ddp/model.h"
 #include "ddp/backward.h"
+#include "ddp/uneven.h"
 #include "ddp/optimizer.h"
 #include "ddp/ema.h"
 #include "ddp/state.h"

@@ -33,6 +33,12 @@ typedef enum ddp_drift DDP_INT32 {
                              majority: as REPORT */
 } ddp_drift;
 
+/** What DDP_AVERAGE divides the sum over the ranks by. Since 0.1. */
+typedef enum ddp_divisor DDP_INT32 {
+  DDP_DIVISOR_WORLD = 0,  /**< the number of ranks in the group, whoever contributed */
+  DDP_DIVISOR_WEIGHTS = 1 /**< the sum of the weights of those that contributed (ddp_model_set_weight); without weights their number */
+} ddp_divisor;
+
 /** Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1. */
 typedef struct ddp_model_options {
   int64_t struct_size;        /**< set by init */
@@ -44,6 +50,9 @@ typedef struct ddp_model_options {
   ddp_drift drift;            /**< DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND */
   int64_t check_every;        /**< k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory
                                    and one small message); 0 (default): only ddp_model_check compares */
+  ddp_divisor divisor;        /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
+  int32_t uneven_inputs;      /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
+                                   nobody waits for; 0 (default) */
 } ddp_model_options;
 
 /** Numbers of a model's passes. Since 0.1. */

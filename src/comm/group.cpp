@@ -27,6 +27,8 @@ struct Group::Impl {
   std::atomic<int32_t> busy{0};  // collectives that threads are in
   std::atomic<bool> closed{false};
   std::mutex closing;  // close() once
+  const void* absence_of = nullptr;
+  std::string absence;
 };
 
 namespace {
@@ -91,6 +93,12 @@ void Group::check_idle(const char* function) const {
   if (impl_->pass_owner.load() != nullptr)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: a backward pass is open on this group; call ddp_model_end_backward first, or use a second group", function);
+  if (!impl_->absence.empty()) throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, impl_->absence.c_str());
+}
+
+void Group::set_absence(const void* owner, std::string text) {
+  impl_->absence_of = owner;
+  impl_->absence = std::move(text);
 }
 
 /// A collective that fails for the group's sake fails for everybody, with one cause.
@@ -190,6 +198,8 @@ void Group::close() noexcept {
 
 void Group::open_pass(const void* owner) {
   check_usable();
+  if (!impl_->absence.empty() && impl_->absence_of != owner)
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: %s", impl_->absence.c_str());
   const void* nobody = nullptr;
   if (!impl_->pass_owner.compare_exchange_strong(nobody, owner))
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: another backward pass is open on this group; end it first");

@@ -67,6 +67,9 @@ class Group {
   void open_pass(const void* owner);
   void close_pass(const void* owner) noexcept;
 
+  /// Some rank only answers calls on this owner's model: everything else is refused with this text, until it is empty again.
+  void set_absence(const void* owner, std::string text);
+
   /// An error of a bucket: break the group for everybody if it is of that kind, and throw the first cause then.
   void fail(const Error& error);
 

@@ -25,7 +25,9 @@ std::string Stamp::describe() const {
     case Collective::kAllGather: return "all-gather " + number + " of " + amount + " a rank";
     case Collective::kReduceScatter: return "reduce-scatter " + number + " of " + amount + " a rank (" + op_name(op) + ")";
     case Collective::kBroadcast: return "broadcast " + number + " of " + amount + " from rank " + std::to_string(root);
-    case Collective::kBucket: return "bucket " + std::to_string(bucket) + " (collective " + number + ", " + amount + ")";
+    case Collective::kBucket:
+      if (bucket == kRollCall) return "the opening of a pass of a model with uneven_inputs (collective " + number + ")";
+      return "bucket " + std::to_string(bucket) + " (collective " + number + ", " + amount + ")";
   }
   return "unknown collective " + number;
 }

@@ -36,6 +36,8 @@ struct Stamp {
   uint64_t plan_hash = 0;  // of the model's plan, for buckets
   uint64_t sequence = 0;   // number of this collective in the group, from 1
 
+  static constexpr int32_t kRollCall = -2;  // in the place of a bucket's number (reduce/roll_call.hpp)
+
   [[nodiscard]] bool operator==(const Stamp&) const noexcept = default;
   /// "all-reduce #17 of 1,024 F32 elements (average)" / "bucket 2 (collective #17, ...)"
   [[nodiscard]] std::string describe() const;

@@ -23,6 +23,12 @@ void check_options(const ddp_model_options& options) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "reduce is %d; gradients are averaged (0) or summed (1)", static_cast<int>(options.reduce));
   if (options.unused != DDP_UNUSED_ERROR && options.unused != DDP_UNUSED_ALLOW)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "unused is %d; it is DDP_UNUSED_ERROR (0) or DDP_UNUSED_ALLOW (1)", static_cast<int>(options.unused));
+  if (options.divisor != DDP_DIVISOR_WORLD && options.divisor != DDP_DIVISOR_WEIGHTS)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "divisor is %d; it is DDP_DIVISOR_WORLD (0) or DDP_DIVISOR_WEIGHTS (1)", static_cast<int>(options.divisor));
+  if (options.divisor == DDP_DIVISOR_WEIGHTS && options.reduce != DDP_AVERAGE)
+    throw Error(DDP_ERROR_INVALID_ARGUMENT, "divisor is DDP_DIVISOR_WEIGHTS, but reduce is DDP_SUM, which divides by nothing");
+  if (options.uneven_inputs != 0 && options.uneven_inputs != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "uneven_inputs is %d; it is 0 or 1", static_cast<int>(options.uneven_inputs));
   if (options.progress < DDP_PROGRESS_AUTO || options.progress > DDP_PROGRESS_THREAD)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "progress is %d; it is 0 to 2", static_cast<int>(options.progress));
   if (options.check_every < 0)
@@ -64,6 +70,11 @@ void Model::require_ready(const char* function) const {
   require_no_pass(function);
   if (pass_ == nullptr)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is not committed; call ddp_model_commit first", function);
+}
+
+void Model::require_committed(const char* function) const {
+  require_live(function);
+  if (pass_ == nullptr) throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is not committed; call ddp_model_commit first", function);
 }
 
 void Model::require_no_pass(const char* function) const {
@@ -167,7 +178,12 @@ void Model::mark_unused(int32_t index) { open_pass().mark_unused(index); }
 
 void Model::end_backward() {
   open_pass().end();
-  if (mode_ == DDP_PASS_REDUCE && options_.check_every > 0 && ++reduced_ % options_.check_every == 0) check_drift();
+  if (mode_ == DDP_PASS_REDUCE) check_drift_when_due();
+}
+
+/// A rank that only answers passes makes no checks, and the others none while there is one.
+void Model::check_drift_when_due() {
+  if (options_.check_every > 0 && pass_->rounds() % options_.check_every == 0 && pass_->absent_rank() < 0) check_drift();
 }
 
 void Model::check_drift() {
@@ -203,7 +219,12 @@ void Model::sync_buffers(int32_t root) {
   if (root < 0 || root >= group_->size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
                      group_->size() - 1);
+  if (options_.uneven_inputs != 0) return sync_buffers_with_joined(root);
   group_->check_idle("ddp_model_sync_buffers");
+  send_buffers(root);
+}
+
+void Model::send_buffers(int32_t root) {
   std::vector<Tensor> tensors;
   int64_t bytes = 0;
   for (const Buffer& buffer : table_.buffers()) {
@@ -217,6 +238,7 @@ void Model::sync_buffers(int32_t root) {
 void Model::check_replicas() {
   require_ready("ddp_model_check");
   group_->check_idle("ddp_model_check");
+  require_everybody("ddp_model_check");
   if (const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kAll)) throw_drift("ddp_model_check", *drift);
 }
 

@@ -14,6 +14,7 @@
 #include "comm/group.hpp"
 #include "ddp/backward.h"
 #include "ddp/model.h"
+#include "ddp/uneven.h"
 #include "param/table.hpp"
 #include "reduce/hook.hpp"
 
@@ -21,6 +22,7 @@ namespace ddp {
 
 class Pass;
 class ReplicaState;
+class RollCall;
 
 class Model {
  public:
@@ -48,6 +50,19 @@ class Model {
   void mark_ready(int32_t index);
   void mark_unused(int32_t index);
   void end_backward();
+
+  // For ranks with unequal data (ddp/uneven.h).
+  void set_weight(double weight);
+  void set_last_pass();
+  void skip_backward();
+  void abandon_backward(std::string reason);
+  void fill_report(ddp_pass_report& report) const;
+  void join();
+  /// The first line of what a joined rank has no part in: throws INVALID_STATE on all others while there is one. Collective with
+  /// uneven_inputs once committed, else nothing.
+  void require_everybody(const char* function);
+  void answer_sync_buffers(const RollCall& roll);
+  [[nodiscard]] Pass& pass() const noexcept { return *pass_; }
 
   void sync_buffers(int32_t root);
   void check_replicas();
@@ -89,8 +104,12 @@ class Model {
  private:
   void require_live(const char* function) const;
   void require_building(const char* function) const;
+  void require_committed(const char* function) const;
+  void sync_buffers_with_joined(int32_t root);
+  void send_buffers(int32_t root);
   void allocate_grads(const Plan& plan);
   [[nodiscard]] Pass& open_pass() const;
+  void check_drift_when_due();
   void check_drift();
   void distribute_loaded();
   [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
@@ -105,7 +124,6 @@ class Model {
   ddp_pass mode_ = DDP_PASS_REDUCE;  // of the last pass
   bool has_loaded_ = false;
   LoadReport load_report_;
-  int64_t reduced_ = 0;              // REDUCE passes that ended well
   int64_t checks_ = 0;
   int64_t repairs_ = 0;
   std::mutex keeping_;  // guards kept_equal_: their owners are destroyed on any thread

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "comm/control/control.hpp"
 #include "reduce/driver.hpp"
+#include "reduce/void_pass.hpp"
 #include "sync/description.hpp"
 
 namespace ddp {
@@ -27,12 +27,12 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
       marks_(table.parameters().size()),
       contributes_(table.parameters().size(), 0),
       used_(table.parameters().size(), 1),
-      lane_(choose_driver(group, options.progress), plan_.size()) {
+      lane_(choose_driver(group, options.progress), plan_.size() + 1) {
   for (size_t b = 0; b < plan_.size(); ++b) {
     const PlannedBucket& planned = plan_[b];
     BucketSpec spec;
     spec.index = static_cast<int32_t>(b);
-    spec.rule = cpu::ReduceRule{planned.dtype, options.reduce, group.size()};
+    spec.rule = cpu::ReduceRule{planned.dtype, options.reduce, group.size(), options.divisor == DDP_DIVISOR_WEIGHTS};
     spec.rule.wire = hook.wire_of(planned.dtype);
     spec.plan_hash = plan_hash;
     for (size_t piece = 0; piece < planned.parameters.size(); ++piece) {
@@ -48,13 +48,15 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
     bucket->note.used.resize(spec.used_words());
     buckets_.push_back(std::move(bucket));
   }
+  if (options.uneven_inputs != 0) roll_call_ = std::make_unique<RollCall>(group, plan_hash);
   stats_.parameters = static_cast<int64_t>(table.parameters().size());
   stats_.buckets = static_cast<int64_t>(plan_.size());
 }
 
-void Pass::begin(ddp_pass mode) {
+void Pass::begin(ddp_pass mode, Role role) {
   group_.open_pass(this);
   mode_ = mode;
+  role_ = role;
   epoch_ = (epoch_ + 1) & 0x3fffffff;
   next_ = 0;
   incomplete_ = false;
@@ -62,6 +64,10 @@ void Pass::begin(ddp_pass mode) {
     buckets_[b]->pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
   begin_ns_ = now_ns();
   sent_before_ = group_.transport().sent_bytes();
+  if (mode == DDP_PASS_REDUCE) {
+    ++rounds_;
+    if (roll_call_ != nullptr && role != Role::kJoined) roll_call_->start(lane_, Call::kPass, 0, 0);
+  }
   group_.control().set_progress(stats_.passes, 0);
   open_.store(true, std::memory_order_release);
 }
@@ -99,9 +105,12 @@ void Pass::start_ready_buckets() {
 
 void Pass::start_bucket(Bucket& bucket, const PlannedBucket& planned) {
   std::fill(bucket.note.used.begin(), bucket.note.used.end(), 0);
-  bucket.note.incomplete = bucket.pending.load(std::memory_order_acquire) != 0 && options_.unused == DDP_UNUSED_ERROR;
+  if (next_ == 0) first_start_ns_ = now_ns();
+  const bool misses = bucket.pending.load(std::memory_order_acquire) != 0 && options_.unused == DDP_UNUSED_ERROR;
+  bucket.note.incomplete = role_ == Role::kAbandoning || (role_ == Role::kTraining && misses);
+  bucket.note.tally = tally();
   for (size_t piece = 0; piece < planned.parameters.size(); ++piece)
-    if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0) bucket.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
+    if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0 && bucket.note.tally.contributors > 0) bucket.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
   bucket.operation->start(bucket.note);
   lane_.push(*bucket.operation);
 }
@@ -132,49 +141,39 @@ void Pass::end() {
   drained_ns_ = now_ns() - begin;
   take_notes();
   if (incomplete_) report_missing();
+  if (all_.contributors == 0 && !buckets_.empty())
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "ddp_model_end_backward: no rank contributed to this pass (all skipped it, or have the weight 0); the gradients are as they were");
   finish_stats();
 }
 
 void Pass::take_notes() {
+  all_ = buckets_.empty() ? Tally::none() : buckets_.front()->operation->note().tally;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const Note& note = buckets_[b]->operation->note();
+    all_.flags |= note.tally.flags;
     incomplete_ = incomplete_ || note.incomplete;
     for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
       used_[static_cast<size_t>(plan_[b].parameters[piece])] = static_cast<uint8_t>(note.used[piece / 64] >> (piece % 64) & 1);
   }
   std::fill(contributes_.begin(), contributes_.end(), 0);
-  has_reduced_ = has_reduced_ || !incomplete_;
+  has_reduced_ = has_reduced_ || (!incomplete_ && all_.contributors > 0);
+  last_ = false;
+  if (role_ != Role::kJoined) note_absence(all_.joined - 1);
 }
 
-/// Every rank knows from the notes that some rank missed something; now they tell each other what.
 void Pass::report_missing() {
-  constexpr size_t kNamed = 5;
-  ByteWriter mine;
-  int32_t count = 0;
-  for (int32_t index = 0; index < table_.parameter_count(); ++index)
-    if (!is_marked(index) && static_cast<size_t>(++count) <= kNamed) mine.text(table_.parameter(index).name);
-  ByteWriter message;
-  message.number(count);
-  std::string text;
-  for (int32_t rank = 0; const std::string& answer : group_.gather("missing gradients", message.bytes() + mine.bytes())) {
-    ByteReader reader(answer);
-    const auto missing = reader.number<int32_t>();
-    std::string names;
-    for (size_t i = 0; i < std::min(static_cast<size_t>(missing), kNamed); ++i)
-      names += (i > 0 ? ", \"" : "\"") + std::string(reader.text()) + "\"";
-    if (static_cast<size_t>(missing) > kNamed) names += " and " + std::to_string(static_cast<size_t>(missing) - kNamed) + " more";
-    if (missing > 0) text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(rank)) + " did not mark " + names;
-    ++rank;
-  }
-  throw Error(DDP_ERROR_INVALID_STATE,
-              "ddp_model_end_backward: " + text +
-                  "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW");
+  Shortcoming mine;
+  mine.reason = role_ == Role::kAbandoning ? reason_ : "";
+  for (int32_t index = 0; index < table_.parameter_count() && role_ == Role::kTraining; ++index)
+    if (!is_marked(index) && static_cast<size_t>(++mine.missing) <= kNamedGradients) mine.names.push_back(table_.parameter(index).name);
+  report_void_pass(group_, mine);
 }
 
 void Pass::finish_stats() noexcept {
   stats_.passes += 1;
   stats_.backward_ns = now_ns() - begin_ns_;
-  const int64_t under_way = lane_.last_done_ns() - lane_.first_start_ns();
+  const int64_t under_way = lane_.last_done_ns() - first_start_ns_;
   stats_.comm_ns = group_.size() > 1 ? std::max<int64_t>(0, under_way) : 0;
   stats_.exposed_ns = std::min(stats_.comm_ns, drained_ns_ + lane_.take_poked_ns());
   stats_.sent_bytes = group_.transport().sent_bytes() - sent_before_;

@@ -20,8 +20,10 @@
 #include "comm/transport.hpp"
 #include "ddp/backward.h"
 #include "ddp/model.h"
+#include "ddp/uneven.h"
 #include "param/table.hpp"
 #include "reduce/hook.hpp"
+#include "reduce/roll_call.hpp"
 
 namespace ddp {
 
@@ -31,11 +33,27 @@ class Pass {
   Pass(Group& group, const Table& table, const ddp_model_options& options, Plan plan, uint64_t plan_hash,
        const Hook& hook);
 
-  void begin(ddp_pass mode);
+  /// How this rank takes part. A rank that skips or has joined sends nothing and receives the result.
+  enum class Role { kTraining, kSkipping, kJoined, kAbandoning };
+
+  void begin(ddp_pass mode, Role role = Role::kTraining);
   void mark_ready(int32_t index);
   void mark_unused(int32_t index);
   /// Throws; the pass is over whatever the result.
   void end();
+  /// End the open pass without its remaining gradients. False: there were none left, so it ended well. Throws only what breaks the group.
+  [[nodiscard]] bool abandon(std::string reason);
+  /// For the passes that reduce; refused once the first bucket of such a pass has started.
+  void set_weight(double weight);
+  void set_last();
+  /// Tell the other ranks what comes and hear what they do (uneven_inputs). `joined`: this rank only answers. Collective, waits.
+  const RollCall& call_roll(Call call, int32_t argument, bool joined);
+  /// Passes that were opened to reduce, the same on all ranks.
+  [[nodiscard]] int64_t rounds() const noexcept { return rounds_; }
+  /// From now on (-1: no longer) this rank only answers, so the group refuses what it has no part in.
+  void note_absence(int32_t joined_rank);
+  [[nodiscard]] int32_t absent_rank() const noexcept { return absent_rank_; }
+  void fill_report(ddp_pass_report& report) const noexcept;
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
 
   /// False if the others reach into the gradient's memory, so that it cannot move.
@@ -48,6 +66,7 @@ class Pass {
   [[nodiscard]] std::string describe_plan() const;
 
  private:
+  static constexpr uint64_t kLast = 1;  // of Tally::flags: the rank has no batch for the next pass
   enum class Mark : uint32_t { kNone = 0, kReady = 1, kUnused = 2 };
   struct Bucket {
     std::unique_ptr<BucketOperation> operation;
@@ -62,6 +81,8 @@ class Pass {
   void mark(int32_t index, Mark what);
   void start_ready_buckets();
   void start_bucket(Bucket& bucket, const PlannedBucket& planned);
+  [[nodiscard]] Tally tally() const noexcept;
+  [[nodiscard]] bool has_started() noexcept;
   void start_rest();
   void take_notes();
   void report_missing();
@@ -83,12 +104,21 @@ class Pass {
   uint32_t epoch_ = 0;
   bool has_reduced_ = false;
   bool incomplete_ = false;  // some rank missed a gradient in this pass
+  Role role_ = Role::kTraining;
+  std::string reason_;       // of abandoning
+  double weight_ = 1;
+  bool last_ = false;        // this rank has no batch after the pass
+  Tally all_;                // of the last pass that reduced
+  int32_t absent_rank_ = -1;
+  int64_t rounds_ = 0;
+  std::unique_ptr<RollCall> roll_call_;  // uneven_inputs
 
   std::mutex starting_;  // guards next_ and the order of starting
   size_t next_ = 0;
   Lane lane_;
 
   int64_t begin_ns_ = 0;
+  int64_t first_start_ns_ = 0;
   int64_t drained_ns_ = 0;  // time of the caller inside end()
   int64_t sent_before_ = 0;  // by the transport, before the pass
   ddp_model_stats stats_{};

@@ -173,7 +173,10 @@ std::optional<Error> send_all(const Company& company, Source& source, const Open
 
 void require_loadable(const Parts& parts, const char* function, bool local) {
   parts.model.require_no_pass(function);
-  if (!local) return parts.model.group().check_idle(function);
+  if (!local) {
+    parts.model.group().check_idle(function);
+    return parts.model.require_everybody(function);
+  }
   if (parts.model.phase() != Model::Phase::kBuilding)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is committed, and a local load would make the ranks differ; load locally before "
                      "ddp_model_commit, or on all ranks with local = 0", function);

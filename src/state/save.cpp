@@ -55,6 +55,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   parts.model.require_no_pass(function);
   Group& group = parts.model.group();
   group.check_idle(function);
+  parts.model.require_everybody(function);
   Manifest manifest;
   together(group, function, [&] {
     if (refusal) throw *refusal;

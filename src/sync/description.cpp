@@ -43,6 +43,8 @@ std::vector<std::string> describe_model(const Table& table, const ddp_model_opti
   lines.push_back("check_every is " + std::to_string(options.check_every));
   lines.push_back(std::string("drift is ") + (options.drift == DDP_DRIFT_REPORT ? "report" : "resend"));
   lines.push_back("hook is " + hook);
+  lines.push_back(std::string("divisor is ") + (options.divisor == DDP_DIVISOR_WORLD ? "the number of ranks" : "the sum of the weights"));
+  lines.push_back("uneven_inputs is " + std::to_string(options.uneven_inputs));
   // Counts are compared last: the first parameter that is missing or different says more than a number.
   std::rotate(lines.begin() + 1, lines.begin() + 3, lines.end());
   return lines;

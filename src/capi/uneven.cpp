@@ -1,0 +1,43 @@
+// ddp/uneven.h.
+#include "ddp/uneven.h"
+
+#include "capi/guard.hpp"
+#include "capi/options.hpp"
+#include "capi/tables.hpp"
+
+using namespace ddp;
+using namespace ddp::capi;
+
+ddp_status ddp_model_set_weight(ddp_model* model, double weight) {
+  return guarded([&] { model_of(model, "ddp_model_set_weight")->set_weight(weight); });
+}
+
+ddp_status ddp_model_set_last_pass(ddp_model* model) {
+  return guarded([&] { model_of(model, "ddp_model_set_last_pass")->set_last_pass(); });
+}
+
+ddp_status ddp_model_skip_backward(ddp_model* model, void*) {
+  return guarded([&] { model_of(model, "ddp_model_skip_backward")->skip_backward(); });
+}
+
+ddp_status ddp_model_abandon_backward(ddp_model* model, const char* reason, void*) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_abandon_backward");
+    object->abandon_backward(reason != nullptr ? reason : "");
+  });
+}
+
+ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* out_report) {
+  constexpr const char* kFunction = "ddp_model_get_pass_report";
+  return guarded([&] {
+    const auto object = model_of(model, kFunction);
+    require(out_report, kFunction, "out_report");
+    ddp_pass_report report{};
+    object->fill_report(report);
+    init_options(out_report, out_report->struct_size, report, kFunction);
+  });
+}
+
+ddp_status ddp_model_join(ddp_model* model, void*) {
+  return guarded([&] { model_of(model, "ddp_model_join")->join(); });
+}

@@ -1,0 +1,49 @@
+// What the ranks of a model with uneven_inputs tell each other before they act together, so that a rank that has run out of data and
+// only answers (join.hpp) knows what the others do next.
+//
+// It is a bucket without gradients that goes before the buckets of a pass, on the same lane: nobody who trains waits for it, and the
+// order of collectives stays the same on all ranks. Before anything else that concerns the model (buffers, checks, checkpoints) it is
+// waited for.
+// Cost: one announcement (shared memory) or one message up and down the chain, beside the pass.
+// Threads: those of the pass.
+// Tested by ranks/uneven_test.cpp and process/uneven_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "comm/group.hpp"
+#include "comm/lane.hpp"
+#include "comm/transport.hpp"
+
+namespace ddp {
+
+/// What a rank is about to do, as bits, because that is how notes are joined. A rank that has joined says nothing.
+enum class Call : uint64_t {
+  kNothing = 0,
+  kPass = 1,
+  kSyncBuffers = 2,
+  kRootIsHere = 4,  // with kSyncBuffers: said by the root
+  kRefused = 8      // what a joined rank has no part in
+};
+
+class RollCall {
+ public:
+  /// Collective.
+  RollCall(Group& group, uint64_t plan_hash);
+
+  /// Say what comes; never waits. `argument`: 32 bits that go with it (the root).
+  void start(Lane& lane, Call call, int32_t argument, int32_t joined);
+  /// After the lane has drained: what the ranks that have not joined do. They do the same, or what follows is a MISMATCH.
+  [[nodiscard]] bool heard(Call call) const noexcept { return (tally().flags & static_cast<uint64_t>(call)) != 0; }
+  [[nodiscard]] int32_t argument() const noexcept { return static_cast<int32_t>(tally().flags >> 32); }
+  /// The highest rank that has joined, -1: none.
+  [[nodiscard]] int32_t joined_rank() const noexcept { return tally().joined - 1; }
+
+ private:
+  [[nodiscard]] const Tally& tally() const noexcept { return operation_->note().tally; }
+
+  std::unique_ptr<BucketOperation> operation_;
+};
+
+}  // namespace ddp

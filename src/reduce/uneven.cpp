@@ -1,0 +1,93 @@
+// What a model does for ranks with unequal data.
+#include <algorithm>
+
+#include "reduce/join.hpp"
+#include "reduce/model.hpp"
+#include "reduce/pass.hpp"
+#include "reduce/replicate.hpp"
+
+namespace ddp {
+namespace {
+
+// Weights within these bounds keep sums of gradients far from the ends of F32.
+constexpr double kSmallestWeight = 0x1p-40;
+constexpr double kLargestWeight = 0x1p40;
+
+}  // namespace
+
+void Model::set_weight(double weight) {
+  constexpr const char* kFunction = "ddp_model_set_weight";
+  require_committed(kFunction);
+  if (options_.divisor != DDP_DIVISOR_WEIGHTS)
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model divides by the number of ranks; set its option divisor = DDP_DIVISOR_WEIGHTS", kFunction);
+  if (weight != 0 && !(weight >= kSmallestWeight && weight <= kLargestWeight))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the weight is %g; it must be 0 or from 2^-40 to 2^40", kFunction, weight);
+  pass_->set_weight(weight);
+}
+
+void Model::set_last_pass() {
+  require_committed("ddp_model_set_last_pass");
+  pass_->set_last();
+}
+
+void Model::skip_backward() {
+  require_ready("ddp_model_skip_backward");
+  pass_->begin(DDP_PASS_REDUCE, Pass::Role::kSkipping);
+  pass_->end();
+  check_drift_when_due();
+}
+
+void Model::abandon_backward(std::string reason) {
+  if (open_pass().abandon(reason.empty() ? "no reason was given" : std::move(reason))) return;
+  check_drift_when_due();  // as the others do now
+  throw Error(DDP_ERROR_INVALID_STATE,
+              "ddp_model_abandon_backward: all gradients had been sent, so the pass ended as if nothing had happened; abandon before the last mark");
+}
+
+void Model::fill_report(ddp_pass_report& report) const {
+  require_committed("ddp_model_get_pass_report");
+  if (pass_->rounds() == 0)
+    throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_pass_report: no pass with DDP_PASS_REDUCE has ended yet");
+  pass_->fill_report(report);
+}
+
+void Model::join() {
+  constexpr const char* kFunction = "ddp_model_join";
+  require_ready(kFunction);
+  if (options_.uneven_inputs == 0)
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model was made without the option uneven_inputs = 1", kFunction);
+  group_->check_usable();
+  const int32_t newest = answer_until_all_joined(*this);
+  std::vector<Tensor> tensors;
+  for (const Parameter& parameter : table_.parameters()) tensors.push_back(parameter.value);
+  for (const Buffer& buffer : table_.buffers()) tensors.push_back(buffer.value);
+  replicate(*group_, kFunction, std::move(tensors), kept_equal(), newest);
+}
+
+void Model::require_everybody(const char* function) {
+  if (pass_ == nullptr || options_.uneven_inputs == 0) return;
+  group_->check_idle(function);
+  (void)pass_->call_roll(Call::kRefused, 0, false);
+  group_->check_idle(function);  // refuses while a rank only answers
+}
+
+/// The joined ranks learn from the roll call that buffers are sent, and from which rank.
+void Model::sync_buffers_with_joined(int32_t root) {
+  group_->check_usable();
+  const bool is_root = root == group_->rank();
+  const auto call = static_cast<uint64_t>(Call::kSyncBuffers) | (is_root ? static_cast<uint64_t>(Call::kRootIsHere) : 0);
+  const RollCall& roll = pass_->call_roll(static_cast<Call>(call), root, false);
+  if (!roll.heard(Call::kRootIsHere))
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_sync_buffers: root is rank %d, which is out of data (ddp_model_join); take the values of a rank that trains",
+                     root);
+  const int32_t absent = pass_->absent_rank();
+  pass_->note_absence(-1);  // it has a part in this
+  send_buffers(root);
+  pass_->note_absence(absent);
+}
+
+void Model::answer_sync_buffers(const RollCall& roll) {
+  if (roll.heard(Call::kRootIsHere)) send_buffers(std::min(roll.argument(), group_->size() - 1));
+}
+
+}  // namespace ddp

@@ -1,0 +1,23 @@
+// The error of a void pass: every rank knows from the notes that some rank missed something; now they tell each other what.
+// Tested by ranks/pass_test.cpp and ranks/uneven_test.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/group.hpp"
+
+namespace ddp {
+
+/// What one rank has to say about it.
+struct Shortcoming {
+  int32_t missing = 0;             // gradients that it did not mark
+  std::vector<std::string> names;  // of the first few
+  std::string reason;              // why it abandoned the pass; empty: it did not
+};
+inline constexpr size_t kNamedGradients = 5;
+
+/// Collective. Throws INVALID_STATE, the same text on every rank.
+[[noreturn]] void report_void_pass(Group& group, const Shortcoming& mine);
+
+}  // namespace ddp
