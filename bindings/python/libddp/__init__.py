@@ -23,21 +23,22 @@ from . import low as low
 from ._library import build_info, set_log, version  # first: it checks that the right library was loaded
 from ._batch_norm import BatchNorm, batch_norm_backward, batch_norm_forward
 from ._ema import Ema
-from ._enums import Backend, DType, LogLevel, Progress, Reduce, Status, Unused
+from ._enums import Backend, Divisor, Drift, DType, LogLevel, Progress, Reduce, Status, Unused
 from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FileError, InternalError, InvalidArgumentError,
                       InvalidStateError, MismatchError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError)
 from ._group import Group, Store
 from ._model import Metadata, Model
 from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer
+from ._passes import PassReport
 from ._sampler import Sampler
-from ._state import State
+from ._state import Loaded, State
 from ._view import View
 
 __version__ = low.DDP_VERSION_STRING
 __all__ = [
-    "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "CallbackError", "CustomOptimizer", "DType", "Ema", "Error",
-    "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "LogLevel", "Metadata", "MismatchError", "Model",
-    "NotSupportedError", "Optimizer", "OutOfMemoryError", "PeerFailedError", "Progress", "Reduce", "SGD", "Sampler", "State", "Status",
+    "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "CallbackError", "CustomOptimizer", "DType", "Divisor", "Drift", "Ema", "Error",
+    "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
+    "NotSupportedError", "Optimizer", "OutOfMemoryError", "PassReport", "PeerFailedError", "Progress", "Reduce", "SGD", "Sampler", "State", "Status",
     "Store", "TensorError", "TimedOutError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "set_log",
     "version",
 ]

@@ -70,6 +70,20 @@ class Progress(enum.IntEnum):
     THREAD = low.DDP_PROGRESS_THREAD
 
 
+class Divisor(enum.IntEnum):
+    """What an average divides the sum over the ranks by."""
+
+    WORLD = low.DDP_DIVISOR_WORLD
+    WEIGHTS = low.DDP_DIVISOR_WEIGHTS
+
+
+class Drift(enum.IntEnum):
+    """What a check that runs by itself (check_every) does when replicas differ."""
+
+    REPORT = low.DDP_DRIFT_REPORT
+    RESEND = low.DDP_DRIFT_RESEND
+
+
 class LogLevel(enum.IntEnum):
     """Severity of a log message."""
 

@@ -76,7 +76,7 @@ class Group(Closing):
             raw = call(None, meeting.run)
         except Error as error:
             if calls is not None and calls.error is not None:
-                raise error from calls.error
+                raise calls.error from error
             raise
         except BaseException:
             meeting.abandoned = True

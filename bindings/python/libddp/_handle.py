@@ -34,6 +34,9 @@ class Handle:
 
 def _destroy(destroy: Callable[[Any], None], raw: Any, kept: list) -> None:
     destroy(raw)
+    for item in kept:
+        if isinstance(item, dict):  # tensors that were lent; whoever lent them holds the same dictionary
+            item.clear()
     kept.clear()
 
 

@@ -1,22 +1,20 @@
 """Models: the parameters and buffers that a program lends, and the passes over their gradients."""
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import MutableMapping
-from typing import Any, Callable, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional
 
 from . import low
-from ._enums import Progress, Reduce, Unused
-from ._errors import Error, InvalidStateError, TensorError
+from ._enums import Divisor, Drift, Progress, Reduce, Unused
+from ._errors import InvalidStateError, TensorError
 from ._group import Group
 from ._handle import Closing, Handle
-from ._options import fill
+from ._options import fill, read
+from ._passes import Key, Passes
 from ._tensor import Lent, lend
 from ._view import View
 from ._wait import call
-
-Key = Union[int, str]
 
 
 class Metadata(MutableMapping):
@@ -48,11 +46,12 @@ class Metadata(MutableMapping):
         return isinstance(key, str) and low.ddp_model_get_metadata(self._model._raw, key) is not None
 
 
-class Model(Closing):
+class Model(Passes, Closing):
     """What is trained. Lend parameters in the order of the forward computation, then commit().
 
     Keywords are the fields of ``ddp_model_options``: first_bucket_bytes, bucket_bytes, reduce ("average" or "sum"), unused ("error" or
-    "allow"), progress ("auto", "caller" or "thread").
+    "allow"), progress ("auto", "caller" or "thread"), check_every, drift ("report" or "resend"),
+    divisor ("world" or "weights"), uneven_inputs.
 
     What is lent stays alive until the model is closed. Its memory must stay where it is; where a tensor can move under our hands (torch's
     ``.data = ...``), the next pass refuses it.
@@ -60,7 +59,7 @@ class Model(Closing):
 
     def __init__(self, group: Group, **options: Any) -> None:
         struct = fill(low.ddp_model_options(), low.ddp_model_options_init, options,
-                      {"reduce": Reduce, "unused": Unused, "progress": Progress})
+                      {"reduce": Reduce, "unused": Unused, "progress": Progress, "drift": Drift, "divisor": Divisor})
         self.group = group
         self._handle = Handle(low.ddp_model_create(group._raw, struct), low.ddp_model_destroy, group._handle)
         self._names: dict[str, int] = {}
@@ -170,74 +169,6 @@ class Model(Closing):
             self.scale_grad(most / norm)
         return norm
 
-    # ---- Passes. ----
-
-    @contextlib.contextmanager
-    def backward(self, *, stream: Optional[int] = None) -> Iterator[Model]:
-        """A pass whose gradients are reduced over the ranks::
-
-            with model.backward():
-                ...                          # compute a gradient
-                model.mark_ready("w")        # from here on it travels
-
-        An exception inside aborts the group, because the other ranks wait for this one."""
-        self._open(low.DDP_PASS_REDUCE)
-        try:
-            yield self
-        except BaseException as error:
-            self._give_up(error)
-            raise
-        self.end_backward(stream=stream)
-
-    @contextlib.contextmanager
-    def accumulate(self, *, stream: Optional[int] = None) -> Iterator[Model]:
-        """A pass that sends nothing: add to the gradients; a later backward() sends the whole."""
-        self._open(low.DDP_PASS_ACCUMULATE)
-        try:
-            yield self
-        finally:
-            low.ddp_model_end_backward(self._raw, stream)
-
-    def begin_backward(self, accumulate: bool = False) -> None:
-        """Open a pass, where a with statement does not fit."""
-        self._open(low.DDP_PASS_ACCUMULATE if accumulate else low.DDP_PASS_REDUCE)
-
-    def end_backward(self, *, stream: Optional[int] = None) -> None:
-        """Close the pass and wait for all ranks."""
-        self._collective(low.ddp_model_end_backward, stream)
-
-    def _open(self, mode: int) -> None:
-        self._check_moved()
-        low.ddp_model_begin_backward(self._raw, mode)
-
-    def _give_up(self, error: BaseException) -> None:
-        with contextlib.suppress(Error):
-            if self.group.size > 1:
-                self.group.abort(f"{type(error).__name__} in the backward pass of rank {self.group.rank}: {error}")
-        with contextlib.suppress(Error):
-            low.ddp_model_end_backward(self._raw, None)
-
-    def _check_moved(self) -> None:
-        for moved, what in self._watched:
-            if moved():
-                raise TensorError(f"{what} was moved to other memory since it was lent (resized, or its data replaced); libddp would "
-                                  "read the old place: copy into it instead")
-
-    def mark_ready(self, key: Key, *, stream: Optional[int] = None) -> None:
-        """The gradient of a parameter is complete. Until the pass ends it is libddp's: neither read nor write it."""
-        low.ddp_model_mark_ready(self._raw, self.index(key), stream)
-
-    def mark_unused(self, key: Key) -> None:
-        """The gradient of a parameter will not come in this pass on this rank. Needs unused="allow"."""
-        low.ddp_model_mark_unused(self._raw, self.index(key))
-
-    def was_used(self, key: Key) -> bool:
-        """Did any rank contribute to this parameter in the last reducing pass?"""
-        answer = low.ddp_model_was_used(self._raw, self.index(key))
-        if answer < 0:
-            raise InvalidStateError("no reducing pass has ended yet, or there is no such parameter")
-        return answer == 1
-
     # ---- Being equal. ----
 
     def sync_buffers(self, root: int = 0, *, stream: Optional[int] = None) -> None:
@@ -254,9 +185,7 @@ class Model(Closing):
 
     def stats(self) -> dict[str, int]:
         """Numbers of the last and of all passes: the fields of ``ddp_model_stats``."""
-        report = low.ddp_model_get_stats(self._raw)
-        return {name: getattr(report, name) for name in dir(type(report))
-                if isinstance(getattr(type(report), name), property) and name != "thisown"}
+        return read(low.ddp_model_get_stats(self._raw))
 
     def plan(self) -> str:
         """The bucket plan as text, one line per bucket."""

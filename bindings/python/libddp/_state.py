@@ -2,13 +2,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any, BinaryIO, Callable, Optional, Union
+from typing import Any, BinaryIO, Callable, NamedTuple, Optional, Union
 
 from . import low
 from ._ema import Ema
 from ._errors import Error
 from ._model import Model
 from ._optimizer import Optimizer
+
+
+class Loaded(NamedTuple):
+    """Names that a load left alone; both are empty unless it was partial."""
+
+    missing: list[str]  #: the model, optimizer or averages have them, the checkpoint has not
+    unexpected: list[str]  #: the checkpoint has them, the model has not
 
 
 class State:
@@ -27,14 +34,15 @@ class State:
         struct.epoch, struct.step = self.epoch, self.step
         return struct
 
-    def save(self, place: Union[str, os.PathLike, BinaryIO]) -> None:
-        """Save to a path, or, on rank 0, to something with write(bytes). Every rank calls; no barrier is needed afterwards."""
+    def save(self, place: Union[str, os.PathLike, BinaryIO, None]) -> None:
+        """Save to a path, or, on rank 0, to something with write(bytes); the others may pass None. Every rank calls; no barrier is needed
+        afterwards."""
         struct = self._fill()
-        if isinstance(place, (str, os.PathLike)) or place is None:
-            if place is None:
-                self.model._collective(lambda _: low.ddp_state_save(struct, None))
-            else:
-                self.model._collective(lambda _: low.ddp_state_save_file(struct, os.fspath(place)))
+        if place is None:
+            self.model._collective(lambda _: low.ddp_state_save(struct, None))
+            return
+        if isinstance(place, (str, os.PathLike)):
+            self.model._collective(lambda _: low.ddp_state_save_file(struct, os.fspath(place)))
             return
         failed: list[BaseException] = []
 
@@ -44,13 +52,18 @@ class State:
 
         self._run(lambda: low.ddp_state_save(struct, _guard(write, failed)), failed)
 
-    def load(self, place: Union[str, os.PathLike, BinaryIO, None]) -> None:
-        """Load from a path, or, on rank 0, from something with read(count). Every rank calls. Sets epoch and step."""
+    def load(self, place: Union[str, os.PathLike, BinaryIO, None], *, partial: bool = False, local: bool = False) -> Loaded:
+        """Load from a path, or, on rank 0, from something with read(count). Every rank calls. Sets epoch and step.
+
+        With `partial`, what only the model or only the checkpoint has is reported instead of an error. With `local` this rank alone reads,
+        before commit()."""
         struct = self._fill()
+        struct.partial, struct.local = int(partial), int(local)
+        run = self._alone if local else self.model._collective
         if place is None:
-            self.model._collective(lambda _: low.ddp_state_load(struct, None))
+            run(lambda _: low.ddp_state_load(struct, None))
         elif isinstance(place, (str, os.PathLike)):
-            self.model._collective(lambda _: low.ddp_state_load_file(struct, os.fspath(place)))
+            run(lambda _: low.ddp_state_load_file(struct, os.fspath(place)))
         else:
             failed: list[BaseException] = []
 
@@ -61,6 +74,11 @@ class State:
 
             self._run(lambda: low.ddp_state_load(struct, _guard(read, failed)), failed)
         self.epoch, self.step = struct.epoch, struct.step
+        raw = self.model._raw
+        return Loaded(_names(low.ddp_model_get_missing, raw), _names(low.ddp_model_get_unexpected, raw))
+
+    def _alone(self, function: Callable) -> None:
+        function(self.model._raw)
 
     def _run(self, function: Callable[[], None], failed: list) -> None:
         try:
@@ -80,3 +98,10 @@ def _guard(function: Callable[[memoryview], int], failed: list) -> Callable[[mem
             return -1
 
     return call
+
+
+def _names(function: Callable, raw: Any) -> list[str]:
+    names: list[str] = []
+    while (name := function(raw, len(names))) is not None:
+        names.append(name)
+    return names

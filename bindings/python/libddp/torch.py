@@ -141,11 +141,16 @@ class DistributedDataParallel(torch.nn.Module):
 
     def _give_up(self) -> None:
         """The last backward() ended with an exception: its pass is still open, and the other ranks wait."""
-        reduces, self._open = self._open, None
-        if reduces and self.group.size > 1:
-            self.group.abort(f"the backward pass of rank {self.group.rank} ended with an exception")
+        self._open = None
         with contextlib.suppress(Error):
-            self.model.end_backward()
+            self.model.abandon_backward("an exception ended its backward pass")
+
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """Train inside on unequal data: a rank that leaves answers the others' passes until all have left. Then all ranks go on with the
+        same parameters. Needs uneven_inputs=True."""
+        yield
+        self.model.join()
 
     # ---- State. ----
 

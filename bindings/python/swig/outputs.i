@@ -48,13 +48,17 @@ DDP_FOR_EACH_HANDLE(DDP_HANDLE_OUTPUT)
 %typemap(in, numinputs=0, noblock=1) int64_t struct_size { $1 = (int64_t)sizeof *arg1; }
 
 /* A report comes back as an object. */
-%typemap(in, numinputs=0, noblock=1) ddp_model_stats *out_stats {
+%define DDP_REPORT_OUTPUT(REPORT)
+%typemap(in, numinputs=0, noblock=1) REPORT {
   $1 = ($1_ltype)calloc(1, sizeof *$1);
   if ($1 == NULL) { PyErr_NoMemory(); SWIG_fail; }
   $1->struct_size = (int64_t)sizeof *$1;
 }
-%typemap(argout, noblock=1) ddp_model_stats *out_stats {
+%typemap(argout, noblock=1) REPORT {
   $result = ddp_append($result, SWIG_NewPointerObj($1, $1_descriptor, SWIG_POINTER_OWN));
   $1 = NULL;
 }
-%typemap(freearg, noblock=1) ddp_model_stats *out_stats { free($1); }
+%typemap(freearg, noblock=1) REPORT { free($1); }
+%enddef
+DDP_REPORT_OUTPUT(ddp_model_stats *out_stats)
+DDP_REPORT_OUTPUT(ddp_pass_report *out_report)

@@ -1,0 +1,163 @@
+"""What is lent stays alive as long as libddp may touch it, and no longer; what libddp lends keeps its owner."""
+import gc
+import weakref
+from array import array
+
+import libddp
+from libddp import low
+from support import Test, main, python
+
+
+class Lender:
+    """Memory that can be watched."""
+
+    def __init__(self, count=4):
+        self.values = array("f", [0] * count)
+        self.__array_interface__ = {"version": 3, "typestr": "<f4", "shape": (count,), "data": (self.values.buffer_info()[0], False)}
+
+
+def model_of(*lent):
+    model = libddp.Model(libddp.Group())
+    for index, (value, grad) in enumerate(lent):
+        model.add_parameter(f"p{index}", value, grad)
+    model.commit()
+    return model
+
+
+class Lifetime(Test):
+    def test_lent_tensors_live_until_the_model_is_closed(self):
+        value, grad = Lender(), Lender()
+        watched = weakref.ref(value), weakref.ref(grad)
+        model = model_of((value, grad))
+        del value, grad
+        gc.collect()
+        self.assertTrue(all(ref() for ref in watched))
+        watched[1]().values[:] = array("f", [1, 2, 3, 4])
+        with model.backward():
+            model.mark_ready("p0")
+        libddp.SGD(model, rate=1.0).step()
+        self.assertEqual(list(watched[0]().values), [-1, -2, -3, -4])
+        model.close()
+        self.assertFalse(any(ref() for ref in watched))
+
+    def test_lent_tensors_go_with_a_forgotten_model(self):
+        value = Lender()
+        watched = weakref.ref(value)
+        model = model_of((value, None))
+        del value, model
+        gc.collect()
+        self.assertIsNone(watched())
+
+    def test_a_new_gradient_replaces_the_former(self):
+        first, second = Lender(), Lender()
+        watched = weakref.ref(first), weakref.ref(second)
+        model = model_of((Lender(), first))
+        model.set_grad("p0", second)
+        del first, second
+        gc.collect()
+        self.assertIsNone(watched[0]())
+        self.assertIsNotNone(watched[1]())
+
+    def test_a_view_keeps_the_model(self):
+        model = model_of((Lender(), None))
+        view = model.grad("p0")
+        del model
+        gc.collect()
+        memory = view.buffer()
+        del view
+        gc.collect()
+        memory[2] = 5.0
+        self.assertEqual(list(memory), [0, 0, 5, 0])
+
+    def test_a_model_in_use_is_not_closed(self):
+        model = model_of((Lender(), None))
+        memory = model.grad("p0").buffer()
+        with self.assertRaisesRegex(libddp.InvalidStateError, "still in use"):
+            model.close()
+        del memory
+        gc.collect()
+        model.close()
+
+    def test_memory_of_a_group(self):
+        group = libddp.Group()
+        view = group.alloc((2, 3), "f64")
+        self.assertEqual((view.shape, view.dtype, view.nbytes), ((2, 3), libddp.DType.F64, 48))
+        memory = view.buffer()
+        self.assertEqual(memory.tolist(), [[0, 0, 0], [0, 0, 0]])
+        del view
+        with self.assertRaisesRegex(libddp.InvalidStateError, "still in use"):
+            group.close()
+        del memory
+        gc.collect()
+        group.close()
+
+    def test_an_unused_capsule_lets_go(self):
+        model = model_of((Lender(), None))
+        capsule = model.grad("p0").__dlpack__()
+        with self.assertRaises(libddp.InvalidStateError):
+            model.close()
+        del capsule
+        gc.collect()
+        model.close()
+
+    def test_any_order_of_closing(self):
+        group = libddp.Group()
+        model = libddp.Model(group)
+        model.add_parameter("w", Lender())
+        model.commit()
+        optimizer, ema = libddp.Adam(model), libddp.Ema(model, 0.5)
+        group.close()
+        model.close()
+        with self.assertRaises(libddp.InvalidStateError):
+            optimizer.step()
+        optimizer.close()
+        ema.close()
+        ema.close()
+
+    def test_the_user_data_of_an_update_is_released(self):
+        def update(*_):
+            pass
+
+        watched = weakref.ref(update)
+        model = model_of((Lender(), None))
+        optimizer = libddp.CustomOptimizer(model, update)
+        del update
+        gc.collect()
+        self.assertIsNotNone(watched())
+        optimizer.close()
+        gc.collect()
+        self.assertIsNone(watched())
+
+
+class Exit(Test):
+    def test_exit_with_everything_open(self):
+        self.ends_well(python("""
+import libddp, threading
+from array import array
+libddp.set_log("debug", lambda level, text: None)
+group = libddp.Group()
+model = libddp.Model(group)
+model.add_parameter("w", array("f", [0] * 1000))
+model.commit()
+optimizer = libddp.CustomOptimizer(model, lambda *a: None)
+view = model.grad("w").buffer()
+model.begin_backward()
+"""))
+
+    def test_exit_while_other_ranks_and_threads_wait(self):
+        done = python("""
+import libddp, threading
+group = libddp.Group()
+if group.rank == 0:
+    threading.Thread(target=group.barrier, daemon=True).start()  # nobody else comes
+    import time
+    time.sleep(0.2)
+print("the end", flush=True)
+""", size=2)
+        self.assertEqual(done.stdout.count("the end"), 2, done.stdout + done.stderr)
+        self.assertNotIn("Fatal", done.stderr)
+        self.assertNotIn("signal", done.stderr)
+
+
+if __name__ == "__main__":
+    main()

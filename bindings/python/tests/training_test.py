@@ -1,0 +1,300 @@
+"""Passes, collectives, optimizers, averages, checkpoints and samplers do on several ranks what a naive computation says."""
+import io
+import os
+import tempfile
+from array import array
+
+import libddp
+from support import Test, main, ranks
+
+
+def zeros(count):
+    return array("f", bytes(4 * count))
+
+
+class Collectives(Test):
+    def test_all_of_them(self):
+        def run(group):
+            rank, size = group.rank, group.size
+            summed = array("f", [rank, 1])
+            self.assertIs(group.all_reduce(summed, "sum"), summed)
+            gathered = group.all_gather(array("q", [rank, 10 * rank]), array("q", [0] * 2 * size))
+            part = group.reduce_scatter(array("d", range(size)), array("d", [0]), libddp.Reduce.SUM)
+            sent = group.broadcast(array("i", [rank]), root=2)
+            group.barrier()
+            return list(summed), list(gathered), list(part), list(sent), group.reduce_metrics({"most": rank}, "max")
+
+        for rank, found in enumerate(ranks(3, run)):
+            self.assertEqual(found, ([3, 3], [0, 0, 1, 10, 2, 20], [3 * rank], [2], {"most": 2.0}))
+
+
+class Passes(Test):
+    def test_gradients_become_the_mean(self):
+        def run(group):
+            own, grad = zeros(3), zeros(3)
+            model = libddp.Model(group, bucket_bytes=64, first_bucket_bytes=64)
+            model.add_parameter("theirs", zeros(2))
+            model.add_parameter("own", own, grad)
+            model.commit()
+            self.assertEqual((model.names, len(model)), (("theirs", "own"), 2))
+            view = model.grad("theirs").buffer()
+            with model.backward():
+                grad[:] = array("f", [group.rank, 2 * group.rank, 3])
+                model.mark_ready("own")
+                view[0] = 4.0 * group.rank
+                model.mark_ready(0)
+            self.assertTrue(model.was_used("own"))
+            norm = model.clip_grad_norm(1.0)
+            return list(view), list(grad), norm, model.grad_norm()
+
+        for found in ranks(2, run):
+            view, grad, norm, clipped = found
+            self.assertAlmostEqual(norm, (2**2 + 0.5**2 + 1 + 3**2) ** 0.5, places=6)
+            self.assertAlmostEqual(clipped, 1.0, places=6)
+            self.assertAlmostEqual(view[0] * norm, 2.0, places=5)
+            self.assertAlmostEqual(grad[1] * norm, 1.0, places=5)
+
+    def test_accumulation_sends_once(self):
+        def run(group):
+            grad = zeros(1)
+            model = libddp.Model(group)
+            model.add_parameter("w", zeros(1), grad)
+            model.commit()
+            for opened in (model.accumulate, model.accumulate, model.backward):
+                with opened():
+                    grad[0] += group.rank + 1
+                    model.mark_ready("w")
+            stats = model.stats()
+            return grad[0], stats["passes"], stats["parameters"]
+
+        self.assertEqual(ranks(2, run), [(4.5, 1, 1)] * 2)
+
+    def test_unused_parameters(self):
+        def run(group):
+            model = libddp.Model(group, unused="allow")
+            for name in ("everywhere", "somewhere", "nowhere"):
+                model.add_parameter(name, zeros(1), zeros(1))
+            model.commit()
+            with model.backward():
+                model.mark_ready("everywhere")
+                (model.mark_ready if group.rank else model.mark_unused)("somewhere")
+                model.mark_unused("nowhere")
+            return [model.was_used(name) for name in model.names]
+
+        self.assertEqual(ranks(2, run), [[True, True, False]] * 2)
+
+    def test_a_moving_gradient(self):
+        def run(group):
+            model = libddp.Model(group)
+            model.add_parameter("w", zeros(2), zeros(2))
+            model.commit()
+            for turn in range(3):
+                grad = array("f", [turn, group.rank])
+                with model.backward():
+                    model.set_grad("w", grad)
+                    model.mark_ready("w")
+            return list(grad)
+
+        self.assertEqual(ranks(2, run), [[2, 0.5]] * 2)
+
+    def test_replicas_are_compared(self):
+        def run(group):
+            value, buffer = zeros(2), array("q", [group.rank])
+            model = libddp.Model(group)
+            model.add_parameter("w", value)
+            model.add_buffer("seen", buffer)
+            model.commit()
+            model.check()
+            before = buffer[0]
+            buffer[0] = group.rank + 5
+            model.sync_buffers(1)
+            value[0] = group.rank
+            with self.assertRaisesRegex(libddp.MismatchError, "w"):
+                model.check()
+            return before, buffer[0], model.plan().count("w"), model.hash() >= 0
+
+        self.assertEqual(ranks(2, run), [(0, 6, 1, True)] * 2)
+
+
+class UnequalData(Test):
+    def test_weights_and_the_last_pass(self):
+        def run(group):
+            grad = array("f", [0.0])
+            model = libddp.Model(group, divisor="weights")
+            model.add_parameter("w", zeros(1), grad)
+            model.commit()
+            model.set_weight(1 + 2 * group.rank)
+            with model.backward():
+                if group.rank == 1:
+                    model.set_last_pass()
+                grad[0] = 4.0 * group.rank
+                model.mark_ready("w")
+            return grad[0], model.pass_report()
+
+        self.assertEqual(ranks(2, run), [(3.0, libddp.PassReport(2, 4.0, True))] * 2)
+
+    def test_skipping(self):
+        def run(group):
+            grad = array("f", [0.0])
+            model = libddp.Model(group)
+            model.add_parameter("w", zeros(1), grad)
+            model.commit()
+            if group.rank == 0:
+                model.skip_backward()
+            else:
+                with model.backward():
+                    grad[0] = 4.0
+                    model.mark_ready("w")
+            return grad[0], model.pass_report().contributors
+
+        self.assertEqual(ranks(2, run), [(2.0, 1)] * 2)
+
+    def test_joining(self):
+        def run(group):
+            value, grad = zeros(1), zeros(1)
+            model = libddp.Model(group, uneven_inputs=True, divisor="weights")
+            model.add_parameter("w", value, grad)
+            model.commit()
+            sgd = libddp.SGD(model, rate=1.0)
+            for _ in range(1 + 2 * group.rank):
+                with model.backward():
+                    grad[0] = -1.0
+                    model.mark_ready("w")
+                sgd.step()
+            model.join()
+            return value[0], sgd.step_count
+
+        self.assertEqual(ranks(2, run), [(3.0, 3)] * 2)
+
+
+class Updates(Test):
+    def model(self):
+        self.value, self.grad = array("d", [1.0, 2.0]), array("d", [0.5, 0.25])
+        model = libddp.Model(libddp.Group())
+        model.add_parameter("w", self.value, self.grad)
+        model.commit()
+        return model
+
+    def test_sgd(self):
+        model = self.model()
+        sgd = libddp.SGD(model, rate=0.5, momentum=0.5, nesterov=False)
+        sgd.step()
+        sgd.step()
+        self.assertEqual(list(self.value), [1 - 0.25 - 0.375, 2 - 0.125 - 0.1875])
+        self.assertEqual((sgd.rate, sgd.step_count), (0.5, 2))
+        sgd.rate = 0.25
+        self.assertEqual(sgd.rate, 0.25)
+
+    def test_adam(self):
+        model = self.model()
+        adam = libddp.Adam(model, rate=0.1, weight_decay=0, epsilon=0)
+        adam.set_group("w", weight_decay=0, rate_scale=2.0)
+        adam.step()
+        for found, wanted in zip(self.value, (0.8, 1.8)):
+            self.assertAlmostEqual(found, wanted, places=12)
+
+    def test_an_own_update(self):
+        seen = []
+
+        def update(index, value, grad, rate):
+            seen.append((index, value.shape, rate))
+            for i, g in enumerate(grad.buffer()):
+                value.buffer()[i] -= rate * g
+
+        libddp.CustomOptimizer(self.model(), update, rate=2.0).step()
+        self.assertEqual((list(self.value), seen), ([0.0, 1.5], [(0, (2,), 2.0)]))
+
+    def test_averages(self):
+        ema = libddp.Ema(self.model(), [0.5, 0.75])
+        ema.update()
+        self.value[0] = 3.0
+        ema.update()
+        with ema.average(0):
+            self.assertEqual(self.value[0], 2.0)
+        with ema.average(1):
+            self.assertEqual(self.value[0], 1.5)
+        self.assertEqual(self.value[0], 3.0)
+
+
+class Checkpoints(Test):
+    def test_a_file_and_a_stream(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+
+            def run(group):
+                value = array("f", [7, 8])
+                model = libddp.Model(group)
+                model.add_parameter("w", value)
+                model.commit()
+                model.metadata["note"] = "ä"
+                sgd, ema = libddp.SGD(model, rate=0.125, momentum=0.5), libddp.Ema(model, 0.5)
+                ema.update()
+                state = libddp.State(model, sgd, ema, epoch=3, step=44)
+                state.save(path)
+                stream = io.BytesIO()
+                state.save(stream if group.rank == 0 else None)
+                stream.seek(0)
+                found = []
+                for place in (path, stream if group.rank == 0 else None):
+                    value[0], model.metadata["note"], state.epoch, state.step, sgd.rate = 0, "x", 0, 0, 1.0
+                    state.load(place)
+                    found.append((list(value), model.metadata["note"], state.epoch, state.step, sgd.rate))
+                return found
+
+            self.assertEqual(ranks(2, run), [[([7, 8], "ä", 3, 44, 0.125)] * 2] * 2)
+
+    def test_a_part_of_a_checkpoint(self):
+        def run(group):
+            stream = io.BytesIO()
+            old, new = libddp.Model(group), libddp.Model(group)
+            old.add_parameter("both", array("f", [5]))
+            old.add_parameter("old", array("f", [6]))
+            value = zeros(1)
+            new.add_parameter("both", value)
+            new.add_parameter("new", zeros(1))
+            old.commit()
+            new.commit()
+            libddp.State(old).save(stream if group.rank == 0 else None)
+            stream.seek(0)
+            return value, libddp.State(new).load(stream if group.rank == 0 else None, partial=True)
+
+        self.assertEqual([(v[0], *loaded) for v, loaded in ranks(2, run)], [(5.0, ["new"], ["old"])] * 2)
+
+    def test_texts(self):
+        model = libddp.Model(libddp.Group())
+        self.assertNotIn("note", model.metadata)
+        with self.assertRaises(KeyError):
+            model.metadata["note"]
+        model.metadata["note"] = "text"
+        self.assertEqual(model.metadata.get("note"), "text")
+        del model.metadata["note"]
+        self.assertNotIn("note", model.metadata)
+
+
+class Samplers(Test):
+    def test_a_partition(self):
+        parts = [libddp.Sampler(10, rank=rank, size=2, seed=5) for rank in range(2)]
+        self.assertEqual([len(part) for part in parts], [5, 5])
+        taken = [list(part.indices(1)) for part in parts]
+        self.assertEqual(sorted(taken[0] + taken[1]), list(range(10)))
+        self.assertEqual(list(parts[0].indices(1, 3)), taken[0][3:])
+        self.assertEqual([list(batch) for batch in parts[0].batches(1, 2)], [taken[0][:2], taken[0][2:4], taken[0][4:]])
+        self.assertEqual(list(libddp.Sampler(3, shuffle=False).indices(0)), [0, 1, 2])
+
+
+class BatchNorm(Test):
+    def test_the_mean_over_all_ranks(self):
+        def run(group):
+            x = memoryview(array("d", [group.rank * 2.0, group.rank * 2.0 + 1])).cast("B").cast("d", (2, 1))
+            y = memoryview(array("d", [0, 0])).cast("B").cast("d", (2, 1))
+            mean, invstd = array("d", [0]), array("d", [0])
+            saved = libddp.batch_norm_forward(group, x, y, saved_mean=mean, saved_invstd=invstd, epsilon=0.0)
+            dx, dweight = memoryview(array("d", [0, 0])).cast("B").cast("d", (2, 1)), array("d", [0])
+            libddp.batch_norm_backward(group, saved, x, dx=dx, dweight=dweight)
+            return mean[0], saved.count, y[0, 0] * 1.25 ** 0.5, abs(dx[0, 0]) < 1e-12
+
+        self.assertEqual([(m, c, round(v, 12), z) for m, c, v, z in ranks(2, run)], [(1.5, 4, -1.5, True), (1.5, 4, 0.5, True)])
+
+
+if __name__ == "__main__":
+    main()
