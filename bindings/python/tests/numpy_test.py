@@ -1,0 +1,68 @@
+"""The NumPy adapter: arrays of every dtype in and out without a copy, and the digits example learns."""
+import gc
+import os
+
+from support import SOURCE, Test, main, need, python, ranks
+
+need("numpy")
+import libddp  # noqa: E402
+import libddp.numpy  # noqa: E402
+import numpy as np  # noqa: E402
+from libddp._tensor import lend  # noqa: E402
+
+
+class Arrays(Test):
+    def test_every_dtype_goes_round(self):
+        group = libddp.Group()
+        for name in ("float32", "float64", "float16", "int32", "int64", "uint8"):
+            array = libddp.numpy.alloc(group, (3, 2), name)
+            self.assertEqual((array.dtype.name, array.shape, array.any()), (name, (3, 2), False))
+            self.assertEqual(lend(array).tensor[0], array.ctypes.data)
+
+    def test_what_cannot_be_read_is_refused(self):
+        base = np.zeros((4, 4), np.float32)
+        locked = np.zeros(3)
+        locked.flags.writeable = False
+        for bad, cause in ((base.T[1:], "not dense"), (base[:, ::2], "not dense"), (np.asfortranarray(base), "Fortran"),
+                           (base.astype(">f4"), "byte order"), (locked, "read-only"), (np.zeros(2, "i2"), "element type"),
+                           (np.zeros(2, "c8"), "element type"), (np.zeros(2, bool), "element type"), (np.array(["a"]), "element type")):
+            with self.assertRaisesRegex(libddp.TensorError, cause):
+                lend(bad)
+
+    def test_a_lent_array_is_not_copied_and_not_resized(self):
+        value = np.zeros(4, np.float32)
+        model = libddp.Model(libddp.Group())
+        grads = libddp.numpy.lend(model, {"w": value})
+        grads["w"][:] = 1
+        libddp.SGD(model, rate=2.0).step()
+        self.assertEqual(value.tolist(), [-2] * 4)
+        with self.assertRaises(ValueError):
+            value.resize(9)
+
+    def test_a_view_lives_as_long_as_any_slice_of_it(self):
+        model = libddp.Model(libddp.Group())
+        part = libddp.numpy.lend(model, {"w": np.zeros(4, np.float32)})["w"][1:3]
+        del model
+        gc.collect()
+        part += 1
+        self.assertEqual(np.from_dlpack(part).tolist(), [1, 1])
+
+    def test_dlpack(self):
+        view = libddp.Group().alloc((2, 2))
+        np.asarray(view)[1, 1] = 5
+        self.assertEqual(np.from_dlpack(view).tolist(), [[0, 0], [0, 5]])
+
+    def test_collectives(self):
+        self.assertEqual([found.tolist() for found in ranks(2, lambda group: group.all_reduce(np.full(2, group.rank + 1.0)))],
+                         [[1.5, 1.5]] * 2)
+
+
+class Digits(Test):
+    def test_it_learns_as_the_c_example_does(self):
+        out = self.ends_well(python(os.path.join(SOURCE, "examples/python/digits.py"), "--checkpoint", "d.st", size=2, limit=200))
+        self.assertRegex(out, r"epoch 20 .*test  9[78]\.")
+        self.assertIn("all ranks hold", out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""The PyTorch adapter does what torch.nn.parallel.DistributedDataParallel does."""
+import os
+
+from support import SOURCE, Test, main, need, python
+
+need("torch", "numpy")
+
+COMMON = """
+import libddp, torch
+from libddp.torch import DistributedDataParallel as DDP, group
+from torch import nn
+torch.manual_seed(group().rank)          # so that only the broadcast makes replicas equal
+rank, size = group().rank, group().size
+def batch(step, of):
+    generator = torch.Generator().manual_seed(1000 * step + of)
+    return torch.randn(4, 6, generator=generator), torch.randn(4, 2, generator=generator)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 5), nn.BatchNorm1d(5, track_running_stats=True), nn.Linear(5, 2)
+        self.register_buffer("flag", torch.tensor([True, False]))
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+def loss_of(net, step, of):
+    x, y = batch(step, of)
+    return ((net(x) - y) ** 2).mean()
+"""
+
+
+class Wrapper(Test):
+    def run_ranks(self, program, size=2):
+        return self.ends_well(python(COMMON + program, size=size, limit=120))
+
+    def test_it_trains_as_one_process_with_all_batches_does(self):
+        self.run_ranks("""
+net = DDP(Net(), bucket_cap_mb=0.0001, find_unused_parameters=True)
+import copy
+alone = copy.deepcopy(net.module)
+optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (net, alone)]
+for step in range(5):
+    for optimizer in optimizers:
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+    loss_of(net, step, rank).backward()
+    (sum(loss_of(alone, step, of) for of in range(size)) / size).backward()
+    for ours, theirs in zip(net.parameters(), alone.parameters()):
+        assert (ours.grad is None) == (theirs.grad is None)
+        assert ours.grad is None or torch.allclose(ours.grad, theirs.grad, atol=1e-6)
+    for optimizer in optimizers:
+        optimizer.step()
+net.model.check()
+assert net.model.stats()["buckets"] > 1
+assert net.module.norm.weight.grad is None
+""")
+
+    def test_gradients_are_the_buckets_memory(self):
+        self.run_ranks("""
+net = DDP(nn.Linear(6, 2))
+for _ in range(2):
+    for set_to_none in (True, False):
+        net.zero_grad(set_to_none=set_to_none)
+        loss_of(net, 0, rank).backward()
+        assert [p.grad.data_ptr() for p in net.parameters()] == [net.model.grad(i).address for i in range(2)]
+""")
+
+    def test_no_sync_accumulates(self):
+        self.run_ranks("""
+net = DDP(nn.Linear(6, 2))
+import copy
+alone = copy.deepcopy(net.module)
+with net.no_sync():
+    loss_of(net, 0, rank).backward()
+    loss_of(net, 1, rank).backward()
+loss_of(net, 2, rank).backward()
+sum(loss_of(alone, step, of) / size for step in range(3) for of in range(size)).backward()
+for ours, theirs in zip(net.parameters(), alone.parameters()):
+    assert torch.allclose(ours.grad, theirs.grad, atol=1e-6)
+assert net.model.stats()["passes"] == 1
+""")
+
+    def test_unused_parameters_are_named(self):
+        self.run_ranks("""
+net = DDP(Net())
+try:
+    loss_of(net, 0, rank).backward()
+except libddp.InvalidStateError as error:
+    assert "norm.weight" in str(error), error
+else:
+    raise SystemExit("no error")
+""")
+
+    def test_a_parameter_that_only_another_rank_used(self):
+        self.run_ranks("""
+net = DDP(Net(), find_unused_parameters=True, broadcast_buffers=False)
+for step in range(2):
+    net.zero_grad()
+    x, _ = batch(step, rank)
+    net.module.first(x).sum().backward() if rank else net(x).sum().backward()
+    assert net.module.last.weight.grad is not None and net.module.norm.weight.grad is None
+net.model.check()
+""")
+
+    def test_names_and_states(self):
+        self.run_ranks("""
+net = DDP(Net())
+state = net.state_dict()
+assert list(state) == list(net.module.state_dict()) and "first.weight" in state
+net.load_state_dict({"module." + name: value + 0 if value.dtype != torch.bool else value for name, value in state.items()})
+net.load_state_dict(state)
+libddp.State(net.model).save("here.safetensors")
+assert net.model.names == tuple(name for name, _ in net.module.named_parameters())
+""")
+
+    def test_buffers_follow_rank_0_in_training_alone(self):
+        self.run_ranks("""
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 2)
+        self.register_buffer("seen", torch.zeros(1))
+    def forward(self, x):
+        self.seen += rank + 1
+        return self.linear(x)
+net = DDP(Counting())
+net(batch(0, rank)[0])
+net(batch(0, rank)[0])
+assert net.module.seen.item() == 1 + rank + 1, net.module.seen   # rank 0's 1 was sent before the second
+net.eval()
+if rank == 0:
+    net(batch(0, rank)[0])                                        # nobody else comes
+""")
+
+    def test_a_parameter_that_was_moved(self):
+        self.run_ranks("""
+net = DDP(nn.Linear(6, 2))
+net.module.weight.data = torch.zeros(2, 6)
+try:
+    loss_of(net, 0, rank).backward()
+except libddp.TensorError as error:
+    assert "parameter 'weight' was moved" in str(error), error
+else:
+    raise SystemExit("no error")
+""")
+
+    def test_an_exception_in_backward_reaches_the_other_ranks(self):
+        self.run_ranks("""
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        if rank == 1 and failing:
+            raise ZeroDivisionError("here")
+        return grad
+net = DDP(nn.Sequential(nn.Linear(6, 2), nn.Linear(2, 2)))
+failing = True
+def forward(x):
+    return net.module[1](Fails.apply(net.module[0](x)))
+try:
+    forward(batch(0, rank)[0]).sum().backward()
+except ZeroDivisionError:
+    assert rank == 1
+    failing = False
+    net.forward(batch(0, rank)[0])         # the next forward leaves the open pass
+except libddp.InvalidStateError as error:
+    assert rank == 0 and "rank 1" in str(error), error
+net.zero_grad()
+loss_of(net, 1, rank).backward()           # and training goes on
+""")
+
+    def test_unequal_data(self):
+        self.run_ranks("""
+net = DDP(nn.Linear(6, 2), uneven_inputs=True)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with net.join():
+    for step in range(2 + rank):
+        optimizer.zero_grad()
+        loss_of(net, step, rank).backward()
+        optimizer.step()
+net.model.check()
+""")
+
+    def test_closing_leaves_the_module_whole(self):
+        self.run_ranks("""
+module = nn.Linear(6, 2)
+net = DDP(module)
+loss_of(net, 0, rank).backward()
+before = [p.grad.clone() for p in module.parameters()]
+net.close()
+assert all(torch.equal(p.grad, g) for p, g in zip(module.parameters(), before))
+loss_of(module, 0, rank).backward()
+""")
+
+    def test_bfloat16(self):
+        self.run_ranks("""
+net = DDP(nn.Linear(6, 2).to(torch.bfloat16))
+net(torch.full((1, 6), float(rank), dtype=torch.bfloat16)).sum().backward()
+assert net.module.weight.grad.tolist() == [[0.5] * 6] * 2
+""")
+
+    def test_the_digits(self):
+        out = self.ends_well(python(os.path.join(SOURCE, "examples/python/digits_torch.py"), size=2, limit=200))
+        self.assertRegex(out, r"test accuracy 9[6-9]\.")
+
+
+if __name__ == "__main__":
+    main()
