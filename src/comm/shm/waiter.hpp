@@ -1,4 +1,4 @@
-// Waiting for other ranks of the host: look for a short while, then sleep on a futex in the own page until a counter of somebody
+// Waiting for other ranks of the host: look for a short while, give way to whoever else needs this core and look again, then sleep on a futex in the own page until a counter of somebody
 // changes. The library does not own the cores: how long a rank looks before it sleeps depends on whether there are cores enough.
 // A sleeper says so (Page::sleeping) before its last look, and a publisher looks for sleepers after its store; both orders are sequentially
 // consistent, so no wake-up is lost.
@@ -24,10 +24,16 @@ class Waiter {
   /// Throws the first cause, or TIMED_OUT with `missing()` when no rank made progress for `patience` times options.timeout_ms.
   template <class Ready, class Missing>
   void wait(Ready&& ready, Missing&& missing, int32_t patience = 1) const {
-    for (int32_t round = 0; round < spin_rounds_; ++round) {
+    for (int32_t look = 0; look < patience_.looks; ++look) {
       if (ready()) return;
       relax();
-      if ((round & 63) == 63 && failure_->broken()) break;
+    }
+    for (int32_t turn = 0; turn < patience_.turns && !failure_->broken(); ++turn) {
+      give_way();
+      for (int32_t look = 0; look < patience_.looks_a_turn; ++look) {
+        if (ready()) return;
+        relax();
+      }
     }
     sleep_until([&] { return ready(); }, [&] { return missing(); }, timeout_ms_ * patience);
   }
@@ -36,14 +42,22 @@ class Waiter {
   void wake() const noexcept;
 
  private:
+  /// How long to look before sleeping: `looks` without a pause, then `turns` times the core to whoever wants it and some looks.
+  struct Patience {
+    int32_t looks;
+    int32_t turns;
+    int32_t looks_a_turn;
+  };
+  [[nodiscard]] static Patience choose_patience(int32_t ranks) noexcept;
   static void relax() noexcept;
+  static void give_way() noexcept;
   void sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, int64_t patience_ms) const;
   [[nodiscard]] uint64_t progress_of_all() const noexcept;
 
   const Mesh* mesh_;
   Failure* failure_;
   int64_t timeout_ms_;
-  int32_t spin_rounds_;
+  Patience patience_;
 };
 
 }  // namespace ddp::shm
