@@ -12,6 +12,7 @@
 #include "ddp/backward.h"
 #include "ddp/uneven.h"
 #include "ddp/optimizer.h"
+#include "ddp/hook.h"
 #include "ddp/ema.h"
 #include "ddp/state.h"
 #include "ddp/sampler.h"

@@ -101,6 +101,9 @@ void Model::set_hook(Hook hook) {
 void Model::commit() {
   require_building("ddp_model_commit");
   group_->check_idle("ddp_model_commit");
+  if (hook_.kind == Hook::Kind::kPulled && options_.uneven_inputs != 0)
+    throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: buckets cannot be pulled in a model with uneven_inputs, whose ranks answer passes without the "
+                "program; use a callback (ddp_model_set_hook)");
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
   std::vector<PlanItem> items;
   for (const Parameter& parameter : table_.parameters()) items.push_back(PlanItem{parameter.value.count, parameter.value.dtype});
@@ -207,6 +210,22 @@ void Model::keep_equal(std::weak_ptr<ReplicaState> state) {
   const std::lock_guard lock(keeping_);
   std::erase_if(kept_equal_, [](const std::weak_ptr<ReplicaState>& each) { return each.expired(); });
   kept_equal_.push_back(std::move(state));
+}
+
+std::shared_ptr<HookBucket> Model::next_bucket(bool rest) {
+  require_pulled("ddp_model_next_bucket");
+  return open_pass().next_bucket(rest);
+}
+
+void Model::finish_bucket(const std::optional<Error>& problem) {
+  require_pulled("ddp_model_finish_bucket");
+  open_pass().finish_bucket(problem);
+}
+
+void Model::require_pulled(const char* function) const {
+  require_live(function);
+  if (hook_.kind != Hook::Kind::kPulled)
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model's buckets are not pulled; call ddp_model_set_pulled_hook before ddp_model_commit", function);
 }
 
 Pass& Model::open_pass() const {

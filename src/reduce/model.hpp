@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -50,6 +51,9 @@ class Model {
   void mark_ready(int32_t index);
   void mark_unused(int32_t index);
   void end_backward();
+  /// For a model whose hook is kPulled; see Pass.
+  [[nodiscard]] std::shared_ptr<HookBucket> next_bucket(bool rest);
+  void finish_bucket(const std::optional<Error>& problem);
 
   // For ranks with unequal data (ddp/uneven.h).
   void set_weight(double weight);
@@ -103,6 +107,7 @@ class Model {
 
  private:
   void require_live(const char* function) const;
+  void require_pulled(const char* function) const;
   void require_building(const char* function) const;
   void require_committed(const char* function) const;
   void sync_buffers_with_joined(int32_t root);

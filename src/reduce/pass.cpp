@@ -27,7 +27,8 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
       marks_(table.parameters().size()),
       contributes_(table.parameters().size(), 0),
       used_(table.parameters().size(), 1),
-      lane_(choose_driver(group, options.progress), plan_.size() + 1) {
+      lane_(choose_driver(group, options.progress, hook), plan_.size() + 1) {
+  if (hook.copies()) hooked_ = std::make_unique<HookedBuckets>(group, hook, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
     const PlannedBucket& planned = plan_[b];
     BucketSpec spec;
@@ -44,7 +45,7 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
       stats_.elements += parameter.grad.count;
     }
     auto bucket = std::make_unique<Bucket>();
-    bucket->operation = group.transport().prepare(spec);
+    bucket->operation = hooked_ != nullptr ? hooked_->make(spec, planned, table, b + 1 == plan_.size()) : group.transport().prepare(spec);
     bucket->note.used.resize(spec.used_words());
     buckets_.push_back(std::move(bucket));
   }
@@ -62,6 +63,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   incomplete_ = false;
   for (size_t b = 0; b < buckets_.size(); ++b)
     buckets_[b]->pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
+  if (hooked_ != nullptr) hooked_->begin_pass();
   begin_ns_ = now_ns();
   sent_before_ = group_.transport().sent_bytes();
   if (mode == DDP_PASS_REDUCE) {
@@ -140,6 +142,7 @@ void Pass::end() {
   }
   drained_ns_ = now_ns() - begin;
   take_notes();
+  if (hooked_ != nullptr) hooked_->check();
   if (incomplete_) report_missing();
   if (all_.contributors == 0 && !buckets_.empty())
     throw Error(DDP_ERROR_INVALID_STATE,

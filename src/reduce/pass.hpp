@@ -23,6 +23,7 @@
 #include "ddp/uneven.h"
 #include "param/table.hpp"
 #include "reduce/hook.hpp"
+#include "reduce/hooked_buckets.hpp"
 #include "reduce/roll_call.hpp"
 
 namespace ddp {
@@ -55,6 +56,10 @@ class Pass {
   [[nodiscard]] int32_t absent_rank() const noexcept { return absent_rank_; }
   void fill_report(ddp_pass_report& report) const noexcept;
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
+
+  /// For a model whose buckets are pulled (reduce/hooked_buckets.hpp). `rest`: no more marks come on this rank.
+  [[nodiscard]] std::shared_ptr<HookBucket> next_bucket(bool rest);
+  void finish_bucket(const std::optional<Error>& problem);
 
   /// False if the others reach into the gradient's memory, so that it cannot move.
   [[nodiscard]] bool set_address(int32_t index, std::byte* data);
@@ -94,6 +99,7 @@ class Pass {
   const ddp_model_options options_;
   const Plan plan_;
   std::vector<Place> places_;  // by parameter
+  std::unique_ptr<HookedBuckets> hooked_;  // of a hook that works on copies
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<std::atomic<uint32_t>> marks_;  // epoch and Mark, by parameter
   std::vector<uint8_t> contributes_;          // since the last reduction, by parameter

@@ -1,0 +1,133 @@
+/** @file
+ * Hooks: what stands in the place of a bucket's plain reduction. Two are built in (16 bits an element on the wire); a program may give its
+ * own, as a callback or pulled on its own thread.
+ *
+ * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in it what the
+ * gradients become, the same on every rank. It runs bucket after bucket, in the same order on all ranks, and may use the ddp_bucket_
+ * collectives as straight-line code. It sees no bucket in which a gradient is missing, and what it makes of a gradient that no rank used is
+ * dropped. If it fails on one rank, or the ranks make different calls, the pass fails on all ranks with that rank's text; the gradients
+ * are undefined until the next zero_grad, but the group stays whole.
+ */
+#ifndef DDP_HOOK_H
+#define DDP_HOOK_H
+
+#include "ddp/optimizer.h"
+#include "ddp/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddp_bucket ddp_bucket; /**< a bucket inside a hook */
+
+/**
+ * Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on the thread of
+ * that call. It must not throw, nor call functions of the model or its group other than the getters.
+ * @param bucket usable until the hook returns
+ * Answers 0, or any other number if it failed (ddp_bucket_set_error says more). Since 0.1.
+ */
+typedef int32_t (*ddp_hook_fn)(void *user_data, ddp_bucket *bucket);
+
+/**
+ * Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the default.
+ * @param fn ddp_hook_fp16, ddp_hook_bf16 or your own
+ * @param release called once when the hook is not used any more (also if this call fails); NULL: nothing
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_set_hook(ddp_model *model, ddp_hook_fn fn, void *user_data, ddp_release_fn release);
+
+/**
+ * Built-in hook: F32 and F64 gradients travel as F16. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own
+ * type and rounded once to F16; terms are added in rank order, each sum rounded to F16; the result is that sum. The same bits on every rank,
+ * transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit becomes infinite on all
+ * ranks, NaN stays NaN; gradients of 16 bits, and groups of one rank, are not touched by it. Given to ddp_model_set_hook it costs
+ * no copy; a hook of your own may also call it for some of its buckets (collective).
+ * Local as a name. Errors (called): as ddp_bucket_all_reduce. Since 0.1.
+ */
+DDP_API int32_t ddp_hook_fp16(void *user_data, ddp_bucket *bucket);
+
+/**
+ * Built-in hook: As ddp_hook_fp16 with BF16, which has the range of F32 and 8 bits of precision.
+ * Local as a name. Errors (called on a bucket): as ddp_bucket_all_reduce. Since 0.1.
+ */
+DDP_API int32_t ddp_hook_bf16(void *user_data, ddp_bucket *bucket);
+
+/**
+ * The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread. Before
+ * ddp_model_commit. Then, in every REDUCE pass, between the marks and after them:
+ *   while (ddp_model_next_bucket(model, 1, &bucket) == DDP_OK && bucket != NULL) { ...; ddp_model_finish_bucket(model, 0, NULL); }
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_set_pulled_hook(ddp_model *model);
+
+/**
+ * The next bucket of the open pass. Buckets come in the same order on all ranks.
+ * @param rest 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
+ * @param out_bucket usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has failed)
+ * Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest 1.
+ * Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
+ * collectives. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_next_bucket(ddp_model *model, int32_t rest, ddp_bucket **out_bucket);
+
+/**
+ * Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
+ * @param status 0, or any other number if it failed here
+ * @param text what went wrong, for all ranks; may be NULL
+ * Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different calls),
+ * INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_finish_bucket(ddp_model *model, int32_t status, const char *text);
+
+/** Number of the bucket in plan order, from 0; -1 if `bucket` is not in a hook now. Local. Since 0.1. */
+DDP_API int32_t ddp_bucket_get_index(const ddp_bucket *bucket);
+
+/** Is it the last bucket of the pass? 1 yes, 0 no; -1 if `bucket` is not in a hook now. Local. Since 0.1. */
+DDP_API int32_t ddp_bucket_is_last(const ddp_bucket *bucket);
+
+/**
+ * The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on 64-byte
+ * boundaries, with zeros between them.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+ */
+DDP_API ddp_status ddp_bucket_get_contents(const ddp_bucket *bucket, ddp_tensor *out_contents);
+
+/** How many parameters have their gradient in the bucket; -1 if `bucket` is not in a hook now. Local. Since 0.1. */
+DDP_API int32_t ddp_bucket_get_parameter_count(const ddp_bucket *bucket);
+
+/**
+ * One gradient of the bucket.
+ * @param position 0 to the number of parameters in the bucket
+ * @param out_index the parameter's index in the model; may be NULL
+ * @param out_grad its part of the contents, with the shape of the parameter; may be NULL
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+ */
+DDP_API ddp_status ddp_bucket_get_parameter(const ddp_bucket *bucket, int32_t position, int32_t *out_index, ddp_tensor *out_grad);
+
+/**
+ * As ddp_group_all_reduce, over the group of the model, inside a hook. The tensor may be the contents or memory of your own.
+ * Collective. Errors: CALLBACK or MISMATCH (the hook failed on another rank, or did something else there: return at once), INVALID_STATE (not
+ * in a hook now), and those of collectives. Since 0.1.
+ */
+DDP_API ddp_status ddp_bucket_all_reduce(ddp_bucket *bucket, const ddp_tensor *tensor, ddp_reduce op);
+
+/** As ddp_group_all_gather, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1. */
+DDP_API ddp_status ddp_bucket_all_gather(ddp_bucket *bucket, const ddp_tensor *input, const ddp_tensor *output);
+
+/** As ddp_group_reduce_scatter, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1. */
+DDP_API ddp_status ddp_bucket_reduce_scatter(ddp_bucket *bucket, const ddp_tensor *input, const ddp_tensor *output, ddp_reduce op);
+
+/** As ddp_group_broadcast, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1. */
+DDP_API ddp_status ddp_bucket_broadcast(ddp_bucket *bucket, const ddp_tensor *tensor, int32_t root);
+
+/**
+ * Say what went wrong with the bucket, before the hook returns a number other than 0: every rank gets the text.
+ * @param text copied; at most 479 bytes travel
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+ */
+DDP_API ddp_status ddp_bucket_set_error(ddp_bucket *bucket, const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

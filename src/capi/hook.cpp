@@ -1,0 +1,180 @@
+// ddp/hook.h. A bucket's handle is made when a hook first sees it and goes with the model; the bucket itself says whether it is in a hook.
+#include "ddp/hook.h"
+
+#include "capi/hook.hpp"
+#include "capi/tables.hpp"
+#include "reduce/hook_bucket.hpp"
+#include "update/custom.hpp"
+
+using namespace ddp;
+using namespace ddp::capi;
+
+namespace {
+
+std::shared_ptr<HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
+  auto bucket = resolve(BucketTable::instance(), handle, function, "bucket");
+  bucket->require_open(function);
+  return bucket;
+}
+
+/// The caller's function as a hook.
+Hook callback_hook(ddp_hook_fn fn, UserData user_data) {
+  Hook hook;
+  hook.kind = Hook::Kind::kCallback;
+  hook.name = "a callback";
+  hook.body = [fn, data = std::make_shared<UserData>(std::move(user_data))](HookBucket& bucket) {
+    const int32_t status = fn(data->get(), handle_of(bucket));
+    if (status == 0) return;
+    std::string text = bucket.take_error();
+    if (text.empty()) text = "it returned " + std::to_string(status);
+    throw Error(DDP_ERROR_CALLBACK, text);
+  };
+  return hook;
+}
+
+Hook hook_of(ddp_hook_fn fn, UserData user_data) {
+  if (fn == nullptr) return Hook{};
+  if (fn == &ddp_hook_fp16) return Hook::as_16_bits(DDP_F16);
+  if (fn == &ddp_hook_bf16) return Hook::as_16_bits(DDP_BF16);
+  return callback_hook(fn, std::move(user_data));
+}
+
+int32_t reduce_as(ddp_bucket* bucket, ddp_dtype wire, const char* function) {
+  return guarded([&] { bucket_of(bucket, function)->reduce_as(wire); });
+}
+
+void check_op(ddp_reduce op, const char* function) {
+  if (op < DDP_AVERAGE || op > DDP_MAX)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
+}
+
+}  // namespace
+
+ddp_bucket* ddp::capi::handle_of(HookBucket& bucket) {
+  struct Handle {
+    ddp_bucket* value;
+    explicit Handle(ddp_bucket* made) : value(made) {}
+    ~Handle() { (void)BucketTable::instance().remove(value); }
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+  };
+  if (bucket.handle == nullptr) bucket.handle = std::make_shared<Handle>(BucketTable::instance().add(bucket.shared_from_this()));
+  return static_cast<Handle*>(bucket.handle.get())->value;
+}
+
+ddp_status ddp_model_set_hook(ddp_model* model, ddp_hook_fn fn, void* user_data, ddp_release_fn release) {
+  return guarded([&] {
+    UserData owned(user_data, release);  // first, so that it is let go of whatever fails
+    const auto object = model_of(model, "ddp_model_set_hook");
+    object->set_hook(hook_of(fn, std::move(owned)));
+  });
+}
+
+int32_t ddp_hook_fp16(void*, ddp_bucket* bucket) { return reduce_as(bucket, DDP_F16, "ddp_hook_fp16"); }
+int32_t ddp_hook_bf16(void*, ddp_bucket* bucket) { return reduce_as(bucket, DDP_BF16, "ddp_hook_bf16"); }
+
+ddp_status ddp_model_set_pulled_hook(ddp_model* model) {
+  return guarded([&] {
+    Hook hook;
+    hook.kind = Hook::Kind::kPulled;
+    hook.name = "pulled";
+    model_of(model, "ddp_model_set_pulled_hook")->set_hook(std::move(hook));
+  });
+}
+
+ddp_status ddp_model_next_bucket(ddp_model* model, int32_t rest, ddp_bucket** out_bucket) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_next_bucket");
+    require(out_bucket, "ddp_model_next_bucket", "out_bucket");
+    if (rest != 0 && rest != 1) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_next_bucket: rest is %d; it is 0 or 1", rest);
+    const auto bucket = object->next_bucket(rest == 1);
+    *out_bucket = bucket != nullptr ? handle_of(*bucket) : nullptr;
+  });
+}
+
+ddp_status ddp_model_finish_bucket(ddp_model* model, int32_t status, const char* text) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_finish_bucket");
+    std::optional<Error> problem;
+    if (status != 0)
+      problem = Error(DDP_ERROR_CALLBACK, text != nullptr && *text != '\0' ? std::string(text) : "it gave the status " + std::to_string(status));
+    object->finish_bucket(problem);
+  });
+}
+
+int32_t ddp_bucket_get_index(const ddp_bucket* bucket) {
+  return guarded_value<int32_t>(-1, [&] { return bucket_of(bucket, "ddp_bucket_get_index")->index(); });
+}
+
+int32_t ddp_bucket_is_last(const ddp_bucket* bucket) {
+  return guarded_value<int32_t>(-1, [&] { return bucket_of(bucket, "ddp_bucket_is_last")->is_last() ? 1 : 0; });
+}
+
+ddp_status ddp_bucket_get_contents(const ddp_bucket* bucket, ddp_tensor* out_contents) {
+  return guarded([&] {
+    const auto object = bucket_of(bucket, "ddp_bucket_get_contents");
+    require(out_contents, "ddp_bucket_get_contents", "out_contents");
+    *out_contents = to_c(object->contents());
+  });
+}
+
+int32_t ddp_bucket_get_parameter_count(const ddp_bucket* bucket) {
+  return guarded_value<int32_t>(-1, [&] {
+    return static_cast<int32_t>(bucket_of(bucket, "ddp_bucket_get_parameter_count")->pieces().size());
+  });
+}
+
+ddp_status ddp_bucket_get_parameter(const ddp_bucket* bucket, int32_t position, int32_t* out_index, ddp_tensor* out_grad) {
+  return guarded([&] {
+    const auto object = bucket_of(bucket, "ddp_bucket_get_parameter");
+    const auto count = static_cast<int32_t>(object->pieces().size());
+    if (position < 0 || position >= count)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_bucket_get_parameter: position is %d; the bucket has %d parameters, counted from 0",
+                       position, count);
+    const HookBucket::Piece& piece = object->pieces()[static_cast<size_t>(position)];
+    if (out_index != nullptr) *out_index = piece.parameter;
+    if (out_grad == nullptr) return;
+    Tensor grad = piece.shape;
+    grad.data = object->contents().data + piece.offset * dtype_size(grad.dtype);
+    *out_grad = to_c(grad);
+  });
+}
+
+ddp_status ddp_bucket_all_reduce(ddp_bucket* bucket, const ddp_tensor* tensor, ddp_reduce op) {
+  return guarded([&] {
+    const auto object = bucket_of(bucket, "ddp_bucket_all_reduce");
+    check_op(op, "ddp_bucket_all_reduce");
+    object->all_reduce(checked_tensor(tensor, "ddp_bucket_all_reduce: tensor"), op);
+  });
+}
+
+ddp_status ddp_bucket_all_gather(ddp_bucket* bucket, const ddp_tensor* input, const ddp_tensor* output) {
+  return guarded([&] {
+    const auto object = bucket_of(bucket, "ddp_bucket_all_gather");
+    object->all_gather(checked_tensor(input, "ddp_bucket_all_gather: input"), checked_tensor(output, "ddp_bucket_all_gather: output"));
+  });
+}
+
+ddp_status ddp_bucket_reduce_scatter(ddp_bucket* bucket, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op) {
+  return guarded([&] {
+    const auto object = bucket_of(bucket, "ddp_bucket_reduce_scatter");
+    check_op(op, "ddp_bucket_reduce_scatter");
+    object->reduce_scatter(checked_tensor(input, "ddp_bucket_reduce_scatter: input"),
+                           checked_tensor(output, "ddp_bucket_reduce_scatter: output"), op);
+  });
+}
+
+ddp_status ddp_bucket_broadcast(ddp_bucket* bucket, const ddp_tensor* tensor, int32_t root) {
+  return guarded([&] {
+    const auto object = bucket_of(bucket, "ddp_bucket_broadcast");
+    object->broadcast(checked_tensor(tensor, "ddp_bucket_broadcast: tensor"), root);
+  });
+}
+
+ddp_status ddp_bucket_set_error(ddp_bucket* bucket, const char* text) {
+  return guarded([&] {
+    const auto object = bucket_of(bucket, "ddp_bucket_set_error");
+    require(text, "ddp_bucket_set_error", "text");
+    object->set_error(text);
+  });
+}

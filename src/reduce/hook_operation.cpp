@@ -1,0 +1,102 @@
+#include "reduce/hook_operation.hpp"
+
+#include <cstring>
+
+#include "device/cpu/arrays.hpp"
+
+namespace ddp {
+
+HookOperation::HookOperation(HookSession& session, const BucketSpec& spec, std::shared_ptr<HookBucket> bucket)
+    : session_(session), rule_(spec.rule), bucket_(std::move(bucket)) {
+  for (const BucketSpec::Piece& piece : spec.pieces) addresses_.push_back(piece.data);
+  note_.used.resize(spec.used_words());
+}
+
+HookOperation::~HookOperation() {
+  bucket_->set_open(false);
+  bucket_->handle.reset();  // what holds the bucket from outside
+  bucket_->state.reset();
+}
+
+void HookOperation::start(const Note& mine) {
+  note_.incomplete = mine.incomplete;
+  note_.tally = mine.tally;
+  std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
+  end(State::kStarted);
+}
+
+bool HookOperation::set_address(int32_t piece, std::byte* data) noexcept {
+  addresses_[static_cast<size_t>(piece)] = data;
+  return true;
+}
+
+bool HookOperation::open() {
+  session_.check_unbroken();
+  if (session_.failure()) {  // an earlier bucket of the pass failed, on all ranks
+    note_.incomplete = true;
+    end(State::kDone);
+    return false;
+  }
+  weight_ = note_.tally.weight;
+  session_.join_notes(note_);
+  if (note_.is_void()) {
+    end(State::kDone);
+    return false;
+  }
+  copy_in();
+  bucket_->set_open(true);
+  end(State::kOpen);
+  return true;
+}
+
+void HookOperation::close(const std::optional<Error>& problem) {
+  bucket_->set_open(false);
+  end(State::kDone);
+  note_.incomplete = true;  // unless all is well
+  session_.check_unbroken();
+  if (session_.failure()) return;
+  HookSession::Step step;
+  step.kind = problem ? HookSession::Step::Kind::kFailure : HookSession::Step::Kind::kEnd;
+  step.bucket = bucket_->index();
+  if (!session_.step(step, problem ? problem->text() : std::string())) return;
+  note_.incomplete = false;
+  copy_out();
+}
+
+void HookOperation::finish() {
+  if (state() == State::kDone) return;
+  if (state() == State::kStarted && !open()) return;
+  if (session_.hook().kind == Hook::Kind::kPulled)
+    return close(Error(DDP_ERROR_INVALID_STATE, "ddp_model_end_backward was called before this bucket was pulled and finished; call "
+                                                "ddp_model_next_bucket until it gives NULL"));
+  close(try_to([this] { session_.hook().body(*bucket_); }));
+}
+
+// A rank that only answers in this pass adds zeros.
+void HookOperation::copy_in() noexcept {
+  const Tensor whole = bucket_->contents();
+  const int64_t size = dtype_size(rule_.dtype);
+  std::memset(whole.data, 0, static_cast<size_t>(whole.bytes()));
+  if (!(weight_ > 0)) return;
+  for (size_t piece = 0; piece < addresses_.size(); ++piece) {
+    const HookBucket::Piece& where = bucket_->pieces()[piece];
+    if (where.shape.count > 0) std::memcpy(whole.data + where.offset * size, addresses_[piece], static_cast<size_t>(where.shape.bytes()));
+  }
+  if (weight_ != 1.0) cpu::scale(rule_.dtype, whole.data, whole.count, weight_);
+}
+
+void HookOperation::copy_out() noexcept {
+  const Tensor whole = bucket_->contents();
+  const int64_t size = dtype_size(rule_.dtype);
+  const double divisor = rule_.divisor;
+  if (rule_.by_weight && rule_.op == DDP_AVERAGE && note_.tally.weight != divisor)
+    cpu::scale(rule_.dtype, whole.data, whole.count, divisor / note_.tally.weight);
+  for (size_t piece = 0; piece < addresses_.size(); ++piece) {
+    const HookBucket::Piece& where = bucket_->pieces()[piece];
+    const bool used = (note_.used[piece / 64] >> (piece % 64) & 1) != 0;
+    if (used && where.shape.count > 0)
+      std::memcpy(addresses_[piece], whole.data + where.offset * size, static_cast<size_t>(where.shape.bytes()));
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,38 @@
+// The buckets of a model whose hook works on copies: makes their operations, and hands them out where the program pulls them.
+// Threads: as HookOperation.
+// Tested by ranks/hook_test.cpp and capi/hook_test.c.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "bucket/plan.hpp"
+#include "param/table.hpp"
+#include "reduce/hook_operation.hpp"
+
+namespace ddp {
+
+class HookedBuckets {
+ public:
+  /// Collective.
+  HookedBuckets(Group& group, const Hook& hook, ddp_reduce reduce, const Plan& plan);
+
+  [[nodiscard]] std::unique_ptr<BucketOperation> make(const BucketSpec& spec, const PlannedBucket& planned, const Table& table, bool last);
+
+  void begin_pass() noexcept;
+  /// Throws why the pass is void on all ranks, if a hook made it so.
+  void check() const;
+
+  /// The next bucket that is complete on this rank and has something to reduce; NULL if there is none. Collective if there is one.
+  [[nodiscard]] std::shared_ptr<HookBucket> next();
+  /// The bucket that next() gave. `problem`: on this rank. Collective; throws why the pass is void.
+  void finish(const std::optional<Error>& problem);
+
+ private:
+  [[nodiscard]] HookOperation* opened() const noexcept;
+
+  HookSession session_;
+  std::vector<HookOperation*> operations_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,238 @@
+/* ddp/hook.h: hooks of the program's own as callbacks and pulled, the built-in ones, and what is refused. Ranks are threads. */
+#include <math.h>
+
+#include "support/ranks.h"
+
+#define COUNT 600
+
+typedef struct hooked {
+  rank *self;
+  ddp_model *model;
+  float value[2][COUNT], grad[2][COUNT];
+  int calls, released, fails;
+  ddp_bucket *kept;
+} hooked;
+
+static void count_release(void *user_data) { ((hooked *)user_data)->released++; }
+
+static void build(hooked *h, rank *self) {
+  ddp_model_options options;
+  memset(h, 0, sizeof *h);
+  h->self = self;
+  check_ok(ddp_model_options_init(&options, sizeof options));
+  options.first_bucket_bytes = COUNT * 4;
+  options.bucket_bytes = COUNT * 4;
+  check_ok(ddp_model_create(self->group, &options, &h->model));
+  for (int p = 0; p < 2; p++) {
+    const ddp_tensor value = vector_of(h->value[p], DDP_F32, COUNT), grad = vector_of(h->grad[p], DDP_F32, COUNT);
+    check_ok(ddp_model_add_parameter(h->model, p == 0 ? "weight" : "bias", &value, &grad, NULL));
+  }
+}
+
+static void fill(hooked *h) {
+  for (int p = 0; p < 2; p++)
+    for (int i = 0; i < COUNT; i++) h->grad[p][i] = (float)(i * (h->self->index + 1) + p);
+}
+
+static void mark_filled(hooked *h) {
+  check_ok(ddp_model_begin_backward(h->model, DDP_PASS_REDUCE));
+  check_ok(ddp_model_mark_ready(h->model, 1, NULL));
+  check_ok(ddp_model_mark_ready(h->model, 0, NULL));
+}
+
+static void mark(hooked *h) {
+  fill(h);
+  mark_filled(h);
+}
+
+static void check_means(hooked *h) {
+  for (int p = 0; p < 2; p++)
+    for (int i = 0; i < COUNT; i++) check_number(h->grad[p][i], 1.5 * i + p);
+}
+
+static int32_t average(void *user_data, ddp_bucket *bucket) {
+  hooked *h = user_data;
+  ddp_tensor whole, part;
+  int32_t index = -1;
+  h->calls++;
+  h->kept = bucket;
+  check_int(ddp_bucket_get_index(bucket), 1 - ddp_bucket_is_last(bucket) == 1 ? 0 : 1);
+  check_int(ddp_bucket_get_parameter_count(bucket), 1);
+  check_ok(ddp_bucket_get_contents(bucket, &whole));
+  check_ok(ddp_bucket_get_parameter(bucket, 0, &index, &part));
+  check_int(index, 1 - ddp_bucket_get_index(bucket));
+  check_int(part.shape[0], COUNT);
+  check_int(part.data == whole.data, 1);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_contents(bucket, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_parameter(bucket, 1, &index, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_reduce(bucket, NULL, DDP_SUM));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_reduce(bucket, &whole, (ddp_reduce)9));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_gather(bucket, &part, &whole));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_reduce_scatter(bucket, &part, &whole, DDP_SUM));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_broadcast(bucket, &whole, 2));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_set_error(bucket, NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_group_barrier(h->self->group));
+  if (h->fails) {
+    check_ok(ddp_bucket_set_error(bucket, "my table is empty"));
+    return 42;
+  }
+  return ddp_bucket_all_reduce(bucket, &whole, DDP_AVERAGE);
+}
+
+static void train_with_a_callback(rank *self) {
+  hooked h;
+  build(&h, self);
+  check_ok(ddp_model_set_hook(h.model, average, &h, count_release));
+  check_ok(ddp_model_set_hook(h.model, average, &h, count_release)); /* in place of the first */
+  check_int(h.released, 1);
+  check_ok(ddp_model_commit(h.model, NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_set_hook(h.model, average, &h, count_release));
+  check_int(h.released, 2);
+  mark(&h);
+  check_ok(ddp_model_end_backward(h.model, NULL));
+  check_means(&h);
+  check_int(h.calls, 2);
+  check_error(DDP_ERROR_INVALID_STATE, ddp_bucket_all_reduce(h.kept, NULL, DDP_SUM)); /* not in a hook */
+  check_int(ddp_bucket_get_index(h.kept), -1);
+  h.fails = self->index == 1;
+  mark(&h);
+  check_error_text(DDP_ERROR_CALLBACK, ddp_model_end_backward(h.model, NULL), "my table is empty");
+  check_text(ddp_last_error(), "rank 1");
+  h.fails = 0;
+  mark(&h);
+  check_ok(ddp_model_end_backward(h.model, NULL));
+  check_means(&h);
+  ddp_model_destroy(h.model);
+  check_int(h.released, 3);
+  check_int(ddp_bucket_is_last(h.kept), -1);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_set_error(h.kept, "too late"));
+}
+
+static void a_callback_reduces_and_its_failure_is_everybodys(void **state) {
+  (void)state;
+  run_ranks(2, "local://hook-callback", train_with_a_callback, NULL);
+}
+
+static void train_pulled(rank *self) {
+  hooked h;
+  ddp_bucket *bucket = NULL;
+  ddp_tensor whole;
+  int pulled = 0;
+  build(&h, self);
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_next_bucket(h.model, 0, &bucket));
+  check_ok(ddp_model_set_pulled_hook(h.model));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_next_bucket(h.model, 0, &bucket));
+  check_ok(ddp_model_commit(h.model, NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_set_pulled_hook(h.model));
+  mark(&h);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_next_bucket(h.model, 0, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_next_bucket(h.model, 2, &bucket));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_finish_bucket(h.model, 0, NULL));
+  for (;;) {
+    check_ok(ddp_model_next_bucket(h.model, 1, &bucket));
+    if (bucket == NULL) break;
+    check_ok(ddp_bucket_get_contents(bucket, &whole));
+    check_ok(ddp_bucket_all_reduce(bucket, &whole, DDP_AVERAGE));
+    check_ok(ddp_model_finish_bucket(h.model, 0, NULL));
+    check_int(ddp_bucket_get_parameter_count(bucket), -1);
+    pulled++;
+  }
+  check_int(pulled, 2);
+  check_ok(ddp_model_end_backward(h.model, NULL));
+  check_means(&h);
+  mark(&h);
+  check_ok(ddp_model_next_bucket(h.model, 0, &bucket));
+  check_error_text(DDP_ERROR_CALLBACK, ddp_model_finish_bucket(h.model, self->index, "no more of this"), "no more of this");
+  check_error_text(DDP_ERROR_CALLBACK, ddp_model_end_backward(h.model, NULL), "no more of this");
+  check_ok(ddp_group_barrier(self->group));
+  ddp_model_destroy(h.model);
+}
+
+static void buckets_can_be_pulled(void **state) {
+  (void)state;
+  run_ranks(2, "local://hook-pulled", train_pulled, NULL);
+}
+
+static int32_t by_bf16(void *user_data, ddp_bucket *bucket) {
+  ((hooked *)user_data)->calls++;
+  return ddp_hook_bf16(NULL, bucket);
+}
+
+static void train_with(rank *self, ddp_hook_fn fn) {
+  hooked h;
+  build(&h, self);
+  check_ok(ddp_model_set_hook(h.model, fn, &h, NULL));
+  check_ok(ddp_model_commit(h.model, NULL));
+  fill(&h);
+  h.grad[0][1] = 1.0f + 1.0f / 1024; /* not in BF16 */
+  h.grad[0][2] = 1e6f;               /* not in F16 */
+  mark_filled(&h);
+  check_ok(ddp_model_end_backward(h.model, NULL));
+  check_number(h.grad[0][1], fn == ddp_hook_fp16 ? 1.0 + 1.0 / 1024 : 1.0);
+  check_number(h.grad[0][2], fn == ddp_hook_fp16 ? (double)INFINITY : 999424.0);
+  check_number(h.grad[1][100], 151);
+  ddp_model_destroy(h.model);
+}
+
+static void train_rounded(rank *self) {
+  train_with(self, ddp_hook_fp16);
+  train_with(self, ddp_hook_bf16);
+  train_with(self, by_bf16);
+}
+
+static void built_in_hooks_round_alike_by_name_and_called(void **state) {
+  (void)state;
+  run_ranks(2, "local://hook-16", train_rounded, NULL);
+}
+
+static void wrong_arguments_are_refused(void **state) {
+  (void)state;
+  int rubbish[64] = {0};
+  hooked h;
+  memset(&h, 0, sizeof h);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_hook(NULL, average, &h, count_release));
+  check_int(h.released, 1);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_pulled_hook(NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_next_bucket(NULL, 0, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_finish_bucket((ddp_model *)rubbish, 0, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_contents((ddp_bucket *)rubbish, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_parameter(NULL, 0, NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_reduce(NULL, NULL, DDP_SUM));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_gather(NULL, NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_reduce_scatter(NULL, NULL, NULL, DDP_SUM));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_broadcast(NULL, NULL, 0));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_set_error(NULL, "text"));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_fp16(NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_bf16(NULL, (ddp_bucket *)rubbish));
+  check_int(ddp_bucket_get_index(NULL), -1);
+  check_int(ddp_bucket_is_last(NULL), -1);
+  check_int(ddp_bucket_get_parameter_count((ddp_bucket *)rubbish), -1);
+}
+
+static void no_hook_is_the_plain_mean(void **state) {
+  (void)state;
+  rank self = {0, 1, alone(), NULL, NULL, NULL};
+  hooked h;
+  build(&h, &self);
+  check_ok(ddp_model_set_hook(h.model, average, &h, count_release));
+  check_ok(ddp_model_set_hook(h.model, NULL, NULL, NULL));
+  check_int(h.released, 1);
+  check_ok(ddp_model_commit(h.model, NULL));
+  mark(&h);
+  check_ok(ddp_model_end_backward(h.model, NULL));
+  check_int(h.calls, 0);
+  check_number(h.grad[1][7], 8);
+  ddp_model_destroy(h.model);
+  ddp_group_destroy(self.group);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      check_test(a_callback_reduces_and_its_failure_is_everybodys),
+      check_test(buckets_can_be_pulled),
+      check_test(built_in_hooks_round_alike_by_name_and_called),
+      check_test(wrong_arguments_are_refused),
+      check_test(no_hook_is_the_plain_mean),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
