@@ -13,7 +13,9 @@ extern "C" {
 /** What a pass does. Since 0.1. */
 typedef enum ddp_pass DDP_INT32 {
   DDP_PASS_REDUCE = 0,    /**< gradients are reduced over the ranks; what was accumulated before is part of them */
-  DDP_PASS_ACCUMULATE = 1 /**< nothing is sent: the caller adds to its gradients, a later REDUCE pass sends the whole */
+  DDP_PASS_ACCUMULATE = 1, /**< nothing is sent: the caller adds to its gradients, a later REDUCE pass sends the whole */
+  DDP_PASS_LOCAL = 2       /**< nothing is sent, and the gradients are final on this rank alone: local SGD, with
+                                ddp_model_average_parameters every few steps */
 } ddp_pass;
 
 /**
@@ -45,7 +47,7 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
 /**
  * Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
  * The pass is over whatever the result.
- * Collective in a REDUCE pass (blocks on CPU), local in an ACCUMULATE pass.
+ * Collective in a REDUCE pass (blocks on CPU), local in the others.
  * Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
  * every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), MISMATCH (with the
  * model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
@@ -54,10 +56,18 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
 DDP_API ddp_status ddp_model_end_backward(ddp_model *model, void *stream);
 
 /**
- * Did any rank contribute to this parameter in the last REDUCE pass, or in the accumulation before it? 1 yes, 0 no (leave its
+ * Did any rank contribute to this parameter in the last REDUCE pass, or in the accumulation before it (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its
  * optimizer state alone), -1 if the arguments are wrong or no pass has ended. Local. Since 0.1.
  */
 DDP_API int32_t ddp_model_was_used(const ddp_model *model, int32_t index);
+
+/**
+ * Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after DDP_PASS_LOCAL passes
+ * and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint holds rank 0's parameters, so average
+ * before saving. Buffers and the state of optimizers stay each rank's own (ddp_model_sync_buffers copies buffers).
+ * Collective, blocks, not in an open pass. Errors: INVALID_STATE, and those of collectives (parameters may then be averaged in part). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_average_parameters(ddp_model *model, void *stream);
 
 /** Set all gradients to zero. Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1. */
 DDP_API ddp_status ddp_model_zero_grad(ddp_model *model, void *stream);

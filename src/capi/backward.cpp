@@ -35,9 +35,13 @@ int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
     const auto object = model_of(model, "ddp_model_was_used");
     check_index(*object, index, "ddp_model_was_used");
     if (!object->has_reduced())
-      throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_was_used: no pass with DDP_PASS_REDUCE has ended yet");
+      throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_was_used: no pass with DDP_PASS_REDUCE or DDP_PASS_LOCAL has ended yet");
     return object->was_used(index) ? 1 : 0;
   });
+}
+
+ddp_status ddp_model_average_parameters(ddp_model* model, void*) {
+  return guarded([&] { model_of(model, "ddp_model_average_parameters")->average_parameters(); });
 }
 
 ddp_status ddp_model_zero_grad(ddp_model* model, void*) {

@@ -5,7 +5,7 @@ namespace ddp {
 
 std::shared_ptr<HookBucket> Pass::next_bucket(bool rest) {
   if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; call ddp_model_begin_backward first");
-  if (hooked_ == nullptr || mode_ == DDP_PASS_ACCUMULATE) return nullptr;
+  if (hooked_ == nullptr || mode_ != DDP_PASS_REDUCE) return nullptr;
   if (rest) start_rest();
   try {
     return hooked_->next();

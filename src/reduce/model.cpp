@@ -169,8 +169,9 @@ void Model::set_grad(int32_t index, void* data) {
 
 void Model::begin_backward(ddp_pass mode) {
   require_ready("ddp_model_begin_backward");
-  if (mode != DDP_PASS_REDUCE && mode != DDP_PASS_ACCUMULATE)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0) or DDP_PASS_ACCUMULATE (1)",
+  if (mode < DDP_PASS_REDUCE || mode > DDP_PASS_LOCAL)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0), DDP_PASS_ACCUMULATE (1) or DDP_PASS_LOCAL (2)",
                      static_cast<int>(mode));
   pass_->begin(mode);
   mode_ = mode;

@@ -69,6 +69,7 @@ class Model {
   [[nodiscard]] Pass& pass() const noexcept { return *pass_; }
 
   void sync_buffers(int32_t root);
+  void average_parameters();
   void check_replicas();
   [[nodiscard]] uint64_t content_hash() const;
 

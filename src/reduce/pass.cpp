@@ -83,7 +83,7 @@ void Pass::mark(int32_t index, Mark what) {
                      "parameter %d (\"%s\") is marked twice in one pass; a parameter that is used several times is marked on its last use",
                      index, table_.parameter(index).name.c_str());
   if (what == Mark::kReady) contributes_[at] = 1;
-  if (mode_ == DDP_PASS_ACCUMULATE) return;
+  if (mode_ != DDP_PASS_REDUCE) return;
   const Place place = places_[at];
   if (buckets_[static_cast<size_t>(place.bucket)]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) start_ready_buckets();
   lane_.poke(kMarkShareBytes);
@@ -131,6 +131,7 @@ void Pass::end() {
       pass.group_.close_pass(&pass);
     }
   } const closer{*this};
+  if (mode_ == DDP_PASS_LOCAL) return end_local();
   if (mode_ == DDP_PASS_ACCUMULATE) return;
   const int64_t begin = now_ns();
   try {

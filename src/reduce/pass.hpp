@@ -91,6 +91,7 @@ class Pass {
   void start_rest();
   void take_notes();
   void report_missing();
+  void end_local();
   void finish_stats() noexcept;
   [[nodiscard]] uint32_t mark_value(Mark what) const noexcept { return epoch_ << 2 | static_cast<uint32_t>(what); }
 

@@ -32,7 +32,8 @@ void Pass::set_last() {
 
 bool Pass::abandon(std::string reason) {
   if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; there is nothing to abandon");
-  if (mode_ == DDP_PASS_ACCUMULATE) {
+  if (mode_ != DDP_PASS_REDUCE) {
+    role_ = Role::kAbandoning;
     end();
     return true;
   }

@@ -1,0 +1,35 @@
+// Local SGD: passes whose gradients stay on their rank, and the mean of the parameters that follows every few of them
+// (Stich, "Local SGD Converges Fast and Communicates Little", 2019).
+// Tested by ranks/local_sgd_test.cpp and capi/local_sgd_test.c.
+#include <algorithm>
+
+#include "reduce/model.hpp"
+#include "reduce/pass.hpp"
+#include "sync/average.hpp"
+
+namespace ddp {
+
+void Pass::end_local() {
+  std::string names;
+  int32_t missing = 0;
+  for (int32_t index = 0; index < table_.parameter_count() && options_.unused == DDP_UNUSED_ERROR && role_ == Role::kTraining; ++index)
+    if (!is_marked(index) && ++missing <= 5) names += (missing > 1 ? ", \"" : "\"") + table_.parameter(index).name + "\"";
+  if (missing > 5) names += " and " + std::to_string(missing - 5) + " more";
+  if (missing == 0) std::copy(contributes_.begin(), contributes_.end(), used_.begin());
+  std::fill(contributes_.begin(), contributes_.end(), 0);
+  if (missing > 0)
+    throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_end_backward: this rank did not mark " + names +
+                                             "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW");
+  has_reduced_ = true;
+}
+
+void Model::average_parameters() {
+  require_ready("ddp_model_average_parameters");
+  group_->check_idle("ddp_model_average_parameters");
+  std::vector<Tensor> values;
+  for (const Parameter& parameter : table_.parameters()) values.push_back(parameter.value);
+  average(*group_, values);
+  if (values.empty()) group_->barrier();
+}
+
+}  // namespace ddp

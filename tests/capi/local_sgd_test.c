@@ -1,0 +1,52 @@
+/* Local passes and the mean of the parameters, through the C API. Ranks are threads. */
+#include "support/ranks.h"
+
+static void train(rank *self) {
+  float value[3] = {1, 2, 3}, grad[3];
+  ddp_model *model = NULL;
+  ddp_optimizer *optimizer = NULL;
+  ddp_sgd_options options;
+  const ddp_tensor values = vector_of(value, DDP_F32, 3), grads = vector_of(grad, DDP_F32, 3);
+  check_ok(ddp_model_create(self->group, NULL, &model));
+  check_ok(ddp_model_add_parameter(model, "w", &values, &grads, NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_average_parameters(model, NULL));
+  check_ok(ddp_model_commit(model, NULL));
+  check_ok(ddp_sgd_options_init(&options, sizeof options));
+  options.rate = 0.5;
+  check_ok(ddp_optimizer_create_sgd(model, &options, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_begin_backward(model, (ddp_pass)3));
+  for (int step = 0; step < 2; step++) {
+    check_ok(ddp_model_begin_backward(model, DDP_PASS_LOCAL));
+    check_error(DDP_ERROR_INVALID_STATE, ddp_model_average_parameters(model, NULL));
+    for (int i = 0; i < 3; i++) grad[i] = (float)(4 * self->index + i);
+    check_ok(ddp_model_mark_ready(model, 0, NULL));
+    check_ok(ddp_model_end_backward(model, NULL));
+    check_int(ddp_model_was_used(model, 0), 1);
+    check_number(grad[2], 4 * self->index + 2); /* nobody reduced it */
+    check_ok(ddp_optimizer_step(optimizer, NULL));
+  }
+  check_number(value[1], 1 - 4 * self->index);
+  check_error(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL));
+  check_ok(ddp_model_average_parameters(model, NULL));
+  check_ok(ddp_model_check(model, NULL));
+  for (int i = 0; i < 3; i++) check_number(value[i], i + 1 - (2 + i));
+  ddp_optimizer_destroy(optimizer);
+  ddp_model_destroy(model);
+}
+
+static void local_steps_and_their_mean(void **state) {
+  (void)state;
+  run_ranks(2, "local://local-sgd", train, NULL);
+}
+
+static void wrong_handles_are_refused(void **state) {
+  (void)state;
+  int rubbish[64] = {0};
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_average_parameters(NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_average_parameters((ddp_model *)rubbish, NULL));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {check_test(local_steps_and_their_mean), check_test(wrong_handles_are_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
