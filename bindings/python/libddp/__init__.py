@@ -26,6 +26,7 @@ from ._ema import Ema
 from ._enums import Backend, Divisor, Drift, DType, LogLevel, Progress, Reduce, Status, Unused
 from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FileError, InternalError, InvalidArgumentError,
                       InvalidStateError, MismatchError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError)
+from ._hook import Bucket, BucketParameter
 from ._group import Group, Store
 from ._model import Metadata, Model
 from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer
@@ -36,7 +37,7 @@ from ._view import View
 
 __version__ = low.DDP_VERSION_STRING
 __all__ = [
-    "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "CallbackError", "CustomOptimizer", "DType", "Divisor", "Drift", "Ema", "Error",
+    "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "Divisor", "Drift", "Ema", "Error",
     "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
     "NotSupportedError", "Optimizer", "OutOfMemoryError", "PassReport", "PeerFailedError", "Progress", "Reduce", "SGD", "Sampler", "State", "Status",
     "Store", "TensorError", "TimedOutError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "set_log",

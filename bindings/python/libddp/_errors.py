@@ -97,8 +97,9 @@ _CLASSES = {int(cls.status): cls for cls in (
     MismatchError, FileError, CallbackError, InternalError)}
 
 
-def _make(status: int, text: str) -> Error:
+def make(status: int, text: str) -> Error:
+    """What a failed call of the module `low` raises."""
     return _CLASSES.get(status, Error)(text, Status(status) if status in _CLASSES else status)
 
 
-low.set_error_factory(_make)
+low.set_error_factory(make)

@@ -10,6 +10,7 @@ from ._enums import Divisor, Drift, Progress, Reduce, Unused
 from ._errors import InvalidStateError, TensorError
 from ._group import Group
 from ._handle import Closing, Handle
+from ._hook import Pulling
 from ._options import fill, read
 from ._passes import Key, Passes
 from ._tensor import Lent, lend
@@ -46,7 +47,7 @@ class Metadata(MutableMapping):
         return isinstance(key, str) and low.ddp_model_get_metadata(self._model._raw, key) is not None
 
 
-class Model(Passes, Closing):
+class Model(Passes, Pulling, Closing):
     """What is trained. Lend parameters in the order of the forward computation, then commit().
 
     Keywords are the fields of ``ddp_model_options``: first_bucket_bytes, bucket_bytes, reduce ("average" or "sum"), unused ("error" or
@@ -66,6 +67,7 @@ class Model(Passes, Closing):
         self._lent: dict[tuple, Lent] = {}
         self._watched: list[tuple[Callable[[], bool], str]] = []
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
+        self._failed: list[BaseException] = []
         self.metadata = Metadata(self)  #: texts in checkpoints
 
     @property

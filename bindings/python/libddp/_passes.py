@@ -5,7 +5,7 @@ import contextlib
 from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, Union
 
 from . import low
-from ._errors import Error, InvalidStateError, TensorError
+from ._errors import CallbackError, Error, InvalidStateError, TensorError
 
 Key = Union[int, str]
 Self = TypeVar("Self", bound="Passes")
@@ -27,6 +27,7 @@ class Passes:
     _watched: list[tuple[Callable[[], bool], str]]
     _collective: Callable[..., Any]
     index: Callable[[Key], int]
+    _failed: list
 
     @contextlib.contextmanager
     def backward(self: Self, *, stream: Optional[int] = None) -> Iterator[Self]:
@@ -61,10 +62,16 @@ class Passes:
 
     def end_backward(self, *, stream: Optional[int] = None) -> None:
         """Close the pass and wait for all ranks."""
-        self._collective(low.ddp_model_end_backward, stream)
+        try:
+            self._collective(low.ddp_model_end_backward, stream)
+        except CallbackError as error:
+            if self._failed:
+                raise self._failed.pop() from error  # what the hook raised on this rank
+            raise
 
     def _open(self, mode: int) -> None:
         self._check_moved()
+        self._failed.clear()
         low.ddp_model_begin_backward(self._raw, mode)
 
     def _give_up(self, error: BaseException) -> None:

@@ -39,13 +39,14 @@ class DistributedDataParallel(torch.nn.Module):
 
     The first argument is the module. Of PyTorch's other arguments these count: broadcast_buffers, bucket_cap_mb, find_unused_parameters
     and process_group (a :class:`libddp.Group`); gradients are always views of the buckets, and one module has one device, so the rest is
-    accepted and needs nothing. `options` go to :class:`libddp.Model`.
+    accepted and needs nothing. `hook` is what ``libddp.Model.set_hook`` takes ("bf16", "fp16", a callable); `options` go to
+    :class:`libddp.Model`.
     """
 
     def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
                  broadcast_buffers: bool = True, process_group: Optional[Group] = None, bucket_cap_mb: Optional[float] = None,
                  find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = True,
-                 static_graph: bool = False, **options: Any) -> None:
+                 static_graph: bool = False, hook: Any = None, **options: Any) -> None:
         super().__init__()
         if process_group is not None and not isinstance(process_group, Group):
             raise TypeError("process_group is a libddp.Group; without it libddp.torch.group() is used")
@@ -59,6 +60,8 @@ class DistributedDataParallel(torch.nn.Module):
         if find_unused_parameters:
             options.setdefault("unused", "allow")
         self.model = Model(self.group, **options)  #: for stats(), plan(), check() and checkpoints of libddp.State
+        if hook is not None:
+            self.model.set_hook(hook)
         self._parameters_lent = [p for p in module.parameters() if p.requires_grad]
         self._has_buffers = False
         self._lend()

@@ -42,6 +42,13 @@ static int32_t ddp_on_update(void *user_data, int32_t index, const ddp_tensor *v
   return (int32_t)answer;
 }
 
+static int32_t ddp_on_hook(void *user_data, ddp_bucket *bucket) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const int64_t answer = ddp_call((PyObject *)user_data, Py_BuildValue("(N)", SWIG_NewPointerObj(bucket, SWIGTYPE_p_ddp_bucket, 0)));
+  PyGILState_Release(state);
+  return (int32_t)answer;
+}
+
 static int32_t ddp_on_write(void *user_data, const void *data, int64_t bytes) {
   const PyGILState_STATE state = PyGILState_Ensure();
   const int64_t answer = ddp_call_with_memory((PyObject *)user_data, (void *)data, bytes, PyBUF_READ);
@@ -93,6 +100,27 @@ static PyObject *ddp_log_receiver = NULL;
 }
 %enddef
 DDP_KEPT_CALLBACK(ddp_update_fn, ddp_on_update)
+
+/* A hook may also be the name of a built-in one, or None for the plain reduction. */
+%typemap(in, noblock=1) (ddp_hook_fn fn, void *user_data, ddp_release_fn release) {
+  $2 = NULL;
+  $3 = NULL;
+  if ($input == Py_None) {
+    $1 = NULL;
+  } else if (PyUnicode_Check($input)) {
+    $1 = PyUnicode_CompareWithASCIIString($input, "fp16") == 0 ? ddp_hook_fp16
+         : PyUnicode_CompareWithASCIIString($input, "bf16") == 0 ? ddp_hook_bf16 : NULL;
+    if ($1 == NULL) { PyErr_Format(PyExc_ValueError, "%R is none of fp16, bf16", $input); SWIG_fail; }
+  } else if (PyCallable_Check($input)) {
+    Py_INCREF($input);
+    $1 = ddp_on_hook;
+    $2 = $input;
+    $3 = ddp_on_release;
+  } else {
+    PyErr_SetString(PyExc_TypeError, "a hook is a callable, the name of a built-in one, or None");
+    SWIG_fail;
+  }
+}
 
 /* A callable for the length of the call; None on the ranks that need none. */
 %define DDP_CALLBACK(TYPE, TRAMPOLINE)

@@ -42,6 +42,7 @@ DDP_OUTPUT(void *, PyLong_FromVoidPtr)
 %typemap(argout, noblock=1) TYPE ** { $result = ddp_append($result, SWIG_NewPointerObj(*$1, $*1_descriptor, 0)); }
 %enddef
 DDP_FOR_EACH_HANDLE(DDP_HANDLE_OUTPUT)
+DDP_HANDLE_OUTPUT(ddp_bucket) /* the library's own; NULL is None */
 
 /* struct_size is what this module was compiled with; nobody else may set it. */
 %rename("$ignore", regextarget=1, fullname=1) ".*::struct_size$";

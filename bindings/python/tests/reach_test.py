@@ -9,7 +9,6 @@ from support import SOURCE, Test, main
 
 # What the package has no use for, and why.
 NOT_USED = {
-    "ddp_last_error": "the text comes with the exception",
     "ddp_copy_last_error": "the text comes with the exception",
     "ddp_status_name": "Status has the names",
     "ddp_tensor_init": "tuples stand for tensors",
