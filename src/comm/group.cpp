@@ -27,6 +27,7 @@ struct Group::Impl {
   std::atomic<int32_t> busy{0};  // collectives that threads are in
   std::atomic<bool> closed{false};
   std::mutex closing;  // close() once
+  bool uneven = false;
   const void* absence_of = nullptr;
   std::string absence;
 };
@@ -96,6 +97,8 @@ void Group::check_idle(const char* function) const {
   if (!impl_->absence.empty()) throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, impl_->absence.c_str());
 }
 
+void Group::set_uneven() noexcept { impl_->uneven = true; }
+
 void Group::set_absence(const void* owner, std::string text) {
   impl_->absence_of = owner;
   impl_->absence = std::move(text);
@@ -156,6 +159,7 @@ void Group::broadcast(const Tensor& tensor, int32_t root) {
 std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
   check_usable();
   try {
+    if (impl_->uneven) impl_->transport->barrier();
     return impl_->control->gather(what, mine, Deadline::in_ms(impl_->options.timeout_ms));
   } catch (const Error& error) {
     fail(error);

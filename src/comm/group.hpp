@@ -67,6 +67,9 @@ class Group {
   void open_pass(const void* owner);
   void close_pass(const void* owner) noexcept;
 
+  /// From now on ranks may be waiting for what others announce (reduce/join.hpp), so no exchange over the control plane begins before they
+  /// have met: otherwise a rank that waits there and one that waits here would not find out about each other. The same on all ranks.
+  void set_uneven() noexcept;
   /// Some rank only answers calls on this owner's model: everything else is refused with this text, until it is empty again.
   void set_absence(const void* owner, std::string text);
 

@@ -113,6 +113,7 @@ void Model::commit() {
   distribute_loaded();
   const uint64_t plan_hash = hash_plan(plan, model_hash);
   pass_ = std::make_unique<Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
+  if (options_.uneven_inputs != 0) group_->set_uneven();
 }
 
 /// What ranks have loaded by themselves: rank 0's for everybody, as the values.

@@ -61,7 +61,7 @@ static void weigh(rank *self) {
   check_int(report_of(model).last, 1);
   check_ok(ddp_model_set_weight(model, 0));
   check_error_text(DDP_ERROR_INVALID_STATE, pass(model, 1), "no rank contributed");
-  check_ok(ddp_group_status(self->group));
+  check_ok(ddp_group_barrier(self->group));
   ddp_model_destroy(model);
 }
 

@@ -35,7 +35,8 @@ namespace {
 
 constexpr int kParameters = 40;
 
-int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused, const Hook& hook = {}) {
+int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused, const Hook& hook = {},
+                              bool uneven = false) {
   allocations = 0;
   run_groups(size, [&](Group& group, int rank) {
     ddp_model_options options{};
@@ -43,6 +44,8 @@ int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_u
     options.bucket_bytes = 8'000;
     options.progress = progress;
     options.unused = unused;
+    options.uneven_inputs = uneven ? 1 : 0;
+    options.divisor = uneven ? DDP_DIVISOR_WEIGHTS : DDP_DIVISOR_WORLD;
     Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
     model.set_hook(hook);
     std::vector<std::vector<float>> values(kParameters, std::vector<float>(301)), grads = values;
@@ -55,6 +58,11 @@ int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_u
       if (pass == 2) {
         group.barrier();
         counting = true;
+      }
+      if (uneven) model.set_weight(rank + 1.5);
+      if (uneven && pass % 3 == 2 && rank == 1) {
+        model.skip_backward();
+        continue;
       }
       model.begin_backward(pass % 3 == 1 ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE);
       for (int32_t p = kParameters; p-- > 0;)
@@ -77,6 +85,14 @@ void passes_after_the_first_allocate_nothing(void**) {
                        "allocations with " + std::to_string(size) + " ranks");
 }
 
+void passes_with_weights_and_skipping_ranks_allocate_nothing(void**) {
+  for (const int size : {2, 4})
+    for (const bool owned : {true, false})
+      for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
+        expect_equal(allocations_in_passes(size, owned, progress, DDP_UNUSED_ERROR, {}, true), int64_t{0},
+                     "allocations with " + std::to_string(size) + " ranks");
+}
+
 void passes_with_16_bits_on_the_wire_allocate_nothing(void**) {
   for (const bool owned : {true, false})
     for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
@@ -96,7 +112,9 @@ void the_counter_counts(void**) {
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing), ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
+  const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing),
+                               ddp_test(passes_with_weights_and_skipping_ranks_allocate_nothing),
+                               ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
                                ddp_test(the_counter_counts)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -200,6 +200,13 @@ inline void a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_n
     else
       expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { group.barrier(); }), "uneven_inputs");
   });
+  run_groups(2, [&](Group& group, int rank) {  // the same for what only exchanges words
+    Learner learner(group, uneven_options());
+    if (rank == 1)
+      (void)expect_error(DDP_ERROR_MISMATCH, [&] { learner.model->join(); });
+    else
+      expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { World other(group, Memory::kOwned); }), "uneven_inputs");
+  });
 }
 
 inline void joining_needs_the_option(const RunGroups& run_groups) {
