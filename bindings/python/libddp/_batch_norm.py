@@ -1,7 +1,8 @@
 """Batch normalisation over the samples of all ranks: the same numbers as one rank with the whole batch."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+import dataclasses
+from typing import Any, Optional
 
 from . import low
 from ._group import Group
@@ -9,7 +10,8 @@ from ._options import fill
 from ._tensor import lend
 
 
-class BatchNorm(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class BatchNorm:
     """What batch_norm_backward() needs of the forward computation."""
 
     x: Any

@@ -55,6 +55,14 @@ class Backend(enum.IntEnum):
     LOCAL = low.DDP_BACKEND_LOCAL
 
 
+class PassMode(enum.IntEnum):
+    """What a pass does."""
+
+    REDUCE = low.DDP_PASS_REDUCE
+    ACCUMULATE = low.DDP_PASS_ACCUMULATE
+    LOCAL = low.DDP_PASS_LOCAL
+
+
 class Unused(enum.IntEnum):
     """What a pass does with parameters that nobody marked."""
 

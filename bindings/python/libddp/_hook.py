@@ -1,7 +1,8 @@
 """Buckets inside a hook: what stands in the place of a bucket's plain reduction."""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
+import dataclasses
+from typing import Any, Callable, Iterator, Optional, Union
 
 from . import low
 from ._enums import Reduce, Status, choose
@@ -11,7 +12,8 @@ from ._tensor import lend
 from ._view import View
 
 
-class BucketParameter(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class BucketParameter:
     """One gradient of a bucket."""
 
     index: int  #: the parameter's number in the model

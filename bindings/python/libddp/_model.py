@@ -110,7 +110,7 @@ class Model(Passes, Pulling, Closing):
         if not self._handle.kept or self._handle.kept[-1] is not self._lent:
             self._handle.kept.append(self._lent)  # until the model is destroyed
         if lent.moved is not None and former is None:
-            self._watched.append((lambda: self._lent[key].moved(), what))
+            self._watched.append((lambda: self._lent[key].was_moved(), what))
 
     def commit(self, *, stream: Optional[int] = None) -> None:
         """Agree with all ranks on the model; rank 0's values go to every rank; buckets are planned."""

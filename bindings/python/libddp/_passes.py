@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, Union
+from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, TypeVar, Union
 
 from . import low
+from ._enums import PassMode, choose
 from ._errors import CallbackError, Error, InvalidStateError, TensorError
 
 Key = Union[int, str]
@@ -47,18 +48,30 @@ class Passes:
             raise
         self.end_backward(stream=stream)
 
-    @contextlib.contextmanager
-    def accumulate(self: Self, *, stream: Optional[int] = None) -> Iterator[Self]:
+    def accumulate(self: Self, *, stream: Optional[int] = None) -> ContextManager[Self]:
         """A pass that sends nothing: add to the gradients; a later backward() sends the whole."""
-        self._open(low.DDP_PASS_ACCUMULATE)
+        return self._quiet(low.DDP_PASS_ACCUMULATE, stream)
+
+    def local_backward(self: Self, *, stream: Optional[int] = None) -> ContextManager[Self]:
+        """A pass that sends nothing and whose gradients are final on this rank alone: local SGD, with average_parameters() every few
+        steps."""
+        return self._quiet(low.DDP_PASS_LOCAL, stream)
+
+    @contextlib.contextmanager
+    def _quiet(self: Self, mode: int, stream: Optional[int]) -> Iterator[Self]:
+        self._open(mode)
         try:
             yield self
         finally:
             low.ddp_model_end_backward(self._raw, stream)
 
-    def begin_backward(self, accumulate: bool = False) -> None:
+    def average_parameters(self, *, stream: Optional[int] = None) -> None:
+        """Every parameter becomes its mean over the ranks."""
+        self._collective(low.ddp_model_average_parameters, stream)
+
+    def begin_backward(self, mode: Union[PassMode, str] = PassMode.REDUCE) -> None:
         """Open a pass, where a with statement does not fit."""
-        self._open(low.DDP_PASS_ACCUMULATE if accumulate else low.DDP_PASS_REDUCE)
+        self._open(choose(PassMode, mode))
 
     def end_backward(self, *, stream: Optional[int] = None) -> None:
         """Close the pass and wait for all ranks."""

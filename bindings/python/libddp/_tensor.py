@@ -37,6 +37,9 @@ class Lent(NamedTuple):
     owner: object  #: keeps the memory where it is
     moved: Optional[Callable[[], bool]]  #: for memory whose owner can move it: did it?
 
+    def was_moved(self) -> bool:
+        return self.moved is not None and self.moved()
+
     @property
     def dtype(self) -> int:
         return self.tensor[1]
@@ -147,7 +150,7 @@ def _buffer(view: memoryview, what: str, write: bool) -> Lent:
         dtype = {4: DType.I32, 8: DType.I64}.get(view.itemsize)
     if dtype is None:
         raise _refuse_dtype(what, f"with the buffer format {view.format!r}")
-    shape = tuple(view.shape)
+    shape = tuple(view.shape or ())
     _check_dense(what, shape, view.strides, view.itemsize)
     _check_writable(what, view.readonly, write)
     return Lent((low.buffer_address(view), int(dtype), CPU, 0, shape), view, None)  # a held view forbids resizing

@@ -74,8 +74,8 @@ class View:
         if code is None:
             raise TypeError("a memoryview has no format for bfloat16")
         raw = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
-        raw.owner = self
-        return memoryview(raw).cast("B").cast(code, self.shape)
+        setattr(raw, "owner", self)
+        return memoryview(raw).cast("B").cast(code, self.shape)  # type: ignore[call-overload]
 
     def __buffer__(self, _flags: int) -> memoryview:  # Python 3.12 calls it
         return self.buffer()

@@ -17,7 +17,7 @@ from typing import Any, Callable, Optional
 class _Helper:
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.work: Optional[tuple] = None
+        self.work: Any = None
         self.result: Any = None
         self.error: Optional[BaseException] = None
         self.start = _thread.allocate_lock()

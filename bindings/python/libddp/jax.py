@@ -37,6 +37,8 @@ class DataParallel:
         self._grads = [as_array(self.model.grad(index)) for index in range(len(leaves))]
 
     def _leaves(self, tree: Any) -> list:
+        leaves: list
+        structure: Any
         leaves, structure = jax.tree_util.tree_flatten(tree)
         if structure != self._tree:
             raise ValueError(f"this pytree has another structure than the parameters: {structure}, not {self._tree}")

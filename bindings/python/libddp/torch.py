@@ -109,7 +109,7 @@ class DistributedDataParallel(torch.nn.Module):
     def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
         if self._open is None:
             self._open = self.require_backward_grad_sync
-            self.model.begin_backward(accumulate=not self._open)
+            self.model.begin_backward("reduce" if self._open else "accumulate")
             self._marked = [False] * len(self._grads)
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         self._attach(index, parameter)
@@ -171,11 +171,10 @@ class DistributedDataParallel(torch.nn.Module):
         """Let go of the module: its parameters and gradients stay, with memory of their own."""
         for hook in self._hooks:
             hook.remove()
-        for parameter, mine in zip(self._parameters_lent, self._grads):
-            if parameter.grad is mine:
-                parameter.grad = mine.clone()
+        for index, parameter in enumerate(self._parameters_lent):
+            if parameter.grad is self._grads[index]:
+                parameter.grad = self._grads[index].clone()
         self._hooks, self._grads = [], []
-        mine = None
         self.model.close()
 
 

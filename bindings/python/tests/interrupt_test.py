@@ -116,7 +116,7 @@ assert call(None, lambda: 1) == 1
 child = os.fork()
 if child == 0:
     os._exit(call(None, lambda: 7))
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 7
 """))
 
 

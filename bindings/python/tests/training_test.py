@@ -69,6 +69,23 @@ class Passes(Test):
 
         self.assertEqual(ranks(2, run), [(4.5, 1, 1)] * 2)
 
+    def test_local_steps_and_their_mean(self):
+        def run(group):
+            value, grad = zeros(1), zeros(1)
+            model = libddp.Model(group)
+            model.add_parameter("w", value, grad)
+            model.commit()
+            sgd = libddp.SGD(model, rate=1.0)
+            with model.local_backward():
+                grad[0] = -4.0 * group.rank
+                model.mark_ready("w")
+            sgd.step()
+            before = value[0]
+            model.average_parameters()
+            return before, value[0]
+
+        self.assertEqual(ranks(2, run), [(0, 2), (4, 2)])
+
     def test_unused_parameters(self):
         def run(group):
             model = libddp.Model(group, unused="allow")
