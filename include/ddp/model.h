@@ -100,7 +100,7 @@ DDP_API void ddp_model_destroy(ddp_model *model);
  * buckets expect them.
  * @param model in the building state
  * @param name unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
- * @param value the parameter: F32, F64, F16 or BF16, CPU; used until the model is destroyed
+ * @param value the parameter: F32, F64, F16, BF16, C64 or C128, CPU; used until the model is destroyed
  * @param grad its gradient, of the same shape and dtype; used until the model is destroyed. NULL: libddp owns the
  *        gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
  * @param out_index its number, counted from 0; may be NULL

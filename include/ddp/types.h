@@ -63,7 +63,11 @@ typedef enum ddp_dtype DDP_INT32 {
   DDP_BF16 = 4,
   DDP_I32 = 5,
   DDP_I64 = 6,
-  DDP_U8 = 7
+  DDP_U8 = 7,
+  DDP_C64 = 8, /**< complex number of two F32 (real, imaginary), as C's float complex; at most 7 dimensions. Treated as its two parts
+                    everywhere: sums and averages are those of complex numbers, MIN and MAX do not exist; optimizers, norms, averages
+                    and hooks see twice as many real numbers, and checkpoints hold real tensors with a last dimension of 2 */
+  DDP_C128 = 9 /**< the same of two F64 */
 } ddp_dtype;
 
 /** Where a tensor's memory is. The numbers are DLPack's. Since 0.1. */

@@ -22,6 +22,9 @@ Tensor checked_tensor(const ddp_tensor* tensor, const std::string& what) {
   if (tensor->ndim < 0 || tensor->ndim > DDP_MAX_DIMENSIONS)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has %d dimensions; 0 to %d are possible", name, tensor->ndim,
                      DDP_MAX_DIMENSIONS);
+  if (is_complex(tensor->dtype) && tensor->ndim == DDP_MAX_DIMENSIONS)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has %d dimensions; complex tensors have 0 to %d", name, tensor->ndim,
+                     DDP_MAX_DIMENSIONS - 1);
   Tensor checked;
   checked.data = static_cast<std::byte*>(tensor->data);
   checked.dtype = tensor->dtype;
@@ -41,9 +44,10 @@ Tensor checked_tensor(const ddp_tensor* tensor, const std::string& what) {
   if (checked.data == nullptr && checked.count > 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has a NULL data pointer but %lld elements", name,
                      static_cast<long long>(checked.count));
-  if (reinterpret_cast<uintptr_t>(checked.data) % static_cast<uintptr_t>(dtype_size(checked.dtype)) != 0)
+  const int64_t alignment = dtype_size(part_dtype(checked.dtype));
+  if (reinterpret_cast<uintptr_t>(checked.data) % static_cast<uintptr_t>(alignment) != 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is not aligned to its element size of %lld bytes", name,
-                     static_cast<long long>(dtype_size(checked.dtype)));
+                     static_cast<long long>(alignment));
   return checked;
 }
 
@@ -54,6 +58,22 @@ Tensor flat_tensor(void* data, ddp_dtype dtype, int64_t count) noexcept {
   tensor.ndim = 1;
   tensor.shape[0] = count;
   tensor.count = count;
+  return tensor;
+}
+
+Tensor real_view(Tensor tensor) noexcept {
+  if (!is_complex(tensor.dtype)) return tensor;
+  tensor.dtype = part_dtype(tensor.dtype);
+  tensor.shape[static_cast<size_t>(tensor.ndim++)] = 2;
+  tensor.count *= 2;
+  return tensor;
+}
+
+Tensor declared_view(Tensor tensor, ddp_dtype dtype) noexcept {
+  if (!is_complex(dtype)) return tensor;
+  tensor.dtype = dtype;
+  --tensor.ndim;
+  tensor.count /= 2;
   return tensor;
 }
 

@@ -29,6 +29,13 @@ struct Tensor {
 /// A flat tensor of `count` elements.
 [[nodiscard]] Tensor flat_tensor(void* data, ddp_dtype dtype, int64_t count) noexcept;
 
+/// Complex elements as pairs of real ones: the same memory, one more dimension of 2. Other tensors as they are. Inside the library there
+/// are no complex tensors: this is called where they come in.
+[[nodiscard]] Tensor real_view(Tensor tensor) noexcept;
+
+/// The way back: the tensor that real_view() made from one of `dtype`.
+[[nodiscard]] Tensor declared_view(Tensor tensor, ddp_dtype dtype) noexcept;
+
 [[nodiscard]] ddp_tensor to_c(const Tensor& tensor) noexcept;
 
 /// "F32 [2, 3]"

@@ -41,6 +41,15 @@ void check_reduce(ddp_reduce op, const char* function) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
 }
 
+/// A list of indices and its rows.
+void check_rows(const Tensor& indices, const Tensor& rows, const char* function) {
+  if (indices.dtype != DDP_I64 || indices.ndim != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: indices is %s; it is a list of I64", function, describe(indices).c_str());
+  if (rows.ndim < 1 || rows.shape[0] != indices.count)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: rows is %s; its first dimension is the number of indices, which is %lld", function,
+                     describe(rows).c_str(), static_cast<long long>(indices.count));
+}
+
 }  // namespace
 
 ddp_status ddp_group_options_init(ddp_group_options* options, int64_t struct_size) {
@@ -130,6 +139,37 @@ ddp_status ddp_group_reduce_metrics(ddp_group* group, double* values, int64_t co
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_reduce_metrics: count is %lld; 1 to 1,024 numbers are possible",
                        static_cast<long long>(count));
     object->all_reduce(flat_tensor(values, DDP_F64, count), op);
+  });
+}
+
+ddp_status ddp_group_all_reduce_rows(ddp_group* group, const ddp_tensor* indices, const ddp_tensor* rows, ddp_reduce op,
+                                     int64_t* out_count, void*) {
+  constexpr const char* kName = "ddp_group_all_reduce_rows";
+  return guarded([&] {
+    const auto object = group_of(group, kName);
+    require(out_count, kName, "out_count");
+    if (op != DDP_AVERAGE && op != DDP_SUM)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; rows are averaged (0) or summed (1)", kName, static_cast<int>(op));
+    const Tensor list = checked_tensor(indices, std::string(kName) + ": indices");
+    const Tensor data = checked_tensor(rows, std::string(kName) + ": rows");
+    check_rows(list, data, kName);
+    const auto* const first = reinterpret_cast<const int64_t*>(list.data);
+    for (int64_t i = 0; i < list.count; ++i)
+      if (first[i] < 0)
+        throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index %lld is %lld; it is 0 or more", kName, static_cast<long long>(i),
+                         static_cast<long long>(first[i]));
+    *out_count = object->all_reduce_rows(list, data, op);
+  });
+}
+
+ddp_status ddp_group_get_rows(const ddp_group* group, const ddp_tensor* indices, const ddp_tensor* rows) {
+  constexpr const char* kName = "ddp_group_get_rows";
+  return guarded([&] {
+    const auto object = group_of(group, kName);
+    const Tensor list = checked_tensor(indices, std::string(kName) + ": indices");
+    const Tensor data = checked_tensor(rows, std::string(kName) + ": rows");
+    check_rows(list, data, kName);
+    object->get_rows(list, data);
   });
 }
 

@@ -92,7 +92,7 @@ ddp_status ddp_model_get_grad(const ddp_model* model, int32_t index, ddp_tensor*
     if (parameter.owned_grad && object->phase() == Model::Phase::kBuilding)
       throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_get_grad: libddp allocates the gradient of \"%s\" in ddp_model_commit",
                        parameter.name.c_str());
-    *out_grad = to_c(parameter.grad);
+    *out_grad = to_c(declared_view(parameter.grad, parameter.declared));
   });
 }
 

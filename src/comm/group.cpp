@@ -12,6 +12,7 @@
 #include "comm/control/texts.hpp"
 #include "comm/failure.hpp"
 #include "comm/rendezvous/rendezvous.hpp"
+#include "comm/rows.hpp"
 #include "comm/transport.hpp"
 
 namespace ddp {
@@ -30,6 +31,7 @@ struct Group::Impl {
   bool uneven = false;
   const void* absence_of = nullptr;
   std::string absence;
+  Rows rows;           // the last sparse sum
 };
 
 namespace {
@@ -43,6 +45,12 @@ void agree_on_options(Control& control, const ddp_group_options& options, Deadli
       throw make_error(DDP_ERROR_MISMATCH, "ddp_group_create: the ranks ask for different backends: %s for %s, %s for %s",
                        control.member(0).name().c_str(), all[0].c_str(), control.member(static_cast<int32_t>(rank)).name().c_str(),
                        all[rank].c_str());
+}
+
+void check_operation(const char* function, const Tensor& tensor, ddp_reduce op) {
+  if (is_complex(tensor.dtype) && op != DDP_SUM && op != DDP_AVERAGE)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s has no minimum and no maximum; complex numbers have no order", function,
+                     describe(tensor).c_str());
 }
 
 }  // namespace
@@ -133,28 +141,37 @@ void Group::barrier() {
 }
 
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op) {
-  collective("ddp_group_all_reduce", [&] { impl_->transport->all_reduce(tensor, op); });
+  check_operation("ddp_group_all_reduce", tensor, op);
+  collective("ddp_group_all_reduce", [&] { impl_->transport->all_reduce(real_view(tensor), op); });
 }
 
 void Group::all_gather(const Tensor& input, const Tensor& output) {
   if (input.dtype != output.dtype || output.count != input.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(), static_cast<long long>(input.count * size()));
-  collective("ddp_group_all_gather", [&] { impl_->transport->all_gather(input, output); });
+  collective("ddp_group_all_gather", [&] { impl_->transport->all_gather(real_view(input), real_view(output)); });
 }
 
 void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
   if (input.dtype != output.dtype || input.count != output.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(), static_cast<long long>(output.count * size()));
-  collective("ddp_group_reduce_scatter", [&] { impl_->transport->reduce_scatter(input, output, op); });
+  check_operation("ddp_group_reduce_scatter", input, op);
+  collective("ddp_group_reduce_scatter", [&] { impl_->transport->reduce_scatter(real_view(input), real_view(output), op); });
 }
 
 void Group::broadcast(const Tensor& tensor, int32_t root) {
   if (root < 0 || root >= size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root, size() - 1);
-  collective("ddp_group_broadcast", [&] { impl_->transport->broadcast(tensor, root); });
+  collective("ddp_group_broadcast", [&] { impl_->transport->broadcast(real_view(tensor), root); });
 }
+
+int64_t Group::all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op) {
+  check_idle("ddp_group_all_reduce_rows");
+  return impl_->rows.all_reduce(*this, indices, real_view(rows), op);
+}
+
+void Group::get_rows(const Tensor& indices, const Tensor& rows) const { impl_->rows.get(indices, real_view(rows)); }
 
 std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
   check_usable();

@@ -38,6 +38,10 @@ class Group {
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op);
   void broadcast(const Tensor& tensor, int32_t root);
 
+  /// Sparse sums, see rows.hpp: returns the rows of the union, which get_rows() copies until the next call.
+  int64_t all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op);
+  void get_rows(const Tensor& indices, const Tensor& rows) const;
+
   /// Small exchange over the control plane (up to 8 MiB a rank): every rank's bytes in rank order. `what` names it in errors.
   [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine);
 

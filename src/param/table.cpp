@@ -33,8 +33,8 @@ void Table::claim_memory(const Tensor& tensor, const std::string& what) {
 int32_t Table::add_parameter(std::string name, const Tensor& value, const Tensor* grad) {
   check_name(name);
   const std::string what = "parameter \"" + name + "\"";
-  if (!is_floating(value.dtype))
-    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s is %s; parameters are F32, F64, F16 or BF16 (register other tensors as buffers)",
+  if (!is_floating(part_dtype(value.dtype)))
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s is %s; parameters are F32, F64, F16, BF16, C64 or C128 (register other tensors as buffers)",
                      what.c_str(), dtype_name(value.dtype));
   if (grad != nullptr && (!grad->same_shape(value) || grad->dtype != value.dtype))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the gradient of %s is %s but the parameter is %s", what.c_str(),
@@ -49,9 +49,10 @@ int32_t Table::add_parameter(std::string name, const Tensor& value, const Tensor
   }
   claim_memory(value, what);
   Parameter parameter;
-  parameter.value = value;
+  parameter.declared = value.dtype;
+  parameter.value = real_view(value);
   parameter.owned_grad = grad == nullptr;
-  parameter.grad = value;
+  parameter.grad = parameter.value;
   parameter.grad.data = grad != nullptr ? grad->data : nullptr;
   names_.insert(name);
   parameter.name = std::move(name);
@@ -65,7 +66,7 @@ int32_t Table::add_buffer(std::string name, const Tensor& value) {
   check_memory(value, what);
   claim_memory(value, what);
   names_.insert(name);
-  buffers_.push_back(Buffer{std::move(name), value});
+  buffers_.push_back(Buffer{std::move(name), real_view(value), value.dtype});
   return static_cast<int32_t>(buffers_.size()) - 1;
 }
 

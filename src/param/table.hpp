@@ -12,16 +12,19 @@
 
 namespace ddp {
 
+/// Complex tensors are kept as pairs of real numbers (base/tensor.hpp), so only what goes out looks at `declared`.
 struct Parameter {
   std::string name;
   Tensor value;
   Tensor grad;              // data is NULL while libddp owns it and the model is not committed
+  ddp_dtype declared = DDP_F32;
   bool owned_grad = false;  // libddp provides the gradient's memory
 };
 
 struct Buffer {
   std::string name;
   Tensor value;
+  ddp_dtype declared = DDP_F32;
 };
 
 class Table {

@@ -32,10 +32,10 @@ std::vector<std::string> describe_model(const Table& table, const ddp_model_opti
   lines.push_back("the number of buffers is " + std::to_string(table.buffers().size()));
   size_t index = 0;
   for (const Parameter& parameter : table.parameters())
-    lines.push_back("parameter " + std::to_string(index++) + " is " + quoted(parameter.name) + " " + describe(parameter.value));
+    lines.push_back("parameter " + std::to_string(index++) + " is " + quoted(parameter.name) + " " + describe(declared_view(parameter.value, parameter.declared)));
   index = 0;
   for (const Buffer& buffer : table.buffers())
-    lines.push_back("buffer " + std::to_string(index++) + " is " + quoted(buffer.name) + " " + describe(buffer.value));
+    lines.push_back("buffer " + std::to_string(index++) + " is " + quoted(buffer.name) + " " + describe(declared_view(buffer.value, buffer.declared)));
   lines.push_back("first_bucket_bytes is " + std::to_string(options.first_bucket_bytes));
   lines.push_back("bucket_bytes is " + std::to_string(options.bucket_bytes));
   lines.push_back(std::string("reduce is ") + reduce_name(options.reduce));

@@ -8,8 +8,8 @@ Custom::Custom(std::shared_ptr<Model> model, ddp_update_fn fn, UserData user_dat
     : ScheduledOptimizer(std::move(model), Schedule(0, 0)), fn_(fn), user_data_(std::move(user_data)) {}
 
 void Custom::update(int32_t index, const Parameter& parameter) {
-  const ddp_tensor value = to_c(parameter.value);
-  const ddp_tensor grad = to_c(parameter.grad);
+  const ddp_tensor value = to_c(declared_view(parameter.value, parameter.declared));
+  const ddp_tensor grad = to_c(declared_view(parameter.grad, parameter.declared));
   const int32_t status = fn_(user_data_.get(), index, &value, &grad, schedule().rate_of(index), nullptr);
   if (status != 0)
     throw make_error(DDP_ERROR_CALLBACK, "ddp_optimizer_step: the update of parameter \"%s\" (index %d) returned %d",

@@ -10,7 +10,7 @@ using namespace ddp::test;
 
 namespace {
 
-constexpr ddp_dtype kAll[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8};
+constexpr ddp_dtype kAll[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8, DDP_C64, DDP_C128};
 
 void every_dtype_has_the_size_that_its_name_says(void**) {
   for (const ddp_dtype dtype : kAll) {
@@ -28,7 +28,7 @@ void names_are_unique(void**) {
 }
 
 void other_numbers_are_no_dtype(void**) {
-  for (const int number : {-1, 0, 8, 100}) {
+  for (const int number : {-1, 0, 10, 100}) {
     const auto dtype = static_cast<ddp_dtype>(number);
     expect(!is_dtype(dtype), std::to_string(number));
     expect(!is_floating(dtype), std::to_string(number));
@@ -40,6 +40,14 @@ void only_the_16_bit_floats_are_added_in_another_type(void**) {
   for (const ddp_dtype dtype : kAll) {
     const bool small = is_floating(dtype) && dtype_size(dtype) == 2;
     expect(accumulator_dtype(dtype) == (small ? DDP_F32 : dtype), dtype_name(dtype));
+  }
+}
+
+void complex_types_have_two_parts_of_half_the_size(void**) {
+  for (const ddp_dtype dtype : kAll) {
+    expect_equal(is_complex(dtype), std::string(dtype_name(dtype))[0] == 'C', dtype_name(dtype));
+    expect_equal(dtype_size(part_dtype(dtype)) * (is_complex(dtype) ? 2 : 1), dtype_size(dtype), dtype_name(dtype));
+    expect(!is_complex(dtype) || is_floating(part_dtype(dtype)), dtype_name(dtype));
   }
 }
 
@@ -56,6 +64,7 @@ int main() {
       ddp_test(names_are_unique),
       ddp_test(other_numbers_are_no_dtype),
       ddp_test(only_the_16_bit_floats_are_added_in_another_type),
+      ddp_test(complex_types_have_two_parts_of_half_the_size),
       ddp_test(floating_types_are_named_with_an_f),
   };
   return cmocka_run_group_tests_name("dtype", tests, nullptr, nullptr);

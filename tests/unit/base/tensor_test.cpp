@@ -1,5 +1,6 @@
 #include "base/tensor.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "support/check.hpp"
@@ -93,6 +94,26 @@ void a_checked_tensor_goes_back_to_the_same_c_tensor(void**) {
   expect(back.shape[0] == 2 && back.shape[1] == 5, "shape");
 }
 
+void complex_tensors_become_pairs_and_back(void**) {
+  float data[13] = {};
+  const int64_t shape[8] = {2, 3, 1, 1, 1, 1, 1, 1};
+  ddp_tensor given{};
+  expect(ddp::to_c(flat_tensor(data, DDP_C64, 1)).dtype == DDP_C64, "dtype");
+  given.data = data + 1;  // aligned to a part, not to the whole
+  given.dtype = DDP_C64;
+  given.device = DDP_CPU;
+  given.ndim = 2;
+  std::copy(shape, shape + 8, given.shape);
+  const Tensor tensor = checked_tensor(&given, "z");
+  const Tensor real = real_view(tensor);
+  expect(real.dtype == DDP_F32 && real.ndim == 3 && real.shape[2] == 2 && real.count == 12 && real.bytes() == tensor.bytes(), "pairs");
+  const Tensor back = declared_view(real, DDP_C64);
+  expect(back.dtype == DDP_C64 && back.same_shape(tensor) && back.count == tensor.count, "back");
+  expect(real_view(flat_tensor(data, DDP_F32, 3)).ndim == 1 && declared_view(flat_tensor(data, DDP_F32, 3), DDP_F32).count == 3, "others stay");
+  given.ndim = 8;
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)checked_tensor(&given, "z"); }), "complex tensors have 0 to 7");
+}
+
 void shapes_are_compared_with_their_dimensions(void**) {
   const ddp_tensor a = tensor_of({2, 3}), b = tensor_of({3, 2}), c = tensor_of({2, 3, 1});
   const Tensor x = checked_tensor(&a, "a");
@@ -122,6 +143,7 @@ int main() {
       ddp_test(sizes_that_overflow_are_refused),
       ddp_test(memory_that_is_not_aligned_to_an_element_is_refused),
       ddp_test(a_checked_tensor_goes_back_to_the_same_c_tensor),
+      ddp_test(complex_tensors_become_pairs_and_back),
       ddp_test(shapes_are_compared_with_their_dimensions),
       ddp_test(a_tensor_is_described_in_one_short_text),
   };

@@ -12,11 +12,10 @@
 #include "base/dtype.hpp"
 #include "ddp/types.h"
 #include "device/cpu/reduce.hpp"
+#include "support/values.hpp"
 
 namespace ddp::test {
 
-inline constexpr ddp_dtype kAllDtypes[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8};
-inline constexpr ddp_reduce kAllOps[] = {DDP_AVERAGE, DDP_SUM, DDP_MIN, DDP_MAX};
 inline constexpr const char* kAllSets[] = {"avx512", "avx2", "neon", "portable"};
 
 /// What a 16-bit float with `fraction` bits of fraction and least normal exponent `min_exponent` holds.
@@ -118,6 +117,8 @@ inline void naive_reduce(const cpu::ReduceRule& rule, const std::vector<const vo
     case DDP_I32: return naive_plain<int32_t>(rule, in, out, count);
     case DDP_I64: return naive_plain<int64_t>(rule, in, out, count);
     case DDP_U8: return naive_plain<uint8_t>(rule, in, out, count);
+    case DDP_C64: return naive_plain<float>(rule, in, out, 2 * count);
+    case DDP_C128: return naive_plain<double>(rule, in, out, 2 * count);
   }
 }
 
