@@ -42,7 +42,7 @@ DDP_API ddp_status ddp_model_set_last_pass(ddp_model *model);
  * Take part in one REDUCE pass without a batch, in the place of begin_backward, mark_ready and end_backward: this rank contributes
  * nothing and receives the result, so it can step the optimizer like the others. What its gradients held is overwritten; to send
  * what was accumulated before, open a pass and mark everything.
- * Collective, blocks; not in an open pass. Errors: as ddp_model_end_backward. Since 0.1.
+ * Collective, blocks; not in an open pass. Errors: as ddp_model_end_backward, and NOT_SUPPORTED (a pulled hook). Since 0.1.
  */
 DDP_API ddp_status ddp_model_skip_backward(ddp_model *model, void *stream);
 

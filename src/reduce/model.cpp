@@ -101,6 +101,8 @@ void Model::set_hook(Hook hook) {
 void Model::commit() {
   require_building("ddp_model_commit");
   group_->check_idle("ddp_model_commit");
+  if (options_.uneven_inputs != 0 && hook_.kind == Hook::Kind::kPulled)
+    throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.kind == Hook::Kind::kPulled && options_.uneven_inputs != 0)
     throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: buckets cannot be pulled in a model with uneven_inputs, whose ranks answer passes without the "
                 "program; use a callback (ddp_model_set_hook)");

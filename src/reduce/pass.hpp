@@ -115,7 +115,7 @@ class Pass {
   std::string reason_;       // of abandoning
   double weight_ = 1;
   bool last_ = false;        // this rank has no batch after the pass
-  Tally all_;                // of the last pass that reduced
+  Tally all_ = Tally::none();                // of the last pass that reduced
   int32_t absent_rank_ = -1;
   int64_t rounds_ = 0;
   std::unique_ptr<RollCall> roll_call_;  // uneven_inputs

@@ -31,7 +31,10 @@ void Model::set_last_pass() {
 }
 
 void Model::skip_backward() {
-  require_ready("ddp_model_skip_backward");
+  constexpr const char* kFunction = "ddp_model_skip_backward";
+  require_ready(kFunction);
+  if (hook_.kind == Hook::Kind::kPulled)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s: this model's buckets are pulled; open a pass with the weight 0, mark everything and pull its buckets", kFunction);
   pass_->begin(DDP_PASS_REDUCE, Pass::Role::kSkipping);
   pass_->end();
   check_drift_when_due();
@@ -46,7 +49,7 @@ void Model::abandon_backward(std::string reason) {
 
 void Model::fill_report(ddp_pass_report& report) const {
   require_committed("ddp_model_get_pass_report");
-  if (pass_->rounds() == 0)
+  if (pass_->rounds() - (pass_->is_open() ? 1 : 0) <= 0)
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_pass_report: no pass with DDP_PASS_REDUCE has ended yet");
   pass_->fill_report(report);
 }

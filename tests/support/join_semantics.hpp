@@ -100,10 +100,13 @@ inline const std::vector<std::vector<int>> kBatches = {{3},    {1, 4},    {4, 1}
                                                        {1, 2, 3, 4},      {4, 4, 4, 1}, {0, 0, 0, 3}};
 
 inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_groups) {
+  bool turn = false;
   for (const std::vector<int>& batches : kBatches) {
+    turn = !turn;
     const std::string wanted = state_alone(batches);
     run_groups(static_cast<int>(batches.size()), [&](Group& group, int rank) {
-      for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
+      const ddp_progress progress = turn ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
+      {
         ddp_model_options options = uneven_options();
         options.progress = progress;
         Learner learner(group, options);
@@ -150,6 +153,7 @@ inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& r
     };
     refused([&] { group.barrier(); });
     refused([&] { learner.model->check_replicas(); });
+    refused([&] { learner.model->average_parameters(); });
     refused([&] { (void)state::save_file("save", {*learner.model, learner.adam.get(), nullptr}, {}, "/nowhere", std::nullopt); });
     refused([&] {
       World other(group, Memory::kOwned);

@@ -103,12 +103,15 @@ inline std::vector<double> weights_of(int size, int pass) {
 }
 
 inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const RunGroups& run_groups) {
+  bool turn = false;  // which kind of memory goes with which driver
   for (const int size : kFewSizes) {
+    turn = !turn;
     std::vector<Means> means;
     for (int pass = 0; pass < 6; ++pass) means.push_back(means_of(weights_of(size, pass), sum_of(weights_of(size, pass)), pass));
     run_groups(size, [&](Group& group, int rank) {
       for (const Memory memory : kMemories)
         for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
+          if (memory != Memory::kMixed && (progress == DDP_PROGRESS_THREAD) == ((memory == Memory::kPrivate) == turn)) continue;
           ddp_model_options options = weighted_options();
           options.progress = progress;
           World world(group, memory, options);
