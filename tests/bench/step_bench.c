@@ -8,8 +8,8 @@
  *   sharded  each rank keeps the moments of its slice and updates that
  *
  * Every rank prints "T <rank> <local | step> <milliseconds> ..." and "M <rank> <resident | share> <MiB>": memory above what parameters,
- * gradients and moments need; `resident` at the most during the steps (pages of others that this rank has mapped count in full), `share` at
- * the end with shared pages divided among those who map them. */
+ * gradients and moments need; `resident` at the most during commit and the first steps (pages of others that this rank has mapped
+ * count in full), `share` after them, with shared pages divided among those who map them. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <sys/mman.h>
 
@@ -145,13 +145,13 @@ int main(int argc, char **argv) {
   }
   double step_ms[MOST_ITERATIONS], local_ms[MOST_ITERATIONS];
   for (int i = 0; i < WARM_UP; ++i) step(&t);
+  CHECK(ddp_group_barrier(group));
+  const double needed = (double)(own_gradients ? 2 : 3) * (double)bytes / (1 << 20);
+  const double share_end = read_mib("/proc/self/smaps_rollup", "Pss:"), peak = read_mib("/proc/self/status", "VmHWM:");
   for (int i = 0; i < iterations; ++i) {
     local_ms[i] = timed(group, &t, local);
     step_ms[i] = timed(group, &t, step);
   }
-  CHECK(ddp_group_barrier(group));
-  const double needed = (double)(own_gradients ? 2 : 3) * (double)bytes / (1 << 20);
-  const double share_end = read_mib("/proc/self/smaps_rollup", "Pss:"), peak = read_mib("/proc/self/status", "VmHWM:");
   CHECK(ddp_group_barrier(group));
   print_times(rank, "local", local_ms, iterations);
   print_times(rank, "step", step_ms, iterations);

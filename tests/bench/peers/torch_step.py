@@ -104,14 +104,14 @@ def main():
 
     for _ in range(WARM_UP):
         step()
+    dist.barrier()
+    needed = 2 * 4 * sum(each.numel() for each in plain.parameters()) / MIB
+    extra = {"resident": memory("/proc/self/status", "VmHWM:") - resident - needed,
+             "share": memory("/proc/self/smaps_rollup", "Pss:") - share - needed}  # before no_sync, whose gradients lie elsewhere
     times = {"local": [], "step": []}
     for _ in range(ITERATIONS):
         times["local"].append(timed(local))
         times["step"].append(timed(step))
-    dist.barrier()
-    needed = 2 * 4 * sum(each.numel() for each in plain.parameters()) / MIB
-    extra = {"resident": memory("/proc/self/status", "VmHWM:") - resident - needed,
-             "share": memory("/proc/self/smaps_rollup", "Pss:") - share - needed}
     for what, values in times.items():
         sys.stdout.write("T %d %s %s\n" % (rank, what, " ".join("%.3f" % each for each in values)))
     for what, mib in extra.items():
