@@ -1,5 +1,5 @@
-// Waiting for other ranks of the host: look for a short while, give way to whoever else needs this core and look again, then sleep on a futex in the own page until a counter of somebody
-// changes. The library does not own the cores: how long a rank looks before it sleeps depends on whether there are cores enough.
+// Waiting for other ranks of the host: look for a short while, give way to whoever else needs this core and look again, then sleep on a
+// futex in the own page until a counter of somebody changes. The library does not own the cores: how long a rank looks before it sleeps depends on whether there are cores enough.
 // A sleeper says so (Page::sleeping) before its last look, and a publisher looks for sleepers after its store; both orders are sequentially
 // consistent, so no wake-up is lost.
 // Threads: one waits; wake() from any.

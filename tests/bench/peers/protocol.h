@@ -1,6 +1,6 @@
 /* What every all-reduce program measures, so that all are measured alike.
  *
- * For each size: one call whose result is checked, some calls to warm up, then
+ * For each size: one call whose result is checked, calls for 50 ms, so that the system has given each rank a core, then
  *   again:  BLOCKS blocks of calls one after the other on the same array, a barrier before each block;
  *   fresh:  (64 KiB and more) BLOCKS single calls; before each one every rank writes its whole array, as a backward does, and meets the
  *           others at a barrier. What one rank has just written must reach the others, so caches of different cores take part.
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BLOCKS = 5, SIZES = 5, LARGEST = 100 << 20 };
+enum { BLOCKS = 5, SIZES = 5, LARGEST = 100 << 20, WARM_UP_US = 50000 };
 static const int64_t protocol_sizes[SIZES] = {1 << 10, 64 << 10, 1 << 20, 25 << 20, LARGEST};
 static const int protocol_calls[SIZES] = {300, 100, 30, 4, 2};
 
@@ -53,6 +53,22 @@ static inline void protocol_print(const protocol *p, int64_t bytes, const char *
   fflush(stdout);
 }
 
+/* Until some rank says that the time is over, which the ranks tell each other by the sum itself. */
+static inline void protocol_warm_up(const protocol *p, float *data, int64_t count, int calls) {
+  const double end = protocol_now_us() + WARM_UP_US;
+  do {
+    for (int i = 0; i < calls / 2; ++i) p->sum(p->context, data, count);
+    p->barrier(p->context);
+    memset(data, 0, 64);
+    data[0] = protocol_now_us() > end ? 1.0F : 0.0F;
+    p->barrier(p->context);
+    p->sum(p->context, data, 16);
+  } while (data[0] == 0);
+  p->barrier(p->context);
+  memset(data, 0, 64);
+  p->barrier(p->context);
+}
+
 static inline void protocol_measure_size(const protocol *p, float *data, int64_t bytes, int calls) {
   const int64_t count = bytes / 4;
   double us[BLOCKS];
@@ -63,7 +79,7 @@ static inline void protocol_measure_size(const protocol *p, float *data, int64_t
   p->barrier(p->context); /* the others verify before these are overwritten */
   memset(data, 0, (size_t)bytes);
   p->barrier(p->context);
-  for (int i = 0; i < calls / 2; ++i) p->sum(p->context, data, count);
+  protocol_warm_up(p, data, count, calls);
   for (int b = 0; b < BLOCKS; ++b) {
     p->barrier(p->context);
     const double begin = protocol_now_us();
