@@ -12,6 +12,13 @@
 extern "C" {
 #endif
 
+/** What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1. */
+typedef enum ddp_nonfinite DDP_INT32 {
+  DDP_NONFINITE_KEEP = 0, /**< nothing: they reach the parameters */
+  DDP_NONFINITE_SKIP = 1, /**< leave the step out and count it (ddp_optimizer_get_skipped_count) */
+  DDP_NONFINITE_FAIL = 2  /**< INVALID_STATE with the parameter's name; nothing changes */
+} ddp_nonfinite;
+
 /** Options of stochastic gradient descent. Since 0.1. */
 typedef struct ddp_sgd_options {
   int64_t struct_size; /**< set by init */
@@ -20,6 +27,21 @@ typedef struct ddp_sgd_options {
   double dampening;    /**< default 0 */
   double weight_decay; /**< default 0; added to the gradient */
   int32_t nesterov;    /**< 0 (default) or 1; needs momentum above 0 and dampening 0 */
+  int32_t shard;       /**< 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
+                            the others; memory of the state divided by the ranks. After a REDUCE pass a rank's gradients hold the mean in its own
+                            slice only, and ddp_optimizer_step, ddp_model_get_grad_norm and saving are collective. All ranks the same. Default 0 */
+  int32_t in_backward; /**< 1: the update of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then ends the step and
+                            is called after every REDUCE pass. Mark a parameter only when its value is no longer read in this pass. With max_norm,
+                            nonfinite or a dynamic loss scale the update waits for ddp_optimizer_step after all. Default 0 */
+  int32_t undo;        /**< with in_backward: 1 (default) keeps what a pass changes (own values and state once more), and takes it
+                            back when the pass fails; 0 saves that memory, and after a failed pass parameters must be loaded again */
+  int32_t master_weights; /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0 */
+  ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
+  int32_t reserved;    /**< 0 */
+  double max_norm;     /**< above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
+                            torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only
+                            with ddp_model_scale_grad. Default 0: no clipping */
+  double clip_value;   /**< above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping */
 } ddp_sgd_options;
 
 /** Options of Adam and AdamW. Since 0.1. */
@@ -31,7 +53,37 @@ typedef struct ddp_adam_options {
   double epsilon;      /**< default 1e-8 */
   double weight_decay; /**< default 0.01 */
   int32_t decoupled;   /**< 1 (default): AdamW; 0: Adam, the decay is added to the gradient */
+  int32_t shard;       /**< 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
+                            the others; memory of the state divided by the ranks. After a REDUCE pass a rank's gradients hold the mean in its own
+                            slice only, and ddp_optimizer_step, ddp_model_get_grad_norm and saving are collective. All ranks the same. Default 0 */
+  int32_t in_backward; /**< 1: the update of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then ends the step and
+                            is called after every REDUCE pass. Mark a parameter only when its value is no longer read in this pass. With max_norm,
+                            nonfinite or a dynamic loss scale the update waits for ddp_optimizer_step after all. Default 0 */
+  int32_t undo;        /**< with in_backward: 1 (default) keeps what a pass changes (own values and state once more), and takes it
+                            back when the pass fails; 0 saves that memory, and after a failed pass parameters must be loaded again */
+  int32_t master_weights; /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0 */
+  ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
+  int32_t reserved;    /**< 0 */
+  double max_norm;     /**< above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
+                            torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only
+                            with ddp_model_scale_grad. Default 0: no clipping */
+  double clip_value;   /**< above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping */
 } ddp_adam_options;
+
+/**
+ * Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The optimizer divides
+ * the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and the scale multiplied by
+ * `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
+ */
+typedef struct ddp_loss_scale_options {
+  int64_t struct_size; /**< set by init */
+  double initial;      /**< default 65536 */
+  double growth;       /**< default 2 */
+  double backoff;      /**< default 0.5 */
+  double minimum;      /**< default 1 */
+  double maximum;      /**< default 16777216 */
+  int64_t interval;    /**< default 2000; 0: the scale stays at `initial` */
+} ddp_loss_scale_options;
 
 /**
  * Updates one parameter in place. Called on the thread of ddp_optimizer_step, for every used parameter in index order.
@@ -85,6 +137,29 @@ DDP_API ddp_status ddp_optimizer_get_rate(const ddp_optimizer *optimizer, double
 /** Steps taken so far (after a load: the saved number). Local. Errors: INVALID_ARGUMENT. Since 0.1. */
 DDP_API ddp_status ddp_optimizer_get_step_count(const ddp_optimizer *optimizer, int64_t *out_count);
 
+/** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_loss_scale_options_init(ddp_loss_scale_options *options, int64_t struct_size);
+
+/**
+ * Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
+ * @param options NULL: dynamic, with the defaults
+ * Local, not in an open pass of an optimizer with in_backward. Errors: INVALID_ARGUMENT, INVALID_STATE, NOT_SUPPORTED (a custom
+ * optimizer). Since 0.1.
+ */
+DDP_API ddp_status ddp_optimizer_set_loss_scale(ddp_optimizer *optimizer, const ddp_loss_scale_options *options);
+
+/** What to multiply the next loss with; 1 without a loss scale. Local. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_optimizer_get_loss_scale(const ddp_optimizer *optimizer, double *out_scale);
+
+/** Steps left out because of gradients that were not finite. Local. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_optimizer_get_skipped_count(const ddp_optimizer *optimizer, int64_t *out_count);
+
+/**
+ * 2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a dynamic loss
+ * scale made the step look at it. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer *optimizer, double *out_norm);
+
 /**
  * Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
  * rates). Default: the optimizer's decay, and 1. All ranks must set the same.
@@ -97,7 +172,8 @@ DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t ind
 /**
  * Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
  * rank used keep their value and their optimizer state.
- * Local. Errors: INVALID_STATE (not committed, or a pass is open), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if
+ * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, or gradients that are not finite with
+ * DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if
  * the group is broken. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_step(ddp_optimizer *optimizer, void *stream);

@@ -12,7 +12,10 @@ using namespace ddp::capi;
 
 namespace {
 
-ddp_optimizer* add(std::shared_ptr<ddp::Optimizer> optimizer) {
+/// Give the optimizer its handle, and its part in the model's passes if it asked for one.
+ddp_optimizer* add(const std::shared_ptr<ddp::Optimizer>& optimizer) {
+  ddp::BlockUpdate* const in_passes = optimizer->in_passes();
+  if (in_passes != nullptr) optimizer->model().attach(std::shared_ptr<ddp::BlockUpdate>(optimizer, in_passes));
   ddp_optimizer* const handle = OptimizerTable::instance().add(optimizer);
   optimizer->model().keep_equal(optimizer);
   return handle;
@@ -83,6 +86,44 @@ ddp_status ddp_optimizer_get_step_count(const ddp_optimizer* optimizer, int64_t*
     const auto of = optimizer_of(optimizer, "ddp_optimizer_get_step_count");
     require(out_count, "ddp_optimizer_get_step_count", "out_count");
     *out_count = of->step_count();
+  });
+}
+
+ddp_status ddp_loss_scale_options_init(ddp_loss_scale_options* options, int64_t struct_size) {
+  return guarded([&] { init_options(options, struct_size, ddp::default_loss_scale_options(), "ddp_loss_scale_options_init"); });
+}
+
+ddp_status ddp_optimizer_set_loss_scale(ddp_optimizer* optimizer, const ddp_loss_scale_options* options) {
+  return guarded([&] {
+    constexpr const char* kFunction = "ddp_optimizer_set_loss_scale";
+    const auto of = optimizer_of(optimizer, kFunction);
+    const ddp_loss_scale_options read = read_options(options, ddp::default_loss_scale_options(), kFunction);
+    ddp::check_loss_scale_options(read, kFunction);
+    of->set_loss_scale(read);
+  });
+}
+
+ddp_status ddp_optimizer_get_loss_scale(const ddp_optimizer* optimizer, double* out_scale) {
+  return guarded([&] {
+    const auto of = optimizer_of(optimizer, "ddp_optimizer_get_loss_scale");
+    require(out_scale, "ddp_optimizer_get_loss_scale", "out_scale");
+    *out_scale = of->loss_scale();
+  });
+}
+
+ddp_status ddp_optimizer_get_skipped_count(const ddp_optimizer* optimizer, int64_t* out_count) {
+  return guarded([&] {
+    const auto of = optimizer_of(optimizer, "ddp_optimizer_get_skipped_count");
+    require(out_count, "ddp_optimizer_get_skipped_count", "out_count");
+    *out_count = of->skipped_count();
+  });
+}
+
+ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer* optimizer, double* out_norm) {
+  return guarded([&] {
+    const auto of = optimizer_of(optimizer, "ddp_optimizer_get_grad_norm");
+    require(out_norm, "ddp_optimizer_get_grad_norm", "out_norm");
+    *out_norm = of->grad_norm();
   });
 }
 

@@ -22,6 +22,36 @@ class SingleOperation final : public BucketOperation {
   Note note_;
 };
 
+/// One rank owns everything: its work is all there is.
+class SinglePublication final : public BucketOperation {
+ public:
+  explicit SinglePublication(const PublishSpec& spec) : spec_(spec) { note_.used.resize((spec.pieces.size() + 63) / 64); }
+  void start(const Note& mine) override {
+    note_ = mine;
+    done_ = false;
+  }
+  [[nodiscard]] Progress advance(int64_t) override {
+    finish();
+    return Progress::kDone;
+  }
+  void finish() override {
+    if (done_) return;
+    done_ = true;
+    for (const OwnedSpan& span : spec_.slices->front())
+      if (!note_.is_void() && (note_.used[static_cast<size_t>(span.piece) / 64] >> (span.piece % 64) & 1) != 0)
+        spec_.work->on_block(span.piece, span.first, span.count);
+  }
+  [[nodiscard]] bool share_done() const noexcept override { return done_; }
+  [[nodiscard]] const Note& note() const noexcept override { return note_; }
+  [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
+  [[nodiscard]] std::string way() const override { return "one rank"; }
+
+ private:
+  PublishSpec spec_;
+  Note note_;
+  bool done_ = true;
+};
+
 class SingleTransport final : public Transport {
  public:
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_AUTO; }
@@ -32,6 +62,10 @@ class SingleTransport final : public Transport {
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
     return std::make_unique<SingleOperation>(spec);
+  }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec&, const Slices&, SliceWork*) override { return nullptr; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
+    return std::make_unique<SinglePublication>(spec);
   }
   void barrier() override {}
   void all_reduce(const Tensor&, ddp_reduce, Rounding) override {}

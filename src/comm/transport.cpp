@@ -28,6 +28,10 @@ std::string Stamp::describe() const {
     case Collective::kBucket:
       if (bucket == kRollCall) return "the opening of a pass of a model with uneven_inputs (collective " + number + ")";
       return "bucket " + std::to_string(bucket) + " (collective " + number + ", " + amount + ")";
+    case Collective::kScatter:
+      return "bucket " + std::to_string(bucket) + ", reduced to slices for a sharded optimizer (collective " + number + ", " + amount + ")";
+    case Collective::kPublish:
+      return "parameters of bucket " + std::to_string(bucket) + " from a sharded optimizer (collective " + number + ", " + amount + ")";
   }
   return "unknown collective " + number;
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/owned_span.hpp"
 #include "base/tensor.hpp"
 #include "comm/control/control.hpp"
 #include "comm/failure.hpp"
@@ -22,7 +23,7 @@
 
 namespace ddp {
 
-enum class Collective : uint32_t { kBarrier = 1, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBucket };
+enum class Collective : uint32_t { kBarrier = 1, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBucket, kScatter, kPublish };
 
 /// What a rank is about to do; equal on all ranks, or nobody does it. Plain bytes: it lies in shared pages and frame headers.
 struct Stamp {
@@ -89,6 +90,25 @@ class BucketOperation {
 /// When a sum of 16-bit floats is rounded: once, or after every addition, as the terms of a wire type are (device/cpu/reduce.hpp).
 enum class Rounding { kOnce, kEveryStep };
 
+/// Work on a rank's own slice of a bucket, called by an operation block after block, where it can while the block is in cache. Every element
+/// comes once; pieces that no rank uses are left out. After a scatter, blocks begin at the start of a span or a multiple of
+/// kSliceUnit elements behind it (bucket/slices.hpp); before a publication anywhere.
+class SliceWork {
+ public:
+  virtual ~SliceWork() = default;
+  virtual void on_block(int32_t piece, int64_t first, int64_t count) noexcept = 0;
+};
+
+/// Values that follow from a bucket: rank r writes its slice, and afterwards all ranks have all of it.
+struct PublishSpec {
+  int32_t bucket = 0;
+  uint64_t plan_hash = 0;
+  ddp_dtype dtype = DDP_F32;
+  std::vector<BucketSpec::Piece> pieces;  // the values, in bucket order
+  const Slices* slices = nullptr;         // outlives the operation
+  SliceWork* work = nullptr;              // writes the own slice, before it goes to the others
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -103,6 +123,14 @@ class Transport {
 
   /// Collective; in bucket order on all ranks.
   [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) = 0;
+
+  /// As prepare(), for a rank that needs its own slice alone: afterwards the sum lies in the own slice of its gradients, and what else is in
+  /// them is undefined. `work` (may be NULL) sees each block of the sum. NULL if the transport has no such short cut. Collective.
+  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work) = 0;
+  /// The way of values from their owners to all ranks. From its start to its end the values belong to the operation. Its note, the same on
+  /// all ranks: an incomplete one ends it without any work, a piece that is not used stays as it is. If the transport is not
+  /// pollable(), it is used when no other bucket is under way. Collective.
+  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) = 0;
 
   // Blocking collectives; arguments were checked. Not while a bucket is under way.
   virtual void barrier() = 0;

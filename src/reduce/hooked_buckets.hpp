@@ -22,6 +22,7 @@ class HookedBuckets {
   void begin_pass() noexcept;
   /// Throws why the pass is void on all ranks, if a hook made it so.
   void check() const;
+  [[nodiscard]] bool has_failed() const noexcept { return session_.failure().has_value(); }
 
   /// The next bucket that is complete on this rank and has something to reduce; NULL if there is none. Collective if there is one.
   [[nodiscard]] std::shared_ptr<HookBucket> next();

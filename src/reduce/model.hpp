@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/exact_sum.hpp"
 #include "bucket/plan.hpp"
 #include "comm/group.hpp"
 #include "ddp/backward.h"
@@ -21,6 +22,8 @@
 
 namespace ddp {
 
+class BlockUpdate;
+class Fusion;
 class Pass;
 class ReplicaState;
 class RollCall;
@@ -85,8 +88,17 @@ class Model {
   };
   void set_load_report(LoadReport report) noexcept { load_report_ = std::move(report); }
   [[nodiscard]] const LoadReport& load_report() const noexcept { return load_report_; }
+  /// An optimizer takes part in the passes; one at a time. Local; before or after commit.
+  void attach(const std::shared_ptr<BlockUpdate>& update);
+  /// Its part once the model is committed; NULL if `update` is not attached.
+  [[nodiscard]] Fusion* fusion_of(const BlockUpdate& update) const noexcept;
+  /// The step of the attached optimizer. Collective if sharded.
+  void run_step(const BlockUpdate& update);
+  /// Does any attached optimizer leave each rank its slice of the gradients alone?
+  [[nodiscard]] bool is_sharded() const noexcept;
 
   void zero_grad();
+  /// Collective if an attached optimizer is sharded.
   [[nodiscard]] double grad_norm(double p) const;
   void scale_grad(double factor);
 
@@ -126,6 +138,7 @@ class Model {
   Hook hook_;
   std::map<std::string, std::string> metadata_;
   std::vector<void*> grad_memory_;  // of the gradients that libddp owns, from the group
+  std::weak_ptr<BlockUpdate> attached_;
   std::unique_ptr<Pass> pass_;      // from commit on
   ddp_pass mode_ = DDP_PASS_REDUCE;  // of the last pass
   bool has_loaded_ = false;
@@ -136,5 +149,8 @@ class Model {
   std::vector<std::weak_ptr<ReplicaState>> kept_equal_;
   bool closed_ = false;
 };
+
+/// The sum over all ranks, on all ranks. Collective.
+void join_sums(Group& group, ExactSum& sum);
 
 }  // namespace ddp

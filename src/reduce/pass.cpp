@@ -22,30 +22,26 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
     : group_(group),
       table_(table),
       options_(options),
+      hook_(hook),
       plan_(std::move(plan)),
+      plan_hash_(plan_hash),
       places_(table.parameters().size()),
       marks_(table.parameters().size()),
       contributes_(table.parameters().size(), 0),
       used_(table.parameters().size(), 1),
-      lane_(choose_driver(group, options.progress, hook), plan_.size() + 1) {
+      lane_(choose_driver(group, options.progress, hook), 2 * plan_.size() + 1) {  // a roll call; a reduction, and what may follow it
   if (hook.copies()) hooked_ = std::make_unique<HookedBuckets>(group, hook, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
-    const PlannedBucket& planned = plan_[b];
-    BucketSpec spec;
-    spec.index = static_cast<int32_t>(b);
-    spec.rule = cpu::ReduceRule{planned.dtype, options.reduce, group.size(), options.divisor == DDP_DIVISOR_WEIGHTS};
-    spec.rule.wire = hook.wire_of(planned.dtype);
-    spec.plan_hash = plan_hash;
-    for (size_t piece = 0; piece < planned.parameters.size(); ++piece) {
-      const int32_t index = planned.parameters[piece];
-      const Parameter& parameter = table.parameter(index);
+    const BucketSpec spec = describe_bucket(b);
+    for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece) {
+      const int32_t index = plan_[b].parameters[piece];
       places_[static_cast<size_t>(index)] = Place{static_cast<int32_t>(b), static_cast<int32_t>(piece)};
-      spec.pieces.push_back(BucketSpec::Piece{parameter.grad.data, parameter.grad.count, parameter.owned_grad});
-      stats_.gradient_bytes += parameter.grad.bytes();
-      stats_.elements += parameter.grad.count;
+      stats_.gradient_bytes += table.parameter(index).grad.bytes();
+      stats_.elements += table.parameter(index).grad.count;
     }
     auto bucket = std::make_unique<Bucket>();
-    bucket->operation = hooked_ != nullptr ? hooked_->make(spec, planned, table, b + 1 == plan_.size()) : group.transport().prepare(spec);
+    bucket->operation = hooked_ != nullptr ? hooked_->make(spec, plan_[b], table, b + 1 == plan_.size()) : group.transport().prepare(spec);
+    bucket->active = bucket->operation.get();
     bucket->note.used.resize(spec.used_words());
     buckets_.push_back(std::move(bucket));
   }
@@ -54,7 +50,33 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
   stats_.buckets = static_cast<int64_t>(plan_.size());
 }
 
+BucketSpec Pass::describe_bucket(size_t bucket) const {
+  const PlannedBucket& planned = plan_[bucket];
+  BucketSpec spec;
+  spec.index = static_cast<int32_t>(bucket);
+  spec.rule = cpu::ReduceRule{planned.dtype, options_.reduce, group_.size(), options_.divisor == DDP_DIVISOR_WEIGHTS};
+  spec.rule.wire = hook_.wire_of(planned.dtype);
+  spec.plan_hash = plan_hash_;
+  for (const int32_t index : planned.parameters) {
+    const Parameter& parameter = table_.parameter(index);
+    spec.pieces.push_back(BucketSpec::Piece{parameter.grad.data, parameter.grad.count, parameter.owned_grad});
+  }
+  return spec;
+}
+
+void Pass::attach(std::weak_ptr<BlockUpdate> update) {
+  const std::shared_ptr<BlockUpdate> held = update.lock();
+  if (held == nullptr) return;
+  fusion_ = std::make_unique<Fusion>(group_, table_, plan_, *held, [this](size_t bucket) { return describe_bucket(bucket); },
+                                     !hook_.copies());
+  attached_ = std::move(update);
+}
+
 void Pass::begin(ddp_pass mode, Role role) {
+  held_ = attached_.lock();
+  if (held_ == nullptr) fusion_.reset();
+  active_fusion_ = mode == DDP_PASS_REDUCE && role != Role::kJoined ? fusion_.get() : nullptr;  // who only answers gets the state in the end
+  if (active_fusion_ != nullptr) active_fusion_->begin();
   group_.open_pass(this);
   mode_ = mode;
   role_ = role;
@@ -100,12 +122,14 @@ void Pass::mark_unused(int32_t index) {
 void Pass::start_ready_buckets() {
   const std::lock_guard lock(starting_);
   while (next_ < buckets_.size() && buckets_[next_]->pending.load(std::memory_order_acquire) == 0) {
-    start_bucket(*buckets_[next_], plan_[next_]);
+    start_bucket(next_);
     ++next_;
   }
 }
 
-void Pass::start_bucket(Bucket& bucket, const PlannedBucket& planned) {
+void Pass::start_bucket(size_t index) {
+  Bucket& bucket = *buckets_[index];
+  const PlannedBucket& planned = plan_[index];
   std::fill(bucket.note.used.begin(), bucket.note.used.end(), 0);
   if (next_ == 0) first_start_ns_ = now_ns();
   const bool misses = bucket.pending.load(std::memory_order_acquire) != 0 && options_.unused == DDP_UNUSED_ERROR;
@@ -113,13 +137,15 @@ void Pass::start_bucket(Bucket& bucket, const PlannedBucket& planned) {
   bucket.note.tally = tally();
   for (size_t piece = 0; piece < planned.parameters.size(); ++piece)
     if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0 && bucket.note.tally.contributors > 0) bucket.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
-  bucket.operation->start(bucket.note);
-  lane_.push(*bucket.operation);
+  bucket.active = active_fusion_ != nullptr && !hook_.copies() ? &active_fusion_->reduction(index, *bucket.operation) : bucket.operation.get();
+  bucket.active->start(bucket.note);
+  lane_.push(*bucket.active);
+  if (active_fusion_ != nullptr) active_fusion_->follow(index, *bucket.active, bucket.note, lane_);
 }
 
 void Pass::start_rest() {
   const std::lock_guard lock(starting_);
-  for (; next_ < buckets_.size(); ++next_) start_bucket(*buckets_[next_], plan_[next_]);
+  for (; next_ < buckets_.size(); ++next_) start_bucket(next_);
 }
 
 void Pass::end() {
@@ -128,6 +154,7 @@ void Pass::end() {
     Pass& pass;
     ~Closer() {
       pass.open_.store(false, std::memory_order_release);
+      pass.held_.reset();
       pass.group_.close_pass(&pass);
     }
   } const closer{*this};
@@ -137,12 +164,14 @@ void Pass::end() {
   try {
     start_rest();
     lane_.drain();
+    drained_ns_ = now_ns() - begin;
+    take_notes();
+    if (active_fusion_ != nullptr) active_fusion_->end(incomplete_ || all_.contributors == 0 || (hooked_ != nullptr && hooked_->has_failed()));
   } catch (const Error& error) {
+    if (active_fusion_ != nullptr) active_fusion_->give_up();
     group_.fail(error);
     throw;
   }
-  drained_ns_ = now_ns() - begin;
-  take_notes();
   if (hooked_ != nullptr) hooked_->check();
   if (incomplete_) report_missing();
   if (all_.contributors == 0 && !buckets_.empty())
@@ -152,9 +181,9 @@ void Pass::end() {
 }
 
 void Pass::take_notes() {
-  all_ = buckets_.empty() ? Tally::none() : buckets_.front()->operation->note().tally;
+  all_ = buckets_.empty() ? Tally::none() : buckets_.front()->active->note().tally;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    const Note& note = buckets_[b]->operation->note();
+    const Note& note = buckets_[b]->active->note();
     all_.flags |= note.tally.flags;
     incomplete_ = incomplete_ || note.incomplete;
     for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
@@ -189,7 +218,9 @@ void Pass::finish_stats() noexcept {
 
 bool Pass::set_address(int32_t index, std::byte* data) {
   const Place place = places_[static_cast<size_t>(index)];
-  return buckets_[static_cast<size_t>(place.bucket)]->operation->set_address(place.piece, data);
+  const auto bucket = static_cast<size_t>(place.bucket);
+  return buckets_[bucket]->operation->set_address(place.piece, data) &&
+         (fusion_ == nullptr || fusion_->set_address(bucket, place.piece, data));
 }
 
 bool Pass::is_marked(int32_t index) const noexcept {

@@ -22,6 +22,7 @@
 #include "ddp/model.h"
 #include "ddp/uneven.h"
 #include "param/table.hpp"
+#include "reduce/fusion.hpp"
 #include "reduce/hook.hpp"
 #include "reduce/hooked_buckets.hpp"
 #include "reduce/roll_call.hpp"
@@ -65,6 +66,11 @@ class Pass {
   [[nodiscard]] bool set_address(int32_t index, std::byte* data);
   [[nodiscard]] bool is_marked(int32_t index) const noexcept;
 
+  /// An optimizer takes part in the passes that follow, as long as it lives.
+  void attach(std::weak_ptr<BlockUpdate> update);
+  /// The optimizer's part; NULL if there is none.
+  [[nodiscard]] Fusion* fusion() const noexcept { return attached_.expired() ? nullptr : fusion_.get(); }
+
   [[nodiscard]] bool has_reduced() const noexcept { return has_reduced_; }
   [[nodiscard]] bool was_used(int32_t index) const noexcept { return used_[static_cast<size_t>(index)] != 0; }
   void fill_stats(ddp_model_stats& stats) const noexcept;
@@ -75,6 +81,7 @@ class Pass {
   enum class Mark : uint32_t { kNone = 0, kReady = 1, kUnused = 2 };
   struct Bucket {
     std::unique_ptr<BucketOperation> operation;
+    BucketOperation* active = nullptr;  // that of this pass
     std::atomic<int32_t> pending{0};  // gradients of this pass that are still to come
     Note note;
   };
@@ -83,9 +90,10 @@ class Pass {
     int32_t piece = 0;
   };
 
+  [[nodiscard]] BucketSpec describe_bucket(size_t bucket) const;
   void mark(int32_t index, Mark what);
   void start_ready_buckets();
-  void start_bucket(Bucket& bucket, const PlannedBucket& planned);
+  void start_bucket(size_t index);
   [[nodiscard]] Tally tally() const noexcept;
   [[nodiscard]] bool has_started() noexcept;
   void start_rest();
@@ -98,7 +106,9 @@ class Pass {
   Group& group_;
   const Table& table_;
   const ddp_model_options options_;
+  const Hook hook_;
   const Plan plan_;
+  const uint64_t plan_hash_;
   std::vector<Place> places_;  // by parameter
   std::unique_ptr<HookedBuckets> hooked_;  // of a hook that works on copies
   std::vector<std::unique_ptr<Bucket>> buckets_;
@@ -123,6 +133,11 @@ class Pass {
   std::mutex starting_;  // guards next_ and the order of starting
   size_t next_ = 0;
   Lane lane_;
+
+  std::weak_ptr<BlockUpdate> attached_;
+  std::shared_ptr<BlockUpdate> held_;  // while a pass is open
+  std::unique_ptr<Fusion> fusion_;     // of `attached_`
+  Fusion* active_fusion_ = nullptr;    // it takes part in this pass
 
   int64_t begin_ns_ = 0;
   int64_t first_start_ns_ = 0;

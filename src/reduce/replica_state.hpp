@@ -7,14 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "base/owned_span.hpp"
 #include "base/tensor.hpp"
 
 namespace ddp {
 
-/// One tensor of an optimizer's (or average's) state, by name: "w1.exp_avg".
+/// One tensor of an optimizer's (or average's) state, by name: "w1.exp_avg". If the ranks hold parts of it, `parts` says which, by rank, in
+/// elements of the flat tensor, and `tensor.data` is where this rank's part lies.
 struct StateTensor {
   std::string name;
   Tensor tensor;
+  std::vector<OwnedSpan> parts{};
 };
 
 class ReplicaState {

@@ -12,6 +12,7 @@
 #include "base/hash.hpp"
 #include "state/exchange.hpp"
 #include "state/parts.hpp"
+#include "state/sharded.hpp"
 #include "state/state.hpp"
 #include "state/verify.hpp"
 #include "sync/spread.hpp"
@@ -113,21 +114,51 @@ class Fields {
   bool kept_ = false;
 };
 
-/// What travels: the tensors that the file has. On the reading rank each span is brought into place before its message goes.
+/// What travels: the tensors that the file has. On the reading rank each span is brought into place before its message goes; a tensor of which
+/// every rank holds a part goes chunk by chunk, behind the others.
 struct Transfer {
+  struct Sharded {
+    const Item* item;
+    size_t place;
+  };
   std::vector<Tensor> tensors;
+  std::vector<size_t> places;  // of `tensors`, in Opened::places
   std::vector<Message> messages;
+  std::vector<Sharded> sharded;
 
   Transfer(const Manifest& manifest, const std::vector<bool>& present) {
-    for (size_t i = 0; i < manifest.items.size(); ++i)
-      if (present[i]) tensors.push_back(manifest.items[i].tensor);
+    size_t place = 0;
+    for (size_t i = 0; i < manifest.items.size(); ++i) {
+      if (!present[i]) continue;
+      const Item& item = manifest.items[i];
+      if (is_sharded(item)) {
+        sharded.push_back(Sharded{&item, place++});
+        continue;
+      }
+      tensors.push_back(item.tensor);
+      places.push_back(place++);
+    }
     messages = plan_messages(tensors, kChunkBytes);
   }
 };
 
+/// One tensor of which every rank holds a part. On the reading rank `fill(at, place, bytes)` brings each chunk into place first.
+template <class Fill>
+void send_sharded(const Company& company, const Item& item, Fill&& fill) {
+  const int64_t total = item.tensor.bytes();
+  std::vector<std::byte> chunk(static_cast<size_t>(std::min(kChunkBytes, total)));
+  for (int64_t at = 0; at < total; at += kChunkBytes) {
+    const int64_t now = std::min(kChunkBytes, total - at);
+    fill(at, chunk.data(), now);
+    company.group().broadcast(flat_tensor(chunk.data(), DDP_U8, now), 0);
+    keep_part(company.group(), item, at, now, chunk.data());
+  }
+}
+
 void receive_all(const Company& company, const Transfer& transfer) {
   Spreader spreader(company.group(), 0);
   for (const Message& message : transfer.messages) spreader.send(transfer.tensors, message);
+  for (const Transfer::Sharded& each : transfer.sharded) send_sharded(company, *each.item, [](int64_t, std::byte*, int64_t) {});
 }
 
 /// Reads spans in order and compares each tensor's hash at its end. After the first failure it does nothing.
@@ -140,17 +171,22 @@ class Filler {
       error_ = outcome_of([&] { fill(span); });
     }
   }
+  void fill(const Place& of, int64_t total, int64_t at, std::byte* to, int64_t bytes) {
+    if (!error_) error_ = outcome_of([&] { read(of, total, at, to, bytes); });
+  }
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
 
  private:
   void fill(const Span& span) {
     const Tensor& tensor = transfer_.tensors[span.tensor];
-    const Place& place = opened_.places[span.tensor];
-    if (span.offset == 0) hasher_.emplace();
-    source_.read(place.offset + span.offset, tensor.data + span.offset, span.bytes);
-    hasher_->add(tensor.data + span.offset, static_cast<size_t>(span.bytes));
-    if (span.offset + span.bytes == tensor.bytes() && hasher_->value() != place.hash)
-      throw Error(DDP_ERROR_IO, source_.name() + " changed while it was read");
+    const Place& place = opened_.places[transfer_.places[span.tensor]];
+    read(place, tensor.bytes(), span.offset, tensor.data + span.offset, span.bytes);
+  }
+  void read(const Place& place, int64_t total, int64_t at, std::byte* to, int64_t bytes) {
+    if (at == 0) hasher_.emplace();
+    source_.read(place.offset + at, to, bytes);
+    hasher_->add(to, static_cast<size_t>(bytes));
+    if (at + bytes == total && hasher_->value() != place.hash) throw Error(DDP_ERROR_IO, source_.name() + " changed while it was read");
   }
   Source& source_;
   const Opened& opened_;
@@ -167,6 +203,10 @@ std::optional<Error> send_all(const Company& company, Source& source, const Open
     filler.fill(message);
     if (!company.is_local()) spreader.send(transfer.tensors, message);
   }
+  for (const Transfer::Sharded& each : transfer.sharded)
+    send_sharded(company, *each.item, [&](int64_t at, std::byte* to, int64_t bytes) {
+      filler.fill(opened.places[each.place], each.item->tensor.bytes(), at, to, bytes);
+    });
   if (filler.error()) return Error(filler.error()->status(), filler.error()->text() + "; the model is partly overwritten, so load again");
   return std::nullopt;
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/owned_span.hpp"
 #include "base/tensor.hpp"
 #include "param/table.hpp"
 #include "state/format.hpp"
@@ -23,6 +24,7 @@ struct Item {
   Part part = Part::kModel;
   std::string name;  // without the prefix
   Tensor tensor;     // where it lives
+  std::vector<OwnedSpan> parts{};  // by rank, if the ranks hold parts of it: `tensor.data` is where this rank's lies
 };
 
 struct Manifest {

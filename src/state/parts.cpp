@@ -7,7 +7,7 @@ namespace ddp::state {
 namespace {
 
 void add_items(std::vector<Item>& items, Part part, std::vector<StateTensor> tensors) {
-  for (StateTensor& each : tensors) items.push_back({part, std::move(each.name), each.tensor});
+  for (StateTensor& each : tensors) items.push_back({part, std::move(each.name), each.tensor, std::move(each.parts)});
 }
 
 std::string decays_of(const Ema& ema) {

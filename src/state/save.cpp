@@ -1,27 +1,28 @@
-// Save: every rank lists what it has and compares; rank 0 hashes and writes; all learn the outcome.
+// Save: every rank lists what it has and compares; rank 0 hashes and writes; all learn the outcome. Tensors of which every rank has a part
+// are gathered twice, chunk by chunk, once for the hash, which stands before the data, and once for the data.
 // Tested by ranks/state_test.cpp.
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "base/hash.hpp"
 #include "state/durable.hpp"
 #include "state/exchange.hpp"
 #include "state/layout.hpp"
 #include "state/parts.hpp"
+#include "state/sharded.hpp"
 #include "state/state.hpp"
 
 namespace ddp::state {
 namespace {
 
-/// The bytes before the data. One pass over the tensors, for their hashes.
-std::string make_head_of(const Parts& parts, const Counters& counters, const Manifest& manifest) {
+/// The bytes before the data.
+std::string make_head_of(const Parts& parts, const Counters& counters, const Manifest& manifest, const std::vector<uint64_t>& hashes) {
   Header header;
   const std::string prefix = choose_prefix(manifest.items);
   header.metadata = collect_texts(parts, counters);
   header.metadata[kPrefixKey] = prefix;
   header.tensors = file_entries(manifest.items, prefix);
-  std::vector<uint64_t> hashes;
-  hashes.reserve(manifest.items.size());
-  for (const Item& item : manifest.items) hashes.push_back(content_hash(item.tensor.data, static_cast<size_t>(item.tensor.bytes())));
   std::string head = make_head(std::move(header), hashes);
   const int64_t cap = header_cap(parts.model.table());
   if (static_cast<int64_t>(head.size()) - kLengthBytes > cap)
@@ -36,57 +37,113 @@ int64_t bytes_of(const std::vector<Item>& items) noexcept {
   return bytes;
 }
 
-template <class Write>
-void write_in_chunks(const void* data, int64_t bytes, Write&& write) {
-  const auto* from = static_cast<const std::byte*>(data);
-  for (int64_t at = 0; at < bytes; at += kChunkBytes) write(from + at, std::min(kChunkBytes, bytes - at));
+/// see(data, bytes) for one tensor after the other, in chunks; on rank 0. Every rank takes part where a tensor is sharded.
+template <class See>
+void each_chunk(Group& group, const std::vector<Item>& items, See&& see) {
+  const bool writes = group.rank() == 0;
+  std::vector<std::byte> buffer;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Tensor& tensor = items[i].tensor;
+    const bool sharded = is_sharded(items[i]);
+    if (!writes && !sharded) continue;
+    for (int64_t at = 0; at < tensor.bytes(); at += kChunkBytes) {
+      const int64_t bytes = std::min(kChunkBytes, tensor.bytes() - at);
+      if (sharded) gather_chunk(group, items[i], at, bytes, buffer);
+      if (writes) see(i, sharded ? buffer.data() : tensor.data + at, bytes);
+    }
+  }
 }
 
-template <class Write>
-void write_all_parts(const std::string& head, const std::vector<Item>& items, Write&& write) {
-  write_in_chunks(head.data(), static_cast<int64_t>(head.size()), write);
-  for (const Item& item : items) write_in_chunks(item.tensor.data, item.tensor.bytes(), write);
+/// One pass over the tensors. Filled on rank 0.
+std::vector<uint64_t> hashes_of(Group& group, const std::vector<Item>& items) {
+  std::vector<Hasher> hashers(items.size());
+  each_chunk(group, items, [&](size_t item, const std::byte* data, int64_t bytes) { hashers[item].add(data, static_cast<size_t>(bytes)); });
+  std::vector<uint64_t> hashes;
+  for (const Hasher& hasher : hashers) hashes.push_back(hasher.value());
+  return hashes;
 }
 
-/// `write_out(head, items)` runs on rank 0.
-template <class WriteOut>
-void save(const char* function, const Parts& parts, const Counters& counters, const std::optional<Error>& refusal,
-          WriteOut&& write_out) {
+/// Where a checkpoint goes; on rank 0 alone.
+class Output {
+ public:
+  virtual ~Output() = default;
+  virtual void write(const void* data, int64_t bytes) = 0;
+  virtual void commit() {}
+};
+
+/// `open(bytes)` makes the output, on rank 0. All ranks go through all chunks, whatever happens to the output.
+template <class Open>
+void save(const char* function, const Parts& parts, const Counters& counters, const std::optional<Error>& refusal, Open&& open) {
   parts.model.require_no_pass(function);
   Group& group = parts.model.group();
   group.check_idle(function);
   parts.model.require_everybody(function);
+  const bool writes = group.rank() == 0;
   Manifest manifest;
   together(group, function, [&] {
     if (refusal) throw *refusal;
     manifest = list_parts(parts);
   });
   check_same(group, function, manifest);
+  const std::vector<uint64_t> hashes = hashes_of(group, manifest.items);
+  std::unique_ptr<Output> output;
+  std::optional<Error> problem;
+  const auto write = [&](const void* data, int64_t bytes) {
+    if (!problem) problem = outcome_of([&] { output->write(data, bytes); });
+  };
   together(group, function, [&] {
-    if (group.rank() == 0) write_out(make_head_of(parts, counters, manifest), manifest.items);
+    if (!writes) return;
+    const std::string head = make_head_of(parts, counters, manifest, hashes);
+    output = open(static_cast<int64_t>(head.size()) + bytes_of(manifest.items));
+    for (size_t at = 0; at < head.size(); at += static_cast<size_t>(kChunkBytes))
+      write(head.data() + at, std::min(kChunkBytes, static_cast<int64_t>(head.size() - at)));
+  });
+  each_chunk(group, manifest.items, [&](size_t, const std::byte* data, int64_t bytes) { write(data, bytes); });
+  together(group, function, [&] {
+    const std::unique_ptr<Output> closing = std::move(output);  // whatever comes of it, the file is done with when the others are told
+    if (problem) throw *problem;
+    if (writes) closing->commit();
   });
 }
+
+class FileOutput final : public Output {
+ public:
+  FileOutput(Group& group, const std::string& path, int64_t bytes) : group_(group), file_(path, bytes) {}
+  void write(const void* data, int64_t bytes) override { file_.write(data, bytes); }
+  void commit() override {
+    group_.check_usable();  // a rank that was replaced while it slept must not replace a newer file
+    file_.commit();
+  }
+
+ private:
+  Group& group_;
+  DurableFile file_;
+};
+
+class StreamOutput final : public Output {
+ public:
+  StreamOutput(const char* function, const PushFn& push) : function_(function), push_(push) {}
+  void write(const void* data, int64_t bytes) override {
+    const int32_t result = push_(data, bytes);
+    if (result != 0) throw make_error(DDP_ERROR_CALLBACK, "%s: the write callback returned %d", function_, result);
+  }
+
+ private:
+  const char* function_;
+  const PushFn& push_;
+};
 
 }  // namespace
 
 void save_file(const char* function, const Parts& parts, const Counters& counters, const std::string& path,
                const std::optional<Error>& refusal) {
-  save(function, parts, counters, refusal, [&](const std::string& head, const std::vector<Item>& items) {
-    DurableFile file(path, static_cast<int64_t>(head.size()) + bytes_of(items));
-    write_all_parts(head, items, [&](const void* data, int64_t bytes) { file.write(data, bytes); });
-    parts.model.group().check_usable();  // a rank that was replaced while it slept must not replace a newer file
-    file.commit();
-  });
+  save(function, parts, counters, refusal,
+       [&](int64_t bytes) { return std::make_unique<FileOutput>(parts.model.group(), path, bytes); });
 }
 
 void save_stream(const char* function, const Parts& parts, const Counters& counters, const PushFn& push,
                  const std::optional<Error>& refusal) {
-  save(function, parts, counters, refusal, [&](const std::string& head, const std::vector<Item>& items) {
-    write_all_parts(head, items, [&](const void* data, int64_t bytes) {
-      const int32_t result = push(data, bytes);
-      if (result != 0) throw make_error(DDP_ERROR_CALLBACK, "%s: the write callback returned %d", function, result);
-    });
-  });
+  save(function, parts, counters, refusal, [&](int64_t) { return std::make_unique<StreamOutput>(function, push); });
 }
 
 }  // namespace ddp::state

@@ -3,23 +3,20 @@
 namespace ddp {
 
 Adam::Adam(std::shared_ptr<Model> model, const ddp_adam_options& options)
-    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay)), options_(options), moments_(2) {}
+    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay), policy_of(options)), options_(options), moments_(2) {}
 
-void Adam::prepare() { moments_.allocate(model().table()); }
-
-void Adam::update(int32_t index, const Parameter& parameter) {
-  const AdamStep step = adam_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
-  adam_update(step, parameter.value.dtype, parameter.value.data, parameter.grad.data, moments_.data(index, 0),
-              moments_.data(index, 1), parameter.value.count);
+void Adam::update(const Block& block, const GradShape& shape) {
+  const int32_t index = block.index;
+  AdamStep step = adam_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
+  step.shape = shape;
+  adam_update(step, block.dtype, block.value, block.grad, moments_.at(block.parameter, index, 0, block.first),
+              moments_.at(block.parameter, index, 1, block.first), block.count);
 }
 
-std::vector<StateTensor> Adam::state_tensors() {
-  prepare();
-  return named_tensors(model().table(), moments_, {"exp_avg", "exp_avg_sq"});
-}
+std::vector<StateTensor> Adam::state_tensors() { return named_tensors({"exp_avg", "exp_avg_sq"}); }
 
 std::map<std::string, std::string> Adam::state_fields() const {
-  Fields fields = schedule().fields(model().table());
+  Fields fields = common_fields();
   fields["beta1"] = number_text(options_.beta1);
   fields["beta2"] = number_text(options_.beta2);
   fields["epsilon"] = number_text(options_.epsilon);
@@ -28,7 +25,7 @@ std::map<std::string, std::string> Adam::state_fields() const {
 }
 
 void Adam::load_fields(const std::map<std::string, std::string>& fields) {
-  Schedule loaded = Schedule::from_fields(fields, model().table());
+  Common common = read_common(fields);
   ddp_adam_options options = options_;
   options.beta1 = read_number(fields, "beta1");
   options.beta2 = read_number(fields, "beta2");
@@ -36,7 +33,7 @@ void Adam::load_fields(const std::map<std::string, std::string>& fields) {
   options.decoupled = read_flag(fields, "decoupled");
   check_adam_options(options, "the checkpoint", DDP_ERROR_IO);
   options_ = options;
-  set_schedule(std::move(loaded));
+  set_common(std::move(common));
 }
 
 }  // namespace ddp

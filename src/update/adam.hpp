@@ -19,8 +19,8 @@ class Adam final : public ScheduledOptimizer {
   void load_fields(const std::map<std::string, std::string>& fields) override;
 
  protected:
-  void prepare() override;
-  void update(int32_t index, const Parameter& parameter) override;
+  [[nodiscard]] Store* store() noexcept override { return &moments_; }
+  void update(const Block& block, const GradShape& shape) override;
 
  private:
   ddp_adam_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones

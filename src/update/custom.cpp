@@ -7,7 +7,9 @@ namespace ddp {
 Custom::Custom(std::shared_ptr<Model> model, ddp_update_fn fn, UserData user_data)
     : ScheduledOptimizer(std::move(model), Schedule(0, 0)), fn_(fn), user_data_(std::move(user_data)) {}
 
-void Custom::update(int32_t index, const Parameter& parameter) {
+void Custom::update(const Block& block, const GradShape&) {
+  const int32_t index = block.index;
+  const Parameter& parameter = block.parameter;
   const ddp_tensor value = to_c(declared_view(parameter.value, parameter.declared));
   const ddp_tensor grad = to_c(declared_view(parameter.grad, parameter.declared));
   const int32_t status = fn_(user_data_.get(), index, &value, &grad, schedule().rate_of(index), nullptr);
@@ -22,6 +24,8 @@ void Custom::set_group(int32_t index, double weight_decay, double rate_scale) {
                      "ddp_optimizer_set_group: weight_decay is %g, but a custom optimizer applies its decay itself; pass 0", weight_decay);
   ScheduledOptimizer::set_group(index, weight_decay, rate_scale);
 }
+
+void Custom::set_loss_scale(const ddp_loss_scale_options& options) { Optimizer::set_loss_scale(options); }
 
 std::map<std::string, std::string> Custom::state_fields() const { return schedule().fields(model().table()); }
 

@@ -37,10 +37,11 @@ class Custom final : public ScheduledOptimizer {
   void load_fields(const std::map<std::string, std::string>& fields) override;
   /// The callback sees the rate alone, so a weight decay above 0 is refused (INVALID_ARGUMENT) rather than ignored.
   void set_group(int32_t index, double weight_decay, double rate_scale) override;
+  /// The callback would see gradients that are still scaled: NOT_SUPPORTED.
+  void set_loss_scale(const ddp_loss_scale_options& options) override;
 
  protected:
-  void prepare() override {}
-  void update(int32_t index, const Parameter& parameter) override;
+  void update(const Block& block, const GradShape& shape) override;
 
  private:
   ddp_update_fn fn_;

@@ -69,6 +69,22 @@ template <class E>
   return typename E::Acc{} + static_cast<typename E::Scalar>(scalar);
 }
 
+/// The gradient as the rule sees it. A NaN is below and above nothing, so it stays.
+template <class E>
+struct Shaped {
+  using V = typename E::Acc;
+  explicit Shaped(const GradShape& shape) noexcept
+      : scale(lanes_of<E>(shape.scale)), limit(lanes_of<E>(shape.limit)), on(shape.changes()) {}
+  [[gnu::always_inline]] V of(V grad) const noexcept {
+    if (!on) return grad;
+    grad = grad * scale;
+    grad = grad > limit ? limit : grad;
+    return grad < -limit ? -limit : grad;
+  }
+  V scale, limit;
+  bool on;
+};
+
 template <class E, Momentum mode, bool nesterov>
 void sgd_loop(const SgdStep& step, Place place, int64_t count) noexcept {
   using V = typename E::Acc;
@@ -77,10 +93,11 @@ void sgd_loop(const SgdStep& step, Place place, int64_t count) noexcept {
   const V momentum = lanes_of<E>(step.momentum);
   const V share = lanes_of<E>(step.gradient_share);
   const bool decays = step.weight_decay != 0;
+  const Shaped<E> shaped(step.shape);
   constexpr unsigned kUses = mode == Momentum::kNone ? kValue : kValue | kFirst;
   each_vector<E, kUses>(place, count, [=](Place at) __attribute__((always_inline)) {
     const V value = widened<E>(at.value);
-    V direction = widened<E>(at.read);
+    V direction = shaped.of(widened<E>(at.read));
     if (decays) direction = direction + decay * value;
     if constexpr (mode != Momentum::kNone) {
       V buffer = direction;
@@ -120,11 +137,12 @@ void adam_loop(const AdamStep& step, void* value_array, const void* grad_array, 
   const V root_scale = lanes_of<E>(step.root_scale);
   const V epsilon = lanes_of<E>(step.epsilon);
   const bool decays = step.weight_decay != 0;
+  const Shaped<E> shaped(step.shape);
   const Place place{static_cast<const Byte*>(grad_array), static_cast<Byte*>(value_array), static_cast<Byte*>(exp_avg),
                     static_cast<Byte*>(exp_avg_sq)};
   each_vector<E, kValue | kFirst | kSecond>(place, count, [=](Place at) __attribute__((always_inline)) {
     const V value = widened<E>(at.value) * keep;
-    V grad = widened<E>(at.read);
+    V grad = shaped.of(widened<E>(at.read));
     if (decays) grad = grad + decay * value;
     const V mean = beta1 * moment<E>(at.first) + share1 * grad;
     const V square = beta2 * moment<E>(at.second) + share2 * grad * grad;

@@ -10,11 +10,20 @@
 // Tested by unit/update/kernels_test.cpp.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "ddp/types.h"
 
 namespace ddp {
+
+/// What a gradient goes through before a rule uses it:  g = g * scale;  g = g > limit ? limit : g < -limit ? -limit : g.
+struct GradShape {
+  double scale = 1;
+  double limit = std::numeric_limits<double>::infinity();
+  [[nodiscard]] bool changes() const noexcept { return scale != 1 || !std::isinf(limit); }
+};
 
 /// What happens to a momentum buffer.
 enum class Momentum { kNone, kFirst, kRunning };
@@ -32,6 +41,7 @@ struct SgdStep {
   double gradient_share = 1;  // 1 - dampening
   Momentum mode = Momentum::kNone;
   bool nesterov = false;
+  GradShape shape{};
 };
 
 /// One step of Adam or AdamW:
@@ -50,6 +60,7 @@ struct AdamStep {
   double size = 0;        // rate / (1 - beta1^step)
   double root_scale = 1;  // 1 / sqrt(1 - beta2^step)
   double epsilon = 0;
+  GradShape shape{};
 };
 
 /// `buffer` may be NULL when the mode is kNone.

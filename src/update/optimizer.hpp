@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "ddp/optimizer.h"
+#include "reduce/block_update.hpp"
 #include "reduce/replica_state.hpp"
 #include "reduce/model.hpp"
 
@@ -20,6 +22,17 @@ class Optimizer : public ReplicaState {
   [[nodiscard]] virtual double rate() const noexcept = 0;
   [[nodiscard]] virtual int64_t step_count() const noexcept = 0;
   virtual void set_group(int32_t index, double weight_decay, double rate_scale) = 0;
+
+  /// Built-in rules have the following; a rule of the caller does all this itself.
+  virtual void set_loss_scale(const ddp_loss_scale_options&) {
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "ddp_optimizer_set_loss_scale: an optimizer of kind %s scales its gradients itself", kind());
+  }
+  [[nodiscard]] virtual double loss_scale() const noexcept { return 1; }
+  [[nodiscard]] virtual int64_t skipped_count() const noexcept { return 0; }
+  /// Of the last step that looked at the whole gradient; -1: none did.
+  [[nodiscard]] virtual double grad_norm() const noexcept { return -1; }
+  /// Its part in the model's passes, to be attached; NULL: it has none.
+  [[nodiscard]] virtual BlockUpdate* in_passes() noexcept { return nullptr; }
 
   [[nodiscard]] Model& model() const noexcept { return *model_; }
 

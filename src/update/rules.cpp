@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "update/policy.hpp"
 
 namespace ddp {
 namespace {
@@ -23,6 +24,7 @@ ddp_sgd_options default_sgd_options() noexcept {
   ddp_sgd_options options{};
   options.struct_size = sizeof options;
   options.rate = 0.01;
+  options.undo = 1;
   return options;
 }
 
@@ -35,6 +37,7 @@ ddp_adam_options default_adam_options() noexcept {
   options.epsilon = 1e-8;
   options.weight_decay = 0.01;
   options.decoupled = 1;
+  options.undo = 1;
   return options;
 }
 
@@ -43,11 +46,26 @@ void check_not_negative(double value, const char* where, const char* what, ddp_s
     throw make_error(status, "%s: %s is %g; it must be finite and 0 or more", where, what, value);
 }
 
+namespace {
+
+template <class Options>
+void check_common(const Options& options, const char* where, ddp_status status) {
+  check_switch(options.shard, where, "shard", status);
+  check_switch(options.in_backward, where, "in_backward", status);
+  check_switch(options.undo, where, "undo", status);
+  check_switch(options.master_weights, where, "master_weights", status);
+  check_switch(options.reserved == 0 ? 0 : 2, where, "reserved", status);
+  check_policy(policy_of(options), where, status);
+}
+
+}  // namespace
+
 void check_sgd_options(const ddp_sgd_options& options, const char* where, ddp_status status) {
   check_not_negative(options.rate, where, "rate", status);
   check_not_negative(options.momentum, where, "momentum", status);
   check_not_negative(options.weight_decay, where, "weight_decay", status);
   check_switch(options.nesterov, where, "nesterov", status);
+  check_common(options, where, status);
   if (!std::isfinite(options.dampening))
     throw make_error(status, "%s: dampening is %g; it must be finite", where, options.dampening);
   if (options.nesterov == 1 && !(options.momentum > 0 && options.dampening == 0))
@@ -63,6 +81,7 @@ void check_adam_options(const ddp_adam_options& options, const char* where, ddp_
   check_not_negative(options.epsilon, where, "epsilon", status);
   check_not_negative(options.weight_decay, where, "weight_decay", status);
   check_switch(options.decoupled, where, "decoupled", status);
+  check_common(options, where, status);
 }
 
 double power(double base, int64_t exponent) noexcept {

@@ -1,7 +1,11 @@
-// What the optimizers share: the walk over the parameters, the rate, step counts and groups.
+// What the optimizers share: the walk over the parameters, the rate, step counts and groups, and how a step is decided and where it runs.
 // A parameter takes no part in a step, and keeps value, state and step count, when no rank used it in the last REDUCE pass or when its
 // rate factor is 0. After the first step nothing is allocated.
-// Tested by unit/update/optimizer_test.cpp.
+//
+// A step is made in one of three places, with the same bits: here, over whole parameters; sharded, over the own slices, which are then
+// published (reduce/fusion.hpp); or in the pass, bucket by bucket. Clipping by norm, a check for numbers that are not finite and a dynamic loss
+// scale need all gradients before the first change; then a step in the pass becomes one at ddp_optimizer_step.
+// Tested by unit/update/optimizer_test.cpp, process/fused_test.cpp.
 #pragma once
 
 #include <memory>
@@ -9,41 +13,99 @@
 #include <utility>
 #include <vector>
 
+#include "reduce/block_update.hpp"
+#include "reduce/fusion.hpp"
+#include "update/masters.hpp"
 #include "update/optimizer.hpp"
+#include "update/policy.hpp"
 #include "update/schedule.hpp"
 #include "update/store.hpp"
+#include "update/undo.hpp"
 
 namespace ddp {
 
-class ScheduledOptimizer : public Optimizer {
+/// Elements of a parameter that a rule changes now.
+struct Block {
+  int32_t index = 0;
+  const Parameter& parameter;
+  int64_t first = 0;
+  int64_t count = 0;
+  ddp_dtype dtype = DDP_F32;  // of the two arrays below: the parameter's, or F32 for a master copy
+  void* value = nullptr;
+  const void* grad = nullptr;
+};
+
+class ScheduledOptimizer : public Optimizer, public BlockUpdate {
  public:
-  ScheduledOptimizer(std::shared_ptr<Model> model, Schedule schedule)
-      : Optimizer(std::move(model)), schedule_(std::move(schedule)) {}
+  ScheduledOptimizer(std::shared_ptr<Model> model, Schedule schedule, const Policy& policy = Policy{})
+      : Optimizer(std::move(model)), schedule_(std::move(schedule)), policy_(policy) {}
 
   /// Memory is allocated before the first parameter changes.
   void step() final;
 
-  void set_rate(double rate) final { schedule_.set_rate(rate); }
+  void set_rate(double rate) final;
   [[nodiscard]] double rate() const noexcept final { return schedule_.rate(); }
   [[nodiscard]] int64_t step_count() const noexcept final { return schedule_.step_count(); }
-  void set_group(int32_t index, double weight_decay, double rate_scale) override {
-    schedule_.set_group(model().table(), index, weight_decay, rate_scale);
-  }
+  void set_group(int32_t index, double weight_decay, double rate_scale) override;
+  void set_loss_scale(const ddp_loss_scale_options& options) override;
+  [[nodiscard]] double loss_scale() const noexcept final { return loss_scale_.scale(); }
+  [[nodiscard]] int64_t skipped_count() const noexcept final { return skipped_; }
+  [[nodiscard]] double grad_norm() const noexcept final { return norm_; }
+  [[nodiscard]] BlockUpdate* in_passes() noexcept final { return policy_.shard || policy_.in_backward ? this : nullptr; }
+
+  [[nodiscard]] bool is_replicated() const noexcept final { return !policy_.shard; }
+  [[nodiscard]] bool is_sharded() const noexcept final { return policy_.shard; }
+  [[nodiscard]] bool is_immediate() const noexcept final;
+  [[nodiscard]] bool wants_norm() const noexcept final { return needs_whole_gradient(policy_, loss_scale_); }
+  void prepare_blocks() final;
+  [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
+  void update_block(int32_t index, int64_t first, int64_t count) noexcept final;
+  void restore() noexcept final;
 
  protected:
-  /// Allocate what update() needs.
-  virtual void prepare() = 0;
-  /// Change one parameter; its step is counted afterwards.
-  virtual void update(int32_t index, const Parameter& parameter) = 0;
+  /// The state arrays of the rule; NULL: it has none.
+  [[nodiscard]] virtual Store* store() noexcept { return nullptr; }
+  /// Change a block. Only a rule without blocks of its own (the caller's) may throw.
+  virtual void update(const Block& block, const GradShape& shape) = 0;
 
   [[nodiscard]] const Schedule& schedule() const noexcept { return schedule_; }
   void set_schedule(Schedule schedule) noexcept { schedule_ = std::move(schedule); }
+  [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
+
+  /// Fields of schedule, policy and loss scale.
+  [[nodiscard]] Fields common_fields() const;
+  struct Common {
+    Schedule schedule;
+    Policy policy;
+    LossScale loss_scale;
+    int64_t skipped;
+  };
+  /// Throws MISMATCH or IO without any effect.
+  [[nodiscard]] Common read_common(const Fields& fields) const;
+  void set_common(Common common) noexcept;
+
+  /// The tensors of the store's arrays, named by `fields`, and the master copies.
+  [[nodiscard]] std::vector<StateTensor> named_tensors(const std::vector<std::string>& fields);
 
  private:
-  Schedule schedule_;
-};
+  void require_outside_made_step(const char* function) const;
+  void allocate();
+  [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept;
+  [[nodiscard]] Decision look_at_gradients();
+  [[noreturn]] void report_nonfinite();
+  void update_all();
+  void count_all() noexcept;
+  void add_tensor(std::vector<StateTensor>& tensors, const Store& from, int32_t index, size_t array, const std::string& field) const;
 
-/// The tensors of a store whose arrays are named by `fields`.
-[[nodiscard]] std::vector<StateTensor> named_tensors(const Table& table, const Store& store, const std::vector<std::string>& fields);
+  Schedule schedule_;
+  Policy policy_;
+  LossScale loss_scale_;
+  Masters masters_;
+  Undo undo_;
+  GradShape shape_;      // of the step under way
+  bool undoes_ = false;  // blocks are saved before they change
+  int64_t skipped_ = 0;
+  double norm_ = -1;     // of the last step that needed it; -1: none did
+};
 
 }  // namespace ddp

@@ -5,26 +5,22 @@
 namespace ddp {
 
 Sgd::Sgd(std::shared_ptr<Model> model, const ddp_sgd_options& options)
-    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay)),
+    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay), policy_of(options)),
       options_(options),
       buffers_(options.momentum != 0 ? 1 : 0) {}
 
-void Sgd::prepare() { buffers_.allocate(model().table()); }
-
-void Sgd::update(int32_t index, const Parameter& parameter) {
-  const SgdStep step = sgd_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
-  void* const buffer = step.mode == Momentum::kNone ? nullptr : buffers_.data(index, 0);
-  sgd_update(step, parameter.value.dtype, parameter.value.data, parameter.grad.data, buffer, parameter.value.count);
+void Sgd::update(const Block& block, const GradShape& shape) {
+  const int32_t index = block.index;
+  SgdStep step = sgd_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
+  step.shape = shape;
+  void* const buffer = step.mode == Momentum::kNone ? nullptr : buffers_.at(block.parameter, index, 0, block.first);
+  sgd_update(step, block.dtype, block.value, block.grad, buffer, block.count);
 }
 
-std::vector<StateTensor> Sgd::state_tensors() {
-  prepare();
-  if (buffers_.arrays() == 0) return {};
-  return named_tensors(model().table(), buffers_, {"momentum_buffer"});
-}
+std::vector<StateTensor> Sgd::state_tensors() { return named_tensors({"momentum_buffer"}); }
 
 std::map<std::string, std::string> Sgd::state_fields() const {
-  Fields fields = schedule().fields(model().table());
+  Fields fields = common_fields();
   fields["momentum"] = number_text(options_.momentum);
   fields["dampening"] = number_text(options_.dampening);
   fields["nesterov"] = std::to_string(options_.nesterov);
@@ -32,7 +28,7 @@ std::map<std::string, std::string> Sgd::state_fields() const {
 }
 
 void Sgd::load_fields(const std::map<std::string, std::string>& fields) {
-  Schedule loaded = Schedule::from_fields(fields, model().table());
+  Common common = read_common(fields);
   ddp_sgd_options options = options_;
   options.momentum = read_number(fields, "momentum");
   options.dampening = read_number(fields, "dampening");
@@ -43,7 +39,7 @@ void Sgd::load_fields(const std::map<std::string, std::string>& fields) {
                      "the checkpoint was saved with momentum %g, but the optimizer was created with %g; both or neither must be 0",
                      options.momentum, options_.momentum);
   options_ = options;
-  set_schedule(std::move(loaded));
+  set_common(std::move(common));
 }
 
 }  // namespace ddp

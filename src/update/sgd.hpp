@@ -20,8 +20,8 @@ class Sgd final : public ScheduledOptimizer {
   void load_fields(const std::map<std::string, std::string>& fields) override;
 
  protected:
-  void prepare() override;
-  void update(int32_t index, const Parameter& parameter) override;
+  [[nodiscard]] Store* store() noexcept override { return &buffers_; }
+  void update(const Block& block, const GradShape& shape) override;
 
  private:
   ddp_sgd_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones

@@ -1,20 +1,28 @@
 #include "update/store.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "update/kernels.hpp"
 
 namespace ddp {
 
-void Store::allocate(const Table& table) {
-  const std::vector<Parameter>& parameters = table.parameters();
-  blocks_.reserve(arrays_ * parameters.size());
-  while (blocks_.size() < arrays_ * parameters.size()) {
-    const Parameter& parameter = parameters[blocks_.size() / arrays_];
-    const auto bytes = static_cast<size_t>(parameter.value.count) * static_cast<size_t>(dtype_size(moment_dtype(parameter.value.dtype)));
-    const std::string what = "state for the parameter \"" + parameter.name + "\"";
-    blocks_.emplace_back(bytes, what.c_str());
-  }
+void Store::add(const Parameter& parameter, const OwnedSpan& owned) {
+  const auto bytes = static_cast<size_t>(owned.count) * static_cast<size_t>(dtype_size(moment_dtype(parameter.value.dtype)));
+  const std::string what = "state for the parameter \"" + parameter.name + "\"";
+  std::vector<LargeArray> made;
+  for (size_t array = 0; array < arrays_; ++array) made.emplace_back(bytes, what.c_str());
+  blocks_.reserve(blocks_.size() + arrays_);
+  first_.reserve(first_.size() + 1);
+  has_.reserve(has_.size() + 1);
+  std::move(made.begin(), made.end(), std::back_inserter(blocks_));  // from here nothing throws
+  first_.push_back(owned.first);
+  has_.push_back(owned.count > 0);
+}
+
+std::byte* Store::at(const Parameter& parameter, int32_t index, size_t array, int64_t element) const noexcept {
+  return data(index, array) + (element - first_[static_cast<size_t>(index)]) * dtype_size(moment_dtype(parameter.value.dtype));
 }
 
 std::byte* Store::data(int32_t index, size_t array) const noexcept {

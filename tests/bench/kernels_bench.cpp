@@ -178,8 +178,11 @@ void one_array(int64_t bytes, int rounds) {
     const int64_t count = bytes / dtype_size(dtype);
     const std::string name = dtype_name(dtype);
     contenders.push_back({name + " scale", 2 * size, [=] { cpu::scale(dtype, x, count, 1.0); }});
-    contenders.push_back({name + " sum of squares", size, [=] { (void)cpu::norm_part(dtype, x, count, 2); }});
-    contenders.push_back({name + " largest", size, [=] { (void)cpu::norm_part(dtype, x, count, HUGE_VAL); }});
+    contenders.push_back({name + " sum of squares", size, [=] {
+                            ExactSum sum;
+                            cpu::add_norm_terms(dtype, x, count, 2, sum);
+                          }});
+    contenders.push_back({name + " largest", size, [=] { (void)cpu::largest_magnitude(dtype, x, count); }});
     contenders.push_back({name + " non-finite", size, [=] { (void)cpu::count_nonfinite(dtype, x, count); }});
   }
   for (const ddp_dtype dtype : {DDP_F16, DDP_BF16}) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "comm/gathered.hpp"
 #include "comm/hierarchy/bucket.hpp"
 #include "comm/rail/address.hpp"
 #include "comm/rail/module.hpp"
@@ -36,6 +37,11 @@ class HierarchyTransport final : public Transport {
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
     return std::make_unique<Bucket>(host_, spec, Deadline::in_ms(context_.options.timeout_ms));
+  }
+
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec&, const Slices&, SliceWork*) override { return nullptr; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
+    return make_gathered_publication(*this, context_.control->rank(), spec);
   }
 
   void barrier() override { meet_all(Stamp{}); }

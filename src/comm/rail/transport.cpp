@@ -3,6 +3,7 @@
 #include <numeric>
 #include <vector>
 
+#include "comm/gathered.hpp"
 #include "comm/heap.hpp"
 #include "comm/rail/address.hpp"
 #include "comm/rail/member.hpp"
@@ -72,6 +73,11 @@ class RailTransport : public Transport {
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
     return std::make_unique<RailBucket>(chain(), sequence_, std::string("chain over ") + member_.rail_name(), spec);
+  }
+
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec&, const Slices&, SliceWork*) override { return nullptr; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
+    return make_gathered_publication(*this, member_.position(), spec);
   }
 
   void barrier() override { chain().barrier(stamp(Collective::kBarrier, DDP_U8, 0)); }

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "comm/shm/life.hpp"
+#include "comm/shm/publication.hpp"
 #include "comm/shm/reduction.hpp"
+#include "comm/shm/scatter.hpp"
 #include "comm/shm/stream.hpp"
 
 namespace ddp::shm {
@@ -42,6 +44,12 @@ class ShmTransport final : public Transport {
   void wake() noexcept override { engine_.wake(); }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override;
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work) override {
+    return std::make_unique<Scatter>(engine_, spec, slices, exchange_reach(spec.pieces, spec.rule.dtype), work);
+  }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
+    return std::make_unique<Publication>(engine_, spec, exchange_reach(spec.pieces, spec.dtype));
+  }
 
   void barrier() override { finish(engine_.meet(Stamp{}, [](Slot&) {})); }
   void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override;
@@ -63,6 +71,7 @@ class ShmTransport final : public Transport {
     finish(sequence);
     engine_.wait([&] { return engine_.all_reached(Counter::kFinished, sequence); }, sequence);
   }
+  [[nodiscard]] std::vector<PieceReach> exchange_reach(const std::vector<BucketSpec::Piece>& pieces, ddp_dtype dtype);
   void reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule);
   void reduce_staged(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule);
   template <class Fill, class Consume>
@@ -80,20 +89,24 @@ bool ShmTransport::all_in_reach(uint64_t sequence) const noexcept {
   return true;
 }
 
-std::unique_ptr<BucketOperation> ShmTransport::prepare(const BucketSpec& spec) {
-  const auto size = static_cast<size_t>(engine_.size());
+// All ranks' pieces, rank after rank.
+std::vector<PieceReach> ShmTransport::exchange_reach(const std::vector<BucketSpec::Piece>& pieces, ddp_dtype dtype) {
   std::vector<PieceReach> mine;
-  for (const BucketSpec::Piece& piece : spec.pieces) {
+  for (const BucketSpec::Piece& piece : pieces) {
     PieceReach reach;
-    const int64_t bytes = piece.count * dtype_size(spec.rule.dtype);
+    const int64_t bytes = piece.count * dtype_size(dtype);
     reach.offset = piece.data == nullptr ? kNotInReach : engine_.mesh().own->offset_of(piece.data, bytes);
     reach.owned = piece.owned ? 1 : 0;
     mine.push_back(reach);
   }
-  std::vector<PieceReach> all(size * mine.size());
+  std::vector<PieceReach> all(static_cast<size_t>(engine_.size()) * mine.size());
   const auto words = static_cast<int64_t>(mine.size() * 2);
   all_gather(flat_tensor(mine.data(), DDP_I64, words), flat_tensor(all.data(), DDP_I64, words * engine_.size()));
-  auto reduction = std::make_unique<Reduction>(engine_, spec, all);
+  return all;
+}
+
+std::unique_ptr<BucketOperation> ShmTransport::prepare(const BucketSpec& spec) {
+  auto reduction = std::make_unique<Reduction>(engine_, spec, exchange_reach(spec.pieces, spec.rule.dtype));
   reduction->populate_share();
   return reduction;
 }

@@ -1,5 +1,4 @@
-// Chooses the loop for one array. Sums are taken over blocks of kBlock elements, and the blocks' sums added in order, so
-// that long arrays lose no precision. Any thread; allocates nothing. Tested by unit/device/arrays_test.cpp.
+// Chooses the loop for one array. Any thread; allocates nothing. Tested by unit/device/arrays_test.cpp.
 #include "device/cpu/arrays.hpp"
 
 #include <algorithm>
@@ -32,11 +31,11 @@ double value_of(ddp_dtype dtype, uint64_t bits) noexcept {
 
 /// Calls step(first element, elements) for each block in order; what is left over is filled up with zeros, which count
 /// nowhere.
-template <class Step>
+template <int64_t length = kBlock, class Step>
 void each_block(ddp_dtype dtype, const void* data, int64_t count, Step step) noexcept {
   const int64_t size = dtype_size(dtype);
   const int64_t whole = count / kGroup * kGroup;
-  for (int64_t at = 0; at < whole; at += kBlock) step(offset(data, at * size), std::min(kBlock, whole - at));
+  for (int64_t at = 0; at < whole; at += length) step(offset(data, at * size), std::min(length, whole - at));
   if (count <= whole) return;
   Group group;
   group.fill(offset(data, whole * size), count - whole, size);
@@ -73,19 +72,18 @@ void scale(ddp_dtype dtype, void* data, int64_t count, double factor) noexcept {
   end(c.tail, count - c.tail);
 }
 
-double norm_part(ddp_dtype dtype, const void* data, int64_t count, double p) noexcept {
+void add_norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p, ExactSum& sum) noexcept {
   const StandardFloats environment;
   const ArrayKernels& array = kernels().array[dtype];
-  if (std::isinf(p)) {
-    uint64_t most = 0;
-    each_block(dtype, data, count, [&](const void* block, int64_t n) { most = std::max(most, array.largest(block, n)); });
-    const double value = value_of(dtype, most);
-    return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
-  }
-  double sum = 0;
-  each_block(dtype, data, count,
-             [&](const void* block, int64_t n) { sum += (p == 1 ? array.sum_magnitudes : array.sum_squares)(block, n); });
-  return std::isnan(sum) ? std::numeric_limits<double>::quiet_NaN() : sum;
+  const auto loop = p == 1 ? array.sum_magnitudes : array.sum_squares;
+  each_block<kNormBlock>(dtype, data, count, [&](const void* block, int64_t n) { sum.add(loop(block, n)); });
+}
+
+double largest_magnitude(ddp_dtype dtype, const void* data, int64_t count) noexcept {
+  uint64_t most = 0;
+  each_block(dtype, data, count, [&](const void* block, int64_t n) { most = std::max(most, kernels().array[dtype].largest(block, n)); });
+  const double value = value_of(dtype, most);
+  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
 int64_t count_nonfinite(ddp_dtype dtype, const void* data, int64_t count) noexcept {

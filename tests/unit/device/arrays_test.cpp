@@ -57,6 +57,13 @@ void each_set(Test test) {
     if (cpu::set_instruction_set(set)) test();
 }
 
+double norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p) {
+  if (p == kInfinity) return cpu::largest_magnitude(dtype, data, count);
+  ExactSum sum;
+  cpu::add_norm_terms(dtype, data, count, p, sum);
+  return sum.value();
+}
+
 void norms_equal_the_naive_sums_where_these_are_exact(void**) {
   each_set([] {
     for (const ddp_dtype dtype : kFloats)
@@ -67,9 +74,9 @@ void norms_equal_the_naive_sums_where_these_are_exact(void**) {
           const double x = std::fabs(element(dtype, data.data(), i));
           one += x, two += x * x, most = std::max(most, x);
         }
-        assert_true(cpu::norm_part(dtype, data.data(), count, 1) == one);
-        assert_true(cpu::norm_part(dtype, data.data(), count, 2) == two);
-        assert_true(cpu::norm_part(dtype, data.data(), count, kInfinity) == most);
+        assert_true(norm_terms(dtype, data.data(), count, 1) == one);
+        assert_true(norm_terms(dtype, data.data(), count, 2) == two);
+        assert_true(norm_terms(dtype, data.data(), count, kInfinity) == most);
       }
   });
 }
@@ -83,10 +90,29 @@ void norms_of_inexact_values_are_the_same_bits_everywhere(void**) {
       for (int64_t i = 0; i < count; ++i) set_element(dtype, data.data(), i, normal(random));
       for (const double p : {1.0, 2.0, kInfinity}) {
         assert_true(cpu::set_instruction_set("portable"));
-        const double portable = cpu::norm_part(dtype, data.data(), count, p);
-        each_set([&] { assert_true(cpu::norm_part(dtype, data.data(), count, p) == portable); });
+        const double portable = norm_terms(dtype, data.data(), count, p);
+        each_set([&] { assert_true(norm_terms(dtype, data.data(), count, p) == portable); });
       }
     }
+}
+
+void parts_at_block_boundaries_give_the_norm_of_the_whole(void**) {
+  std::mt19937 random(23);
+  std::normal_distribution<double> normal;
+  for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16}) {
+    const int64_t count = 20'000;
+    std::vector<std::byte> data(static_cast<size_t>(count * dtype_size(dtype)));
+    for (int64_t i = 0; i < count; ++i) set_element(dtype, data.data(), i, normal(random));
+    for (int round = 0; round < 20; ++round) {
+      ExactSum sum;
+      for (int64_t at = 0; at < count;) {
+        const int64_t part = std::min<int64_t>(count - at, static_cast<int64_t>(1 + random() % 6) * cpu::kNormBlock);
+        cpu::add_norm_terms(dtype, data.data() + at * dtype_size(dtype), part, 2, sum);
+        at += part;
+      }
+      assert_true(sum.value() == norm_terms(dtype, data.data(), count, 2));
+    }
+  }
 }
 
 void a_nan_gives_a_nan_norm_wherever_it_stands(void**) {
@@ -95,9 +121,9 @@ void a_nan_gives_a_nan_norm_wherever_it_stands(void**) {
       for (const int64_t at : {0, 5, 63, 8192, 9000}) {
         std::string data = exact_values(dtype, 9001);
         set_element(dtype, data.data(), 3, kInfinity);
-        for (const double p : {1.0, 2.0, kInfinity}) assert_true(cpu::norm_part(dtype, data.data(), 9001, p) == kInfinity);
+        for (const double p : {1.0, 2.0, kInfinity}) assert_true(norm_terms(dtype, data.data(), 9001, p) == kInfinity);
         set_element(dtype, data.data(), at, std::numeric_limits<double>::quiet_NaN());
-        for (const double p : {1.0, 2.0, kInfinity}) assert_true(std::isnan(cpu::norm_part(dtype, data.data(), 9001, p)));
+        for (const double p : {1.0, 2.0, kInfinity}) assert_true(std::isnan(norm_terms(dtype, data.data(), 9001, p)));
       }
   });
 }
@@ -221,6 +247,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(norms_equal_the_naive_sums_where_these_are_exact),
       cmocka_unit_test(norms_of_inexact_values_are_the_same_bits_everywhere),
+      cmocka_unit_test(parts_at_block_boundaries_give_the_norm_of_the_whole),
       cmocka_unit_test(a_nan_gives_a_nan_norm_wherever_it_stands),
       cmocka_unit_test(every_nonfinite_element_is_counted),
       cmocka_unit_test(a_scaled_element_is_the_product_rounded_once),

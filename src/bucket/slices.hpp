@@ -1,0 +1,20 @@
+// Who owns which part of a bucket when the optimizer's work is divided among the ranks (ZeRO stage 1: Rajbhandari et al., "ZeRO: memory
+// optimizations toward training trillion parameter models", 2020; here flat slices, so no rank gets a whole large tensor).
+//
+// Rule: rank r owns a contiguous stretch of the bucket. A cut lies at the start of a parameter or a multiple of kSliceUnit elements behind
+// it, the last such place at or before r / W of the bucket. So the same blocks of a parameter are worked on as a whole whatever the
+// number of ranks: what is summed over blocks (norms) has the same bits, sharded or not.
+// A pure function of the plan. Cost: linear. Tested by unit/bucket/slices_test.cpp.
+#pragma once
+
+#include "base/owned_span.hpp"
+#include "bucket/plan.hpp"
+
+namespace ddp {
+
+inline constexpr int64_t kSliceUnit = 1024;  // elements
+
+/// `counts[k]`: elements of the bucket's k-th parameter.
+[[nodiscard]] Slices cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int32_t ranks);
+
+}  // namespace ddp

@@ -1,0 +1,112 @@
+#include "comm/shm/scatter.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ddp::shm {
+namespace {
+
+constexpr int64_t kLine = 64;
+
+/// Elements that one rank owns of a chunk; whole cache lines.
+int64_t lane_elements(int64_t element, int32_t ranks) noexcept {
+  return std::max<int64_t>(kStageBytes / ranks / kLine, 1) * kLine / element;
+}
+
+Stamp stamp_of(const BucketSpec& spec) noexcept {
+  Stamp stamp;
+  stamp.kind = Collective::kScatter;
+  stamp.dtype = spec.rule.dtype;
+  stamp.op = spec.rule.op;
+  stamp.wire = spec.rule.wire;
+  stamp.bucket = spec.index;
+  stamp.plan_hash = spec.plan_hash;
+  for (const BucketSpec::Piece& piece : spec.pieces) stamp.count += piece.count;
+  return stamp;
+}
+
+}  // namespace
+
+Scatter::Scatter(Engine& engine, const BucketSpec& spec, const Slices& slices, const std::vector<PieceReach>& reach, SliceWork* work)
+    : SliceOperation(engine, SliceMap(engine, spec.pieces, dtype_size(spec.rule.dtype), slices, reach), stamp_of(spec), spec.pieces.size(),
+                     lane_elements(dtype_size(spec.rule.dtype), engine.size()), work),
+      rule_(spec.rule),
+      lane_elements_(lane_elements(dtype_size(spec.rule.dtype), engine.size())),
+      in_(static_cast<size_t>(engine.size())) {}
+
+void Scatter::reset() noexcept {
+  rule_.weight_sum = note().tally.weight;
+  filled_ = reduced_ = 0;
+  seen_ = false;
+}
+
+void Scatter::work_in_place(const SliceMap::Route& route, int64_t at, int64_t count) noexcept {
+  for (size_t k = 0; k < inputs().size(); ++k) in_[k] = map().peer(route, inputs()[k], at);
+  void* out = map().peer(route, static_cast<size_t>(engine().rank()), at);
+  cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs().size()), &out, 1, count, weights());
+  if (work() != nullptr) work()->on_block(route.piece, route.first + at, count);
+}
+
+void Scatter::fill_chunk(uint64_t k) noexcept {
+  const uint64_t chunk = first_chunk() + k;
+  std::byte* const stage = engine().stage(engine().rank(), chunk);
+  for (int32_t rank = 0; rank < engine().size(); ++rank) {
+    std::byte* const lane = stage + rank * lane_elements_ * map().element();
+    map().for_staged(rank, chunk_begin(k), chunk_begin(k) + chunk_count(rank, k),
+                     [&](const SliceMap::Route& route, int64_t first, int64_t at, int64_t count) {
+                       std::memcpy(lane + at * map().element(), map().own(route.piece, first), static_cast<size_t>(count * map().element()));
+                     });
+  }
+  engine().use_stage(chunk, Counter::kReduced);
+  engine().advance(Counter::kFilled, chunk);
+}
+
+void Scatter::reduce_chunk(uint64_t k) noexcept {
+  const uint64_t chunk = first_chunk() + k;
+  const int32_t me = engine().rank();
+  map().for_staged(me, chunk_begin(k), chunk_begin(k) + chunk_count(me, k),
+                   [&](const SliceMap::Route& route, int64_t first, int64_t at, int64_t count) {
+                     if (!is_used(route.piece)) return;
+                     for (size_t i = 0; i < inputs().size(); ++i)
+                       in_[i] = engine().stage(static_cast<int32_t>(inputs()[i]), chunk) + (me * lane_elements_ + at) * map().element();
+                     void* out = map().own(route.piece, first);
+                     cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs().size()), &out, 1, count, weights());
+                   });
+  engine().advance(Counter::kReduced, chunk);
+  engine().advance(Counter::kTaken, chunk);
+}
+
+// Chunks do not end where blocks do, so the work comes after all of them.
+void Scatter::show_staged() noexcept {
+  seen_ = true;
+  if (work() == nullptr) return;
+  for (const SliceMap::Route& route : map().staged(engine().rank()))
+    if (is_used(route.piece)) work()->on_block(route.piece, route.first, route.count);
+}
+
+bool Scatter::can_fill() noexcept {
+  return filled_ < chunks() && filled_ < reduced_ + static_cast<uint64_t>(kStageDepth) && engine().stage_free(first_chunk() + filled_);
+}
+
+bool Scatter::can_reduce() noexcept { return reduced_ < filled_ && engine().all_reached(Counter::kFilled, first_chunk() + reduced_); }
+
+bool Scatter::staged_can_move() noexcept { return can_fill() || can_reduce() || (reduced_ == chunks() && !seen_); }
+
+bool Scatter::work_staged(int64_t* budget) {
+  bool moved = false;
+  while (*budget > 0 && (can_fill() || can_reduce())) {
+    if (can_fill()) {
+      fill_chunk(filled_++);
+      *budget -= kStageBytes / 2;
+    }
+    if (can_reduce()) {
+      reduce_chunk(reduced_++);
+      *budget -= kStageBytes / 2;
+    }
+    moved = true;
+  }
+  if (reduced_ == chunks() && !seen_) show_staged();
+  return moved;
+}
+
+}  // namespace ddp::shm

@@ -1,0 +1,32 @@
+// How an optimizer takes part in the passes of its model: it changes parts of parameters when the pass says that their gradients are final.
+// Threads: update_block and restore from one thread at a time, which may be the lane's.
+// Tested by process/fused_test.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "base/exact_sum.hpp"
+
+namespace ddp {
+
+class BlockUpdate {
+ public:
+  virtual ~BlockUpdate() = default;
+
+  /// Each rank keeps state for its own slice, changes only that, and gives the values to the others.
+  [[nodiscard]] virtual bool is_sharded() const noexcept = 0;
+  /// In the pass that begins now, may blocks change as soon as they are reduced?
+  [[nodiscard]] virtual bool is_immediate() const noexcept = 0;
+  /// Does a step need the norm of the gradients?
+  [[nodiscard]] virtual bool wants_norm() const noexcept = 0;
+
+  /// Have all memory that the blocks of a step need; throws OUT_OF_MEMORY. Before every step's first block.
+  virtual void prepare_blocks() = 0;
+  /// Does this parameter change at all in a step?
+  [[nodiscard]] virtual bool takes_part(int32_t index) const noexcept = 0;
+  virtual void update_block(int32_t index, int64_t first, int64_t count) noexcept = 0;
+  /// Take back what this step's blocks have changed on this rank.
+  virtual void restore() noexcept = 0;
+};
+
+}  // namespace ddp

@@ -1,0 +1,202 @@
+#include "reduce/fusion.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/cpu/arrays.hpp"
+#include "reduce/bucket_steps.hpp"
+
+namespace ddp {
+namespace {
+
+std::vector<int64_t> counts_of(const Table& table, const PlannedBucket& bucket) {
+  std::vector<int64_t> counts;
+  for (const int32_t index : bucket.parameters) counts.push_back(table.parameter(index).value.count);
+  return counts;
+}
+
+/// The norm of what this rank owns, taken while it is in cache.
+class NormWork final : public SliceWork {
+ public:
+  NormWork(const Table& table, const PlannedBucket& bucket) : table_(table), bucket_(bucket) {}
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
+    const Tensor& grad = table_.parameter(bucket_.parameters[static_cast<size_t>(piece)]).grad;
+    if (wanted) cpu::add_norm_terms(grad.dtype, grad.data + first * dtype_size(grad.dtype), count, 2, sum);
+  }
+  bool wanted = false;
+  ExactSum sum;
+
+ private:
+  const Table& table_;
+  const PlannedBucket& bucket_;
+};
+
+}  // namespace
+
+struct Fusion::Part {
+  Part(const Table& table, const PlannedBucket& bucket, BlockUpdate& update, int32_t ranks)
+      : norm(table, bucket), work(update, bucket), after(work, counts_of(table, bucket)) {
+    slices = cut_slices(bucket, counts_of(table, bucket), ranks);
+    note.used.resize((bucket.parameters.size() + 63) / 64);
+  }
+  Slices slices;
+  NormWork norm;
+  UpdateWork work;
+  std::unique_ptr<BucketOperation> scatter;  // NULL: the transport reduces everywhere
+  std::unique_ptr<BucketOperation> publication;
+  std::unique_ptr<PublishAfter> publish_after;
+  UpdateAfter after;
+  Note note;  // for a publication outside a pass
+};
+
+Fusion::Fusion(Group& group, const Table& table, const Plan& plan, BlockUpdate& update, DescribeBucket describe,
+               bool may_follow)
+    : group_(group),
+      table_(table),
+      plan_(plan),
+      update_(update),
+      describe_(std::move(describe)),
+      sharded_(update.is_sharded()),
+      may_follow_(may_follow),
+      owned_(table.parameters().size()),
+      bucket_of_(table.parameters().size()) {
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    parts_.push_back(std::make_unique<Part>(table, plan_[b], update, group.size()));
+    for (const int32_t index : plan_[b].parameters) {
+      bucket_of_[static_cast<size_t>(index)] = b;
+      owned_[static_cast<size_t>(index)] = owned_by(index, group.rank());
+    }
+  }
+}
+
+Fusion::~Fusion() = default;
+
+OwnedSpan Fusion::owned_by(int32_t index, int32_t rank) const noexcept {
+  const size_t b = plan_index(index);
+  const auto& parameters = plan_[b].parameters;
+  const auto piece = static_cast<int32_t>(std::find(parameters.begin(), parameters.end(), index) - parameters.begin());
+  if (!sharded_) return OwnedSpan{piece, 0, table_.parameter(index).value.count};
+  for (const OwnedSpan& span : parts_[b]->slices[static_cast<size_t>(rank)])
+    if (span.piece == piece) return span;
+  return OwnedSpan{piece, 0, 0};
+}
+
+void Fusion::prepare() {
+  prepared_ = true;
+  if (!sharded_) return;
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    Part& part = *parts_[b];
+    const BucketSpec spec = describe_(b);
+    PublishSpec publish;
+    publish.bucket = spec.index;
+    publish.plan_hash = spec.plan_hash;
+    publish.dtype = plan_[b].dtype;
+    for (const int32_t index : plan_[b].parameters) {
+      const Tensor& value = table_.parameter(index).value;
+      publish.pieces.push_back(BucketSpec::Piece{value.data, value.count, false});
+    }
+    publish.slices = &part.slices;
+    publish.work = &part.work;
+    part.publication = group_.transport().prepare_publish(publish);
+    part.publish_after = std::make_unique<PublishAfter>(*part.publication);
+    part.scatter = group_.transport().prepare_scatter(spec, part.slices, &part.norm);
+  }
+}
+
+void Fusion::begin() {
+  if (made_step_)
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "ddp_model_begin_backward: the optimizer with in_backward has updated in the last pass already; call ddp_optimizer_step "
+                "after every REDUCE pass");
+  immediate_ = update_.is_immediate();
+  if (immediate_) update_.prepare_blocks();
+  const bool in_pass = may_follow_ && prepared_ && (!sharded_ || group_.transport().pollable());
+  followed_ = immediate_ && in_pass;
+  norm_taken_ = false;
+  for (const auto& part : parts_) {
+    part->norm.wanted = prepared_ && part->scatter != nullptr && update_.wants_norm();
+    part->norm.sum = ExactSum();
+    part->work.set_on(true);
+  }
+}
+
+BucketOperation& Fusion::reduction(size_t bucket, BucketOperation& usual) noexcept {
+  Part& part = *parts_[bucket];
+  return part.scatter != nullptr ? *part.scatter : usual;
+}
+
+void Fusion::follow(size_t bucket, BucketOperation& reduction, const Note& mine, Lane& lane) {
+  if (!followed_) return;
+  Part& part = *parts_[bucket];
+  if (!sharded_) {
+    part.after.set_reduction(reduction);
+    part.after.start(mine);
+    lane.push(part.after);
+    return;
+  }
+  part.publish_after->set_reduction(reduction);
+  part.publish_after->start(mine);
+  lane.push(*part.publish_after);
+}
+
+void Fusion::end(bool is_void) {
+  norm_taken_ = !is_void && prepared_ && sharded_ && parts_.front()->norm.wanted;
+  if (!prepared_) prepare();
+  if (is_void) {
+    if (followed_) {
+      update_.restore();
+      publish(true);
+    }
+    return;
+  }
+  if (!immediate_) return;
+  if (!followed_) run_step();
+  made_step_ = true;
+}
+
+void Fusion::give_up() noexcept {
+  if (immediate_) update_.restore();
+}
+
+void Fusion::run_step() {
+  if (!sharded_) {
+    for (int32_t index = 0; index < table_.parameter_count(); ++index)
+      if (update_.takes_part(index)) update_.update_block(index, 0, table_.parameter(index).value.count);
+    return;
+  }
+  if (!prepared_) prepare();
+  publish(false);
+}
+
+/// `restored`: the owners have their old values again, and the others need them.
+void Fusion::publish(bool restored) {
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    Part& part = *parts_[b];
+    std::fill(part.note.used.begin(), part.note.used.end(), 0);
+    for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
+      if (restored || update_.takes_part(plan_[b].parameters[piece])) part.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
+    part.work.set_on(!restored);
+    if (sharded_) part.publication->start(part.note);
+  }
+  if (!sharded_) return;
+  for (const auto& part : parts_) part->publication->finish();
+}
+
+bool Fusion::take_made_step() noexcept { return std::exchange(made_step_, false); }
+
+void Fusion::join_taken(ExactSum& sum) const noexcept {
+  for (const auto& part : parts_) sum.join(part->norm.sum);
+}
+
+void Fusion::add_own_terms(int32_t index, double p, ExactSum& sum) const noexcept {
+  const Tensor& grad = table_.parameter(index).grad;
+  const OwnedSpan span = owned(index);
+  cpu::add_norm_terms(grad.dtype, grad.data + span.first * dtype_size(grad.dtype), span.count, p, sum);
+}
+
+bool Fusion::set_address(size_t bucket, int32_t piece, std::byte* data) noexcept {
+  Part& part = *parts_[bucket];
+  return part.scatter == nullptr || part.scatter->set_address(piece, data);
+}
+
+}  // namespace ddp

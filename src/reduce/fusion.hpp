@@ -1,0 +1,99 @@
+// The part of a model's passes that an optimizer takes: reduction to slices, updates of slices or buckets, publication of the values.
+//
+//   sharded:    a pass reduces every bucket to slices; a step updates the own slices and publishes them, bucket by bucket.
+//   immediate:  the step of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then only counts. If the pass turns
+//               out void, every rank takes its changes back.
+//
+// The transport's operations are prepared at the end of the first pass (its reduction is an ordinary one), so that attaching an optimizer
+// needs no other rank. All ranks attach the same; if not, the stamps differ and the group ends with MISMATCH.
+// Cost: nothing is allocated after the first pass. Threads: as Pass.
+// Tested by process/fused_test.cpp.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "bucket/plan.hpp"
+#include "bucket/slices.hpp"
+#include "comm/group.hpp"
+#include "comm/lane.hpp"
+#include "comm/transport.hpp"
+#include "param/table.hpp"
+#include "reduce/block_update.hpp"
+
+namespace ddp {
+
+/// What a bucket asks of the transport, with the gradients where they are now.
+using DescribeBucket = std::function<BucketSpec(size_t bucket)>;
+
+class Fusion {
+ public:
+  /// `may_follow`: steps may run right behind the reductions; not behind a hook that may still fail.
+  Fusion(Group& group, const Table& table, const Plan& plan, BlockUpdate& update, DescribeBucket describe, bool may_follow);
+  ~Fusion();
+  Fusion(const Fusion&) = delete;
+  Fusion& operator=(const Fusion&) = delete;
+
+  [[nodiscard]] const BlockUpdate& update() const noexcept { return update_; }
+  [[nodiscard]] bool is_sharded() const noexcept { return sharded_; }
+  /// This rank's part of a parameter: all of it unless sharded.
+  [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept { return owned_[static_cast<size_t>(index)]; }
+  /// The same of any rank.
+  [[nodiscard]] OwnedSpan owned_by(int32_t index, int32_t rank) const noexcept;
+
+  // A REDUCE pass, in this order.
+  void begin();
+  [[nodiscard]] BucketOperation& reduction(size_t bucket, BucketOperation& usual) noexcept;
+  /// After the reduction of the bucket was pushed.
+  void follow(size_t bucket, BucketOperation& reduction, const Note& mine, Lane& lane);
+  /// All buckets are reduced; `is_void`: no step follows from them. Collective.
+  void end(bool is_void);
+  /// The pass failed with the group.
+  void give_up() noexcept;
+
+  /// The blocks of a step, on the own slices, and their publication. Collective if sharded.
+  void run_step();
+  /// True once after a pass in which the step was made already.
+  [[nodiscard]] bool take_made_step() noexcept;
+  [[nodiscard]] bool step_is_made() const noexcept { return made_step_; }
+
+  /// Adds the terms of the 2-norm of the own slices, of parameters that `counts` says; those taken while the gradients were reduced
+  /// (used ones), if there are any.
+  template <class Counts>
+  void add_square_terms(ExactSum& sum, Counts&& counts) const {
+    if (norm_taken_) return join_taken(sum);
+    for (int32_t index = 0; index < table_.parameter_count(); ++index)
+      if (counts(index)) add_own_terms(index, 2, sum);
+  }
+  void add_own_terms(int32_t index, double p, ExactSum& sum) const noexcept;
+  /// The gradients were changed after the reduction.
+  void forget_norm() noexcept { norm_taken_ = false; }
+
+  [[nodiscard]] bool set_address(size_t bucket, int32_t piece, std::byte* data) noexcept;
+
+ private:
+  struct Part;
+  void join_taken(ExactSum& sum) const noexcept;
+  void prepare();
+  void publish(bool restored);
+  [[nodiscard]] size_t plan_index(int32_t parameter) const noexcept { return bucket_of_[static_cast<size_t>(parameter)]; }
+
+  Group& group_;
+  const Table& table_;
+  const Plan& plan_;
+  BlockUpdate& update_;
+  DescribeBucket describe_;
+  const bool sharded_;
+  const bool may_follow_;
+  std::vector<std::unique_ptr<Part>> parts_;  // by bucket
+  std::vector<OwnedSpan> owned_;              // by parameter
+  std::vector<size_t> bucket_of_;             // by parameter
+  bool prepared_ = false;
+  bool immediate_ = false;   // in this pass
+  bool followed_ = false;    // buckets were followed by their step in this pass
+  bool made_step_ = false;
+  bool norm_taken_ = false;
+};
+
+}  // namespace ddp

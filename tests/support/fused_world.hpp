@@ -1,0 +1,149 @@
+// A model with odd shapes and an optimizer with the options that a test asks for; gradients are made from rank, step and position.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/float16.hpp"
+#include "reduce/model.hpp"
+#include "support/group_paths.hpp"
+#include "update/adam.hpp"
+#include "update/rules.hpp"
+#include "update/sgd.hpp"
+
+namespace ddp::test {
+
+enum class Rule { kSgd, kMomentum, kAdamW };
+
+/// Where and how steps are made.
+struct Ways {
+  bool shard = false;
+  bool in_backward = false;
+  bool values_in_group = false;  // parameters in ddp_group_alloc memory
+  bool owned_grads = true;
+  ddp_progress progress = DDP_PROGRESS_CALLER;
+  double max_norm = 0;
+  double clip_value = 0;
+  ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;
+  bool undo = true;
+  bool master_weights = false;
+  ddp_dtype dtype = DDP_F32;
+  ddp_unused unused = DDP_UNUSED_ALLOW;
+};
+
+/// One is larger than a bucket, some are smaller than a slice's block.
+inline const std::vector<int64_t> kFusedShapes = {7, 5000, 1, 1024, 3000, 64, 20'000, 900};
+
+struct FusedWorld {
+  std::vector<std::vector<std::byte>> kept_values, kept_grads;
+  std::vector<std::byte*> values;
+  std::shared_ptr<Model> model;
+  std::shared_ptr<ScheduledOptimizer> optimizer;
+  Ways ways;
+
+  FusedWorld(Group& group, Rule rule, const Ways& asked) : ways(asked) {
+    ddp_model_options options{};
+    options.first_bucket_bytes = 8'000;
+    options.bucket_bytes = 60'000;
+    options.reduce = DDP_AVERAGE;
+    options.unused = asked.unused;
+    options.progress = asked.progress;
+    model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    const int64_t size = dtype_size(asked.dtype);
+    for (size_t p = 0; p < kFusedShapes.size(); ++p) {
+      const int64_t count = kFusedShapes[p];
+      kept_values.emplace_back(static_cast<size_t>(count * size));
+      kept_grads.emplace_back(static_cast<size_t>(count * size));
+      auto* const value = asked.values_in_group ? static_cast<std::byte*>(group.alloc(count * size)) : kept_values[p].data();
+      values.push_back(value);
+      for (int64_t i = 0; i < count; ++i) set(value, i, std::sin(static_cast<double>(i) + static_cast<double>(p)));
+      const Tensor grad = flat_tensor(kept_grads[p].data(), asked.dtype, count);
+      model->add_parameter("p" + std::to_string(p), flat_tensor(value, asked.dtype, count), asked.owned_grads ? nullptr : &grad);
+    }
+    make_optimizer(rule);
+    model->commit();
+  }
+
+  void make_optimizer(Rule rule) {
+    const auto fill = [&](auto& options) {
+      options.shard = ways.shard;
+      options.in_backward = ways.in_backward;
+      options.max_norm = ways.max_norm;
+      options.clip_value = ways.clip_value;
+      options.nonfinite = ways.nonfinite;
+      options.undo = ways.undo;
+      options.master_weights = ways.master_weights;
+      options.rate = 0.05;
+    };
+    if (rule == Rule::kAdamW) {
+      ddp_adam_options options = default_adam_options();
+      fill(options);
+      optimizer = std::make_shared<Adam>(model, options);
+    } else {
+      ddp_sgd_options options = default_sgd_options();
+      fill(options);
+      options.momentum = rule == Rule::kMomentum ? 0.9 : 0;
+      optimizer = std::make_shared<Sgd>(model, options);
+    }
+    if (optimizer->in_passes() != nullptr) model->attach(optimizer);
+  }
+
+  void set(std::byte* at, int64_t i, double number) const {
+    if (ways.dtype == DDP_BF16) {
+      const uint16_t bits = double_to_bfloat(number);
+      std::memcpy(at + 2 * i, &bits, 2);
+    } else {
+      const auto single = static_cast<float>(number);
+      std::memcpy(at + 4 * i, &single, 4);
+    }
+  }
+
+  static double gradient(int rank, int step, size_t p, int64_t i) {
+    std::minstd_rand random(static_cast<unsigned>(rank * 1'000'003 + step * 1009 + static_cast<int>(p) * 31 + static_cast<int>(i) + 1));
+    random.discard(2);
+    return static_cast<double>(random() % 20011) / 997.0 - 10.0;
+  }
+  void fill(int rank, int step) {
+    for (size_t p = 0; p < kFusedShapes.size(); ++p) {
+      std::byte* const grad = model->table().parameter(static_cast<int32_t>(p)).grad.data;
+      for (int64_t i = 0; i < kFusedShapes[p]; ++i) set(grad, i, gradient(rank, step, p, i));
+    }
+  }
+  /// A REDUCE pass; parameters in `unused` are not used on any rank, those in `missing` not marked.
+  void pass(int rank, int step, const std::set<int32_t>& unused = {}, const std::set<int32_t>& missing = {}) {
+    fill(rank, step);
+    reduce(unused, missing);
+  }
+  void reduce(const std::set<int32_t>& unused = {}, const std::set<int32_t>& missing = {}) {
+    model->begin_backward(DDP_PASS_REDUCE);
+    for (auto p = static_cast<int32_t>(kFusedShapes.size()); p-- > 0;)
+      if (missing.count(p) == 0) unused.count(p) != 0 ? model->mark_unused(p) : model->mark_ready(p);
+    model->end_backward();
+  }
+
+  [[nodiscard]] std::string bytes() const {
+    std::string all;
+    for (size_t p = 0; p < values.size(); ++p)
+      all.append(reinterpret_cast<const char*>(values[p]), static_cast<size_t>(kFusedShapes[p] * dtype_size(ways.dtype)));
+    return all;
+  }
+  [[nodiscard]] std::string bytes_of(size_t p) const {
+    return {reinterpret_cast<const char*>(values[p]), static_cast<size_t>(kFusedShapes[p] * dtype_size(ways.dtype))};
+  }
+};
+
+/// All ranks have the same bytes.
+inline void expect_same_everywhere(Group& group, const std::string& mine, const std::string& what) {
+  const uint64_t hash = std::hash<std::string>{}(mine);
+  const std::string text = std::to_string(hash);
+  for (const std::string& theirs : group.gather("hash", text)) expect(theirs == text, what + " is the same on all ranks");
+}
+
+}  // namespace ddp::test
