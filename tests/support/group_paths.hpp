@@ -53,10 +53,12 @@ inline void run_at(Path path, int size, const std::function<void(const std::stri
     return std::string("done");
   });
   int rank = 0;
+  std::string failed;  // of all ranks: the first one's trouble is often that another left
   for (const ProcResult& result : procs.wait(60'000)) {
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
+    if (result.exit_code != 0) failed += "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe() + "; ";
     ++rank;
   }
+  expect(failed.empty(), failed);
 }
 
 inline void run_on(Path path, int size, const std::function<void(Group&, int)>& body) {
