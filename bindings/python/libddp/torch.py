@@ -22,6 +22,7 @@ import torch
 from ._errors import Error
 from ._group import Group
 from ._model import Model
+from ._torch_norm import SyncBatchNorm as SyncBatchNorm
 
 _group: Optional[Group] = None
 

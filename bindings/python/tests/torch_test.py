@@ -198,6 +198,34 @@ net(torch.full((1, 6), float(rank), dtype=torch.bfloat16)).sum().backward()
 assert net.module.weight.grad.tolist() == [[0.5] * 6] * 2
 """)
 
+    def test_batch_normalisation_over_all_ranks(self):
+        self.run_ranks("""
+import copy
+from libddp.torch import SyncBatchNorm
+torch.manual_seed(3)
+alone = nn.Sequential(nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), nn.ReLU(), nn.Conv1d(3, 1, 1), nn.BatchNorm1d(1, momentum=None))
+net = DDP(SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(alone)))
+assert list(net.state_dict()) == list(alone.state_dict())
+for step in range(3):
+    whole = torch.randn(4, 2, 5, generator=torch.Generator().manual_seed(step))
+    for module, x in ((net, whole[2 * rank:2 * rank + 2]), (alone, whole)):
+        module.zero_grad()
+        module(x).pow(3).mean().backward()
+    for (name, ours), theirs in zip(net.module.named_parameters(), alone.parameters()):
+        assert torch.allclose(ours.grad, theirs.grad, atol=1e-5), (name, ours.grad, theirs.grad)
+for (name, ours), theirs in zip(net.module.named_buffers(), alone.buffers()):
+    assert torch.allclose(ours, theirs, atol=1e-6), (name, ours, theirs)
+net.eval(), alone.eval()
+assert torch.allclose(net(whole), alone(whole), atol=1e-5)
+""")
+
+    def test_a_hook(self):
+        self.run_ranks("""
+net = DDP(nn.Linear(6, 2), hook="bf16")
+net(torch.full((1, 6), float(rank))).sum().backward()
+assert net.module.weight.grad.tolist() == [[0.5] * 6] * 2
+""")
+
     def test_the_digits(self):
         out = self.ends_well(python(os.path.join(SOURCE, "examples/python/digits_torch.py"), size=2, limit=200))
         self.assertRegex(out, r"test accuracy 9[6-9]\.")
