@@ -1,5 +1,5 @@
 /** @file
- * Hooks: what stands in the place of a bucket's plain reduction. Two are built in (16 bits an element on the wire); a program may give its
+ * Hooks: what stands in the place of a bucket's plain reduction. Three are built in (16 bits an element on the wire, PowerSGD); a program may give its
  * own, as a callback or pulled on its own thread.
  *
  * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in it what the
@@ -30,7 +30,7 @@ typedef int32_t (*ddp_hook_fn)(void *user_data, ddp_bucket *bucket);
 
 /**
  * Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the default.
- * @param fn ddp_hook_fp16, ddp_hook_bf16 or your own
+ * @param fn ddp_hook_fp16, ddp_hook_bf16, ddp_hook_powersgd or your own
  * @param release called once when the hook is not used any more (also if this call fails); NULL: nothing
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
  */
@@ -51,6 +51,32 @@ DDP_API int32_t ddp_hook_fp16(void *user_data, ddp_bucket *bucket);
  * Local as a name. Errors (called on a bucket): as ddp_bucket_all_reduce. Since 0.1.
  */
 DDP_API int32_t ddp_hook_bf16(void *user_data, ddp_bucket *bucket);
+
+/** Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree. Since 0.1. */
+typedef struct ddp_powersgd_options {
+  int64_t struct_size;         /**< set by init */
+  int64_t seed;                /**< of the first vectors (default 0) */
+  int64_t start_pass;          /**< REDUCE passes that are reduced plainly first (default 1,000) */
+  double min_compression_rate; /**< compress an n x m gradient if (n + m) rank rate < n m (default 2; 1 or more) */
+  int32_t rank;                /**< vectors that stand for a matrix (default 1; 1 to 1,024) */
+  int32_t warm_start;          /**< 1 (default): begin a pass with the vectors of the one before */
+  int32_t error_feedback;      /**< 1 (default): what was lost is added to the next pass's gradient */
+} ddp_powersgd_options;
+
+/** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_powersgd_options_init(ddp_powersgd_options *options, int64_t struct_size);
+
+/**
+ * Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the product of the
+ * others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to gain, or that have one
+ * dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean, exactly for matrices of that rank.
+ * What a rank's gradient lost is kept and added to its next one. This memory, as large as the gradients, and the vectors belong to the model; they
+ * are not part of checkpoints and begin empty after a restart. A gradient that is not finite on some rank becomes NaN on all.
+ * @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a hook of your own
+ *        calls it (collective); the first call's options stay.
+ * Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_bucket_all_reduce. Since 0.1.
+ */
+DDP_API int32_t ddp_hook_powersgd(void *user_data, ddp_bucket *bucket);
 
 /**
  * The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread. Before
@@ -103,6 +129,12 @@ DDP_API int32_t ddp_bucket_get_parameter_count(const ddp_bucket *bucket);
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */
 DDP_API ddp_status ddp_bucket_get_parameter(const ddp_bucket *bucket, int32_t position, int32_t *out_index, ddp_tensor *out_grad);
+
+/**
+ * Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1 if the
+ * arguments are wrong. Local. Since 0.1.
+ */
+DDP_API int32_t ddp_bucket_is_used(const ddp_bucket *bucket, int32_t position);
 
 /**
  * As ddp_group_all_reduce, over the group of the model, inside a hook. The tensor may be the contents or memory of your own.

@@ -2,8 +2,10 @@
 #include "ddp/hook.h"
 
 #include "capi/hook.hpp"
+#include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "reduce/hook_bucket.hpp"
+#include "reduce/powersgd.hpp"
 #include "update/custom.hpp"
 
 using namespace ddp;
@@ -32,15 +34,29 @@ Hook callback_hook(ddp_hook_fn fn, UserData user_data) {
   return hook;
 }
 
+ddp_powersgd_options read_powersgd(const void* user_data, const char* function) {
+  const auto* given = static_cast<const ddp_powersgd_options*>(user_data);
+  const ddp_powersgd_options options = read_options(given, default_powersgd_options(), function);
+  check_powersgd_options(options, function);
+  return options;
+}
+
 Hook hook_of(ddp_hook_fn fn, UserData user_data) {
   if (fn == nullptr) return Hook{};
   if (fn == &ddp_hook_fp16) return Hook::as_16_bits(DDP_F16);
   if (fn == &ddp_hook_bf16) return Hook::as_16_bits(DDP_BF16);
+  if (fn == &ddp_hook_powersgd) return powersgd_hook(read_powersgd(user_data.get(), "ddp_model_set_hook"));
   return callback_hook(fn, std::move(user_data));
 }
 
 int32_t reduce_as(ddp_bucket* bucket, ddp_dtype wire, const char* function) {
   return guarded([&] { bucket_of(bucket, function)->reduce_as(wire); });
+}
+
+void check_position(const HookBucket& bucket, int32_t position, const char* function) {
+  const auto count = static_cast<int32_t>(bucket.pieces().size());
+  if (position < 0 || position >= count)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: position is %d; the bucket has %d parameters, counted from 0", function, position, count);
 }
 
 void check_op(ddp_reduce op, const char* function) {
@@ -72,6 +88,17 @@ ddp_status ddp_model_set_hook(ddp_model* model, ddp_hook_fn fn, void* user_data,
 
 int32_t ddp_hook_fp16(void*, ddp_bucket* bucket) { return reduce_as(bucket, DDP_F16, "ddp_hook_fp16"); }
 int32_t ddp_hook_bf16(void*, ddp_bucket* bucket) { return reduce_as(bucket, DDP_BF16, "ddp_hook_bf16"); }
+
+int32_t ddp_hook_powersgd(void* user_data, ddp_bucket* bucket) {
+  return guarded([&] {
+    const auto object = bucket_of(bucket, "ddp_hook_powersgd");
+    reduce_by_powersgd(*object, read_powersgd(user_data, "ddp_hook_powersgd"));
+  });
+}
+
+ddp_status ddp_powersgd_options_init(ddp_powersgd_options* options, int64_t struct_size) {
+  return guarded([&] { init_options(options, struct_size, default_powersgd_options(), "ddp_powersgd_options_init"); });
+}
 
 ddp_status ddp_model_set_pulled_hook(ddp_model* model) {
   return guarded([&] {
@@ -127,16 +154,21 @@ int32_t ddp_bucket_get_parameter_count(const ddp_bucket* bucket) {
 ddp_status ddp_bucket_get_parameter(const ddp_bucket* bucket, int32_t position, int32_t* out_index, ddp_tensor* out_grad) {
   return guarded([&] {
     const auto object = bucket_of(bucket, "ddp_bucket_get_parameter");
-    const auto count = static_cast<int32_t>(object->pieces().size());
-    if (position < 0 || position >= count)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_bucket_get_parameter: position is %d; the bucket has %d parameters, counted from 0",
-                       position, count);
+    check_position(*object, position, "ddp_bucket_get_parameter");
     const HookBucket::Piece& piece = object->pieces()[static_cast<size_t>(position)];
     if (out_index != nullptr) *out_index = piece.parameter;
     if (out_grad == nullptr) return;
     Tensor grad = piece.shape;
     grad.data = object->contents().data + piece.offset * dtype_size(grad.dtype);
     *out_grad = to_c(grad);
+  });
+}
+
+int32_t ddp_bucket_is_used(const ddp_bucket* bucket, int32_t position) {
+  return guarded_value<int32_t>(-1, [&] {
+    const auto object = bucket_of(bucket, "ddp_bucket_is_used");
+    check_position(*object, position, "ddp_bucket_is_used");
+    return object->is_used(static_cast<size_t>(position)) ? 1 : 0;
   });
 }
 

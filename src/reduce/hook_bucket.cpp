@@ -1,5 +1,7 @@
 #include "reduce/hook_bucket.hpp"
 
+#include <algorithm>
+
 namespace ddp {
 
 using Step = HookSession::Step;
@@ -8,6 +10,11 @@ void HookBucket::require_open(const char* function) const {
   if (!open_)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: bucket %d is not in a hook now; it is usable until its hook returns, or until "
                      "ddp_model_finish_bucket", function, index_);
+}
+
+void HookBucket::open(const Note& joined) noexcept {
+  std::copy(joined.used.begin(), joined.used.end(), used_.begin());
+  open_ = true;
 }
 
 Tensor HookBucket::contents() const { return flat_tensor(session_.contents(), dtype_, count_); }

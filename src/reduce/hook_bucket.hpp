@@ -23,7 +23,8 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   };
 
   HookBucket(HookSession& session, int32_t index, bool last, ddp_dtype dtype, int64_t count, std::vector<Piece> pieces)
-      : session_(session), index_(index), last_(last), dtype_(dtype), count_(count), pieces_(std::move(pieces)) {}
+      : session_(session), index_(index), last_(last), dtype_(dtype), count_(count), pieces_(std::move(pieces)),
+        used_((pieces_.size() + 63) / 64) {}
 
   [[nodiscard]] int32_t index() const noexcept { return index_; }
   [[nodiscard]] bool is_last() const noexcept { return last_; }
@@ -33,6 +34,12 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   /// What the model's option says.
   [[nodiscard]] ddp_reduce reduce() const noexcept { return session_.reduce(); }
   [[nodiscard]] Tensor contents() const;
+  /// Does any rank contribute to this piece? What becomes of another is dropped.
+  [[nodiscard]] bool is_used(size_t piece) const noexcept { return (used_[piece / 64] >> (piece % 64) & 1) != 0; }
+  /// REDUCE passes of the model so far, with this one; the same on all ranks.
+  [[nodiscard]] int64_t pass_number() const noexcept { return session_.pass_number(); }
+  /// Memory in the group's reach, the hook's until it ends.
+  [[nodiscard]] std::byte* scratch(int64_t bytes) { return session_.scratch(bytes); }
 
   // Collective over the ranks, in the hook's order. Throw what broke the group, or why the pass is void.
   void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding = Rounding::kOnce);
@@ -47,7 +54,8 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   [[nodiscard]] std::string take_error() { return std::exchange(error_, {}); }
 
   [[nodiscard]] bool is_open() const noexcept { return open_; }
-  void set_open(bool open) noexcept { open_ = open; }
+  void open(const Note& joined) noexcept;
+  void close() noexcept { open_ = false; }
   /// Throws INVALID_STATE unless open.
   void require_open(const char* function) const;
 
@@ -65,6 +73,7 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   ddp_dtype dtype_;
   int64_t count_;
   std::vector<Piece> pieces_;
+  std::vector<uint64_t> used_;  // of the pass
   std::string error_;
   bool open_ = false;
 };

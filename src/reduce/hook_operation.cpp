@@ -1,5 +1,6 @@
 #include "reduce/hook_operation.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "device/cpu/arrays.hpp"
@@ -13,7 +14,7 @@ HookOperation::HookOperation(HookSession& session, const BucketSpec& spec, std::
 }
 
 HookOperation::~HookOperation() {
-  bucket_->set_open(false);
+  bucket_->close();
   bucket_->handle.reset();  // what holds the bucket from outside
   bucket_->state.reset();
 }
@@ -44,13 +45,13 @@ bool HookOperation::open() {
     return false;
   }
   copy_in();
-  bucket_->set_open(true);
+  bucket_->open(note_);
   end(State::kOpen);
   return true;
 }
 
 void HookOperation::close(const std::optional<Error>& problem) {
-  bucket_->set_open(false);
+  bucket_->close();
   end(State::kDone);
   note_.incomplete = true;  // unless all is well
   session_.check_unbroken();

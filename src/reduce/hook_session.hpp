@@ -50,7 +50,12 @@ class HookSession {
   /// Memory of at least so many bytes in the group's reach, kept for the next time.
   [[nodiscard]] std::byte* scratch(int64_t bytes);
 
-  void begin_pass() noexcept { failure_.reset(); }
+  void begin_pass(bool reduces) noexcept {
+    failure_.reset();
+    if (reduces) ++pass_number_;
+  }
+  /// REDUCE passes so far, with the one that is open.
+  [[nodiscard]] int64_t pass_number() const noexcept { return pass_number_; }
   /// Why the pass is void on all ranks; the group is whole.
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
   /// Throws what broke the group inside a hook, whatever the hook made of it.
@@ -88,6 +93,7 @@ class HookSession {
   std::vector<Frame> frames_;
   std::optional<Error> failure_;
   std::optional<Error> broken_;
+  int64_t pass_number_ = 0;
 };
 
 }  // namespace ddp

@@ -35,8 +35,8 @@ std::unique_ptr<BucketOperation> HookedBuckets::make(const BucketSpec& spec, con
   return operation;
 }
 
-void HookedBuckets::begin_pass() noexcept {
-  session_.begin_pass();
+void HookedBuckets::begin_pass(bool reduces) noexcept {
+  session_.begin_pass(reduces);
   for (HookOperation* operation : operations_) operation->reset();
 }
 

@@ -19,7 +19,7 @@ class HookedBuckets {
 
   [[nodiscard]] std::unique_ptr<BucketOperation> make(const BucketSpec& spec, const PlannedBucket& planned, const Table& table, bool last);
 
-  void begin_pass() noexcept;
+  void begin_pass(bool reduces) noexcept;
   /// Throws why the pass is void on all ranks, if a hook made it so.
   void check() const;
   [[nodiscard]] bool has_failed() const noexcept { return session_.failure().has_value(); }

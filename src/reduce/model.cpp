@@ -104,9 +104,6 @@ void Model::commit() {
   group_->check_idle("ddp_model_commit");
   if (options_.uneven_inputs != 0 && hook_.kind == Hook::Kind::kPulled)
     throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
-  if (hook_.kind == Hook::Kind::kPulled && options_.uneven_inputs != 0)
-    throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: buckets cannot be pulled in a model with uneven_inputs, whose ranks answer passes without the "
-                "program; use a callback (ddp_model_set_hook)");
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
   std::vector<PlanItem> items;
   for (const Parameter& parameter : table_.parameters()) items.push_back(PlanItem{parameter.value.count, parameter.value.dtype});

@@ -85,7 +85,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   incomplete_ = false;
   for (size_t b = 0; b < buckets_.size(); ++b)
     buckets_[b]->pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
-  if (hooked_ != nullptr) hooked_->begin_pass();
+  if (hooked_ != nullptr) hooked_->begin_pass(mode == DDP_PASS_REDUCE);
   begin_ns_ = now_ns();
   sent_before_ = group_.transport().sent_bytes();
   if (mode == DDP_PASS_REDUCE) {

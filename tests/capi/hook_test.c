@@ -61,6 +61,8 @@ static int32_t average(void *user_data, ddp_bucket *bucket) {
   check_ok(ddp_bucket_get_contents(bucket, &whole));
   check_ok(ddp_bucket_get_parameter(bucket, 0, &index, &part));
   check_int(index, 1 - ddp_bucket_get_index(bucket));
+  check_int(ddp_bucket_is_used(bucket, 0), 1);
+  check_int(ddp_bucket_is_used(bucket, 1), -1);
   check_int(part.shape[0], COUNT);
   check_int(part.data == whole.data, 1);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_contents(bucket, NULL));
@@ -185,6 +187,50 @@ static void built_in_hooks_round_alike_by_name_and_called(void **state) {
   run_ranks(2, "local://hook-16", train_rounded, NULL);
 }
 
+static int32_t by_powersgd(void *user_data, ddp_bucket *bucket) { return ddp_hook_powersgd(user_data, bucket); }
+
+static void train_low_rank(rank *self) {
+  for (int called = 0; called < 2; called++) {
+    float value[20 * 30] = {0}, grad[20 * 30];
+    const int64_t shape[2] = {20, 30};
+    ddp_tensor values, grads;
+    ddp_model *model = NULL;
+    ddp_powersgd_options options;
+    check_ok(ddp_tensor_init(&values, value, DDP_F32, 2, shape));
+    check_ok(ddp_tensor_init(&grads, grad, DDP_F32, 2, shape));
+    check_ok(ddp_powersgd_options_init(&options, sizeof options));
+    check_int(options.start_pass, 1000);
+    check_int(options.rank + options.warm_start + options.error_feedback, 3);
+    check_number(options.min_compression_rate, 2);
+    check_ok(ddp_model_create(self->group, NULL, &model));
+    check_ok(ddp_model_add_parameter(model, "w", &values, &grads, NULL));
+    options.rank = 0;
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_hook(model, ddp_hook_powersgd, &options, NULL));
+    options.rank = 1, options.min_compression_rate = 0.5;
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_hook(model, ddp_hook_powersgd, &options, NULL));
+    options.min_compression_rate = 2, options.warm_start = 2;
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_hook(model, ddp_hook_powersgd, &options, NULL));
+    options.warm_start = 1, options.start_pass = -1;
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_hook(model, ddp_hook_powersgd, &options, NULL));
+    options.start_pass = 0;
+    check_ok(ddp_model_set_hook(model, called ? by_powersgd : ddp_hook_powersgd, &options, NULL));
+    check_ok(ddp_model_commit(model, NULL));
+    for (int pass = 0; pass < 3; pass++) {
+      for (int i = 0; i < 20 * 30; i++) grad[i] = (float)((i / 30 - 7) * (i % 30 + 1) * (self->index + 1));
+      check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+      check_ok(ddp_model_mark_ready(model, 0, NULL));
+      check_ok(ddp_model_end_backward(model, NULL));
+      for (int i = 0; i < 20 * 30; i++) check_int(fabs(grad[i] - 1.5 * (i / 30 - 7) * (i % 30 + 1)) < 1e-3, 1);
+    }
+    ddp_model_destroy(model);
+  }
+}
+
+static void powersgd_is_exact_for_a_matrix_of_its_rank(void **state) {
+  (void)state;
+  run_ranks(2, "local://hook-powersgd", train_low_rank, NULL);
+}
+
 static void wrong_arguments_are_refused(void **state) {
   (void)state;
   int rubbish[64] = {0};
@@ -204,6 +250,9 @@ static void wrong_arguments_are_refused(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_set_error(NULL, "text"));
   check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_fp16(NULL, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_bf16(NULL, (ddp_bucket *)rubbish));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_powersgd(NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_powersgd_options_init(NULL, 8));
+  check_int(ddp_bucket_is_used(NULL, 0), -1);
   check_int(ddp_bucket_get_index(NULL), -1);
   check_int(ddp_bucket_is_last(NULL), -1);
   check_int(ddp_bucket_get_parameter_count((ddp_bucket *)rubbish), -1);
@@ -231,6 +280,7 @@ int main(void) {
       check_test(a_callback_reduces_and_its_failure_is_everybodys),
       check_test(buckets_can_be_pulled),
       check_test(built_in_hooks_round_alike_by_name_and_called),
+      check_test(powersgd_is_exact_for_a_matrix_of_its_rank),
       check_test(wrong_arguments_are_refused),
       check_test(no_hook_is_the_plain_mean),
   };

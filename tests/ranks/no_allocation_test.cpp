@@ -4,6 +4,7 @@
 #include <new>
 
 #include "reduce/model.hpp"
+#include "reduce/powersgd.hpp"
 #include "support/group_world.hpp"
 
 namespace {
@@ -50,8 +51,13 @@ int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_u
     model.set_hook(hook);
     std::vector<std::vector<float>> values(kParameters, std::vector<float>(301)), grads = values;
     for (size_t p = 0; p < kParameters; ++p) {
-      const Tensor grad = flat_tensor(grads[p].data(), DDP_F32, 301);
-      model.add_parameter(std::to_string(p), flat_tensor(values[p].data(), DDP_F32, 301), owned ? nullptr : &grad);
+      Tensor value = flat_tensor(values[p].data(), DDP_F32, 301), grad = flat_tensor(grads[p].data(), DDP_F32, 301);
+      for (Tensor* matrix : {&value, &grad}) {
+        matrix->ndim = 2;
+        matrix->shape[0] = 7;
+        matrix->shape[1] = 43;
+      }
+      model.add_parameter(std::to_string(p), value, owned ? nullptr : &grad);
     }
     model.commit();
     for (int pass = 0; pass < 12; ++pass) {
@@ -99,6 +105,14 @@ void passes_with_16_bits_on_the_wire_allocate_nothing(void**) {
       expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, Hook::as_16_bits(DDP_BF16)), int64_t{0}, "allocations");
 }
 
+void passes_with_powersgd_allocate_nothing(void**) {
+  ddp_powersgd_options options = default_powersgd_options();
+  options.start_pass = 0;
+  options.min_compression_rate = 1;
+  for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
+    expect_equal(allocations_in_passes(3, false, progress, DDP_UNUSED_ALLOW, powersgd_hook(options)), int64_t{0}, "allocations");
+}
+
 void the_counter_counts(void**) {
   counting = true;
   auto* const one = new int(1);
@@ -115,6 +129,7 @@ int main() {
   const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing),
                                ddp_test(passes_with_weights_and_skipping_ranks_allocate_nothing),
                                ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
+                               ddp_test(passes_with_powersgd_allocate_nothing),
                                ddp_test(the_counter_counts)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
