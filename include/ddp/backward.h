@@ -85,6 +85,24 @@ DDP_API ddp_status ddp_model_get_grad_norm(ddp_model *model, double p, double *o
  */
 DDP_API ddp_status ddp_model_scale_grad(ddp_model *model, double factor, void *stream);
 
+/**
+ * Scale all gradients down together so that their norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_: the factor is
+ * max_norm / (norm + 1e-6), and 1 if that is more. A norm that is not finite makes them NaN or zero. For an optimizer of your own; the built-in
+ * ones clip within their step (max_norm, clip_value).
+ * @param max_norm above 0
+ * @param p 1, 2 or INFINITY
+ * @param out_norm the norm before; may be NULL
+ * Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_clip_grad_norm(ddp_model *model, double max_norm, double p, double *out_norm, void *stream);
+
+/**
+ * Limit every element of the gradients to a magnitude of `limit`; a NaN stays. Local, not in an open pass.
+ * @param limit above 0
+ * Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_clip_grad_value(ddp_model *model, double limit, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -56,6 +56,17 @@ ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm,
   });
 }
 
+ddp_status ddp_model_clip_grad_norm(ddp_model* model, double max_norm, double p, double* out_norm, void*) {
+  return guarded([&] {
+    const double norm = model_of(model, "ddp_model_clip_grad_norm")->clip_grad_norm(max_norm, p);
+    if (out_norm != nullptr) *out_norm = norm;
+  });
+}
+
+ddp_status ddp_model_clip_grad_value(ddp_model* model, double limit, void*) {
+  return guarded([&] { model_of(model, "ddp_model_clip_grad_value")->clip_grad_value(limit); });
+}
+
 ddp_status ddp_model_scale_grad(ddp_model* model, double factor, void*) {
   return guarded([&] { model_of(model, "ddp_model_scale_grad")->scale_grad(factor); });
 }

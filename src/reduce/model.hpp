@@ -101,6 +101,9 @@ class Model {
   /// Collective if an attached optimizer is sharded.
   [[nodiscard]] double grad_norm(double p) const;
   void scale_grad(double factor);
+  /// Returns the norm before.
+  double clip_grad_norm(double max_norm, double p);
+  void clip_grad_value(double limit);
 
   /// Has a REDUCE pass ended well? Before one, every parameter counts as used.
   [[nodiscard]] bool has_reduced() const noexcept;

@@ -23,6 +23,24 @@ void scale_loop(void* data, int64_t count, double factor) noexcept {
       [=](int64_t i, Raw raw) { put(at + i * E::kSize, raw); }, kUpTo<4>);
 }
 
+/// A NaN is above and below nothing, so it stays.
+template <class E>
+void limit_loop(void* data, int64_t count, double limit) noexcept {
+  using Raw = typename E::Raw;
+  using Acc = typename E::Acc;
+  const Acc high = Acc{} + static_cast<typename E::Scalar>(limit);
+  Byte* const at = static_cast<Byte*>(data);
+  each_vector<E::kLanes>(
+      count,
+      [=](int64_t i) {
+        Acc x = E::widen(get<Raw>(at + i * E::kSize));
+        x = x > high ? high : x;
+        x = x < -high ? -high : x;
+        return E::narrow(x);
+      },
+      [=](int64_t i, Raw raw) { put(at + i * E::kSize, raw); }, kUpTo<4>);
+}
+
 /// Between types whose accumulators are the same.
 template <class From, class To>
 void convert_loop(const void* source, void* target, int64_t count) noexcept {

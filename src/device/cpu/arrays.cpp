@@ -52,24 +52,32 @@ void convert_doubles(const void* source, void* target, int64_t count, Encode enc
   }
 }
 
-}  // namespace
-
-void scale(ddp_dtype dtype, void* data, int64_t count, double factor) noexcept {
+/// Every element by itself, in place.
+void change_all(ddp_dtype dtype, void* data, int64_t count, double number, void (*loop)(void*, int64_t, double) noexcept) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
   const int64_t size = dtype_size(dtype);
-  const auto loop = kernels().array[dtype].scale;
   const Cut c = cut(data, size, count);
   const auto end = [=](int64_t at, int64_t n) {
     if (n == 0) return;
     Group group;
     group.fill(offset(data, at * size), n, size);
-    loop(group.bytes, kGroup, factor);
+    loop(group.bytes, kGroup, number);
     group.empty(offset(data, at * size), n, size);
   };
   end(0, c.head);
-  loop(offset(data, c.head * size), c.tail - c.head, factor);
+  loop(offset(data, c.head * size), c.tail - c.head, number);
   end(c.tail, count - c.tail);
+}
+
+}  // namespace
+
+void scale(ddp_dtype dtype, void* data, int64_t count, double factor) noexcept {
+  change_all(dtype, data, count, factor, kernels().array[dtype].scale);
+}
+
+void limit(ddp_dtype dtype, void* data, int64_t count, double limit) noexcept {
+  change_all(dtype, data, count, limit, kernels().array[dtype].limit);
 }
 
 void add_norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p, ExactSum& sum) noexcept {

@@ -13,6 +13,9 @@ namespace ddp::cpu {
 /// data[i] = data[i] * factor, in the accumulator type (the factor too), rounded once.
 void scale(ddp_dtype dtype, void* data, int64_t count, double factor) noexcept;
 
+/// Elements above `limit` (0 or more) become it, those below -limit become that; a NaN stays.
+void limit(ddp_dtype dtype, void* data, int64_t count, double limit) noexcept;
+
 /// Adds the terms of a norm to `sum`: for every kNormBlock elements from `data` on, the sum of |x| (p == 1) or x^2 (p == 2) in F64. So an
 /// array may be taken in parts that begin at multiples of kNormBlock, by several threads and ranks, and no bit changes.
 void add_norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p, ExactSum& sum) noexcept;

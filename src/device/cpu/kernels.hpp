@@ -63,6 +63,7 @@ struct WireKernels {
 
 struct ArrayKernels {
   void (*scale)(void* data, int64_t count, double factor) noexcept;
+  void (*limit)(void* data, int64_t count, double limit) noexcept;
   double (*sum_magnitudes)(const void* data, int64_t count) noexcept;
   double (*sum_squares)(const void* data, int64_t count) noexcept;
   uint64_t (*largest)(const void* data, int64_t count) noexcept;   // the bits of the largest magnitude; a NaN is largest

@@ -45,7 +45,7 @@ constexpr void fill_float(Kernels& table, ddp_dtype dtype) noexcept {
   fill_folds<E>(table, dtype, kUpTo<kMaxFold>);
   fill_parts<E>(table, dtype);
   table.weighted[dtype] = weighted_parts<E>();
-  table.array[dtype] = {&scale_loop<E>, &sum_loop<Isa, E, Magnitude>, &sum_loop<Isa, E, Square>, &largest_loop<B>,
+  table.array[dtype] = {&scale_loop<E>, &limit_loop<E>, &sum_loop<Isa, E, Magnitude>, &sum_loop<Isa, E, Square>, &largest_loop<B>,
                         &nonfinite_loop<B>};
 }
 

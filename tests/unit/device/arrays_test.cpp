@@ -57,6 +57,29 @@ void each_set(Test test) {
     if (cpu::set_instruction_set(set)) test();
 }
 
+void an_element_above_the_limit_becomes_it(void**) {
+  each_set([] {
+    for (const ddp_dtype dtype : kFloats)
+      for (const double limit : {0.5, 3.0, 1e30})
+        for (const int64_t count : {0, 1, 50, 777, 9001}) {
+          const std::string before = random_bits(dtype, count, 9);
+          std::string after = before;
+          cpu::limit(dtype, after.data(), count, limit);
+          std::string bound(8, '\0');
+          set_element(dtype, bound.data(), 0, limit);
+          for (int64_t i = 0; i < count; ++i) {
+            const double x = element(dtype, before.data(), i);
+            const double got = element(dtype, after.data(), i);
+            const double high = element(dtype, bound.data(), 0);
+            if (std::isnan(x))
+              assert_true(std::isnan(got));
+            else
+              assert_true(got == (x > high ? high : x < -high ? -high : x) && std::signbit(got) == std::signbit(x));
+          }
+        }
+  });
+}
+
 double norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p) {
   if (p == kInfinity) return cpu::largest_magnitude(dtype, data, count);
   ExactSum sum;
@@ -251,6 +274,7 @@ int main() {
       cmocka_unit_test(a_nan_gives_a_nan_norm_wherever_it_stands),
       cmocka_unit_test(every_nonfinite_element_is_counted),
       cmocka_unit_test(a_scaled_element_is_the_product_rounded_once),
+      cmocka_unit_test(an_element_above_the_limit_becomes_it),
       cmocka_unit_test(conversions_round_once_to_nearest_even),
       cmocka_unit_test(conversions_of_ties_and_their_neighbours_are_right),
       cmocka_unit_test(every_16_bit_value_converts_like_the_scalar_functions),
