@@ -172,7 +172,7 @@ void PowerSgd::keep_right(const Matrix& matrix, const std::byte* right, int64_t 
   copy(at(right_.data(), matrix.right), right, matrix.right_count());
   for (int32_t k = 0; k < matrix.shape.rank; ++k) {
     const int64_t first = k * matrix.shape.columns;
-    if (!(cpu::norm_part(dtype_, at(right_.data(), matrix.right + first), matrix.shape.columns, 2) > 0)) fill_right(matrix, k, pass);
+    if (!(cpu::largest_magnitude(dtype_, at(right_.data(), matrix.right + first), matrix.shape.columns) > 0)) fill_right(matrix, k, pass);
   }
 }
 
