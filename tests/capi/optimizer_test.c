@@ -57,119 +57,6 @@ static void options_have_the_documented_defaults(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_adam_options_init(&adam, -1));
 }
 
-static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
-  ddp_adam_options options;
-  check_ok(ddp_adam_options_init(&options, sizeof options));
-  check_int(options.shard, 0);
-  check_int(options.in_backward, 0);
-  check_int(options.undo, 1);
-  check_int(options.master_weights, 0);
-  check_int(options.nonfinite, DDP_NONFINITE_KEEP);
-  check_number(options.max_norm, 0);
-  check_number(options.clip_value, 0);
-  ddp_optimizer *optimizer = NULL;
-  const struct {
-    int32_t shard, in_backward, undo, master_weights, nonfinite, reserved;
-    double max_norm, clip_value;
-    const char *name;
-  } wrong[] = {
-      {2, 0, 1, 0, 0, 0, 0, 0, "shard"},          {0, -1, 1, 0, 0, 0, 0, 0, "in_backward"}, {0, 0, 7, 0, 0, 0, 0, 0, "undo"},
-      {0, 0, 1, 3, 0, 0, 0, 0, "master_weights"}, {0, 0, 1, 0, 3, 0, 0, 0, "nonfinite"},    {0, 0, 1, 0, 0, 1, 0, 0, "reserved"},
-      {0, 0, 1, 0, 0, 0, -1, 0, "max_norm"},      {0, 0, 1, 0, 0, 0, 0, NAN, "clip_value"},
-  };
-  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    options.shard = wrong[i].shard;
-    options.in_backward = wrong[i].in_backward;
-    options.undo = wrong[i].undo;
-    options.master_weights = wrong[i].master_weights;
-    options.nonfinite = (ddp_nonfinite)wrong[i].nonfinite;
-    options.reserved = wrong[i].reserved;
-    options.max_norm = wrong[i].max_norm;
-    options.clip_value = wrong[i].clip_value;
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, &options, &optimizer), wrong[i].name);
-  }
-  close_fixture(&f);
-}
-
-static void a_loss_scale_is_set_asked_for_and_refused(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
-  ddp_loss_scale_options scale;
-  memset(&scale, 0xff, sizeof scale);
-  check_ok(ddp_loss_scale_options_init(&scale, sizeof scale));
-  check_number(scale.initial, 65536);
-  check_number(scale.growth, 2);
-  check_number(scale.backoff, 0.5);
-  check_number(scale.minimum, 1);
-  check_number(scale.maximum, 16777216);
-  check_int(scale.interval, 2000);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_loss_scale_options_init(NULL, sizeof scale));
-  ddp_optimizer *optimizer = NULL;
-  double number = 0;
-  int64_t count = -1;
-  check_ok(ddp_optimizer_create_sgd(f.model, NULL, &optimizer));
-  check_ok(ddp_optimizer_get_loss_scale(optimizer, &number));
-  check_number(number, 1);
-  check_ok(ddp_optimizer_get_grad_norm(optimizer, &number));
-  check_number(number, -1);
-  scale.initial = 0;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_loss_scale(optimizer, &scale), "initial");
-  check_ok(ddp_optimizer_set_loss_scale(optimizer, NULL));
-  check_ok(ddp_optimizer_get_loss_scale(optimizer, &number));
-  check_number(number, 65536);
-  f.grad[1][2] = INFINITY;
-  check_ok(ddp_optimizer_step(optimizer, NULL));
-  check_ok(ddp_optimizer_get_skipped_count(optimizer, &count));
-  check_int(count, 1);
-  check_ok(ddp_optimizer_get_loss_scale(optimizer, &number));
-  check_number(number, 32768);
-  check_number(f.value[0][0], 1);
-  f.grad[1][2] = 2;
-  check_ok(ddp_optimizer_step(optimizer, NULL));
-  check_ok(ddp_optimizer_get_grad_norm(optimizer, &number));
-  check_number(number, sqrt(24.0) / 32768);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_loss_scale(optimizer, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_skipped_count(optimizer, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_grad_norm(optimizer, NULL));
-  ddp_optimizer_destroy(optimizer);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_loss_scale(NULL, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_loss_scale(NULL, &number));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_skipped_count(NULL, &count));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_grad_norm(NULL, &number));
-  close_fixture(&f);
-}
-
-static void gradients_are_clipped_by_norm_and_by_value(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
-  double norm = 0;
-  check_ok(ddp_model_clip_grad_norm(f.model, 100, 2, &norm, NULL));
-  check_number(norm, sqrt(24.0));
-  check_number(f.grad[0][0], 2);
-  check_ok(ddp_model_clip_grad_norm(f.model, 6, 1, NULL, NULL));
-  check_number(f.grad[1][1], 2 * (float)(6 / (12 + 1e-6)));
-  check_ok(ddp_model_clip_grad_value(f.model, 0.25, NULL));
-  check_number(f.grad[1][1], 0.25);
-  f.grad[0][0] = -3;
-  check_ok(ddp_model_clip_grad_value(f.model, 2, NULL));
-  check_number(f.grad[0][0], -2);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_norm(NULL, 1, 2, &norm, NULL));
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_norm(f.model, 0, 2, &norm, NULL), "max_norm");
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_norm(f.model, 1, 3, &norm, NULL), "p is 3");
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_value(NULL, 1, NULL));
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_value(f.model, NAN, NULL), "limit");
-  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_ACCUMULATE));
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_clip_grad_norm(f.model, 1, 2, &norm, NULL));
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_clip_grad_value(f.model, 1, NULL));
-  check_ok(ddp_model_end_backward(f.model, NULL));
-  close_fixture(&f);
-}
-
 static void create_refuses_wrong_sgd_options(void **state) {
   (void)state;
   fixture f;
@@ -401,9 +288,6 @@ static void a_failed_custom_create_releases_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       check_test(options_have_the_documented_defaults),
-      check_test(the_options_around_the_rule_have_defaults_and_limits),
-      check_test(a_loss_scale_is_set_asked_for_and_refused),
-      check_test(gradients_are_clipped_by_norm_and_by_value),
       check_test(create_refuses_wrong_sgd_options),
       check_test(create_refuses_wrong_adam_options),
       check_test(wrong_handles_and_null_are_refused),
