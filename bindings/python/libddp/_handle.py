@@ -1,8 +1,10 @@
 """Owners of the library's objects: destroyed once, by close(), by the collector, or at exit, and in an order that is safe."""
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from ._errors import InvalidStateError
 
@@ -32,7 +34,23 @@ class Handle:
         self._finalizer()
 
 
+_callback = threading.local()
+
+
+@contextlib.contextmanager
+def inside_callback() -> Iterator[None]:
+    """On a thread of the library: the collector may run here, too, but nothing may be destroyed from here."""
+    _callback.running = True
+    try:
+        yield
+    finally:
+        _callback.running = False
+
+
 def _destroy(destroy: Callable[[Any], None], raw: Any, kept: list) -> None:
+    if getattr(_callback, "running", False):
+        threading.Thread(target=_destroy, args=(destroy, raw, kept), name="libddp-destroy").start()
+        return
     destroy(raw)
     for item in kept:
         if isinstance(item, dict):  # tensors that were lent; whoever lent them holds the same dictionary

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, Optional, Union
 from . import low
 from ._enums import Reduce, Status, choose
 from ._errors import Error, make
-from ._handle import Handle
+from ._handle import Handle, inside_callback
 from ._tensor import lend
 from ._view import View
 
@@ -93,7 +93,8 @@ def guarded(hook: Hook, failed: list) -> Callable[[Any], int]:
     """The hook as the library calls it; the first exception is kept for the end of the pass, its text goes to all ranks."""
     def call(raw: Any) -> int:
         try:
-            hook(Bucket(raw, None, _direct))
+            with inside_callback():
+                hook(Bucket(raw, None, _direct))
             return 0
         except BaseException as error:
             if not isinstance(error, Error):

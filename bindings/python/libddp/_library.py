@@ -6,6 +6,7 @@ from typing import Callable, Optional, Union
 
 from . import low
 from ._enums import LogLevel, choose
+from ._handle import inside_callback
 
 
 def version() -> str:
@@ -28,7 +29,8 @@ def set_log(level: Union[LogLevel, str] = LogLevel.WARNING, receiver: Optional[C
 
     def receive(number: int, text: str) -> int:
         if not sys.is_finalizing():
-            take(LogLevel(number), text)
+            with inside_callback():
+                take(LogLevel(number), text)
         return 0
 
     low.ddp_set_log(choose(LogLevel, level), receive)

@@ -136,7 +136,7 @@ class Model(Passes, Pulling, Closing):
         index = self.index(key)
         lent = self._lent.get(("grad", index))
         if lent is not None:
-            return lent.owner.obj if isinstance(lent.owner, memoryview) else lent.owner
+            return lent.value
         view = View(low.ddp_model_get_grad(self._raw, index), self._handle)
         self._views.add(view)
         return view

@@ -34,8 +34,9 @@ class Lent(NamedTuple):
     """A tensor that was looked at."""
 
     tensor: Low
-    owner: object  #: keeps the memory where it is
-    moved: Optional[Callable[[], bool]]  #: for memory whose owner can move it: did it?
+    value: Any  #: what was given
+    owner: object = None  #: what else keeps the memory where it is
+    moved: Optional[Callable[[], bool]] = None  #: for memory whose owner can move it: did it?
 
     def was_moved(self) -> bool:
         return self.moved is not None and self.moved()
@@ -54,6 +55,9 @@ def lend(value: Any, what: str = "the tensor", write: bool = True) -> Lent:
     kind = type(value)
     if kind.__module__.split(".")[0] in ("jax", "jaxlib"):
         raise TensorError(f"{what} is a JAX array, which is immutable: libddp.jax takes and gives such arrays")
+    own = getattr(value, "__libddp_tensor__", None)
+    if own is not None:
+        return Lent(own, value)
     if callable(getattr(value, "data_ptr", None)) and callable(getattr(value, "is_contiguous", None)):
         return _torch(value, what)
     for attribute, device in (("__cuda_array_interface__", CUDA), ("__array_interface__", CPU)):
@@ -65,7 +69,7 @@ def lend(value: Any, what: str = "the tensor", write: bool = True) -> Lent:
     except TypeError:
         view = None
     if view is not None:
-        return _buffer(view, what, write)
+        return _buffer(value, view, what, write)
     if callable(getattr(value, "__dlpack__", None)):
         return _dlpack(value, what, write)
     raise TensorError(f"{what} is {_article(kind.__name__)}, not a tensor: it speaks neither the buffer protocol nor an array interface "
@@ -115,7 +119,7 @@ def _torch(value: Any, what: str) -> Lent:
     address = value.data_ptr()
     lent = (address, int(dtype), CUDA if device == "cuda" else CPU, int(value.device.index or 0) if device == "cuda" else 0,
             tuple(value.shape))
-    return Lent(lent, value, lambda: value.data_ptr() != address)
+    return Lent(lent, value, moved=lambda: value.data_ptr() != address)
 
 
 def _interface(value: Any, interface: dict, device: int, what: str, write: bool) -> Lent:
@@ -136,10 +140,10 @@ def _interface(value: Any, interface: dict, device: int, what: str, write: bool)
     index = 0
     if device == CUDA:
         index = int(getattr(getattr(value, "device", None), "id", 0) or 0)
-    return Lent((address, int(dtype), device, index, shape), value, None)
+    return Lent((address, int(dtype), device, index, shape), value)
 
 
-def _buffer(view: memoryview, what: str, write: bool) -> Lent:
+def _buffer(value: Any, view: memoryview, what: str, write: bool) -> Lent:
     code = view.format.lstrip("@=") if view.format else "B"
     swapped = (">", "!") if sys.byteorder == "little" else ("<",)
     if code.startswith(swapped):
@@ -153,7 +157,7 @@ def _buffer(view: memoryview, what: str, write: bool) -> Lent:
     shape = tuple(view.shape or ())
     _check_dense(what, shape, view.strides, view.itemsize)
     _check_writable(what, view.readonly, write)
-    return Lent((low.buffer_address(view), int(dtype), CPU, 0, shape), view, None)  # a held view forbids resizing
+    return Lent((low.buffer_address(view), int(dtype), CPU, 0, shape), value, view)  # a held view forbids resizing
 
 
 def _dlpack(value: Any, what: str, write: bool) -> Lent:
@@ -169,4 +173,4 @@ def _dlpack(value: Any, what: str, write: bool) -> Lent:
         raise TensorError(f"{what} is on the DLPack device {device}; libddp reads 1 (CPU) and 2 (CUDA)")
     _check_dense(what, shape, strides, 1)
     _check_writable(what, bool(read_only), write)
-    return Lent((address, int(dtype), device, index if device == CUDA else 0, shape), (value, capsule), None)
+    return Lent((address, int(dtype), device, index if device == CUDA else 0, shape), value, capsule)

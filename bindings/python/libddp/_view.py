@@ -45,6 +45,10 @@ class View:
         return count
 
     @property
+    def __libddp_tensor__(self) -> tuple:
+        return self._tensor
+
+    @property
     def __array_interface__(self) -> dict:
         if self._tensor[2] != CPU:
             raise AttributeError("__array_interface__")

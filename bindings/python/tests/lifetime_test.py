@@ -1,5 +1,6 @@
 """What is lent stays alive as long as libddp may touch it, and no longer; what libddp lends keeps its owner."""
 import gc
+import threading
 import weakref
 from array import array
 
@@ -129,7 +130,73 @@ class Lifetime(Test):
         self.assertIsNone(watched())
 
 
+class Collector(Test):
+    def test_a_group_forgotten_in_a_hook_is_destroyed_elsewhere(self):
+        """Its own thread cannot wait for itself: this would never end."""
+        def run(place, rank):
+            group = libddp.Group(place, rank=rank, world_size=2)
+            model = libddp.Model(group, progress="thread")
+            holder = [model]
+            model.set_hook(lambda bucket: (holder.clear(), gc.collect(), bucket.all_reduce()))
+            model.add_parameter("w", Lender(), Lender())
+            model.commit()
+            handle = weakref.ref(model._handle)
+            raw, low_end = model._raw, low.ddp_model_end_backward
+            low.ddp_model_begin_backward(raw, low.DDP_PASS_REDUCE)
+            low.ddp_model_mark_ready(raw, 0, None)
+            low_end(raw, None)
+            del model, group
+            return handle
+
+        results = [None, None]
+
+        def keep(rank):
+            results[rank] = run("local://forgotten", rank)
+
+        threads = [threading.Thread(target=keep, args=(rank,), daemon=True) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            self.assertFalse(thread.is_alive())
+        gc.collect()
+
+    def test_nothing_is_destroyed_on_the_thread_of_a_callback(self):
+        from libddp._handle import Handle, inside_callback
+
+        where, done = [], threading.Event()
+
+        def destroy(raw):
+            where.append(threading.current_thread())
+            done.set()
+
+        handle = Handle(1, destroy)
+        with inside_callback():
+            del handle
+        self.assertTrue(done.wait(30))
+        self.assertIsNot(where[0], threading.current_thread())
+
+
 class Exit(Test):
+    def test_exit_with_hooks_in_flight(self):
+        self.ends_well(python("""
+import libddp
+from array import array
+group = libddp.Group()
+model = libddp.Model(group, first_bucket_bytes=64, bucket_bytes=64, progress="thread")
+model.set_hook(lambda bucket: bucket.all_reduce())
+for index in range(50):
+    model.add_parameter(f"w{index}", array("f", [0] * 16))
+model.commit()
+with model.backward():
+    for index in range(50):
+        model.mark_ready(index)
+group.barrier()
+model.begin_backward()
+for index in range(50):
+    model.mark_ready(index)
+""", size=2))
+
     def test_exit_with_everything_open(self):
         self.ends_well(python("""
 import libddp, threading

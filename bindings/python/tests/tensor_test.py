@@ -79,6 +79,18 @@ class Accepted(Test):
         self.assertEqual(lend(lender).tensor, (ctypes.addressof(lender.memory), low.DDP_F32, low.DDP_CPU, 0, (2, 3)))
         self.assertEqual(lend(Dlpack(4, 16)).dtype, low.DDP_BF16)
 
+    def test_the_librarys_own_memory_of_any_dtype(self):
+        group = libddp.Group()
+        for dtype in libddp.DType:
+            view = group.alloc((2,), dtype)
+            self.assertEqual(lend(view).tensor, (view.address, int(dtype), low.DDP_CPU, 0, (2,)))
+
+    def test_a_lent_gradient_is_given_back_as_it_was(self):
+        model = libddp.Model(libddp.Group())
+        for index, grad in enumerate((array("f", [1]), Dlpack())):
+            model.add_parameter(f"w{index}", Interface(shape=lend(grad).shape, data=(1 << 20 << index, False)), grad)
+            self.assertIs(model.grad(index), grad)
+
     def test_reading_allows_read_only_memory(self):
         self.assertEqual(lend(b"abc", write=False).shape, (3,))
 
