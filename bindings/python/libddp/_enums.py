@@ -34,6 +34,8 @@ class DType(enum.IntEnum):
     I32 = low.DDP_I32
     I64 = low.DDP_I64
     U8 = low.DDP_U8
+    C64 = low.DDP_C64
+    C128 = low.DDP_C128
 
 
 class Reduce(enum.IntEnum):
@@ -53,6 +55,14 @@ class Backend(enum.IntEnum):
     NCCL = low.DDP_BACKEND_NCCL
     SHM = low.DDP_BACKEND_SHM
     LOCAL = low.DDP_BACKEND_LOCAL
+
+
+class NonFinite(enum.IntEnum):
+    """What a step does about gradients with infinite or NaN elements."""
+
+    KEEP = low.DDP_NONFINITE_KEEP
+    SKIP = low.DDP_NONFINITE_SKIP
+    FAIL = low.DDP_NONFINITE_FAIL
 
 
 class PassMode(enum.IntEnum):

@@ -21,6 +21,13 @@ class Store(NamedTuple):
     get: Callable[[str, float], Optional[bytes]]  #: fetch one, waiting up to so many seconds; None when the time is over
 
 
+class Rows(NamedTuple):
+    """Rows of a table, reduced over all ranks."""
+
+    indices: View  #: I64, rising
+    rows: View  #: one for each index
+
+
 class _StoreCalls:
     """The store's callables as the library calls them; keeps the first exception."""
 
@@ -139,6 +146,15 @@ class Group(Closing):
         self._collective(low.ddp_group_reduce_scatter, given.tensor, taken.tensor, choose(Reduce, op), stream)
         return output
 
+    def all_reduce_rows(self, indices: Any, rows: Any, op: Union[Reduce, str] = Reduce.AVERAGE, *, stream: Optional[int] = None) -> Rows:
+        """Reduce rows of a table, of which every rank has some: `indices` is I64 [k], `rows` is [k, ...]; k may differ from rank to rank.
+        Returns the union of the indices, rising, and for each the sum or mean over all ranks."""
+        given, taken = lend(indices, "indices", write=False), lend(rows, "rows", write=False)
+        count = self._collective(low.ddp_group_all_reduce_rows, given.tensor, taken.tensor, choose(Reduce, op), stream)
+        found = Rows(_memory((count,), DType.I64), _memory((count, *taken.shape[1:]), DType(taken.dtype)))
+        low.ddp_group_get_rows(self._raw, found.indices._tensor, found.rows._tensor)
+        return found
+
     def broadcast(self, tensor: Any, root: int = 0, *, stream: Optional[int] = None) -> Any:
         """Copy rank `root`'s tensor to all ranks, in place. Returns the tensor."""
         self._collective(low.ddp_group_broadcast, lend(tensor).tensor, root, stream)
@@ -179,6 +195,15 @@ class Group(Closing):
 
     def __repr__(self) -> str:
         return "libddp.Group(closed)" if self.closed else f"libddp.Group(rank {self.rank} of {self.size}, {self.backend.name})"
+
+
+def _memory(shape: tuple, dtype: DType) -> View:
+    """Memory of Python's as a view."""
+    size = SIZES[dtype]
+    for extent in shape:
+        size *= extent
+    held = memoryview(bytearray(max(size, 1)))
+    return View((low.buffer_address(held), int(dtype), CPU, 0, shape), held)
 
 
 class _Meeting:

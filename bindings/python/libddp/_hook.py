@@ -8,6 +8,7 @@ from . import low
 from ._enums import Reduce, Status, choose
 from ._errors import Error, make
 from ._handle import Handle, inside_callback
+from ._options import fill
 from ._tensor import lend
 from ._view import View
 
@@ -18,6 +19,15 @@ class BucketParameter:
 
     index: int  #: the parameter's number in the model
     grad: View  #: its part of the contents
+    used: bool  #: did any rank contribute to it? Otherwise what the hook makes of it is dropped
+
+
+class PowerSGD:
+    """Built-in hook: `rank` vectors travel in the place of a matrix. Keywords: seed, start_pass, min_compression_rate, rank, warm_start,
+    error_feedback. Give it to set_hook()."""
+
+    def __init__(self, **options: Any) -> None:
+        self._struct = fill(low.ddp_powersgd_options(), low.ddp_powersgd_options_init, options)
 
 
 class Bucket:
@@ -48,7 +58,7 @@ class Bucket:
         found = []
         for position in range(low.ddp_bucket_get_parameter_count(self._raw)):
             index, grad = low.ddp_bucket_get_parameter(self._raw, position)
-            found.append(BucketParameter(index, View(grad, self._owner)))
+            found.append(BucketParameter(index, View(grad, self._owner), low.ddp_bucket_is_used(self._raw, position) == 1))
         return found
 
     def all_reduce(self, tensor: Any = None, op: Union[Reduce, str] = Reduce.AVERAGE) -> Any:
@@ -74,9 +84,12 @@ class Bucket:
         self._collective(low.ddp_bucket_broadcast, self._raw, lend(tensor).tensor, root)
         return tensor
 
-    def reduce_as(self, kind: str) -> None:
-        """Reduce the contents with a built-in hook, "fp16" or "bf16"."""
-        answer = self._collective(_BUILT_IN[kind], None, self._raw)
+    def reduce_as(self, kind: Union[str, PowerSGD]) -> None:
+        """Reduce the contents with a built-in hook: "fp16", "bf16" or PowerSGD()."""
+        if isinstance(kind, PowerSGD):
+            answer = self._collective(low.ddp_hook_powersgd, kind._struct, self._raw)
+        else:
+            answer = self._collective(_BUILT_IN[kind], None, self._raw)
         if answer != 0:
             raise make(answer if answer in list(Status) else int(Status.CALLBACK), low.ddp_last_error())
 
@@ -113,12 +126,15 @@ class Pulling:
     _collective: Callable[..., Any]
     _failed: list
 
-    def set_hook(self, hook: Union[Hook, str, None]) -> None:
-        """Give the model a hook, before commit(): "fp16", "bf16" (what travels has 16 bits), or a callable that reduces one
+    def set_hook(self, hook: Union[Hook, PowerSGD, str, None]) -> None:
+        """Give the model a hook, before commit(): "fp16", "bf16" (what travels has 16 bits), PowerSGD(), or a callable that reduces one
         :class:`Bucket`. A callable runs on a library thread; what it raises comes out of the pass on this rank, and every rank's pass
         fails with its text. None: the plain reduction."""
         self._failed = []
-        low.ddp_model_set_hook(self._raw, guarded(hook, self._failed) if callable(hook) else hook)
+        if isinstance(hook, PowerSGD):
+            low.ddp_model_set_hook(self._raw, hook._struct)
+        else:
+            low.ddp_model_set_hook(self._raw, guarded(hook, self._failed) if callable(hook) else hook)
 
     def set_pulled_hook(self) -> None:
         """The program reduces the buckets on its own thread, with buckets(). Before commit()."""

@@ -68,6 +68,7 @@ class Model(Passes, Pulling, Closing):
         self._watched: list[tuple[Callable[[], bool], str]] = []
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
         self._failed: list[BaseException] = []
+        self._sharded = False  # has it an optimizer with shard?
         self.metadata = Metadata(self)  #: texts in checkpoints
 
     @property
@@ -80,6 +81,9 @@ class Model(Passes, Pulling, Closing):
             return function(raw, *arguments)
         group = self.group._raw
         return call(lambda reason: low.ddp_group_abort(group, reason), function, raw, *arguments)
+
+    def _perhaps_collective(self, function: Callable, *arguments: Any) -> Any:
+        return self._collective(function, *arguments) if self._sharded else function(self._raw, *arguments)
 
     # ---- What is lent. ----
 
@@ -157,19 +161,22 @@ class Model(Passes, Pulling, Closing):
         low.ddp_model_zero_grad(self._raw, stream)
 
     def grad_norm(self, p: float = 2.0, *, stream: Optional[int] = None) -> float:
-        """Norm over all gradients as one vector; the same bits on every rank after a reducing pass."""
-        return low.ddp_model_get_grad_norm(self._raw, p, stream)
+        """Norm over all gradients as one vector; the same bits on every rank after a reducing pass. Collective with a sharded
+        optimizer."""
+        return self._perhaps_collective(low.ddp_model_get_grad_norm, p, stream)
 
     def scale_grad(self, factor: float, *, stream: Optional[int] = None) -> None:
         """Multiply all gradients by `factor`."""
         low.ddp_model_scale_grad(self._raw, factor, stream)
 
-    def clip_grad_norm(self, most: float, p: float = 2.0) -> float:
-        """Scale the gradients down where their norm is above `most`. Returns the norm before."""
-        norm = self.grad_norm(p)
-        if norm > most:
-            self.scale_grad(most / norm)
-        return norm
+    def clip_grad_norm(self, max_norm: float, p: float = 2.0, *, stream: Optional[int] = None) -> float:
+        """Scale all gradients down together so that their norm is at most `max_norm`. Returns the norm before. Collective with a sharded
+        optimizer; the optimizers also clip by themselves (option max_norm)."""
+        return self._perhaps_collective(low.ddp_model_clip_grad_norm, max_norm, p, stream)
+
+    def clip_grad_value(self, limit: float, *, stream: Optional[int] = None) -> None:
+        """Limit every element of the gradients to a magnitude of `limit`."""
+        low.ddp_model_clip_grad_value(self._raw, limit, stream)
 
     # ---- Being equal. ----
 

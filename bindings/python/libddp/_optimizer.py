@@ -4,11 +4,15 @@ from __future__ import annotations
 from typing import Any, Callable, Optional
 
 from . import low
+from ._enums import NonFinite
 from ._errors import CallbackError
 from ._handle import Closing, Handle
 from ._model import Key, Model
 from ._options import fill
 from ._view import View
+
+
+_CHOICES = {"nonfinite": NonFinite}
 
 
 class Optimizer(Closing):
@@ -42,6 +46,28 @@ class Optimizer(Closing):
         """Steps taken so far, those before a load included."""
         return low.ddp_optimizer_get_step_count(self._raw)
 
+    @property
+    def grad_norm(self) -> Optional[float]:
+        """Norm of the gradients at the last step, before clipping; None unless max_norm, nonfinite or a dynamic loss scale made the step
+        look at it."""
+        norm = low.ddp_optimizer_get_grad_norm(self._raw)
+        return None if norm < 0 else norm
+
+    @property
+    def skipped_count(self) -> int:
+        """Steps left out because of gradients that were not finite."""
+        return low.ddp_optimizer_get_skipped_count(self._raw)
+
+    @property
+    def loss_scale(self) -> float:
+        """What to multiply the next loss with; 1 without a loss scale."""
+        return low.ddp_optimizer_get_loss_scale(self._raw)
+
+    def set_loss_scale(self, **options: Any) -> None:
+        """Use a loss scale from the next step on. Keywords: initial, growth, backoff, minimum, maximum, interval (0: it stays as it is)."""
+        struct = fill(low.ddp_loss_scale_options(), low.ddp_loss_scale_options_init, options)
+        low.ddp_optimizer_set_loss_scale(self._raw, struct)
+
     def set_group(self, key: Key, *, weight_decay: float, rate_scale: float = 1.0) -> None:
         """Give one parameter its own weight decay and a factor on the learning rate."""
         low.ddp_optimizer_set_group(self._raw, self.model.index(key), weight_decay, rate_scale)
@@ -52,19 +78,22 @@ def _step(_: Any, raw: Any, stream: Optional[int]) -> None:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent. Keywords: rate, momentum, dampening, weight_decay, nesterov, and what else ``ddp_sgd_options`` has."""
+    """Stochastic gradient descent. Keywords: rate, momentum, dampening, weight_decay, nesterov, and what all optimizers have: shard,
+    in_backward, undo, master_weights, nonfinite ("keep", "skip" or "fail"), max_norm, clip_value."""
 
     def __init__(self, model: Model, **options: Any) -> None:
-        struct = fill(low.ddp_sgd_options(), low.ddp_sgd_options_init, options)
+        struct = fill(low.ddp_sgd_options(), low.ddp_sgd_options_init, options, _CHOICES)
+        model._sharded |= bool(struct.shard)
         self._own(model, low.ddp_optimizer_create_sgd(model._raw, struct))
 
 
 class Adam(Optimizer):
-    """AdamW, or Adam with ``decoupled=False``. Keywords: rate, beta1, beta2, epsilon, weight_decay, decoupled, and what else
-    ``ddp_adam_options`` has."""
+    """AdamW, or Adam with ``decoupled=False``. Keywords: rate, beta1, beta2, epsilon, weight_decay, decoupled, and what all optimizers
+    have: shard, in_backward, undo, master_weights, nonfinite ("keep", "skip" or "fail"), max_norm, clip_value."""
 
     def __init__(self, model: Model, **options: Any) -> None:
-        struct = fill(low.ddp_adam_options(), low.ddp_adam_options_init, options)
+        struct = fill(low.ddp_adam_options(), low.ddp_adam_options_init, options, _CHOICES)
+        model._sharded |= bool(struct.shard)
         self._own(model, low.ddp_optimizer_create_adam(model._raw, struct))
 
 

@@ -17,16 +17,18 @@ CPU, CUDA = low.DDP_CPU, low.DDP_CUDA
 Low = tuple
 
 _BY_NAME = {"float32": DType.F32, "float64": DType.F64, "float16": DType.F16, "bfloat16": DType.BF16, "int32": DType.I32,
-            "int64": DType.I64, "uint8": DType.U8}
-_BY_TYPESTR = {"f4": DType.F32, "f8": DType.F64, "f2": DType.F16, "i4": DType.I32, "i8": DType.I64, "u1": DType.U8}
-_BY_FORMAT = {"f": DType.F32, "d": DType.F64, "e": DType.F16, "B": DType.U8}
+            "int64": DType.I64, "uint8": DType.U8, "complex64": DType.C64, "complex128": DType.C128}
+_BY_TYPESTR = {"f4": DType.F32, "f8": DType.F64, "f2": DType.F16, "i4": DType.I32, "i8": DType.I64, "u1": DType.U8,
+               "c8": DType.C64, "c16": DType.C128}
+_BY_FORMAT = {"f": DType.F32, "d": DType.F64, "e": DType.F16, "B": DType.U8, "Zf": DType.C64, "Zd": DType.C128}
 _BY_DLPACK = {(2, 32): DType.F32, (2, 64): DType.F64, (2, 16): DType.F16, (4, 16): DType.BF16, (0, 32): DType.I32,
-              (0, 64): DType.I64, (1, 8): DType.U8}
+              (0, 64): DType.I64, (1, 8): DType.U8, (5, 64): DType.C64, (5, 128): DType.C128}
 TO_DLPACK = {dtype: key for key, dtype in _BY_DLPACK.items()}
 TO_TYPESTR = {dtype: "<" + key for key, dtype in _BY_TYPESTR.items()}
 TO_TYPESTR[DType.BF16] = "<V2"
 TO_TYPESTR[DType.U8] = "|u1"
-SIZES = {DType.F32: 4, DType.F64: 8, DType.F16: 2, DType.BF16: 2, DType.I32: 4, DType.I64: 8, DType.U8: 1}
+SIZES = {DType.F32: 4, DType.F64: 8, DType.F16: 2, DType.BF16: 2, DType.I32: 4, DType.I64: 8, DType.U8: 1, DType.C64: 8,
+         DType.C128: 16}
 _KNOWN = ", ".join(_BY_NAME)
 
 
@@ -113,6 +115,8 @@ def _torch(value: Any, what: str) -> Lent:
     if not value.is_contiguous():
         _check_dense(what, tuple(value.shape), tuple(value.stride()), 1)
         raise TensorError(f"{what} is not contiguous; pass a contiguous copy")
+    if getattr(value, "is_conj", bool)() or getattr(value, "is_neg", bool)():
+        raise TensorError(f"{what} is conjugated or negated only by a mark, not in memory; pass tensor.resolve_conj().resolve_neg()")
     device = getattr(value.device, "type", str(value.device))
     if device not in ("cpu", "cuda"):
         raise TensorError(f"{what} is on the device {device}; libddp reads cpu and cuda")

@@ -76,7 +76,7 @@ class View:
         """The same memory as a memoryview, for programs without NumPy."""
         code = _FORMATS.get(self.dtype)
         if code is None:
-            raise TypeError("a memoryview has no format for bfloat16")
+            raise TypeError(f"a memoryview has no format for {self.dtype.name}")
         raw = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
         setattr(raw, "owner", self)
         return memoryview(raw).cast("B").cast(code, self.shape)  # type: ignore[call-overload]

@@ -48,4 +48,4 @@ def alloc(group: Group, shape: Union[int, Sequence[int]], dtype: Union[DType, st
 
 
 _DTYPES = {"float32": DType.F32, "float64": DType.F64, "float16": DType.F16, "bfloat16": DType.BF16, "int32": DType.I32,
-           "int64": DType.I64, "uint8": DType.U8}
+           "int64": DType.I64, "uint8": DType.U8, "complex64": DType.C64, "complex128": DType.C128}

@@ -191,4 +191,4 @@ def _hook(wrapper: DistributedDataParallel, index: int) -> Any:
     return on_gradient
 
 
-_OTHER_DTYPES = {torch.bool, torch.int8, torch.int16, torch.complex64, torch.complex128}
+_OTHER_DTYPES = {torch.bool, torch.int8, torch.int16}

@@ -4,6 +4,7 @@
 static int ddp_as_address(PyObject *object, void **out) {
   *out = NULL;
   if (object == Py_None) return 0;
+  if (SWIG_IsOK(SWIG_ConvertPtr(object, out, SWIGTYPE_p_ddp_powersgd_options, 0))) return 0; /* options behind a void * */
   PyObject *number = PyNumber_Index(object);
   if (number == NULL) return -1;
   *out = PyLong_AsVoidPtr(number);

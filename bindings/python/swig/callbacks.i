@@ -103,6 +103,7 @@ DDP_KEPT_CALLBACK(ddp_update_fn, ddp_on_update)
 
 /* A hook may also be the name of a built-in one, or None for the plain reduction. */
 %typemap(in, noblock=1) (ddp_hook_fn fn, void *user_data, ddp_release_fn release) {
+  $1 = NULL;
   $2 = NULL;
   $3 = NULL;
   if ($input == Py_None) {
@@ -111,6 +112,8 @@ DDP_KEPT_CALLBACK(ddp_update_fn, ddp_on_update)
     $1 = PyUnicode_CompareWithASCIIString($input, "fp16") == 0 ? ddp_hook_fp16
          : PyUnicode_CompareWithASCIIString($input, "bf16") == 0 ? ddp_hook_bf16 : NULL;
     if ($1 == NULL) { PyErr_Format(PyExc_ValueError, "%R is none of fp16, bf16", $input); SWIG_fail; }
+  } else if (SWIG_IsOK(SWIG_ConvertPtr($input, &$2, SWIGTYPE_p_ddp_powersgd_options, 0))) {
+    $1 = ddp_hook_powersgd; /* it copies the options */
   } else if (PyCallable_Check($input)) {
     Py_INCREF($input);
     $1 = ddp_on_hook;

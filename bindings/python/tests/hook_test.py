@@ -94,6 +94,31 @@ class Hooks(Test):
         with self.assertRaisesRegex(ValueError, "none of fp16, bf16"):
             libddp.Model(libddp.Group()).set_hook("fp8")
 
+    def test_powersgd(self):
+        def run(group):
+            grad = memoryview(array("f", [0.0] * 64)).cast("B").cast("f", (8, 8))
+            seen = []
+
+            def hook(bucket):
+                seen.append(bucket.parameters[0].used)
+                bucket.reduce_as(libddp.PowerSGD(start_pass=0))
+
+            found = []
+            for chosen in (libddp.PowerSGD(rank=2, start_pass=0), hook):
+                model = libddp.Model(group)
+                model.set_hook(chosen)
+                model.add_parameter("w", memoryview(array("f", [0.0] * 64)).cast("B").cast("f", (8, 8)), grad)
+                model.commit()
+                with model.backward():
+                    for i in range(8):
+                        for j in range(8):
+                            grad[i, j] = (i + 1.0) * (j + 1.0) * group.rank  # of rank 1, so nothing is lost
+                    model.mark_ready("w")
+                found.append((round(grad[0, 0], 3), round(grad[7, 7], 3)))
+            return found, seen
+
+        self.assertEqual(ranks(2, run), [([(0.5, 32.0)] * 2, [True])] * 2)
+
     def test_pulling(self):
         def run(group):
             model, grads = model_of(group, lambda model: model.set_pulled_hook())

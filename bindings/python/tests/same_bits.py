@@ -86,7 +86,9 @@ class Network:
                     loss = loss + self.learn(sample, scale)
                 for name in ("b2", "w2", "b1", "w1"):
                     model.mark_ready(name)
-        model.clip_grad_norm(0.5)
+        norm = model.grad_norm()
+        if norm > 0.5:
+            model.scale_grad(0.5 / norm)
         sgd.step()
         ema.update()
         return loss

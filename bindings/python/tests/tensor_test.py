@@ -120,9 +120,9 @@ class Refused(Test):
 
     def test_element_types(self):
         self.refuse(array("h", [1]), "element type", "'h'")
-        self.refuse(Torch(dtype="torch.complex64"), "complex64", "bfloat16")
-        self.refuse(Interface(typestr="<c8"), "<c8")
-        self.refuse(Dlpack(5, 64), "DLPack code 5")
+        self.refuse(Torch(dtype="torch.int16"), "int16", "bfloat16")
+        self.refuse(Interface(typestr="<c32"), "<c32")
+        self.refuse(Dlpack(6, 8), "DLPack code 6")
 
     def test_byte_order(self):
         self.refuse(Interface(typestr=">f4"), "byte order")
