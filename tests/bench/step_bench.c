@@ -1,11 +1,13 @@
 /* A training step: forward, backward, gradients averaged, AdamW; beside the forward and backward alone on the same ranks at the same time.
  *
- *   ddprun -n 4 --no-prefix bench.step (mlp | gpt) (user | library | fused | sharded | fused-sharded) [iterations]
+ *   ddprun -n 4 --no-prefix bench.step (mlp | gpt) WAY [iterations]
  *
- *   user     gradients in the program's own memory
- *   library  gradients in memory of libddp, reduced in place; so do the next ones
- *   fused    the update of each bucket follows its reduction, within the backward (not undone if the pass fails)
- *   sharded  each rank keeps the moments of its slice and updates that
+ *   user                   gradients in the program's own memory
+ *   library                gradients in memory of libddp, reduced in place; so do the next ones
+ *   fused                  the update of each bucket follows its reduction, within the backward (not undone if the pass fails)
+ *   sharded                each rank keeps the moments of its slice, updates that and gives the values to the others
+ *   sharded-shared         the values lie in memory of libddp too, so they are given without a copy
+ *   fused-sharded-shared   all of it
  *
  * Every rank prints "T <rank> <local | step> <milliseconds> ..." and "M <rank> <resident | share> <MiB>": memory above what parameters,
  * gradients and moments need; `resident` at the most during commit and the first steps (pages of others that this rank has mapped
@@ -64,6 +66,20 @@ typedef struct training {
   ddp_optimizer *optimizer;
 } training;
 
+/* Values where the other ranks can write them, so that a sharded update gives them without a copy. */
+static void share_values(struct model *m, ddp_group *group) {
+  void *memory = NULL;
+  CHECK(ddp_group_alloc(group, total_bytes(m) + 64 * m->count, &memory));
+  char *next = memory;
+  for (int32_t i = 0; i < m->count; ++i) {
+    parameter *p = &m->parameters[i];
+    memcpy(next, p->value, (size_t)p->count * 4);
+    free(p->value);
+    p->value = (float *)(void *)next;
+    next += (p->count * 4 + 63) / 64 * 64;
+  }
+}
+
 static void lend(training *t, ddp_group *group, int own_gradients) {
   CHECK(ddp_model_create(group, NULL, &t->ddp));
   for (int32_t i = 0; i < t->model->count; ++i) {
@@ -81,20 +97,14 @@ static void lend(training *t, ddp_group *group, int own_gradients) {
   }
 }
 
-/* 0: this build of libddp cannot do it. */
-static int optimize(training *t, const char *way) {
+static void optimize(training *t, const char *way) {
   ddp_adam_options options;
   CHECK(ddp_adam_options_init(&options, sizeof options));
   options.rate = 1e-4;
-#ifdef DDP_BENCH_FUSED
   options.in_backward = strncmp(way, "fused", 5) == 0;
   options.shard = strstr(way, "sharded") != NULL;
   options.undo = 0;
-#else
-  if (strcmp(way, "user") != 0 && strcmp(way, "library") != 0) return 0;
-#endif
   CHECK(ddp_optimizer_create_adam(t->ddp, &options, &t->optimizer));
-  return 1;
 }
 
 static void mark(void *context, int32_t index) { CHECK(ddp_model_mark_ready(((training *)context)->ddp, index, NULL)); }
@@ -135,14 +145,12 @@ int main(int argc, char **argv) {
 
   float *gradients = place_gradients(t.model);
   local(&t); /* touches all that the model itself needs */
+  if (strstr(way, "shared") != NULL) share_values(t.model, group);
   if (!own_gradients) munmap(gradients, (size_t)bytes);
   const double share = read_mib("/proc/self/smaps_rollup", "Pss:"), resident = read_mib("/proc/self/status", "VmRSS:");
   forget_peak();
   lend(&t, group, own_gradients);
-  if (!optimize(&t, way)) {
-    if (rank == 0) puts("N this libddp has no such option");
-    return 0;
-  }
+  optimize(&t, way);
   double step_ms[MOST_ITERATIONS], local_ms[MOST_ITERATIONS];
   for (int i = 0; i < WARM_UP; ++i) step(&t);
   CHECK(ddp_group_barrier(group));

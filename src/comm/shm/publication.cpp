@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "comm/shm/stream.hpp"
+
 namespace ddp::shm {
 namespace {
 
@@ -26,7 +28,8 @@ void Publication::work_in_place(const SliceMap::Route& route, int64_t at, int64_
   const auto me = static_cast<size_t>(engine().rank());
   const std::byte* const mine = map().peer(route, me, at);
   for (size_t rank = 0; rank < static_cast<size_t>(engine().size()); ++rank)
-    if (rank != me) std::memcpy(map().peer(route, rank, at), mine, static_cast<size_t>(count * map().element()));
+    if (rank != me) stream_copy(map().peer(route, rank, at), mine, count * map().element());
+  stream_fence();
 }
 
 void Publication::give_chunk(uint64_t k) noexcept {
@@ -37,8 +40,9 @@ void Publication::give_chunk(uint64_t k) noexcept {
                    [&](const SliceMap::Route& route, int64_t first, int64_t at, int64_t count) {
                      if (!is_used(route.piece)) return;
                      work()->on_block(route.piece, first, count);
-                     std::memcpy(result + at * map().element(), map().own(route.piece, first), static_cast<size_t>(count * map().element()));
+                     stream_copy(result + at * map().element(), map().own(route.piece, first), count * map().element());
                    });
+  stream_fence();
   engine().advance(Counter::kFilled, chunk);
   engine().advance(Counter::kReduced, chunk);
 }

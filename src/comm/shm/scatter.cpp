@@ -1,7 +1,8 @@
 #include "comm/shm/scatter.hpp"
 
 #include <algorithm>
-#include <cstring>
+
+#include "comm/shm/stream.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -51,12 +52,14 @@ void Scatter::fill_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk() + k;
   std::byte* const stage = engine().stage(engine().rank(), chunk);
   for (int32_t rank = 0; rank < engine().size(); ++rank) {
+    if (rank == engine().rank()) continue;  // added where it lies
     std::byte* const lane = stage + rank * lane_elements_ * map().element();
     map().for_staged(rank, chunk_begin(k), chunk_begin(k) + chunk_count(rank, k),
                      [&](const SliceMap::Route& route, int64_t first, int64_t at, int64_t count) {
-                       std::memcpy(lane + at * map().element(), map().own(route.piece, first), static_cast<size_t>(count * map().element()));
+                       stream_copy(lane + at * map().element(), map().own(route.piece, first), count * map().element());
                      });
   }
+  stream_fence();
   engine().use_stage(chunk, Counter::kReduced);
   engine().advance(Counter::kFilled, chunk);
 }
@@ -67,9 +70,11 @@ void Scatter::reduce_chunk(uint64_t k) noexcept {
   map().for_staged(me, chunk_begin(k), chunk_begin(k) + chunk_count(me, k),
                    [&](const SliceMap::Route& route, int64_t first, int64_t at, int64_t count) {
                      if (!is_used(route.piece)) return;
-                     for (size_t i = 0; i < inputs().size(); ++i)
-                       in_[i] = engine().stage(static_cast<int32_t>(inputs()[i]), chunk) + (me * lane_elements_ + at) * map().element();
                      void* out = map().own(route.piece, first);
+                     for (size_t i = 0; i < inputs().size(); ++i) {
+                       const auto rank = static_cast<int32_t>(inputs()[i]);
+                       in_[i] = rank == me ? out : engine().stage(rank, chunk) + (me * lane_elements_ + at) * map().element();
+                     }
                      cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs().size()), &out, 1, count, weights());
                    });
   engine().advance(Counter::kReduced, chunk);

@@ -55,13 +55,13 @@ def _torch_step(model):
     return lambda programs, ranks, folder: [command + [model] for command in run(programs, ranks, folder)]
 
 
-# Name, label, the program's argument; the last ones need options that older builds of libddp do not have.
 STEP_VARIANTS = [
     ("user", "libddp, gradients in the program's memory"),
     ("library", "libddp, gradients in library memory"),
     ("fused", "libddp, update in backward"),
     ("sharded", "libddp, sharded update"),
-    ("fused-sharded", "libddp, sharded update in backward"),
+    ("sharded-shared", "libddp, sharded, values shared"),
+    ("fused-sharded-shared", "libddp, sharded, shared, in backward"),
 ]
 
 
