@@ -25,6 +25,8 @@ for ranks in 1 2 3 4; do
   check only_last_parts_communicate grep -q '300 passes were opened, 120 of them communicated' "$work/out"
   run 0 -n $ranks "$examples/04_uneven"
   check "unequal_data_on_$ranks ranks_give_the_result_of_one_process" grep -q 'equal to one process with all samples' "$work/out"
+  run 0 -n $ranks "$examples/05_schedule"
+  check "linear_scaling_on_$ranks ranks_finds_the_weights" grep -Eq 'mean mistake of the weights: 0\.0[0-4]' "$work/out"
   run 0 -n $ranks "$examples/06_checkpoint" state.$ranks
   check resuming_changes_no_bit grep -q 'equal to the bit' "$work/out"
 done
