@@ -79,6 +79,55 @@ void fold_in_place(const void* const* in, void*, int64_t count, const Finish& fi
   fold_over<E, N, Divide>(in, count, finish, kUpTo<N>);
 }
 
+/// Inputs that are multiplied by their weights when they are loaded.
+template <class E, int N>
+struct WeightedInputs {
+  using Acc = typename E::Acc;
+  const Byte* at[N];
+  typename E::Scalar weight[N];
+
+  [[gnu::always_inline]] Acc term(int k, int64_t i) const noexcept {
+    return E::times(E::widen(get<typename E::Raw>(at[k] + i * E::kSize)), weight[k]);
+  }
+  template <int... K>
+  [[gnu::always_inline]] Acc sum(int64_t i, std::integer_sequence<int, K...>) const noexcept {
+    Acc acc = term(0, i);
+    ((acc = E::add(acc, term(K + 1, i))), ...);
+    return acc;
+  }
+};
+
+template <class E, int N, int... K>
+[[gnu::always_inline]] inline WeightedInputs<E, N> weighted_inputs_of(const void* const* in, const double* weights,
+                                                                      std::integer_sequence<int, K...>) noexcept {
+  return {{static_cast<const Byte*>(in[K])...}, {static_cast<typename E::Scalar>(weights[K])...}};
+}
+
+template <class E, int N>
+void fold_weighted_to_one(const void* const* in, void* out, int64_t count, const Finish& finish) noexcept {
+  const auto inputs = weighted_inputs_of<E, N>(in, finish.weights, kUpTo<N>);
+  const auto mean = E::mean_of(finish);
+  Byte* const to = static_cast<Byte*>(out);
+  each_vector<E::kLanes>(
+      count, [=](int64_t i) { return E::narrow_finished(E::template finish<true>(inputs.sum(i, kUpTo<N - 1>), mean)); },
+      [=](int64_t i, typename E::Raw raw) { put(to + i * E::kSize, raw); }, kAtOnce<N>);
+}
+
+template <class E, int N, int... K>
+[[gnu::always_inline]] inline void fold_weighted_over(const void* const* in, int64_t count, const Finish& finish,
+                                                      std::integer_sequence<int, K...> all) noexcept {
+  const auto inputs = weighted_inputs_of<E, N>(in, finish.weights, all);
+  const auto mean = E::mean_of(finish);
+  each_vector<E::kLanes>(
+      count, [=](int64_t i) { return E::narrow_finished(E::template finish<true>(inputs.sum(i, kUpTo<N - 1>), mean)); },
+      [=](int64_t i, typename E::Raw raw) { (put(const_cast<Byte*>(inputs.at[K]) + i * E::kSize, raw), ...); }, kAtOnce<N>);
+}
+
+template <class E, int N>
+void fold_weighted_in_place(const void* const* in, void*, int64_t count, const Finish& finish) noexcept {
+  fold_weighted_over<E, N>(in, count, finish, kUpTo<N>);
+}
+
 template <class E, class Op, int N, bool Carry>
 void fold_part(const void* carry_in, const void* const* in, void* carry_out, int64_t count) noexcept {
   using Acc = typename E::Acc;

@@ -17,6 +17,7 @@ struct Finish {
   double factor = 1.0;
   double divisor = 1.0;
   bool divide = false;
+  const double* weights = nullptr;  // one for each input, for the weighted sums
 };
 
 /// Every count below is a multiple of this number of elements; the ends of arrays are filled up to it (reduce.cpp,
@@ -74,6 +75,8 @@ struct Kernels {
   const char* name;
   FoldFn to_one[kDtypes][kMaxFold + 1][2];    // sums written to `out`, [Finish::divide]; NULL where the parts must be used
   FoldFn in_place[kDtypes][kMaxFold + 1][2];  // sums written over every input; `out` is ignored
+  FoldFn weighted_to_one[kDtypes][kMaxFold + 1];  // the same of floats, with Finish::weights and a division
+  FoldFn weighted_in_place[kDtypes][kMaxFold + 1];
   PartKernels part[kDtypes][kFoldOps];
   WeightedPartKernels weighted[kDtypes];  // sums of floating dtypes
   FinishFn finish[kDtypes][2];

@@ -33,6 +33,12 @@ constexpr void fill_parts(Kernels& table, ddp_dtype dtype) noexcept {
   table.finish[dtype][1] = &fold_finish<E, true>;
 }
 
+template <class E, int... N>
+constexpr void fill_weighted_folds(Kernels& table, ddp_dtype dtype, std::integer_sequence<int, N...>) noexcept {
+  ((table.weighted_to_one[dtype][N + 1] = &fold_weighted_to_one<E, N + 1>), ...);
+  ((table.weighted_in_place[dtype][N + 1] = &fold_weighted_in_place<E, N + 1>), ...);
+}
+
 template <class E>
 constexpr WeightedPartKernels weighted_parts() noexcept {
   return {&fold_weighted_part<E, 1, false>, &fold_weighted_part<E, kPartInputs, false>, &fold_weighted_part<E, 1, true>,
@@ -45,6 +51,7 @@ constexpr void fill_float(Kernels& table, ddp_dtype dtype) noexcept {
   fill_folds<E>(table, dtype, kUpTo<kMaxFold>);
   fill_parts<E>(table, dtype);
   table.weighted[dtype] = weighted_parts<E>();
+  fill_weighted_folds<E>(table, dtype, kUpTo<kMaxFold>);
   table.array[dtype] = {&scale_loop<E>, &limit_loop<E>, &sum_loop<Isa, E, Magnitude>, &sum_loop<Isa, E, Square>, &largest_loop<B>,
                         &nonfinite_loop<B>};
 }

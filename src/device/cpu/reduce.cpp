@@ -23,10 +23,26 @@ bool adds(const ReduceRule& rule) noexcept { return rule.op == DDP_SUM || rule.o
 
 Finish finish_of(const ReduceRule& rule) noexcept { return finish_by(rule, rule.by_weight ? rule.weight_sum : rule.divisor); }
 
-/// The loop that adds all inputs at once, or NULL.
-FoldFn fold_of(const ReduceRule& rule, int32_t in_count) noexcept {
-  if (!adds(rule) || in_count > kMaxFold) return nullptr;
-  return kernels().to_one[rule.dtype][in_count][finish_of(rule).divide];
+/// Weighted sums are always divided; a division by a power of two gives the bits of the multiplication.
+Finish finish_of(const ReduceRule& rule, const double* weights) noexcept {
+  Finish finish = finish_of(rule);
+  if (weights == nullptr) return finish;
+  finish.weights = weights;
+  finish.divide = true;
+  if (rule.op != DDP_AVERAGE) finish.divisor = 1.0;
+  return finish;
+}
+
+/// The loops that add all inputs at once, to one output and over all inputs; or NULL.
+struct FoldFns {
+  FoldFn to_one = nullptr;
+  FoldFn in_place = nullptr;
+};
+FoldFns folds_of(const ReduceRule& rule, int32_t in_count, const Finish& finish) noexcept {
+  if (!adds(rule) || in_count > kMaxFold) return {};
+  const Kernels& table = kernels();
+  if (finish.weights != nullptr) return {table.weighted_to_one[rule.dtype][in_count], table.weighted_in_place[rule.dtype][in_count]};
+  return {table.to_one[rule.dtype][in_count][finish.divide], table.in_place[rule.dtype][in_count][finish.divide]};
 }
 
 /// A reduction whose inputs are added at once.
@@ -154,8 +170,8 @@ void reduce_blocks(const ReduceRule& rule, const void* const* in, int32_t in_cou
   alignas(64) std::byte carry[kBlockBytes];
   const int64_t size = dtype_size(rule.dtype);
   const int64_t block = kBlockBytes / accumulator_size(rule.dtype);
-  const Finish finish = finish_of(rule);
-  const FoldFn fold = weights == nullptr ? fold_of(rule, in_count) : nullptr;
+  const Finish finish = finish_of(rule, weights);
+  const FoldFn fold = folds_of(rule, in_count, finish).to_one;
   const Part part(rule, weights);
   for (int64_t at = 0; at < count; at += block) {
     const int64_t n = std::min(block, count - at);
@@ -179,11 +195,10 @@ void reduce(const ReduceRule& rule, const void* const* in, int32_t in_count, voi
   if (count <= 0) return;
   const StandardFloats environment;
   if (rule.is_wired()) return wire::reduce(rule, in, in_count, out, out_count, count, weights);
-  if (const FoldFn to_one = weights == nullptr ? fold_of(rule, in_count) : nullptr) {
-    const Finish finish = finish_of(rule);
-    const Fold fold{to_one, finish, in, in_count, dtype_size(rule.dtype)};
-    if (out_count == in_count && std::equal(out, out + out_count, in))
-      return fold.over_inputs(kernels().in_place[rule.dtype][in_count][finish.divide], count);
+  const Finish finish = finish_of(rule, weights);
+  if (const FoldFns loops = folds_of(rule, in_count, finish); loops.to_one != nullptr) {
+    const Fold fold{loops.to_one, finish, in, in_count, dtype_size(rule.dtype)};
+    if (out_count == in_count && std::equal(out, out + out_count, in)) return fold.over_inputs(loops.in_place, count);
     if (out_count == 1) return fold.write(out[0], count);
   }
   reduce_blocks(rule, in, in_count, out, out_count, count, weights);
