@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from typing import Any, Callable, Iterator
@@ -18,7 +19,7 @@ class Handle:
         self._raw = raw
         self.kept: list = list(kept)  #: what must live until destroy has returned
         # Runs at exit too, newest first, before the interpreter goes: library threads must not call into what is gone.
-        self._finalizer = weakref.finalize(self, _destroy, destroy, raw, self.kept)
+        self._finalizer = weakref.finalize(self, _destroy, os.getpid(), destroy, raw, self.kept)
 
     def get(self, what: str) -> Any:
         if self._raw is None:
@@ -47,9 +48,11 @@ def inside_callback() -> Iterator[None]:
         _callback.running = False
 
 
-def _destroy(destroy: Callable[[Any], None], raw: Any, kept: list) -> None:
+def _destroy(pid: int, destroy: Callable[[Any], None], raw: Any, kept: list) -> None:
+    if pid != os.getpid():  # a forked child leaves its parent's objects alone: the group is not the child's to leave
+        return
     if getattr(_callback, "running", False):
-        threading.Thread(target=_destroy, args=(destroy, raw, kept), name="libddp-destroy").start()
+        threading.Thread(target=_destroy, args=(pid, destroy, raw, kept), name="libddp-destroy").start()
         return
     destroy(raw)
     for item in kept:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional, Sized
 
 import torch
 
 from ._errors import Error
 from ._group import Group
 from ._model import Model
+from ._sampler import Sampler
 from ._torch_norm import SyncBatchNorm as SyncBatchNorm
 
 _group: Optional[Group] = None
@@ -192,3 +193,24 @@ def _hook(wrapper: DistributedDataParallel, index: int) -> Any:
 
 
 _OTHER_DTYPES = {torch.bool, torch.int8, torch.int16}
+
+
+class DistributedSampler(torch.utils.data.Sampler):
+    """This rank's share of a data set, for a DataLoader: the arguments of PyTorch's class of this name, the order of
+    :class:`libddp.Sampler`. Call set_epoch() before each epoch. `start` is where the next iteration begins, for resuming."""
+
+    def __init__(self, dataset: Sized, num_replicas: Optional[int] = None, rank: Optional[int] = None, shuffle: bool = True, seed: int = 0,
+                 drop_last: bool = False) -> None:
+        self.epoch = self.start = 0
+        self._sampler = Sampler(len(dataset), rank=group().rank if rank is None else rank, shuffle=shuffle, seed=seed,
+                                size=group().size if num_replicas is None else num_replicas, drop_last=drop_last)
+
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
+        """Choose the order of the next iteration."""
+        self.epoch, self.start = epoch, start
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sampler.indices(self.epoch, self.start))
+
+    def __len__(self) -> int:
+        return len(self._sampler) - self.start

@@ -178,6 +178,25 @@ class Collector(Test):
 
 
 class Exit(Test):
+    def test_a_forked_child_that_ends_takes_nothing_along(self):
+        self.ends_well(python("""
+import libddp, os, sys
+from array import array
+group = libddp.Group()
+model = libddp.Model(group)
+model.add_parameter("w", array("f", [0] * 1000))
+model.commit()
+child = os.fork()
+if child == 0:
+    del model, group
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+group.barrier()
+with model.backward():
+    model.mark_ready("w")
+group.barrier()
+""", size=2))
+
     def test_exit_with_hooks_in_flight(self):
         self.ends_well(python("""
 import libddp
@@ -192,9 +211,12 @@ with model.backward():
     for index in range(50):
         model.mark_ready(index)
 group.barrier()
-model.begin_backward()
-for index in range(50):
-    model.mark_ready(index)
+try:
+    model.begin_backward()
+    for index in range(50):
+        model.mark_ready(index)
+except libddp.AbortedError:
+    pass  # the other rank has gone first
 """, size=2))
 
     def test_exit_with_everything_open(self):

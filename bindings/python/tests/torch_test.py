@@ -219,6 +219,23 @@ net.eval(), alone.eval()
 assert torch.allclose(net(whole), alone(whole), atol=1e-5)
 """)
 
+    def test_a_data_loader(self):
+        self.run_ranks("""
+from libddp.torch import DistributedSampler
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.arange(10.0))
+sampler = DistributedSampler(data, seed=3)
+seen = torch.zeros(10)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for (part,) in DataLoader(data, batch_size=2, sampler=sampler, num_workers=1):   # workers are forked
+        seen[part.long()] += 1
+group().all_reduce(seen, "sum")
+assert seen.tolist() == [2] * 10, seen
+sampler.set_epoch(0, start=3)
+assert len(sampler) == 2 == len(list(sampler))
+""")
+
     def test_a_hook(self):
         self.run_ranks("""
 net = DDP(nn.Linear(6, 2), hook="bf16")
