@@ -77,12 +77,18 @@ void HookOperation::finish() {
 void HookOperation::copy_in() noexcept {
   const Tensor whole = bucket_->contents();
   const int64_t size = dtype_size(rule_.dtype);
-  std::memset(whole.data, 0, static_cast<size_t>(whole.bytes()));
-  if (!(weight_ > 0)) return;
+  const auto zero = [&](int64_t begin, int64_t end) {
+    if (end > begin) std::memset(whole.data + begin * size, 0, static_cast<size_t>((end - begin) * size));
+  };
+  if (!(weight_ > 0)) return zero(0, whole.count);
+  int64_t done = 0;
   for (size_t piece = 0; piece < addresses_.size(); ++piece) {
     const HookBucket::Piece& where = bucket_->pieces()[piece];
+    zero(done, where.offset);
     if (where.shape.count > 0) std::memcpy(whole.data + where.offset * size, addresses_[piece], static_cast<size_t>(where.shape.bytes()));
+    done = where.offset + where.shape.count;
   }
+  zero(done, whole.count);
   if (weight_ != 1.0) cpu::scale(rule_.dtype, whole.data, whole.count, weight_);
 }
 

@@ -62,6 +62,12 @@ struct WireKernels {
   void (*add)(const void* a, const void* b, void* out, int64_t count) noexcept;  // terms that were rounded already
 };
 
+/// For low_rank.cpp; the vectors are aligned as their elements are.
+struct VectorKernels {
+  double (*dot)(const void* a, const void* b, int64_t count) noexcept;
+  void (*add_scaled)(void* to, const void* from, double factor, int64_t count) noexcept;
+};
+
 struct ArrayKernels {
   void (*scale)(void* data, int64_t count, double factor) noexcept;
   void (*limit)(void* data, int64_t count, double limit) noexcept;
@@ -81,6 +87,7 @@ struct Kernels {
   WeightedPartKernels weighted[kDtypes];  // sums of floating dtypes
   FinishFn finish[kDtypes][2];
   WireKernels wire[2];                  // F16, BF16
+  VectorKernels vector[kDtypes];        // F32, F64
   ArrayKernels array[kDtypes];          // floating dtypes
   ConvertFn convert[kDtypes][kDtypes];  // [from][to]; NULL from F64 to 16 bits, which is done one by one
 };

@@ -4,35 +4,28 @@
 #include <cmath>
 
 #include "device/cpu/float_environment.hpp"
+#include "device/cpu/kernels.hpp"
 
 namespace ddp::cpu {
 namespace {
 
 constexpr int64_t kBlock = 4096;
-constexpr int64_t kLanes = 16;
 
 template <class T>
-double dot_block(const T* a, const T* b, int64_t count) noexcept {
-  T sums[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
-  for (int64_t lane = 0; i + lane < count; ++lane) sums[lane] += a[i + lane] * b[i + lane];
-  for (int64_t half = kLanes / 2; half > 0; half /= 2)
-    for (int64_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
-  return static_cast<double>(sums[0]);
+const VectorKernels& loops() noexcept {
+  return kernels().vector[sizeof(T) == 4 ? DDP_F32 : DDP_F64];
 }
 
 template <class T>
 double dot(const T* a, const T* b, int64_t count) noexcept {
   double sum = 0;
-  for (int64_t at = 0; at < count; at += kBlock) sum += dot_block(a + at, b + at, std::min(kBlock, count - at));
+  for (int64_t at = 0; at < count; at += kBlock) sum += loops<T>().dot(a + at, b + at, std::min(kBlock, count - at));
   return sum;
 }
 
 template <class T>
 void add_scaled(T* to, const T* from, T factor, int64_t count) noexcept {
-  for (int64_t i = 0; i < count; ++i) to[i] += from[i] * factor;
+  loops<T>().add_scaled(to, from, static_cast<double>(factor), count);
 }
 
 template <class T>

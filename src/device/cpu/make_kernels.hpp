@@ -5,6 +5,7 @@
 #include "device/cpu/array_loops.hpp"
 #include "device/cpu/fold.hpp"
 #include "device/cpu/kernels.hpp"
+#include "device/cpu/low_rank_loops.hpp"
 #include "device/cpu/wire_loops.hpp"
 
 namespace ddp::cpu {
@@ -78,6 +79,8 @@ constexpr Kernels make_kernels() noexcept {
   fill_parts<IntElement<int32_t, uint32_t, kWords>>(table, DDP_I32);
   fill_parts<IntElement<int64_t, uint64_t, kWords / 2>>(table, DDP_I64);
   fill_parts<IntElement<uint8_t, uint8_t, kWords * 4>>(table, DDP_U8);
+  table.vector[DDP_F32] = {&dot_loop<float, kWords>, &add_scaled_loop<float, kWords>};
+  table.vector[DDP_F64] = {&dot_loop<double, kWords / 2>, &add_scaled_loop<double, kWords / 2>};
   table.wire[0] = wire_kernels<Single, Half>();
   table.wire[1] = wire_kernels<Single, Brain>();
   table.convert[DDP_F32][DDP_F16] = &convert_loop<Single, Half>;

@@ -2,9 +2,11 @@
 #include "device/cpu/low_rank.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
+#include "device/cpu/reduce.hpp"
 #include "support/check.hpp"
 
 namespace ddp::test {
@@ -104,6 +106,22 @@ void bases_are_orthonormal_and_drop_what_is_dependent(void**) {
   bases<float>(DDP_F32);
   bases<double>(DDP_F64);
 }
+/// Bases and products have the same bits on every instruction set that this machine has.
+void every_instruction_set_gives_the_same_bits(void**) {
+  const cpu::LowRank of{DDP_F32, 61, 1'003, 3};
+  std::vector<float> first;
+  for (const char* set : {"portable", "avx2", "avx512", "neon"}) {
+    if (!cpu::set_instruction_set(set)) continue;
+    std::vector<float> matrix = some<float>(of.rows * of.columns, 4), left(61 * 3), right = some<float>(1'003 * 3, 5);
+    cpu::project(of, matrix.data(), right.data(), left.data());
+    cpu::orthonormalize(DDP_F32, left.data(), of.rows, of.rank);
+    cpu::project_back(of, matrix.data(), left.data(), right.data());
+    cpu::subtract_expanded(of, left.data(), right.data(), matrix.data());
+    matrix.insert(matrix.end(), right.begin(), right.end());
+    if (first.empty()) first = matrix;
+    expect(std::memcmp(first.data(), matrix.data(), first.size() * sizeof(float)) == 0, set);
+  }
+}
 void sums_are_added_in_place(void**) {
   float a[3] = {1, 2, 3};
   const float b[3] = {10, -2, 0.5F};
@@ -117,6 +135,6 @@ void sums_are_added_in_place(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(products_are_those_of_a_naive_sum), ddp_test(bases_are_orthonormal_and_drop_what_is_dependent),
-                              ddp_test(sums_are_added_in_place)};
+                              ddp_test(every_instruction_set_gives_the_same_bits), ddp_test(sums_are_added_in_place)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
