@@ -1,5 +1,7 @@
 // Fused and sharded updates give the bits of an ordinary optimizer, on every path, wherever parameters and gradients lie; a pass that fails takes
 // nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in unit/update/optimizer_test.cpp.
+#include <csignal>
+
 #include "support/fused_world.hpp"
 
 namespace ddp::test {
@@ -255,6 +257,33 @@ void ranks_that_shard_differently_are_told(Path path) {
   });
 }
 
+/// Rank 1 dies between its pass and its step, when the others wait for its slices.
+void a_rank_that_dies_before_it_publishes_is_named(Path path) {
+  if (path == Path::kLocal) return;  // threads do not die alone
+  const Folder folder;
+  ddp_group_options options = world_options();
+  options.backend = path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO;
+  Procs procs(3, [&](int rank, Reporter&) {
+    const auto group = join_process_group(folder, rank, 3, options);
+    Ways ways;
+    ways.shard = true;
+    FusedWorld world(*group, Rule::kAdamW, ways);
+    const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] {
+      for (int step = 0; step < 10; ++step) {
+        world.pass(rank, step);
+        if (rank == 1 && step == 3) (void)raise(SIGKILL);
+        world.optimizer->step();
+      }
+    });
+    expect_contains(text, "rank 1");
+    return text;
+  });
+  for (const int rank : {0, 2}) {
+    const ProcResult& result = procs.wait_one(rank);
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
+  }
+}
+
 }  // namespace
 }  // namespace ddp::test
 
@@ -274,6 +303,7 @@ int main() {
       ddp_paths_test(a_loss_scale_adapts_alike_and_leaves_the_bits),
       ddp_paths_test(steps_and_passes_must_alternate_with_in_backward),
       ddp_paths_test(ranks_that_shard_differently_are_told),
+      ddp_paths_test(a_rank_that_dies_before_it_publishes_is_named),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
