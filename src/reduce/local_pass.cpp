@@ -1,6 +1,6 @@
 // Local SGD: passes whose gradients stay on their rank, and the mean of the parameters that follows every few of them
 // (Stich, "Local SGD Converges Fast and Communicates Little", 2019).
-// Tested by ranks/local_sgd_test.cpp and capi/local_sgd_test.c.
+// Tested by ranks/local_sgd_test.cpp, ranks/hook_optimizer_test.cpp and capi/local_sgd_test.c.
 #include <algorithm>
 
 #include "reduce/model.hpp"

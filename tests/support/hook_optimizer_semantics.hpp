@@ -1,0 +1,133 @@
+// Hooks and local passes beside optimizers that work inside the pass or in slices: whatever the optimizer's way, the parameters have the bits of
+// a plain step after the pass. Runs on any kind of ranks: ranks/hook_optimizer_test.cpp, process/hook_optimizer_test.cpp.
+#pragma once
+
+#include <cstring>
+
+#include "support/hook_semantics.hpp"
+#include "support/powersgd_semantics.hpp"
+#include "update/sgd.hpp"
+
+namespace ddp::test {
+
+struct HookTrainer {
+  static constexpr int64_t kShapes[][2] = {{40, 30}, {1, 7}, {64, 50}, {1, 300}};
+  std::vector<std::vector<float>> values, grads;
+  std::shared_ptr<Model> model;
+  std::shared_ptr<Sgd> sgd;
+
+  HookTrainer(Group& group, const Hook& hook, bool shard, bool in_backward) {
+    ddp_model_options options = wire_options();
+    options.bucket_bytes = 6'000;
+    model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model->set_hook(hook);
+    for (const auto& [rows, columns] : kShapes) {
+      values.emplace_back(static_cast<size_t>(rows * columns), 1.0F);
+      grads.emplace_back(values.back().size());
+      Tensor value = flat_tensor(values.back().data(), DDP_F32, rows * columns), grad = flat_tensor(grads.back().data(), DDP_F32, rows * columns);
+      for (Tensor* matrix : {&value, &grad}) {
+        matrix->ndim = 2;
+        matrix->shape[0] = rows;
+        matrix->shape[1] = columns;
+      }
+      model->add_parameter("p" + std::to_string(values.size()), value, values.size() % 2 == 0 ? &grad : nullptr);
+    }
+    ddp_sgd_options sgd_options = default_sgd_options();
+    sgd_options.rate = 0.05;
+    sgd_options.momentum = 0.9;
+    sgd_options.shard = shard ? 1 : 0;
+    sgd_options.in_backward = in_backward ? 1 : 0;
+    sgd = std::make_shared<Sgd>(model, sgd_options);
+    if (sgd->in_passes() != nullptr) model->attach(sgd);
+    model->commit();
+  }
+  void backward(int rank, int pass, ddp_pass mode = DDP_PASS_REDUCE) const {
+    model->begin_backward(mode);
+    for (size_t p = values.size(); p-- > 0;) {
+      auto* grad = reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data);
+      for (size_t i = 0; i < values[p].size(); ++i) grad[i] = hook_gradient(rank, pass, p, static_cast<int64_t>(i)) * 0.1F;
+      model->mark_ready(static_cast<int32_t>(p));
+    }
+    model->end_backward();
+  }
+  void expect_same(const std::vector<std::vector<float>>& wanted, const std::string& what) const {
+    for (size_t p = 0; p < values.size(); ++p)
+      expect(std::memcmp(values[p].data(), wanted[p].data(), values[p].size() * sizeof(float)) == 0, what + ": parameter " + std::to_string(p));
+  }
+};
+
+inline std::vector<Hook> all_hooks() {
+  return {Hook::as_16_bits(DDP_BF16), Hook::as_16_bits(DDP_F16), callback(average), powersgd_hook(powersgd_options(2))};
+}
+
+inline void every_way_of_an_optimizer_gives_the_same_parameters(const RunGroups& run_groups) {
+  for (const int size : {1, 3})
+    run_groups(size, [&](Group& group, int rank) {
+      for (const Hook& hook : all_hooks()) {
+        std::vector<std::vector<float>> plain;
+        for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+          const HookTrainer trainer(group, hook, shard, in_backward);
+          for (int pass = 0; pass < 4; ++pass) {
+            trainer.backward(rank, pass);
+            trainer.sgd->step();
+          }
+          trainer.model->check_replicas();
+          if (plain.empty()) plain = trainer.values;
+          trainer.expect_same(plain, hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : ""));
+        }
+      }
+      group.barrier();
+    });
+}
+
+inline void a_failed_hook_leaves_the_parameters_as_they_were(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}}) {
+      bool fails = false;
+      const HookTrainer trainer(group, callback([&](HookBucket& bucket) {
+                                  average(bucket);
+                                  if (fails && rank == 2 && bucket.is_last()) throw Error(DDP_ERROR_CALLBACK, "at the very end");
+                                }),
+                                shard, in_backward);
+      trainer.backward(rank, 0);
+      trainer.sgd->step();
+      const auto before = trainer.values;
+      fails = true;
+      expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { trainer.backward(rank, 1); }), "at the very end");
+      trainer.expect_same(before, "after the failed pass");
+      fails = false;
+      trainer.backward(rank, 2);
+      trainer.sgd->step();
+      trainer.model->check_replicas();
+      expect(std::memcmp(trainer.values[0].data(), before[0].data(), 64) != 0, "training goes on");
+    }
+    group.barrier();
+  });
+}
+
+inline void local_passes_step_alike_in_backward(const RunGroups& run_groups) {
+  run_groups(2, [&](Group& group, int rank) {
+    std::vector<std::vector<float>> plain;
+    for (const bool in_backward : {false, true}) {
+      const HookTrainer trainer(group, Hook{}, false, in_backward);
+      for (int pass = 0; pass < 6; ++pass) {
+        trainer.backward(rank, pass, pass % 3 == 2 ? DDP_PASS_REDUCE : DDP_PASS_LOCAL);
+        trainer.sgd->step();
+        if (pass % 3 == 1) trainer.model->average_parameters();
+      }
+      if (plain.empty()) plain = trainer.values;
+      trainer.expect_same(plain, "in backward");
+    }
+    const HookTrainer sliced(group, Hook{}, true, false);
+    (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { sliced.model->begin_backward(DDP_PASS_LOCAL); });
+    group.barrier();
+  });
+}
+
+inline constexpr Semantics kHookOptimizerSemantics[] = {
+    {"every_way_of_an_optimizer_gives_the_same_parameters", &every_way_of_an_optimizer_gives_the_same_parameters},
+    {"a_failed_hook_leaves_the_parameters_as_they_were", &a_failed_hook_leaves_the_parameters_as_they_were},
+    {"local_passes_step_alike_in_backward", &local_passes_step_alike_in_backward},
+};
+
+}  // namespace ddp::test
