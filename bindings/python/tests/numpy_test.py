@@ -57,6 +57,18 @@ class Arrays(Test):
                          [[1.5, 1.5]] * 2)
 
 
+class Readme(Test):
+    def test_its_program_finds_the_weights(self):
+        with open(os.path.join(SOURCE, "bindings/python/README.md"), encoding="utf-8") as file:
+            program = file.read().split("```python\n", 1)[1].split("```", 1)[0]
+        out = self.ends_well(python(program, size=2))
+        lines = sorted(out.splitlines())
+        self.assertEqual([line.split()[0] for line in lines], ["0", "1"])
+        for line in lines:
+            w = [float(word) for word in line[line.index("[") + 1: line.index("]")].split()]
+            self.assertTrue(all(abs(found - wanted) < 0.1 for found, wanted in zip(w, (1, -2, 3))), line)
+
+
 class Digits(Test):
     def test_it_learns_as_the_c_example_does(self):
         out = self.ends_well(python(os.path.join(SOURCE, "examples/python/digits.py"), "--checkpoint", "d.st", size=2, limit=200))
