@@ -1,0 +1,56 @@
+"""
+    LibDDP
+
+Distributed data parallel training: gradients of many processes are averaged while backward still computes, and every rank takes the
+same step. The order of a program:
+
+    Group, Model, add_parameter!, commit!, Adam,
+    in every step backward (ready! for each parameter) and step!,
+    save_state
+
+Arrays are lent, not copied, and stay alive while they are. Julia is column-major and libddp row-major: an array of size (a, b) is a
+tensor of shape [b, a], so no element moves. Indices of parameters, averages and samples count from 1, ranks from 0.
+
+A failed call throws `DDPError` with the library's sentence and its `status`, such as `:PEER_FAILED`. libddp never calls Julia
+from a thread of its own.
+
+Tested by bindings/julia/test and tests/bindings.
+"""
+module LibDDP
+
+using Libdl
+
+export DDPError, Group, group_rank, group_size, allreduce!, allgather!, reducescatter!, bcast!, barrier, reduce_metrics!, average, alloc, free!
+export Model, add_parameter!, add_buffer!, lend!, commit!, grad, set_grad!, backward, ready!, unused!, was_used, zero_grad!, grad_norm, scale_grad!
+export sync_buffers!, check_replicas, parameter_hash, stats, describe_plan, metadata, metadata!
+export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped
+export save_state, load_state!, Sampler, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, stream!
+
+include("low.jl")
+include("errors.jl")
+include("options.jl")
+include("arrays.jl")
+include("callbacks.jl")
+include("group.jl")
+include("model.jl")
+include("backward.jl")
+include("optimizer.jl")
+include("ema.jl")
+include("state.jl")
+include("sampler.jl")
+include("batch_norm.jl")
+
+# The library: DDP_LIBRARY is its path, or the system finds it. It is opened here, before the first ccall and without deep binding:
+# ccall alone would bind the library's C++ exceptions to whatever unwinder Julia brought along.
+function __init__()
+    path = get(ENV, "DDP_LIBRARY", Low.libddp)
+    if Libdl.dlopen(path, Libdl.RTLD_LAZY; throw_error = false) === nothing
+        error("The library $path cannot be opened: install libddp, or set DDP_LIBRARY to its path.")
+    end
+    found, wanted = Low.ddp_version(), Low.DDP_VERSION
+    if div(found, 1000) != div(wanted, 1000)
+        error("libddp $(version()) was loaded, but this package was made for $(Low.DDP_VERSION_STRING): set DDP_LIBRARY to the right one.")
+    end
+end
+
+end

@@ -1,0 +1,48 @@
+"""
+    backward(f, model; accumulate = false)
+
+A backward pass: `f(model)` marks every parameter with `ready!`; afterwards the gradients are the mean over all ranks, the same bits
+everywhere. With `accumulate` nothing is sent: a later pass sends the whole. Collective unless accumulating. If `f` throws, the pass is
+closed and the exception goes on.
+"""
+function backward(f, model::Model; accumulate::Bool = false)
+    check(Low.ddp_model_begin_backward(model.handle, accumulate ? Low.DDP_PASS_ACCUMULATE : Low.DDP_PASS_REDUCE))
+    result = try
+        f(model)
+    catch
+        Low.ddp_model_end_backward(model.handle, model.stream) # its error is a consequence of this one
+        rethrow()
+    end
+    check(Low.ddp_model_end_backward(model.handle, model.stream))
+    return result
+end
+
+"""
+    ready!(model, index)
+
+The gradient of a parameter is complete. Its bucket is reduced while the program goes on; until `backward` returns neither read nor write
+it. From any thread.
+"""
+ready!(model::Model, index::Integer) = check(Low.ddp_model_mark_ready(model.handle, index - 1, model.stream))
+
+"""The gradient of a parameter will not come in this pass on this rank. Needs `Model(group; unused = :allow)`. From any thread."""
+unused!(model::Model, index::Integer) = check(Low.ddp_model_mark_unused(model.handle, index - 1))
+
+"""Did any rank contribute to a parameter in the last pass? `nothing` if no pass has ended."""
+function was_used(model::Model, index::Integer)
+    answer = Low.ddp_model_was_used(model.handle, index - 1)
+    return answer < 0 ? nothing : answer == 1
+end
+
+"""Set all gradients to zero."""
+zero_grad!(model::Model) = check(Low.ddp_model_zero_grad(model.handle, model.stream))
+
+"""The norm over all gradients as one vector: `p` is 1, 2 or Inf."""
+function grad_norm(model::Model, p::Real = 2)
+    norm = Ref{Float64}(0)
+    check(Low.ddp_model_get_grad_norm(model.handle, p, norm, model.stream))
+    return norm[]
+end
+
+"""Multiply all gradients by a factor."""
+scale_grad!(model::Model, factor::Real) = check(Low.ddp_model_scale_grad(model.handle, factor, model.stream))

@@ -1,0 +1,166 @@
+"""
+    Group(rendezvous = "env://"; options...)
+    Group(f, rendezvous = "env://"; options...)
+
+Meet the other ranks. `env://` reads what ddprun, torchrun, Open MPI, MPICH, Slurm or Kubernetes set; others are `tcp://host:port`,
+`file:///path`, `local://name` and `store://`. Options are the fields of `LibDDP.Low.ddp_group_options`: `rank`, `world_size`, `backend =
+:gloo`, `timeout_ms`, and so on. `store` is an object with the functions `set(key, bytes)` and `get(key, timeout_ms)`, which returns bytes, or
+`nothing` when the time is over. With a function, the group is closed when that returns. Collective.
+"""
+mutable struct Group
+    handle::Ptr{Low.ddp_group}
+    stream::Ptr{Cvoid}
+    lent::Vector{WeakRef} # arrays in the group's memory
+end
+
+function Group(rendezvous::AbstractString = "env://"; store = nothing, changes...)
+    callback = Callback(store)
+    own = Ref(Low.ddp_store(C_NULL, C_NULL, C_NULL))
+    handle = Ref{Ptr{Low.ddp_group}}(C_NULL)
+    GC.@preserve own begin
+        pointer = store === nothing ? Ptr{Low.ddp_store}(C_NULL) : Base.unsafe_convert(Ptr{Low.ddp_store}, own)
+        chosen = Ref(options(Low.ddp_group_options, Low.ddp_group_options_init; store = pointer, changes...))
+        with_callback(callback) do user
+            own[] = Low.ddp_store(store_set_fn(), store_get_fn(), user)
+            Low.ddp_group_create(rendezvous, chosen, handle)
+        end
+    end
+    return finalizer(close, Group(handle[], C_NULL, WeakRef[]))
+end
+
+function Group(f::Function, rendezvous::AbstractString = "env://"; changes...)
+    group = Group(rendezvous; changes...)
+    try
+        return f(group)
+    finally
+        close(group)
+    end
+end
+
+"""
+    close(group)
+
+Leave the group; pending work is dropped and the other ranks are told. At most 2 seconds, also when peers are dead. Models, optimizers and
+averages are closed in the same way, in any order; what is forgotten is closed by the collector.
+"""
+function Base.close(group::Group)
+    foreach(r -> r.value === nothing || invalidate!(r.value), group.lent)
+    empty!(group.lent)
+    handle, group.handle = group.handle, Ptr{Low.ddp_group}(C_NULL)
+    Low.ddp_group_destroy(handle)
+    return nothing
+end
+
+Base.isopen(group::Group) = group.handle != C_NULL
+
+"""This rank's number, from 0; -1 after closing."""
+group_rank(group::Group) = Int(Low.ddp_group_rank(group.handle))
+
+"""The number of ranks; -1 after closing."""
+group_size(group::Group) = Int(Low.ddp_group_size(group.handle))
+
+"""What the group really uses: `:SHM`, `:GLOO`, `:NCCL`, `:LOCAL`, or `:AUTO` alone."""
+function backend(group::Group)
+    found = Low.ddp_group_backend(group.handle)
+    for name in (:AUTO, :GLOO, :NCCL, :SHM, :LOCAL)
+        enumerator(:backend, name) == found && return name
+    end
+    return Symbol(found)
+end
+
+"""Break the group on purpose: everything pending or later fails with `:ABORTED`, on all ranks. From any task or thread."""
+abort(group::Group, reason::AbstractString) = check(Low.ddp_group_abort(group.handle, reason))
+
+"""`nothing`, or the error that broke the group."""
+function group_error(group::Group)
+    code = Low.ddp_group_status(group.handle)
+    return code == Low.DDP_OK ? nothing : DDPError(code)
+end
+
+"""The CUDA stream, as a pointer, on which the arrays of later calls are ready."""
+stream!(owner, stream::Ptr) = (owner.stream = Ptr{Cvoid}(stream); owner)
+
+"""Return when all ranks have called."""
+barrier(group::Group) = check(Low.ddp_group_barrier(group.handle))
+
+"""
+    allreduce!(group, a, op = +)
+
+Reduce an array over all ranks, in place: with `+`, `average`, `min` or `max`. Every rank then holds the same bits.
+"""
+function allreduce!(group::Group, a::AbstractArray, op = +)
+    GC.@preserve a check(Low.ddp_group_all_reduce(group.handle, Ref(describe(a)), reduction(op), group.stream))
+    return a
+end
+
+"""
+    allgather!(group, output, input)
+
+Collect the inputs of all ranks; `output` has one more dimension, or is longer in the last one, by the number of ranks.
+"""
+function allgather!(group::Group, output::AbstractArray, input::AbstractArray)
+    GC.@preserve output input check(Low.ddp_group_all_gather(group.handle, Ref(describe(input)), Ref(describe(output)), group.stream))
+    return output
+end
+
+"""
+    reducescatter!(group, output, input, op = +)
+
+Reduce `input` over all ranks and keep the part of this rank.
+"""
+function reducescatter!(group::Group, output::AbstractArray, input::AbstractArray, op = +)
+    GC.@preserve output input check(
+        Low.ddp_group_reduce_scatter(group.handle, Ref(describe(input)), Ref(describe(output)), reduction(op), group.stream),
+    )
+    return output
+end
+
+"""
+    bcast!(group, a; root = 0)
+
+Copy rank `root`'s array to all ranks, in place.
+"""
+function bcast!(group::Group, a::AbstractArray; root::Integer = 0)
+    GC.@preserve a check(Low.ddp_group_broadcast(group.handle, Ref(describe(a)), root, group.stream))
+    return a
+end
+
+"""
+    reduce_metrics!(group, values, op = +)
+
+Reduce up to 1024 numbers in one message. Sum first and divide afterwards: with unequal counts an average of averages is wrong.
+"""
+function reduce_metrics!(group::Group, values::Vector{Float64}, op = +)
+    check(Low.ddp_group_reduce_metrics(group.handle, values, length(values), reduction(op)))
+    return values
+end
+
+"""
+    alloc(group, T, dims...)
+
+An array of zeros within reach of the other ranks of this host: parameters and gradients in it are reduced without a copy. Give it back
+with `free!`, after the models that use it; closing the group frees what is left.
+"""
+function alloc(group::Group, ::Type{T}, dims::Integer...) where {T}
+    dtype(T)
+    data = Ref{Ptr{Cvoid}}(C_NULL)
+    check(Low.ddp_group_alloc(group.handle, prod(dims) * sizeof(T), data))
+    array = LentArray{T,length(dims)}(Ptr{T}(data[]), Int.(dims), group)
+    push!(group.lent, WeakRef(array))
+    return array
+end
+
+function free!(a::LentArray)
+    a.owner isa Group || throw(ArgumentError("only what alloc gave can be freed"))
+    check(Low.ddp_group_free(a.owner.handle, a.data))
+    filter!(r -> r.value !== nothing && r.value !== a, a.owner.lent)
+    invalidate!(a)
+    return nothing
+end
+
+"""
+    LibDDP.lux_backend(group)
+
+The group as a back end of `Lux.DistributedUtils`, when Lux is loaded too.
+"""
+function lux_backend end

@@ -1,0 +1,1197 @@
+# Written by generate.py from include/ddp/*.h; do not change it by hand.
+"""
+    Low
+
+The C functions of libddp as they are: codes instead of exceptions, pointers instead of arrays. Names, arguments and comments are those
+of the C header. What a program needs is in LibDDP itself.
+"""
+module Low
+
+# LibDDP opened the library before; the system finds it again by this name.
+const libddp = "libddp.so.0"
+
+const DDP_VERSION = 1000
+
+const DDP_VERSION_STRING = "0.1.0"
+
+# ddp_status: Result of a call. Codes 5, 6 and 7 break the group: every later call on it repeats the first cause. Since 0.1.
+const ddp_status = Int32
+
+const DDP_OK = Int32(0)
+const DDP_ERROR_INVALID_ARGUMENT = Int32(1)
+const DDP_ERROR_INVALID_STATE = Int32(2)
+const DDP_ERROR_NOT_SUPPORTED = Int32(3)
+const DDP_ERROR_OUT_OF_MEMORY = Int32(4)
+const DDP_ERROR_TIMED_OUT = Int32(5)
+const DDP_ERROR_PEER_FAILED = Int32(6)
+const DDP_ERROR_ABORTED = Int32(7)
+const DDP_ERROR_MISMATCH = Int32(8)
+const DDP_ERROR_IO = Int32(9)
+const DDP_ERROR_CALLBACK = Int32(10)
+const DDP_ERROR_INTERNAL = Int32(11)
+
+# ddp_dtype: Element type of a tensor. Since 0.1.
+const ddp_dtype = Int32
+
+const DDP_F32 = Int32(1)
+const DDP_F64 = Int32(2)
+const DDP_F16 = Int32(3)
+const DDP_BF16 = Int32(4)
+const DDP_I32 = Int32(5)
+const DDP_I64 = Int32(6)
+const DDP_U8 = Int32(7)
+
+# ddp_device_kind: Where a tensor's memory is. The numbers are DLPack's. Since 0.1.
+const ddp_device_kind = Int32
+
+const DDP_CPU = Int32(1)
+const DDP_CUDA = Int32(2)
+
+# ddp_reduce: How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1.
+const ddp_reduce = Int32
+
+const DDP_AVERAGE = Int32(0)
+const DDP_SUM = Int32(1)
+const DDP_MIN = Int32(2)
+const DDP_MAX = Int32(3)
+
+# ddp_backend: How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts. Since 0.1.
+const ddp_backend = Int32
+
+const DDP_BACKEND_AUTO = Int32(0)
+const DDP_BACKEND_GLOO = Int32(1)
+const DDP_BACKEND_NCCL = Int32(2)
+const DDP_BACKEND_SHM = Int32(3)
+const DDP_BACKEND_LOCAL = Int32(4)
+
+const DDP_MAX_DIMENSIONS = 8
+
+@doc raw"""
+A dense, row-major tensor that the caller owns. A plain value, frozen: it never changes its layout.
+Fill it by hand or with ddp_tensor_init(). Since 0.1.
+"""
+struct ddp_tensor
+    data::Ptr{Cvoid}
+    dtype::ddp_dtype
+    device::ddp_device_kind
+    device_index::Int32
+    ndim::Int32
+    shape::NTuple{8,Int64}
+end
+
+@doc raw"""
+ranks that act together
+"""
+struct ddp_group end
+
+@doc raw"""
+parameters and buffers lent to libddp, and their gradients
+"""
+struct ddp_model end
+
+@doc raw"""
+updates the parameters of a model
+"""
+struct ddp_optimizer end
+
+@doc raw"""
+running averages of a model's parameters
+"""
+struct ddp_ema end
+
+@doc raw"""
+    ddp_tensor_init(tensor, data, dtype, ndim, shape)
+
+Describe a dense CPU tensor. Fields not named here get their usual value.
+- `tensor`: filled; not NULL
+- `data`: first element; the caller's, not copied
+- `dtype`: element type
+- `ndim`: number of dimensions, 0 to DDP_MAX_DIMENSIONS
+- `shape`: ndim element counts, each 0 or more; may be NULL when ndim is 0
+Local, never blocks, any thread.
+Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_tensor_init(tensor, data, dtype, ndim, shape)
+    return ccall((:ddp_tensor_init, libddp), ddp_status, (Ptr{ddp_tensor}, Ptr{Cvoid}, ddp_dtype, Int32, Ptr{Int64}), tensor,
+        data, dtype, ndim, shape)
+end
+
+# ddp_log_level: Severity of a log message. Since 0.1.
+const ddp_log_level = Int32
+
+const DDP_LOG_DEBUG = Int32(0)
+const DDP_LOG_INFO = Int32(1)
+const DDP_LOG_WARNING = Int32(2)
+const DDP_LOG_ERROR = Int32(3)
+const DDP_LOG_OFF = Int32(4)
+
+@doc raw"""
+    @ddp_log_fn(f)
+
+Receives log messages. Called from any thread, one message at a time; must not call libddp.
+`text` is one line without a newline, valid during the call.
+"""
+macro ddp_log_fn(f)
+    return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid}, $ddp_log_level, Ptr{UInt8}))))
+end
+
+@doc raw"""
+    ddp_version()
+
+Version of the loaded library, packed as DDP_VERSION is. Local, any thread, cannot fail. Since 0.1.
+"""
+function ddp_version()
+    return ccall((:ddp_version, libddp), Int32, ())
+end
+
+@doc raw"""
+    ddp_version_string()
+
+Version of the loaded library as text, such as "0.1.0". The library's own, valid for ever. Local, any thread. Since 0.1.
+"""
+function ddp_version_string()
+    return ccall((:ddp_version_string, libddp), Ptr{UInt8}, ())
+end
+
+@doc raw"""
+    ddp_build_info()
+
+One line: version, compiler, instruction sets in use, modules compiled in. The library's own. Local, any thread. Since 0.1.
+"""
+function ddp_build_info()
+    return ccall((:ddp_build_info, libddp), Ptr{UInt8}, ())
+end
+
+@doc raw"""
+    ddp_status_name(status)
+
+Name of a status code, such as "DDP_ERROR_TIMED_OUT"; never NULL. Local, any thread. Since 0.1.
+"""
+function ddp_status_name(status)
+    return ccall((:ddp_status_name, libddp), Ptr{UInt8}, (ddp_status,), status)
+end
+
+@doc raw"""
+    ddp_last_error()
+
+Text of the last call that failed on this thread: one sentence that names the culprit; "" if none failed.
+A call that succeeds does not touch it. Valid until this thread's next failing ddp call. Local, any thread. Since 0.1.
+"""
+function ddp_last_error()
+    return ccall((:ddp_last_error, libddp), Ptr{UInt8}, ())
+end
+
+@doc raw"""
+    ddp_copy_last_error(buffer, capacity)
+
+Copy ddp_last_error() into the caller's memory, cut to fit and always terminated.
+- `buffer`: at least `capacity` bytes; NULL is allowed when capacity is 0
+- `capacity`: bytes available
+Returns bytes the whole text needs with its terminator. Local, any thread, cannot fail. Since 0.1.
+"""
+function ddp_copy_last_error(buffer, capacity)
+    return ccall((:ddp_copy_last_error, libddp), Int64, (Ptr{UInt8}, Int64), buffer, capacity)
+end
+
+@doc raw"""
+    ddp_set_log(min_level, fn, user_data)
+
+Choose where log messages go. The only process-wide setting of the library.
+Without a call messages of WARNING and above go to stderr; DDP_LOG=debug|info|warning|error|off changes the level.
+- `min_level`: messages below it are dropped
+- `fn`: receiver; NULL restores stderr
+- `user_data`: handed to fn
+Local, any thread; returns when no message is on its way to the former receiver.
+Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
+"""
+function ddp_set_log(min_level, fn, user_data)
+    return ccall((:ddp_set_log, libddp), ddp_status, (ddp_log_level, Ptr{Cvoid}, Ptr{Cvoid}), min_level, fn, user_data)
+end
+
+@doc raw"""
+    @ddp_store_set_fn(f)
+
+Store a value under a key, for other ranks. Returns 0 on success. `key` is text, `value` any bytes.
+"""
+macro ddp_store_set_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{UInt8}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    @ddp_store_get_fn(f)
+
+Fetch a value, waiting for it up to `timeout_ms`. Writes at most `capacity` bytes and the value's length to
+`out_bytes`. Returns 0 on success, 1 when the time is over, anything else on failure.
+"""
+macro ddp_store_get_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{UInt8}, Ptr{Cvoid}, Int64, Int64, Ptr{Int64}))))
+end
+
+@doc raw"""
+Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
+Called only inside ddp_group_create, on the calling thread. Since 0.1.
+"""
+struct ddp_store
+    set::Ptr{Cvoid}
+    get::Ptr{Cvoid}
+    user_data::Ptr{Cvoid}
+end
+
+@doc raw"""
+Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1.
+"""
+struct ddp_group_options
+    struct_size::Int64
+    rank::Int32
+    world_size::Int32
+    backend::ddp_backend
+    device_index::Int32
+    timeout_ms::Int64
+    heartbeat_ms::Int64
+    dead_after_ms::Int64
+    rendezvous_timeout_ms::Int64
+    store::Ptr{ddp_store}
+end
+
+@doc raw"""
+    ddp_group_options_init(options, struct_size)
+
+Write the defaults.
+- `options`: filled; not NULL
+- `struct_size`: sizeof(ddp_group_options) as the caller sees it
+Local, never blocks, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_options_init(options, struct_size)
+    return ccall((:ddp_group_options_init, libddp), ddp_status, (Ptr{ddp_group_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_group_create(rendezvous, options, out_group)
+
+Meet the other ranks and form a group. With a world size of 1 nothing is opened and every collective is a local no-op.
+- `rendezvous`: where the ranks meet; NULL means "env://". A `#name` at its end tells apart several groups that meet
+       at one place.
+       - `env://` reads what torchrun, Open MPI, MPICH, Slurm, Kubernetes indexed jobs or ddprun set;
+       - `tcp://host:port` rank 0 listens there;
+       - `file:///path` a file on a file system that all ranks see;
+       - `local://name` the ranks are threads of this process;
+       - `store://` the callbacks in `options->store`.
+- `options`: NULL: all defaults
+- `out_group`: the new group; destroy with ddp_group_destroy
+Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
+Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret that admits ranks), DDP_SOCKET_IFNAME, DDP_MODULE_PATH.
+Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
+TIMED_OUT (names the ranks that did not come), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not
+available, and why), OUT_OF_MEMORY. The process may try again at once. Since 0.1.
+"""
+function ddp_group_create(rendezvous, options, out_group)
+    return ccall((:ddp_group_create, libddp), ddp_status, (Cstring, Ptr{ddp_group_options}, Ptr{Ptr{ddp_group}}), rendezvous,
+        options, out_group)
+end
+
+@doc raw"""
+    ddp_group_destroy(group)
+
+Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
+Local; returns within 2 s also when peers are dead. NULL and an already destroyed group are ignored. Models made from
+the group stay valid objects; their collectives then return INVALID_STATE. Since 0.1.
+"""
+function ddp_group_destroy(group)
+    return ccall((:ddp_group_destroy, libddp), Cvoid, (Ptr{ddp_group},), group)
+end
+
+@doc raw"""
+    ddp_group_abort(group, reason)
+
+Break the group on purpose: everything pending or later on it fails with ABORTED, here at once and on the other ranks
+within a second, with `reason` in the text.
+- `reason`: one sentence for the error text; NULL is allowed
+Local, never blocks, any thread at any time. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_abort(group, reason)
+    return ccall((:ddp_group_abort, libddp), ddp_status, (Ptr{ddp_group}, Cstring), group, reason)
+end
+
+@doc raw"""
+    ddp_group_status(group)
+
+DDP_OK, or the first cause that broke the group (its text becomes ddp_last_error()). Local, any thread. Since 0.1.
+"""
+function ddp_group_status(group)
+    return ccall((:ddp_group_status, libddp), ddp_status, (Ptr{ddp_group},), group)
+end
+
+@doc raw"""
+    ddp_group_rank(group)
+
+This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
+"""
+function ddp_group_rank(group)
+    return ccall((:ddp_group_rank, libddp), Int32, (Ptr{ddp_group},), group)
+end
+
+@doc raw"""
+    ddp_group_size(group)
+
+Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
+"""
+function ddp_group_size(group)
+    return ccall((:ddp_group_size, libddp), Int32, (Ptr{ddp_group},), group)
+end
+
+@doc raw"""
+    ddp_group_backend(group)
+
+What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
+"""
+function ddp_group_backend(group)
+    return ccall((:ddp_group_backend, libddp), ddp_backend, (Ptr{ddp_group},), group)
+end
+
+@doc raw"""
+    ddp_group_barrier(group)
+
+Return when all ranks have called. Collective, blocks.
+Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call), INVALID_STATE (a pass is open on
+this group). The same errors hold for all collectives below. Since 0.1.
+"""
+function ddp_group_barrier(group)
+    return ccall((:ddp_group_barrier, libddp), ddp_status, (Ptr{ddp_group},), group)
+end
+
+@doc raw"""
+    ddp_group_all_reduce(group, tensor, op, stream)
+
+Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
+The sum is taken in rank order; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision
+of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero.
+- `tensor`: this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
+- `op`: AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
+- `stream`: NULL on CPU
+Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_all_reduce(group, tensor, op, stream)
+    return ccall((:ddp_group_all_reduce, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, ddp_reduce, Ptr{Cvoid}),
+        group, tensor, op, stream)
+end
+
+@doc raw"""
+    ddp_group_all_gather(group, input, output, stream)
+
+Collect the tensors of all ranks on every rank.
+- `input`: n elements, the same n and dtype on all ranks
+- `output`: size * n elements; rank r's input lands at element r * n; may contain `input` at its own place
+Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+"""
+function ddp_group_all_gather(group, input, output, stream)
+    return ccall((:ddp_group_all_gather, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{Cvoid}),
+        group, input, output, stream)
+end
+
+@doc raw"""
+    ddp_group_reduce_scatter(group, input, output, op, stream)
+
+Reduce over all ranks and keep one part: rank r receives elements r * n to (r + 1) * n of the reduced input.
+- `input`: size * n elements
+- `output`: n elements; may be the own part of `input`
+- `op`: as in ddp_group_all_reduce, with the same bits
+Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+"""
+function ddp_group_reduce_scatter(group, input, output, op, stream)
+    return ccall((:ddp_group_reduce_scatter, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        ddp_reduce, Ptr{Cvoid}), group, input, output, op, stream)
+end
+
+@doc raw"""
+    ddp_group_broadcast(group, tensor, root, stream)
+
+Copy rank `root`'s tensor to all ranks, in place.
+Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+"""
+function ddp_group_broadcast(group, tensor, root, stream)
+    return ccall((:ddp_group_broadcast, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Ptr{Cvoid}), group,
+        tensor, root, stream)
+end
+
+@doc raw"""
+    ddp_group_reduce_metrics(group, values, count, op)
+
+Reduce a few host numbers (loss sum, number of samples, number right) in one message.
+Sum first and divide afterwards: with unequal sample counts an average of averages is wrong.
+- `values`: `count` doubles, replaced by the result, the same bits on every rank
+- `count`: 1 to 1,024
+Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
+"""
+function ddp_group_reduce_metrics(group, values, count, op)
+    return ccall((:ddp_group_reduce_metrics, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int64, ddp_reduce), group,
+        values, count, op)
+end
+
+@doc raw"""
+    ddp_group_alloc(group, bytes, out_data)
+
+Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
+without a copy. Zeroed, aligned to 64 bytes.
+- `bytes`: 1 or more
+- `out_data`: the memory; free with ddp_group_free, at the latest before ddp_group_destroy
+Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_alloc(group, bytes, out_data)
+    return ccall((:ddp_group_alloc, libddp), ddp_status, (Ptr{ddp_group}, Int64, Ptr{Ptr{Cvoid}}), group, bytes, out_data)
+end
+
+@doc raw"""
+    ddp_group_free(group, data)
+
+Free memory from ddp_group_alloc. Not while a model that uses it exists. Local. NULL data is ignored.
+Errors: INVALID_ARGUMENT (not from this group). Since 0.1.
+"""
+function ddp_group_free(group, data)
+    return ccall((:ddp_group_free, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}), group, data)
+end
+
+# ddp_unused: What a pass does with parameters that nobody marked. Since 0.1.
+const ddp_unused = Int32
+
+const DDP_UNUSED_ERROR = Int32(0)
+const DDP_UNUSED_ALLOW = Int32(1)
+
+# ddp_progress: Which thread does the work of reducing. The bits are the same. Since 0.1.
+const ddp_progress = Int32
+
+const DDP_PROGRESS_AUTO = Int32(0)
+const DDP_PROGRESS_CALLER = Int32(1)
+const DDP_PROGRESS_THREAD = Int32(2)
+
+# ddp_drift: What a check that runs by itself (`check_every`) does when replicas differ. Since 0.1.
+const ddp_drift = Int32
+
+const DDP_DRIFT_REPORT = Int32(0)
+const DDP_DRIFT_RESEND = Int32(1)
+
+@doc raw"""
+Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1.
+"""
+struct ddp_model_options
+    struct_size::Int64
+    first_bucket_bytes::Int64
+    bucket_bytes::Int64
+    reduce::ddp_reduce
+    unused::ddp_unused
+    progress::ddp_progress
+    drift::ddp_drift
+    check_every::Int64
+end
+
+@doc raw"""
+Numbers of a model's passes. Since 0.1.
+"""
+struct ddp_model_stats
+    struct_size::Int64
+    parameters::Int64
+    elements::Int64
+    buckets::Int64
+    passes::Int64
+    gradient_bytes::Int64
+    backward_ns::Int64
+    comm_ns::Int64
+    exposed_ns::Int64
+    total_backward_ns::Int64
+    total_comm_ns::Int64
+    total_exposed_ns::Int64
+    checks::Int64
+    repairs::Int64
+end
+
+@doc raw"""
+    ddp_model_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_options_init(options, struct_size)
+    return ccall((:ddp_model_options_init, libddp), ddp_status, (Ptr{ddp_model_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_model_create(group, options, out_model)
+
+Make an empty model. Local.
+- `group`: the ranks that train it; kept alive by the model
+- `options`: NULL: all defaults; copied
+- `out_model`: destroy with ddp_model_destroy
+Errors: INVALID_ARGUMENT, INVALID_STATE (group destroyed), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_model_create(group, options, out_model)
+    return ccall((:ddp_model_create, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_model_options}, Ptr{Ptr{ddp_model}}),
+        group, options, out_model)
+end
+
+@doc raw"""
+    ddp_model_destroy(model)
+
+Release the model. The lent tensors are not used any more when it returns; gradients that libddp owned are gone.
+Local. In an open pass the group is aborted, because the other ranks wait for this one. NULL and a destroyed model are
+ignored. Optimizers and averages made from the model stay valid objects; their calls then return INVALID_STATE. Since 0.1.
+"""
+function ddp_model_destroy(model)
+    return ccall((:ddp_model_destroy, libddp), Cvoid, (Ptr{ddp_model},), model)
+end
+
+@doc raw"""
+    ddp_model_add_parameter(model, name, value, grad, out_index)
+
+Lend a parameter. Registration order should be the order of the forward computation: gradients then arrive in reverse, as the
+buckets expect them.
+- `model`: in the building state
+- `name`: unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
+- `value`: the parameter: F32, F64, F16 or BF16, CPU; used until the model is destroyed
+- `grad`: its gradient, of the same shape and dtype; used until the model is destroyed. NULL: libddp owns the
+       gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
+- `out_index`: its number, counted from 0; may be NULL
+Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
+NOT_SUPPORTED (dtype, device). Since 0.1.
+"""
+function ddp_model_add_parameter(model, name, value, grad, out_index)
+    return ccall((:ddp_model_add_parameter, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        Ptr{Int32}), model, name, value, grad, out_index)
+end
+
+@doc raw"""
+    ddp_model_add_buffer(model, name, value, out_index)
+
+Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
+values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters share
+one space of names. Local. Since 0.1.
+"""
+function ddp_model_add_buffer(model, name, value, out_index)
+    return ccall((:ddp_model_add_buffer, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{ddp_tensor}, Ptr{Int32}), model,
+        name, value, out_index)
+end
+
+@doc raw"""
+    ddp_model_commit(model, stream)
+
+Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values go
+to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
+Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays in
+the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+"""
+function ddp_model_commit(model, stream)
+    return ccall((:ddp_model_commit, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
+    ddp_model_get_parameter_count(model)
+
+Number of parameters registered so far; -1 if `model` is not a model. Local. Since 0.1.
+"""
+function ddp_model_get_parameter_count(model)
+    return ccall((:ddp_model_get_parameter_count, libddp), Int32, (Ptr{ddp_model},), model)
+end
+
+@doc raw"""
+    ddp_model_get_grad(model, index, out_grad)
+
+Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+"""
+function ddp_model_get_grad(model, index, out_grad)
+    return ccall((:ddp_model_get_grad, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{ddp_tensor}), model, index, out_grad)
+end
+
+@doc raw"""
+    ddp_model_set_grad(model, index, data)
+
+Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
+parameter. The parameter must have been registered with a gradient of its own (not NULL).
+- `data`: as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, or libddp owns the gradient). Since 0.1.
+"""
+function ddp_model_set_grad(model, index, data)
+    return ccall((:ddp_model_set_grad, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Cvoid}), model, index, data)
+end
+
+@doc raw"""
+    ddp_model_sync_buffers(model, root, stream)
+
+Copy all buffers from one rank to the others. Never happens by itself: call it before evaluation, before saving, or before
+forward if the model needs it.
+- `root`: the rank whose values win
+Collective, blocks. Errors: as for collectives, INVALID_STATE (not committed, or a pass is open). Since 0.1.
+"""
+function ddp_model_sync_buffers(model, root, stream)
+    return ccall((:ddp_model_sync_buffers, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Cvoid}), model, root, stream)
+end
+
+@doc raw"""
+    ddp_model_check(model, stream)
+
+Are parameters and buffers bitwise equal on all ranks? Compares content hashes. (The option check_every does it by itself, for parameters.)
+Collective, blocks. Errors: MISMATCH names the first tensor that differs and the ranks in the minority. Since 0.1.
+"""
+function ddp_model_check(model, stream)
+    return ccall((:ddp_model_check, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
+    ddp_model_get_hash(model, out_hash)
+
+One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the same model.
+Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_get_hash(model, out_hash)
+    return ccall((:ddp_model_get_hash, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Int64}), model, out_hash)
+end
+
+@doc raw"""
+    ddp_model_get_stats(model, out_stats)
+
+Numbers of the last and of all passes. `out_stats->struct_size` must be set to sizeof(ddp_model_stats) by the caller.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed). Since 0.1.
+"""
+function ddp_model_get_stats(model, out_stats)
+    return ccall((:ddp_model_get_stats, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_model_stats}), model, out_stats)
+end
+
+@doc raw"""
+    ddp_model_describe_plan(model, buffer, capacity, out_needed)
+
+The bucket plan as text: one line per bucket with its size, way (in place, staged) and parameters.
+- `buffer`: receives at most `capacity` bytes, terminated; NULL is allowed when capacity is 0
+- `out_needed`: bytes the whole text needs with its terminator; may be NULL
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed). Since 0.1.
+"""
+function ddp_model_describe_plan(model, buffer, capacity, out_needed)
+    return ccall((:ddp_model_describe_plan, libddp), ddp_status, (Ptr{ddp_model}, Ptr{UInt8}, Int64, Ptr{Int64}), model,
+        buffer, capacity, out_needed)
+end
+
+# ddp_pass: What a pass does. Since 0.1.
+const ddp_pass = Int32
+
+const DDP_PASS_REDUCE = Int32(0)
+const DDP_PASS_ACCUMULATE = Int32(1)
+
+@doc raw"""
+    ddp_model_begin_backward(model, mode)
+
+Open a pass. While it is open the user's other collectives on the same group are refused; code that must communicate
+inside backward uses a second group.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or another pass is open on the group), and the first cause
+if the group is broken. Since 0.1.
+"""
+function ddp_model_begin_backward(model, mode)
+    return ccall((:ddp_model_begin_backward, libddp), ddp_status, (Ptr{ddp_model}, ddp_pass), model, mode)
+end
+
+@doc raw"""
+    ddp_model_mark_ready(model, index, stream)
+
+The gradient of parameter `index` is complete. When it completes the next bucket in plan order, that bucket's reduction
+starts, whatever the order of marking (src/README.md, "Why order is fixed").
+From here to the return of ddp_model_end_backward the gradient belongs to libddp: neither read nor write it.
+- `stream`: where it was written; NULL on CPU
+Local, never waits, constant time, no allocation. Any thread, between begin and end.
+Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
+A failed communication is reported by ddp_model_end_backward. Since 0.1.
+"""
+function ddp_model_mark_ready(model, index, stream)
+    return ccall((:ddp_model_mark_ready, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Cvoid}), model, index, stream)
+end
+
+@doc raw"""
+    ddp_model_mark_unused(model, index)
+
+The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
+what its gradient holds. Needs DDP_UNUSED_ALLOW.
+Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
+"""
+function ddp_model_mark_unused(model, index)
+    return ccall((:ddp_model_mark_unused, libddp), ddp_status, (Ptr{ddp_model}, Int32), model, index)
+end
+
+@doc raw"""
+    ddp_model_end_backward(model, stream)
+
+Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
+The pass is over whatever the result.
+Collective in a REDUCE pass (blocks on CPU), local in an ACCUMULATE pass.
+Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
+every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), MISMATCH (with the
+model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
+Since 0.1.
+"""
+function ddp_model_end_backward(model, stream)
+    return ccall((:ddp_model_end_backward, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
+    ddp_model_was_used(model, index)
+
+Did any rank contribute to this parameter in the last REDUCE pass, or in the accumulation before it? 1 yes, 0 no (leave its
+optimizer state alone), -1 if the arguments are wrong or no pass has ended. Local. Since 0.1.
+"""
+function ddp_model_was_used(model, index)
+    return ccall((:ddp_model_was_used, libddp), Int32, (Ptr{ddp_model}, Int32), model, index)
+end
+
+@doc raw"""
+    ddp_model_zero_grad(model, stream)
+
+Set all gradients to zero. Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+"""
+function ddp_model_zero_grad(model, stream)
+    return ccall((:ddp_model_zero_grad, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
+    ddp_model_get_grad_norm(model, p, out_norm, stream)
+
+Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
+- `p`: 1, 2 or INFINITY
+Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+"""
+function ddp_model_get_grad_norm(model, p, out_norm, stream)
+    return ccall((:ddp_model_get_grad_norm, libddp), ddp_status, (Ptr{ddp_model}, Float64, Ptr{Float64}, Ptr{Cvoid}), model,
+        p, out_norm, stream)
+end
+
+@doc raw"""
+    ddp_model_scale_grad(model, factor, stream)
+
+Multiply all gradients by `factor` (with the norm above: clipping). Local, not in an open pass.
+Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+"""
+function ddp_model_scale_grad(model, factor, stream)
+    return ccall((:ddp_model_scale_grad, libddp), ddp_status, (Ptr{ddp_model}, Float64, Ptr{Cvoid}), model, factor, stream)
+end
+
+@doc raw"""
+Options of stochastic gradient descent. Since 0.1.
+"""
+struct ddp_sgd_options
+    struct_size::Int64
+    rate::Float64
+    momentum::Float64
+    dampening::Float64
+    weight_decay::Float64
+    nesterov::Int32
+end
+
+@doc raw"""
+Options of Adam and AdamW. Since 0.1.
+"""
+struct ddp_adam_options
+    struct_size::Int64
+    rate::Float64
+    beta1::Float64
+    beta2::Float64
+    epsilon::Float64
+    weight_decay::Float64
+    decoupled::Int32
+end
+
+@doc raw"""
+    @ddp_update_fn(f)
+
+Updates one parameter in place. Called on the thread of ddp_optimizer_step, for every used parameter in index order.
+A value other than 0 ends the step with CALLBACK.
+"""
+macro ddp_update_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Int32, Ptr{$ddp_tensor}, Ptr{$ddp_tensor}, Float64, Ptr{Cvoid}))))
+end
+
+@doc raw"""
+    @ddp_release_fn(f)
+
+Called exactly once, when libddp lets go of a callback's user data; may be NULL.
+"""
+macro ddp_release_fn(f)
+    return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid},))))
+end
+
+@doc raw"""
+    ddp_sgd_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sgd_options_init(options, struct_size)
+    return ccall((:ddp_sgd_options_init, libddp), ddp_status, (Ptr{ddp_sgd_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_adam_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_adam_options_init(options, struct_size)
+    return ccall((:ddp_adam_options_init, libddp), ddp_status, (Ptr{ddp_adam_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_optimizer_create_sgd(model, options, out_optimizer)
+
+Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
+result is the same.
+- `options`: NULL: all defaults; copied
+- `out_optimizer`: destroy with ddp_optimizer_destroy
+Local. Errors: INVALID_ARGUMENT (a value out of its range), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_optimizer_create_sgd(model, options, out_optimizer)
+    return ccall((:ddp_optimizer_create_sgd, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_sgd_options},
+        Ptr{Ptr{ddp_optimizer}}), model, options, out_optimizer)
+end
+
+@doc raw"""
+    ddp_optimizer_create_adam(model, options, out_optimizer)
+
+As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1.
+"""
+function ddp_optimizer_create_adam(model, options, out_optimizer)
+    return ccall((:ddp_optimizer_create_adam, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_adam_options},
+        Ptr{Ptr{ddp_optimizer}}), model, options, out_optimizer)
+end
+
+@doc raw"""
+    ddp_optimizer_create_custom(model, fn, user_data, release, out_optimizer)
+
+As ddp_optimizer_create_sgd, with the caller's own update.
+- `fn`: the update; it must do the same on every rank
+- `user_data`: handed to fn
+- `release`: called once when the optimizer is destroyed (also if this call fails); NULL: nothing
+The learning rate starts at 0: call ddp_optimizer_set_rate. Since 0.1.
+"""
+function ddp_optimizer_create_custom(model, fn, user_data, release, out_optimizer)
+    return ccall((:ddp_optimizer_create_custom, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid},
+        Ptr{Ptr{ddp_optimizer}}), model, fn, user_data, release, out_optimizer)
+end
+
+@doc raw"""
+    ddp_optimizer_destroy(optimizer)
+
+Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1.
+"""
+function ddp_optimizer_destroy(optimizer)
+    return ccall((:ddp_optimizer_destroy, libddp), Cvoid, (Ptr{ddp_optimizer},), optimizer)
+end
+
+@doc raw"""
+    ddp_optimizer_set_rate(optimizer, rate)
+
+Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same.
+Local. Errors: INVALID_ARGUMENT (negative or not finite). Since 0.1.
+"""
+function ddp_optimizer_set_rate(optimizer, rate)
+    return ccall((:ddp_optimizer_set_rate, libddp), ddp_status, (Ptr{ddp_optimizer}, Float64), optimizer, rate)
+end
+
+@doc raw"""
+    ddp_optimizer_get_rate(optimizer, out_rate)
+
+The learning rate in use (after a load: the saved one). Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_optimizer_get_rate(optimizer, out_rate)
+    return ccall((:ddp_optimizer_get_rate, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Float64}), optimizer, out_rate)
+end
+
+@doc raw"""
+    ddp_optimizer_get_step_count(optimizer, out_count)
+
+Steps taken so far (after a load: the saved number). Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_optimizer_get_step_count(optimizer, out_count)
+    return ccall((:ddp_optimizer_get_step_count, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Int64}), optimizer, out_count)
+end
+
+@doc raw"""
+    ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
+
+Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
+rates). Default: the optimizer's decay, and 1. All ranks must set the same.
+- `weight_decay`: 0 or more
+- `rate_scale`: 0 or more; 0 freezes the parameter
+Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
+    return ccall((:ddp_optimizer_set_group, libddp), ddp_status, (Ptr{ddp_optimizer}, Int32, Float64, Float64), optimizer,
+        index, weight_decay, rate_scale)
+end
+
+@doc raw"""
+    ddp_optimizer_step(optimizer, stream)
+
+Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
+rank used keep their value and their optimizer state.
+Local. Errors: INVALID_STATE (not committed, or a pass is open), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if
+the group is broken. Since 0.1.
+"""
+function ddp_optimizer_step(optimizer, stream)
+    return ccall((:ddp_optimizer_step, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Cvoid}), optimizer, stream)
+end
+
+@doc raw"""
+    ddp_ema_create(model, decays, count, out_ema)
+
+Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
+average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
+- `decays`: `count` different numbers from 0 to below 1
+- `count`: 1 to 16
+- `out_ema`: destroy with ddp_ema_destroy
+Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_ema_create(model, decays, count, out_ema)
+    return ccall((:ddp_ema_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Float64}, Int32, Ptr{Ptr{ddp_ema}}), model,
+        decays, count, out_ema)
+end
+
+@doc raw"""
+    ddp_ema_destroy(ema)
+
+Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+"""
+function ddp_ema_destroy(ema)
+    return ccall((:ddp_ema_destroy, libddp), Cvoid, (Ptr{ddp_ema},), ema)
+end
+
+@doc raw"""
+    ddp_ema_update(ema, stream)
+
+Take the current parameters into every average, in one pass over memory. Call after each step.
+Local. Errors: INVALID_STATE (not committed, or swapped). Since 0.1.
+"""
+function ddp_ema_update(ema, stream)
+    return ccall((:ddp_ema_update, libddp), ddp_status, (Ptr{ddp_ema}, Ptr{Cvoid}), ema, stream)
+end
+
+@doc raw"""
+    ddp_ema_swap(ema, which, stream)
+
+Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
+- `which`: position of the decay given to ddp_ema_create
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, or another average is swapped in). Since 0.1.
+"""
+function ddp_ema_swap(ema, which, stream)
+    return ccall((:ddp_ema_swap, libddp), ddp_status, (Ptr{ddp_ema}, Int32, Ptr{Cvoid}), ema, which, stream)
+end
+
+@doc raw"""
+What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+"""
+struct ddp_state
+    struct_size::Int64
+    model::Ptr{ddp_model}
+    optimizer::Ptr{ddp_optimizer}
+    ema::Ptr{ddp_ema}
+    epoch::Int64
+    step::Int64
+end
+
+@doc raw"""
+    @ddp_write_fn(f)
+
+Takes the next `bytes` of a checkpoint. Returns 0 on success. Called on rank 0 only, on the calling thread.
+"""
+macro ddp_write_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    @ddp_read_fn(f)
+
+Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure. Rank 0 only.
+"""
+macro ddp_read_fn(f)
+    return esc(:(@cfunction($f, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    ddp_state_init(state, struct_size)
+
+Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_state_init(state, struct_size)
+    return ccall((:ddp_state_init, libddp), ddp_status, (Ptr{ddp_state}, Int64), state, struct_size)
+end
+
+@doc raw"""
+    ddp_model_set_metadata(model, key, value)
+
+Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+- `key`: 1 to 256 bytes of UTF-8
+- `value`: UTF-8 without NUL; copied. NULL removes the key
+Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_set_metadata(model, key, value)
+    return ccall((:ddp_model_set_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Cstring), model, key, value)
+end
+
+@doc raw"""
+    ddp_model_get_metadata(model, key, out_value)
+
+Fetch a text.
+- `out_value`: the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
+Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_get_metadata(model, key, out_value)
+    return ccall((:ddp_model_get_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Ptr{UInt8}}), model, key,
+        out_value)
+end
+
+@doc raw"""
+    ddp_state_save_file(state, path)
+
+Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
+returns after that, so the file may be read at once and no barrier is needed.
+On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
+Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE, and those of collectives. Since 0.1.
+"""
+function ddp_state_save_file(state, path)
+    return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
+end
+
+@doc raw"""
+    ddp_state_load_file(state, path)
+
+Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+The model may be committed or not; the world size may differ from the one that saved. Writes `epoch` and `step`.
+Collective, blocks; not in an open pass. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing,
+unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+"""
+function ddp_state_load_file(state, path)
+    return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
+end
+
+@doc raw"""
+    ddp_state_save(state, fn, user_data)
+
+As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL. Since 0.1.
+"""
+function ddp_state_save(state, fn, user_data)
+    return ccall((:ddp_state_save, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
+end
+
+@doc raw"""
+    ddp_state_load(state, fn, user_data)
+
+As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
+"""
+function ddp_state_load(state, fn, user_data)
+    return ccall((:ddp_state_load, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
+end
+
+@doc raw"""
+A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes every
+`size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting over, or
+its tail is dropped. Since 0.1.
+"""
+struct ddp_sampler
+    struct_size::Int64
+    dataset_size::Int64
+    seed::Int64
+    rank::Int32
+    size::Int32
+    shuffle::Int32
+    drop_last::Int32
+end
+
+@doc raw"""
+    ddp_sampler_init(sampler, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_init(sampler, struct_size)
+    return ccall((:ddp_sampler_init, libddp), ddp_status, (Ptr{ddp_sampler}, Int64), sampler, struct_size)
+end
+
+@doc raw"""
+    ddp_sampler_get_count(sampler, out_count)
+
+How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_get_count(sampler, out_count)
+    return ccall((:ddp_sampler_get_count, libddp), ddp_status, (Ptr{ddp_sampler}, Ptr{Int64}), sampler, out_count)
+end
+
+@doc raw"""
+    ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+
+Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing `first`.
+The sequence is frozen: the same fields give the same indices in every version.
+- `epoch`: 0 or more; pass it, or every epoch has the same order
+- `first`: position in this rank's share
+- `count`: how many; first + count must not exceed ddp_sampler_get_count
+- `out_indices`: `count` numbers from 0 to dataset_size - 1
+Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+    return ccall((:ddp_sampler_fill, libddp), ddp_status, (Ptr{ddp_sampler}, Int64, Int64, Int64, Ptr{Int64}), sampler, epoch,
+        first, count, out_indices)
+end
+
+@doc raw"""
+Options of a batch normalisation. All ranks must agree. Since 0.1.
+"""
+struct ddp_batch_norm_options
+    struct_size::Int64
+    epsilon::Float64
+    momentum::Float64
+    training::Int32
+    accumulate::Int32
+end
+
+@doc raw"""
+    ddp_batch_norm_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_batch_norm_options_init(options, struct_size)
+    return ccall((:ddp_batch_norm_options_init, libddp), ddp_status, (Ptr{ddp_batch_norm_options}, Int64), options,
+        struct_size)
+end
+
+@doc raw"""
+    ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, out_count, stream)
+
+y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
+With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided by count - 1),
+the same bits on every rank that had the same before.
+- `group`: whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
+- `options`: NULL: all defaults
+- `x`: F32, F64, F16 or BF16, [N, C, ...]
+- `weight`, `bias`: [C], any of these dtypes; NULL: 1 and 0
+- `running_mean`, `running_var`: [C], any of these dtypes, both or neither; read when not training, otherwise updated; NULL: not kept
+- `y`: shape and dtype of x; may be x itself when no backward follows
+- `saved_mean`, `saved_invstd`: F64 [C], for backward; NULL when none follows
+- `out_count`: values per channel over all ranks, for backward; may be NULL
+Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
+Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance), MISMATCH (another
+number of channels, or other options on another rank), and those of collectives; then nothing was written. Without any value on any rank
+nothing happens. Since 0.1.
+"""
+function ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, out_count, stream)
+    return ccall((:ddp_batch_norm_forward, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_batch_norm_options}, Ptr{ddp_tensor},
+        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        Ptr{Int64}, Ptr{Cvoid}), group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd,
+        out_count, stream)
+end
+
+@doc raw"""
+    ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
+
+Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with all
+other gradients. When not training the statistics are constants, and nothing is sent.
+- `dy`: gradient of y, [N, C, ...]
+- `x`, `weight`, `saved_mean`, `saved_invstd`: as in forward
+- `count`: what forward gave as out_count
+- `dx`: shape and dtype of x; may be dy itself; NULL: not wanted
+- `dweight`, `dbias`: [C], F32, F64, F16 or BF16; NULL: not wanted
+Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
+"""
+function ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
+    return ccall((:ddp_batch_norm_backward, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_batch_norm_options},
+        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int64, Ptr{ddp_tensor},
+        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{Cvoid}), group, options, dy, x, weight, saved_mean, saved_invstd, count, dx,
+        dweight, dbias, stream)
+end
+
+end

@@ -1,0 +1,170 @@
+"""
+    Model(group; options...)
+
+The parameters and buffers that a program lends to libddp, and their gradients. Options are the fields of
+`LibDDP.Low.ddp_model_options`: `bucket_bytes`, `reduce = average` or `+`, `unused = :allow`, and so on.
+"""
+mutable struct Model
+    handle::Ptr{Low.ddp_model}
+    stream::Ptr{Cvoid}
+    group::Group
+    values::Vector{Any} # what is lent, for as long as the model exists
+    grads::Vector{Any}  # by index; nothing where libddp owns the gradient
+    views::Vector{Any}  # by index, once committed: the gradients as arrays
+end
+
+function Model(group::Group; changes...)
+    chosen = Ref(options(Low.ddp_model_options, Low.ddp_model_options_init; changes...))
+    handle = Ref{Ptr{Low.ddp_model}}(C_NULL)
+    check(Low.ddp_model_create(group.handle, chosen, handle))
+    return finalizer(close, Model(handle[], C_NULL, group, Any[], Any[], Any[]))
+end
+
+function Base.close(model::Model)
+    handle, model.handle = model.handle, Ptr{Low.ddp_model}(C_NULL)
+    Low.ddp_model_destroy(handle)
+    foreach(invalidate!, filter(view -> view isa LentArray, model.views))
+    foreach(empty!, (model.values, model.grads, model.views))
+    return nothing
+end
+
+Base.isopen(model::Model) = model.handle != C_NULL
+
+# A description of an array for C, or NULL for none.
+optional(::Nothing) = Ptr{Low.ddp_tensor}(C_NULL)
+optional(a::AbstractArray) = Ref(describe(a))
+
+"""
+    add_parameter!(model, name, value, grad = nothing)
+
+Lend a parameter, in the order of the forward computation; gives its index. Without `grad` libddp owns the gradient, where it is
+reduced without a copy: ask `grad(model, index)` for it after `commit!`.
+"""
+function add_parameter!(model::Model, name::AbstractString, value::AbstractArray, grad::Union{AbstractArray,Nothing} = nothing)
+    index = Ref{Int32}(-1)
+    GC.@preserve value grad check(
+        Low.ddp_model_add_parameter(model.handle, name, optional(value), optional(grad), index),
+    )
+    push!(model.values, root(value))
+    push!(model.grads, grad === nothing ? nothing : root(grad))
+    return Int(index[]) + 1
+end
+
+"""
+    add_buffer!(model, name, value)
+
+Lend an array that is not trained but belongs to the model: running statistics, tables.
+"""
+function add_buffer!(model::Model, name::AbstractString, value::AbstractArray)
+    index = Ref{Int32}(-1)
+    GC.@preserve value check(Low.ddp_model_add_buffer(model.handle, name, optional(value), index))
+    push!(model.values, root(value))
+    return Int(index[]) + 1
+end
+
+"""
+    lend!(model, parameters; prefix = "")
+
+Lend all arrays of a tree of named tuples, tuples and arrays, as Lux keeps its parameters, in order. Gives a tree of the same form that holds
+the indices; names are the paths, joined by dots.
+"""
+lend!(model::Model, a::AbstractArray; prefix::AbstractString = "parameter") = add_parameter!(model, prefix, a)
+function lend!(model::Model, tree::Union{NamedTuple,Tuple}; prefix::AbstractString = "")
+    names = keys(tree)
+    found = map(n -> lend!(model, tree[n]; prefix = isempty(prefix) ? string(n) : "$prefix.$n"), names)
+    return tree isa NamedTuple ? NamedTuple{names}(found) : Tuple(found)
+end
+
+"""Agree with all ranks on the model; afterwards every rank has rank 0's values. Collective."""
+function commit!(model::Model)
+    check(Low.ddp_model_commit(model.handle, model.stream))
+    model.views = Any[view_of(model, i) for i in 1:length(model)]
+    return model
+end
+
+"""The number of parameters."""
+Base.length(model::Model) = Int(Low.ddp_model_get_parameter_count(model.handle))
+
+function grad_tensor(model::Model, index::Integer)
+    tensor = Ref{Low.ddp_tensor}()
+    check(Low.ddp_model_get_grad(model.handle, index - 1, tensor))
+    return tensor[]
+end
+
+# The gradient of a parameter as an array, or nothing where it is not in this processor's memory.
+function view_of(model::Model, index::Integer)
+    tensor = grad_tensor(model, index)
+    return tensor.device == Low.DDP_CPU ? LentArray(tensor, model) : nothing
+end
+
+"""
+    grad(model, index)
+
+The gradient of a parameter, in the memory that libddp reduces, once the model is committed. The array becomes empty when the model is
+closed. From any thread.
+"""
+function grad(model::Model, index::Integer)
+    checkindex(Bool, eachindex(model.views), index) || grad_tensor(model, index) # which fails and says why
+    isempty(model.views) && return view_of(model, index)
+    return model.views[index]
+end
+
+"""
+    set_grad!(model, index, array)
+
+This pass's gradient of a parameter that was lent with one, for programs whose gradients move. Before `ready!`.
+"""
+function set_grad!(model::Model, index::Integer, array::AbstractArray)
+    present, given = grad_tensor(model, index), describe(array)
+    (present.dtype == given.dtype && prod(present.shape[1:present.ndim]) == length(array)) ||
+        throw(ArgumentError("parameter $index needs a gradient of its own type and length, not a $(typeof(array)) of size $(size(array))"))
+    GC.@preserve array check(Low.ddp_model_set_grad(model.handle, index - 1, given.data))
+    model.grads[index] = root(array)
+    isempty(model.views) || (model.views[index] = view_of(model, index))
+    return nothing
+end
+
+"""Copy all buffers from one rank to the others. Collective."""
+sync_buffers!(model::Model; root::Integer = 0) = check(Low.ddp_model_sync_buffers(model.handle, root, model.stream))
+
+"""Throw `:MISMATCH` with the first difference unless parameters and buffers are bitwise equal on all ranks. Collective."""
+check_replicas(model::Model) = check(Low.ddp_model_check(model.handle, model.stream))
+
+"""One number over names and contents of all parameters on this rank."""
+function parameter_hash(model::Model)
+    hash = Ref{Int64}(0)
+    check(Low.ddp_model_get_hash(model.handle, hash))
+    return reinterpret(UInt64, hash[])
+end
+
+"""Numbers of the last and of all passes, named as in `LibDDP.Low.ddp_model_stats`."""
+function stats(model::Model)
+    T = Low.ddp_model_stats
+    found = Ref(T(sizeof(T), zeros(Int64, fieldcount(T) - 1)...))
+    check(Low.ddp_model_get_stats(model.handle, found))
+    return report(found[])
+end
+
+"""The bucket plan as text, one line a bucket."""
+function describe_plan(model::Model)
+    needed = Ref{Int64}(0)
+    check(Low.ddp_model_describe_plan(model.handle, C_NULL, 0, needed))
+    text = Vector{UInt8}(undef, needed[])
+    check(Low.ddp_model_describe_plan(model.handle, text, length(text), needed))
+    return String(text[1:end-1])
+end
+
+"""
+    metadata!(model, key, value)
+
+Remember a text under a key; it is saved and loaded with the model. `nothing` removes the key.
+"""
+metadata!(model::Model, key::AbstractString, value::Union{AbstractString,Nothing}) =
+    check(Low.ddp_model_set_metadata(model.handle, key, value === nothing ? Cstring(C_NULL) : value))
+
+"""The text under a key, or `nothing`."""
+function metadata(model::Model, key::AbstractString)
+    value = Ref{Ptr{UInt8}}(C_NULL)
+    check(Low.ddp_model_get_metadata(model.handle, key, value))
+    return value[] == C_NULL ? nothing : unsafe_string(value[])
+end

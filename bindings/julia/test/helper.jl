@@ -1,0 +1,47 @@
+# Rank 1 of the tests in processes.jl: julia helper.jl ROLE FILE
+using LibDDP
+
+const role, file = ARGS
+group = Group("file://$file"; rank = 1, world_size = 2, rendezvous_timeout_ms = 60_000, timeout_ms = 60_000)
+
+function lent_model()
+    model = Model(group)
+    add_parameter!(model, "weight", zeros(Float32, 1 << 20))
+    return commit!(model)
+end
+
+if role == "dies"
+    lent_model()
+    println(getpid())
+    flush(stdout)
+    readline() # the test kills this process
+elseif role == "returns"
+    model = lent_model()
+    LibDDP.check(LibDDP.Low.ddp_model_begin_backward(model.handle, LibDDP.Low.DDP_PASS_REDUCE))
+    ready!(model, 1)
+    println("leaving")
+elseif role == "aborts"
+    abort(group, "the loss is not a number")
+    readline()
+elseif role == "differs"
+    try
+        allreduce!(group, zeros(Float64, 4))
+    catch e
+        e isa DDPError || rethrow()
+    end
+    readline()
+elseif role == "computes"
+    allreduce!(group, Float32[2, 3, 4])
+    allreduce!(group, [3.0, 7.0], average)
+    bcast!(group, [4, 5]; root = 1)
+    allgather!(group, zeros(Int32, 2, 2), Int32[3, 4])
+    reducescatter!(group, zeros(2), [1.0 5; 2 6])
+    model = Model(group; unused = :allow)
+    lend!(model, (dense = (weight = zeros(2, 2), bias = zeros(2)),))
+    commit!(model)
+    grad(model, 1) .= 4
+    backward(m -> foreach(i -> ready!(m, i), 2:-1:1), model)
+    step!(SGD(model; rate = 1))
+    check_replicas(model)
+    readline()
+end

@@ -1,0 +1,88 @@
+# Ranks in processes of their own: this file again, with a role.
+const HELPER = joinpath(@__DIR__, "helper.jl")
+
+function with_helper(f, role)
+    mktempdir() do folder
+        file = joinpath(folder, "meeting")
+        command = `$(Base.julia_cmd()) --project=$(Base.active_project()) $HELPER $role $file`
+        peer = open(command, "r+")
+        try
+            f(peer, file)
+        finally
+            kill(peer, 9)
+        end
+    end
+end
+
+meet(file) = Group("file://$file"; rank = 0, world_size = 2, rendezvous_timeout_ms = 60_000, timeout_ms = 60_000)
+
+@testset "a dead peer is named" begin
+    with_helper("dies") do peer, file
+        group = meet(file)
+        model = Model(group)
+        add_parameter!(model, "weight", zeros(Float32, 1 << 20))
+        commit!(model)
+        id = readline(peer)
+        began = time()
+        fails(:PEER_FAILED, "rank 1", id) do
+            backward(model) do model
+                ready!(model, 1)
+                kill(peer, 9)
+            end
+        end
+        @test time() - began < 15
+        @test group_error(group).status === :PEER_FAILED
+        began = time()
+        close(group)
+        @test time() - began < 3
+    end
+end
+
+@testset "a program ends with work in flight" begin
+    with_helper("returns") do peer, file
+        group = meet(file)
+        model = Model(group)
+        add_parameter!(model, "weight", zeros(Float32, 1 << 20))
+        commit!(model)
+        @test readline(peer) == "leaving"
+        wait(peer)
+        @test peer.exitcode == 0 && peer.termsignal == 0 # no crash at the end
+        fails(() -> while true barrier(group) end, :ABORTED, "rank 1") # Julia's finalizers ran and said goodbye
+    end
+end
+
+@testset "an abort comes with its reason" begin
+    with_helper("aborts") do peer, file
+        group = meet(file)
+        fails(() -> while true barrier(group) end, :ABORTED, "the loss is not a number")
+    end
+end
+
+@testset "other types on another rank" begin
+    with_helper("differs") do peer, file
+        group = meet(file)
+        fails(() -> allreduce!(group, zeros(Float32, 4)), :MISMATCH)
+    end
+end
+
+@testset "collectives of two processes" begin
+    with_helper("computes") do peer, file
+        group = meet(file)
+        @test allreduce!(group, Float32[1, 2, 3]) == [3, 5, 7]
+        @test allreduce!(group, [1.0, 5.0], average) == [2, 6]
+        @test bcast!(group, [0, 0]; root = 1) == [4, 5]
+        @test allgather!(group, zeros(Int32, 2, 2), Int32[1, 2]) == [1 3; 2 4]
+        @test reducescatter!(group, zeros(2), [1.0 3; 2 4]) == [2, 4]
+        weight = Float64[1 2; 3 4]
+        model = Model(group; unused = :allow)
+        first = lend!(model, (dense = (weight = weight, bias = zeros(2)),))
+        @test first == (dense = (weight = 1, bias = 2),)
+        commit!(model)
+        grad(model, 1) .= 2
+        backward(m -> foreach(i -> ready!(m, i), 2:-1:1), model)
+        @test all(==(3), grad(model, 1))
+        step!(SGD(model; rate = 1))
+        @test weight == [-2 -1; 0 1]
+        check_replicas(model)
+    end
+end

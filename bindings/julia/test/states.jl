@@ -1,0 +1,65 @@
+struct Broken <: IO end
+Base.unsafe_write(::Broken, ::Ptr{UInt8}, ::UInt) = throw(SystemError("the disk is gone"))
+Base.readbytes!(::Broken, ::AbstractArray{UInt8}, ::Integer) = throw(SystemError("the disk is gone"))
+
+@testset "a checkpoint restores everything" begin
+    mktempdir() do folder
+        alone() do group
+            weight, table = Float32[1 2 3; 4 5 6], Int64[7, 8]
+            model = Model(group)
+            add_parameter!(model, "weight", weight)
+            @test add_buffer!(model, "table", table) >= 1
+            commit!(model)
+            sync_buffers!(model)
+            check_replicas(model)
+            optimizer, ema = Adam(model; rate = 0.25, decoupled = false), EMA(model, 0.5, 0.9)
+            parameter_options!(optimizer, 1; weight_decay = 0.1, rate_scale = 2)
+            grad(model, 1) .= 1
+            step!(optimizer)
+            update_averages!(ema)
+            metadata!(model, "note", "grüße")
+            what = (model = model, optimizer = optimizer, ema = ema)
+            path, io = joinpath(folder, "state"), IOBuffer()
+            save_state(path; what..., epoch = 3, step = 41)
+            save_state(io; what..., epoch = 3, step = 41)
+            before = parameter_hash(model)
+            for source in (path, seekstart(io))
+                step!(optimizer)
+                weight .= 0
+                metadata!(model, "note", nothing)
+                @test metadata(model, "note") === nothing
+                @test load_state!(source; what...) == (epoch = 3, step = 41)
+                @test parameter_hash(model) == before && step_count(optimizer) == 1 && metadata(model, "note") == "grüße"
+            end
+            averaged = swapped(() -> parameter_hash(model), ema, 2)
+            @test parameter_hash(model) == before && averaged isa UInt64
+            fails(() -> load_state!(joinpath(folder, "missing"); what...), :IO, "missing")
+            @test_throws SystemError save_state(Broken(); what...)
+            @test_throws SystemError load_state!(Broken(); what...)
+        end
+    end
+end
+
+@testset "a sampler shares every index" begin
+    parts = [indices(Sampler(; dataset_size = 10, rank = r, size = 3, drop_last = true), 5) for r in 0:2]
+    @test allunique(vcat(parts...)) && all(in(1:10), vcat(parts...))
+    sampler = Sampler(; dataset_size = 10, rank = 1, size = 3)
+    @test length(sampler) == 4 && indices!(zeros(Int64, 2), sampler, 5, 2) == indices(sampler, 5)[2:3]
+    @test indices(Sampler(; dataset_size = 4, size = 2, shuffle = false), 0) == [1, 3]
+    fails(() -> indices!(zeros(Int64, 9), sampler, 0), :INVALID_ARGUMENT)
+end
+
+@testset "ranks meet at a store of the caller" begin
+    # Alone libddp asks for nothing; with a peer that never comes, the store is used and its exceptions come back.
+    values = Dict{String,Vector{UInt8}}()
+    store(get) = (set = (key, value) -> (values[key] = value), get = get)
+    options = (rank = 1, world_size = 2, rendezvous_timeout_ms = 200)
+    fails(() -> Group("store://"; store = store((key, timeout_ms) -> nothing), options...), :TIMED_OUT)
+    @test_throws DomainError Group("store://"; store = store((key, timeout_ms) -> throw(DomainError(key))), options...)
+end
+
+@testset "the log" begin
+    log_level!(:off)
+    log_level!(:warning)
+    @test_throws ArgumentError log_level!(:loud)
+end

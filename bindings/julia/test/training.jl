@@ -1,0 +1,143 @@
+function model_of(group, arrays...; options...)
+    model = Model(group; options...)
+    for (i, array) in enumerate(arrays)
+        add_parameter!(model, "p$i", array)
+    end
+    return commit!(model)
+end
+
+mark_all(model) = foreach(i -> ready!(model, i), length(model):-1:1)
+
+@testset "gradients live where they were asked for" begin
+    alone() do group
+        model, own, shared = Model(group), zeros(Float32, 2, 3), alloc(group, Float32, 2, 3)
+        for (name, grad) in (("library", nothing), ("julia", own), ("group", shared))
+            add_parameter!(model, name, rand(Float32, 2, 3), grad)
+        end
+        fails(() -> grad(model, 1), :INVALID_STATE)
+        commit!(model)
+        @test size(grad(model, 1)) == (2, 3)
+        grad(model, 2) .= 7
+        grad(model, 3) .= 8
+        @test all(==(7), own) && all(==(8), shared)
+        moved = fill(9.0f0, 6)
+        set_grad!(model, 2, moved)
+        @test pointer(grad(model, 2)) == pointer(moved)
+        @test_throws ArgumentError set_grad!(model, 2, zeros(Float32, 5))
+        @test_throws ArgumentError set_grad!(model, 2, zeros(Float64, 6))
+        fails(() -> set_grad!(model, 1, zeros(Float32, 6)), :INVALID_STATE)
+        backward(mark_all, model)
+        @test was_used(model, 1)
+        @test stats(model).passes == 1 && stats(model).elements == 18
+        @test occursin("library", describe_plan(model))
+        norm = grad_norm(model)
+        scale_grad!(model, 2)
+        @test grad_norm(model) == 2 * norm && grad_norm(model, Inf) == 18 && moved[1] == 18
+        zero_grad!(model)
+        @test iszero(moved)
+        lent = grad(model, 1)
+        close(model)
+        @test isempty(lent) # nobody can write into memory that is gone
+    end
+end
+
+@testset "what is lent outlives the collector" begin
+    alone() do group
+        model = Model(group)
+        finalized = Ref(0)
+        big(value) = finalizer(_ -> (finalized[] += 1), fill(Float32(value), 1 << 18))
+        add_parameter!(model, "weight", big(1), big(2))
+        commit!(model)
+        optimizer = SGD(model; rate = 0.5)
+        for step in 1:3
+            GC.gc()
+            big(70) # would write over memory that was freed by mistake
+            backward(mark_all, model)
+            step!(optimizer)
+        end
+        @test all(==(2), grad(model, 1)) && grad_norm(model, Inf) == 2
+        GC.gc()
+        before = finalized[]
+        close(optimizer)
+        close(model)
+        GC.gc()
+        GC.gc()
+        @test finalized[] >= before + 1 # what was lent is free again
+    end
+end
+
+@testset "a lent vector cannot be resized" begin
+    alone() do group
+        weight = Float32[1, 2]
+        model = model_of(group, weight)
+        if VERSION < v"1.11"
+            @test_throws ErrorException push!(weight, 3)
+        end
+        close(model)
+    end
+end
+
+@testset "a pass says what is missing and always ends" begin
+    alone() do group
+        model = model_of(group, zeros(2), zeros(2))
+        fails(() -> backward(m -> ready!(m, 1), model), :INVALID_STATE, "p2")
+        fails(() -> backward(m -> ready!(m, 3), model), :INVALID_ARGUMENT)
+        fails(() -> backward(m -> unused!(m, 1), model), :INVALID_STATE)
+        @test_throws ErrorException backward(m -> error("mine"), model)
+        @test backward(m -> (mark_all(m); 42), model) == 42
+        backward(mark_all, model; accumulate = true)
+        free = model_of(group, zeros(2), zeros(2); unused = :allow)
+        @test was_used(free, 1) === nothing
+        backward(m -> (ready!(m, 2); unused!(m, 1)), free)
+        @test was_used(free, 1) === false && was_used(free, 2) === true
+    end
+end
+
+@testset "several threads may mark" begin
+    alone() do group
+        model = model_of(group, (zeros(Float32, 16) for _ in 1:64)...)
+        for pass in 1:20
+            backward(model) do model
+                Threads.@threads for i in 1:length(model)
+                    grad(model, i)
+                    ready!(model, i)
+                end
+            end
+        end
+        @test stats(model).passes == 20
+    end
+end
+
+@testset "an update of one's own" begin
+    alone() do group
+        weight, kept = Float32[1, 2], Any[]
+        model = model_of(group, weight)
+        grad(model, 1) .= 1
+        answer = (value, grad, rate) -> value .-= rate .* grad
+        optimizer = CustomOptimizer(model) do index, value, grad, rate
+            GC.gc()
+            push!(kept, value)
+            answer(value, grad, rate)
+        end
+        rate!(optimizer, 0.5)
+        @test rate(optimizer) == 0.5
+        step!(optimizer)
+        @test weight == [0.5, 1.5] && isempty(kept[1]) && step_count(optimizer) == 1
+        answer = (value, grad, rate) -> throw(DomainError(rate, "mine"))
+        @test_throws DomainError step!(optimizer)
+        answer = (value, grad, rate) -> nothing
+        @test step!(optimizer) === nothing
+    end
+end
+
+@testset "batch normalisation" begin
+    alone() do group
+        x, y = Float64[1 3; 2 6], zeros(2, 2) # two channels, two samples
+        norm = BatchNorm(2; epsilon = 0, momentum = 1, running_mean = zeros(2), running_var = zeros(2))
+        @test forward!(norm, group, y, x) == [-1 1; -1 1]
+        @test norm.running_mean == [2, 4] && norm.running_var == [2, 8] && norm.count == 2
+        dbias = zeros(2)
+        @test all(abs.(backward!(norm, group, zeros(2, 2), ones(2, 2), x; dbias = dbias)) .< 1e-12)
+        @test dbias == [2, 2]
+    end
+end
