@@ -79,7 +79,18 @@ type ModelOptions struct {
 	Progress         Progress // which thread reduces; ranks may differ
 	CheckEvery       int      // every so many Reduce passes the replicas are compared; 0: only Model.Check compares
 	Drift            Drift    // what that comparison does when they differ
+	Divisor          Divisor  // what Average divides the sum by
+	UnevenInputs     bool     // ranks may run out of data and call Model.Join
 }
+
+// Divisor says what Average divides the sum over the ranks by.
+type Divisor int32
+
+// DivisorWorld is the number of ranks; DivisorWeights the sum of the weights of those that contributed, see Model.SetWeight.
+const (
+	DivisorWorld   Divisor = 0
+	DivisorWeights Divisor = 1
+)
 
 // Drift says what a comparison by CheckEvery does when replicas differ.
 type Drift int32
@@ -107,7 +118,8 @@ func DefaultModelOptions() *ModelOptions {
 	_ = low.Ddp_model_options_init(c, low.SizeofModelOptions)
 	return &ModelOptions{FirstBucketBytes: int(c.GetFirst_bucket_bytes()), BucketBytes: int(c.GetBucket_bytes()), Reduce: Op(c.GetReduce()),
 		AllowUnused: c.GetUnused() == low.Enum_SS_ddp_unused(low.DDP_UNUSED_ALLOW), Progress: Progress(c.GetProgress()),
-		CheckEvery: int(c.GetCheck_every()), Drift: Drift(c.GetDrift())}
+		CheckEvery: int(c.GetCheck_every()), Drift: Drift(c.GetDrift()),
+		Divisor: Divisor(c.GetDivisor()), UnevenInputs: c.GetUneven_inputs() != 0}
 }
 
 func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
@@ -126,5 +138,7 @@ func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
 	c.SetProgress(low.Enum_SS_ddp_progress(o.Progress))
 	c.SetCheck_every(int64(o.CheckEvery))
 	c.SetDrift(low.Enum_SS_ddp_drift(o.Drift))
+	c.SetDivisor(low.Enum_SS_ddp_divisor(o.Divisor))
+	c.SetUneven_inputs(flag(o.UnevenInputs))
 	return fn(c)
 }

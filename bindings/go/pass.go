@@ -1,6 +1,7 @@
 package ddp
 
 import (
+	"fmt"
 	"runtime"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
@@ -46,14 +47,30 @@ func (p *Pass) Unused(index int) error {
 }
 
 // End closes the pass; afterwards the gradients are the mean over all ranks, the same bits everywhere. Collective in a Reduce
-// pass. With defer, the error of End is stored in *err unless that holds an earlier one; a nil pointer is allowed.
+// pass. It is meant for defer: an error that *err holds already, or a panic on its way, abandons the pass instead, so that the other
+// ranks hear of it; otherwise the error of End is stored there. A nil pointer is allowed.
 func (p *Pass) End(err *error) error {
+	if reason := recover(); reason != nil {
+		_ = p.Abandon(fmt.Sprint("panic: ", reason))
+		panic(reason)
+	}
+	if err != nil && *err != nil {
+		_ = p.Abandon((*err).Error())
+		return *err
+	}
 	ended := low.Ddp_model_end_backward(p.model.handle, p.model.stream)
 	runtime.KeepAlive(p.model)
-	if err != nil && *err == nil {
+	if err != nil {
 		*err = ended
 	}
 	return ended
+}
+
+// Abandon leaves the pass because this rank failed in it: End fails on the other ranks, with this reason, and the group goes on.
+// Collective in a Reduce pass, as the End that it replaces.
+func (p *Pass) Abandon(reason string) error {
+	defer runtime.KeepAlive(p.model)
+	return low.Ddp_model_abandon_backward(p.model.handle, reason, p.model.stream)
 }
 
 // WasUsed tells whether any rank contributed to a parameter in the last Reduce pass; known is false if no pass has ended.

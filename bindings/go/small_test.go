@@ -30,6 +30,7 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 		{int(BackendLocal), int(low.DDP_BACKEND_LOCAL)},
 		{int(ProgressAuto), int(low.DDP_PROGRESS_AUTO)}, {int(ProgressCaller), int(low.DDP_PROGRESS_CALLER)},
 		{int(ProgressThread), int(low.DDP_PROGRESS_THREAD)},
+		{int(DivisorWorld), int(low.DDP_DIVISOR_WORLD)}, {int(DivisorWeights), int(low.DDP_DIVISOR_WEIGHTS)},
 		{int(DriftReport), int(low.DDP_DRIFT_REPORT)}, {int(DriftResend), int(low.DDP_DRIFT_RESEND)},
 		{int(Reduce), int(low.DDP_PASS_REDUCE)}, {int(Accumulate), int(low.DDP_PASS_ACCUMULATE)},
 		{int(LogDebug), int(low.DDP_LOG_DEBUG)}, {int(LogInfo), int(low.DDP_LOG_INFO)}, {int(LogWarning), int(low.DDP_LOG_WARNING)},

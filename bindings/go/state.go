@@ -16,6 +16,8 @@ type State struct {
 	EMA       *EMA
 	Epoch     int64 // the caller's; written by a load
 	Step      int64 // the caller's; written by a load
+	Partial   bool  // a load takes what model and checkpoint both have, see Model.Missing and Model.Unexpected
+	Local     bool  // a load is this rank's alone, before Model.Commit, which gives rank 0's state to everybody
 }
 
 // SaveFile saves a checkpoint: rank 0 writes, atomically and durably. Collective.
@@ -69,6 +71,8 @@ func (s *State) with(fn func(low.Ddp_state) error) error {
 	if s.EMA != nil {
 		c.SetEma(s.EMA.handle)
 	}
+	c.SetPartial(flag(s.Partial))
+	c.SetLocal(flag(s.Local))
 	c.SetEpoch(s.Epoch)
 	c.SetStep(s.Step)
 	if err := fn(c); err != nil {
@@ -76,6 +80,23 @@ func (s *State) with(fn func(low.Ddp_state) error) error {
 	}
 	s.Epoch, s.Step = c.GetEpoch(), c.GetStep()
 	return nil
+}
+
+// Missing are the tensors that the model, optimizer or averages have and the checkpoint of the last load had not.
+func (m *Model) Missing() []string { return m.names(low.Ddp_model_get_missing) }
+
+// Unexpected are the tensors that the checkpoint of the last load had and the model has not.
+func (m *Model) Unexpected() []string { return m.names(low.Ddp_model_get_unexpected) }
+
+func (m *Model) names(get func(uintptr, int64) string) (names []string) {
+	defer runtime.KeepAlive(m)
+	for {
+		name := get(m.handle, int64(len(names)))
+		if name == "" {
+			return names
+		}
+		names = append(names, name)
+	}
 }
 
 type writer struct {

@@ -15,6 +15,7 @@ type Stats struct {
 	Backward, Comm, Exposed                time.Duration // of the last pass
 	TotalBackward, TotalComm, TotalExposed time.Duration // of all passes
 	Checks, Repairs                        int64         // by ModelOptions.CheckEvery
+	SentBytes, TotalSentBytes              int64         // what this rank sent or copied for others: of the last pass, of all
 }
 
 // Stats gives the numbers of the last and of all passes.
@@ -31,6 +32,6 @@ func (m *Model) Stats() (Stats, error) {
 		Backward: time.Duration(c.GetBackward_ns()), Comm: time.Duration(c.GetComm_ns()), Exposed: time.Duration(c.GetExposed_ns()),
 		TotalBackward: time.Duration(c.GetTotal_backward_ns()), TotalComm: time.Duration(c.GetTotal_comm_ns()),
 		TotalExposed: time.Duration(c.GetTotal_exposed_ns()),
-		Checks:       c.GetChecks(), Repairs: c.GetRepairs(),
+		Checks:       c.GetChecks(), Repairs: c.GetRepairs(), SentBytes: c.GetSent_bytes(), TotalSentBytes: c.GetTotal_sent_bytes(),
 	}, nil
 }

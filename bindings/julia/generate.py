@@ -16,6 +16,8 @@ import xml.etree.ElementTree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+RESERVED = {"baremodule", "begin", "break", "catch", "const", "continue", "do", "else", "elseif", "end", "export", "false", "finally", "for", "function",
+            "global", "if", "import", "let", "local", "macro", "module", "quote", "return", "struct", "true", "try", "using", "while"}
 PLAIN = {"void": "Cvoid", "int32_t": "Int32", "int64_t": "Int64", "int": "Int32", "float": "Float32", "double": "Float64", "char": "UInt8"}
 
 HEAD = '''# Written by generate.py from include/ddp/*.h; do not change it by hand.
@@ -73,6 +75,11 @@ def julia_type(text, known):
     return PLAIN.get(text) or known[text]
 
 
+def julia_name(name):
+    """A word that Julia keeps for itself gets an underscore behind it."""
+    return name + "_" if name in RESERVED else name
+
+
 def docstring(comment, head=""):
     """A doxygen comment as a docstring."""
     lines = [re.sub(r"^\s*\* ?", "", line).rstrip() for line in (comment or "").strip().splitlines()]
@@ -92,7 +99,7 @@ def parameters(node):
     for parameter in [] if listing is None else listing.findall("parm"):
         found = attributes(parameter)
         if found.get("type") != "void":
-            result.append((found["name"], found["type"]))
+            result.append((julia_name(found["name"]), found["type"]))
     return result
 
 
@@ -127,7 +134,7 @@ class Writer:
         fields = []
         for child in node.findall("cdecl"):
             field = attributes(child)
-            fields.append(f"    {field['sym_name']}::{julia_type(field['decl'] + field['type'], self.known)}")
+            fields.append(f"    {julia_name(field['sym_name'])}::{julia_type(field['decl'] + field['type'], self.known)}")
         self.add(docstring(found.get("doxygen")) + "\n".join([f"struct {name}", *fields, "end"]))
 
     def typedef(self, node, found):

@@ -3,14 +3,15 @@
 
 A backward pass: `f(model)` marks every parameter with `ready!`; afterwards the gradients are the mean over all ranks, the same bits
 everywhere. With `accumulate` nothing is sent: a later pass sends the whole. Collective unless accumulating. If `f` throws, the pass is
-closed and the exception goes on.
+abandoned: it fails on the other ranks too, with the exception as the reason, and the group goes on.
 """
 function backward(f, model::Model; accumulate::Bool = false)
     check(Low.ddp_model_begin_backward(model.handle, accumulate ? Low.DDP_PASS_ACCUMULATE : Low.DDP_PASS_REDUCE))
     result = try
         f(model)
-    catch
-        Low.ddp_model_end_backward(model.handle, model.stream) # its error is a consequence of this one
+    catch e
+        reason = replace(sprint(showerror, e), r"[\0\n]+" => " ")
+        Low.ddp_model_abandon_backward(model.handle, reason, model.stream) # its error is a consequence of this one
         rethrow()
     end
     check(Low.ddp_model_end_backward(model.handle, model.stream))

@@ -469,6 +469,12 @@ const ddp_drift = Int32
 const DDP_DRIFT_REPORT = Int32(0)
 const DDP_DRIFT_RESEND = Int32(1)
 
+# ddp_divisor: What DDP_AVERAGE divides the sum over the ranks by. Since 0.1.
+const ddp_divisor = Int32
+
+const DDP_DIVISOR_WORLD = Int32(0)
+const DDP_DIVISOR_WEIGHTS = Int32(1)
+
 @doc raw"""
 Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1.
 """
@@ -481,6 +487,8 @@ struct ddp_model_options
     progress::ddp_progress
     drift::ddp_drift
     check_every::Int64
+    divisor::ddp_divisor
+    uneven_inputs::Int32
 end
 
 @doc raw"""
@@ -501,6 +509,8 @@ struct ddp_model_stats
     total_exposed_ns::Int64
     checks::Int64
     repairs::Int64
+    sent_bytes::Int64
+    total_sent_bytes::Int64
 end
 
 @doc raw"""
@@ -767,6 +777,96 @@ function ddp_model_scale_grad(model, factor, stream)
 end
 
 @doc raw"""
+Who took part in a pass, the same on all ranks. Since 0.1.
+"""
+struct ddp_pass_report
+    struct_size::Int64
+    contributors::Int32
+    last::Int32
+    weight::Float64
+end
+
+@doc raw"""
+    ddp_model_set_weight(model, weight)
+
+How much this rank's gradients count in the passes that reduce, from the next bucket that starts on: its number of samples or tokens.
+The result of a pass is sum(weight * gradient) / sum(weight) over the ranks. A rank with weight 0 contributes nothing, not even
+a NaN; it receives the result. The weight travels with the gradients, so it must be known before the first bucket starts: set it before
+the first ddp_model_mark_ready of the pass. It holds until it is set again; at first it is 1.
+- `weight`: 0, or from 2^-40 to 2^40
+Local. Errors: INVALID_ARGUMENT (negative, NaN, out of range), INVALID_STATE (the model option divisor is not
+DDP_DIVISOR_WEIGHTS, not committed, or a bucket of this pass has started). Since 0.1.
+"""
+function ddp_model_set_weight(model, weight)
+    return ccall((:ddp_model_set_weight, libddp), ddp_status, (Ptr{ddp_model}, Float64), model, weight)
+end
+
+@doc raw"""
+    ddp_model_set_last_pass(model)
+
+Say that this rank has no batch after the open pass (or the next one, if none is open). When that pass has ended, every rank finds
+it in ddp_model_get_pass_report, so all can stop at the same step without a collective of their own. Call it before the first
+ddp_model_mark_ready of the pass.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or a bucket of this pass has started). Since 0.1.
+"""
+function ddp_model_set_last_pass(model)
+    return ccall((:ddp_model_set_last_pass, libddp), ddp_status, (Ptr{ddp_model},), model)
+end
+
+@doc raw"""
+    ddp_model_skip_backward(model, stream)
+
+Take part in one REDUCE pass without a batch, in the place of begin_backward, mark_ready and end_backward: this rank contributes
+nothing and receives the result, so it can step the optimizer like the others. What its gradients held is overwritten; to send
+what was accumulated before, open a pass and mark everything.
+Collective, blocks; not in an open pass. Errors: as ddp_model_end_backward. Since 0.1.
+"""
+function ddp_model_skip_backward(model, stream)
+    return ccall((:ddp_model_skip_backward, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
+    ddp_model_abandon_backward(model, reason, stream)
+
+Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward returns
+INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are undefined, the group goes on.
+No mark of this pass may be under way on another thread.
+- `reason`: one sentence for the error text; NULL is allowed
+Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE pass. Errors: INVALID_STATE (no open pass; or all
+gradients had been sent: the pass then ended well on every rank), and those of collectives. Since 0.1.
+"""
+function ddp_model_abandon_backward(model, reason, stream)
+    return ccall((:ddp_model_abandon_backward, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Cvoid}), model, reason,
+        stream)
+end
+
+@doc raw"""
+    ddp_model_get_pass_report(model, out_report)
+
+Who took part in the last REDUCE pass. `out_report->struct_size` must be set to sizeof(ddp_pass_report) by the caller.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or no REDUCE pass has ended). Since 0.1.
+"""
+function ddp_model_get_pass_report(model, out_report)
+    return ccall((:ddp_model_get_pass_report, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_pass_report}), model, out_report)
+end
+
+@doc raw"""
+    ddp_model_join(model, stream)
+
+This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks hold
+the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
+Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer, averages). Their
+other collectives on the group are refused with INVALID_STATE; one that is made before a pass or ddp_model_sync_buffers has told
+them of the joined rank breaks the group with MISMATCH. Collectives on other groups are not answered: ddp_group_abort those first.
+The model needs the option uneven_inputs. Optimizers and averages must have been made in the same order on every rank.
+Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open),
+MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
+"""
+function ddp_model_join(model, stream)
+    return ccall((:ddp_model_join, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
 Options of stochastic gradient descent. Since 0.1.
 """
 struct ddp_sgd_options
@@ -984,6 +1084,8 @@ struct ddp_state
     ema::Ptr{ddp_ema}
     epoch::Int64
     step::Int64
+    partial::Int32
+    local_::Int32
 end
 
 @doc raw"""
@@ -1054,11 +1156,34 @@ end
 
 Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
 The model may be committed or not; the world size may differ from the one that saved. Writes `epoch` and `step`.
-Collective, blocks; not in an open pass. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing,
+With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
+parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
+Collective, blocks; with `local` it is local; not in an open pass. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing,
 unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
 """
 function ddp_state_load_file(state, path)
     return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
+end
+
+@doc raw"""
+    ddp_model_get_missing(model, index)
+
+Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not. NULL from the number of such
+tensors on: count up from 0 until it is NULL.
+- `index`: from 0; in the order of the checkpoint
+Local. The text is the model's own, valid until the next load or ddp_model_destroy. Also NULL if `model` is not a model. Since 0.1.
+"""
+function ddp_model_get_missing(model, index)
+    return ccall((:ddp_model_get_missing, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_model_get_unexpected(model, index)
+
+Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing. Local. Since 0.1.
+"""
+function ddp_model_get_unexpected(model, index)
+    return ccall((:ddp_model_get_unexpected, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
 end
 
 @doc raw"""

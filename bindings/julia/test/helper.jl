@@ -43,5 +43,22 @@ elseif role == "computes"
     backward(m -> foreach(i -> ready!(m, i), 2:-1:1), model)
     step!(SGD(model; rate = 1))
     check_replicas(model)
+    uneven = Model(group; divisor = :weights, uneven_inputs = true)
+    add_parameter!(uneven, "weight", zeros(1))
+    commit!(uneven)
+    backward(m -> ready!(m, 1), uneven)
+    grad(uneven, 1) .= 7
+    backward(m -> ready!(m, 1), uneven)
+    try
+        backward(m -> error("no more samples"), uneven)
+    catch e
+        e isa ErrorException || rethrow()
+    end
+    for _ in 1:2
+        grad(uneven, 1) .= 1
+        backward(m -> ready!(m, 1), uneven)
+    end
+    join!(uneven)
+    check_replicas(uneven)
     readline()
 end

@@ -84,5 +84,18 @@ end
         step!(SGD(model; rate = 1))
         @test weight == [-2 -1; 0 1]
         check_replicas(model)
+        uneven = Model(group; divisor = :weights, uneven_inputs = true)
+        add_parameter!(uneven, "weight", zeros(1))
+        commit!(uneven)
+        weight!(uneven, 3)
+        grad(uneven, 1) .= 4
+        backward(m -> ready!(m, 1), uneven)
+        @test grad(uneven, 1) == [3] # (3 * 4 + 1 * 0) / 4
+        last_pass!(uneven)
+        skip_backward(uneven)
+        @test grad(uneven, 1) == [7] && pass_report(uneven) == (contributors = 1, last = true, weight = 1.0)
+        fails(() -> backward(m -> ready!(m, 1), uneven), :INVALID_STATE, "no more samples")
+        join!(uneven)
+        check_replicas(uneven)
     end
 end

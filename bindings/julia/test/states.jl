@@ -33,6 +33,12 @@ Base.readbytes!(::Broken, ::AbstractArray{UInt8}, ::Integer) = throw(SystemError
             end
             averaged = swapped(() -> parameter_hash(model), ema, 2)
             @test parameter_hash(model) == before && averaged isa UInt64
+            other = Model(group)
+            add_parameter!(other, "weight", zero(weight))
+            add_parameter!(other, "new", zeros(2))
+            fails(() -> load_state!(path; model = other), :MISMATCH, "new")
+            load_state!(path; model = other, partial = true, alone = true)
+            @test missing_tensors(other) == ["new"] && "table" in unexpected_tensors(other)
             fails(() -> load_state!(joinpath(folder, "missing"); what...), :IO, "missing")
             @test_throws SystemError save_state(Broken(); what...)
             @test_throws SystemError load_state!(Broken(); what...)

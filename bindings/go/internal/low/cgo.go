@@ -17,6 +17,7 @@ const (
 	SizeofGroupOptions     = C.sizeof_ddp_group_options
 	SizeofModelOptions     = C.sizeof_ddp_model_options
 	SizeofBatchNormOptions = C.sizeof_ddp_batch_norm_options
+	SizeofPassReport       = C.sizeof_ddp_pass_report
 	SizeofModelStats       = C.sizeof_ddp_model_stats
 	SizeofSGDOptions       = C.sizeof_ddp_sgd_options
 	SizeofAdamOptions      = C.sizeof_ddp_adam_options

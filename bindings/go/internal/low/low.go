@@ -101,12 +101,12 @@ typedef long long swig_type_68;
 typedef long long swig_type_69;
 typedef long long swig_type_70;
 typedef long long swig_type_71;
-typedef _gostring_ swig_type_72;
+typedef long long swig_type_72;
 typedef long long swig_type_73;
-typedef _gostring_ swig_type_74;
-typedef _gostring_ swig_type_75;
+typedef long long swig_type_74;
+typedef long long swig_type_75;
 typedef _gostring_ swig_type_76;
-typedef _gostring_ swig_type_77;
+typedef long long swig_type_77;
 typedef _gostring_ swig_type_78;
 typedef _gostring_ swig_type_79;
 typedef _gostring_ swig_type_80;
@@ -116,71 +116,88 @@ typedef _gostring_ swig_type_83;
 typedef _gostring_ swig_type_84;
 typedef _gostring_ swig_type_85;
 typedef _gostring_ swig_type_86;
-typedef long long swig_type_87;
+typedef _gostring_ swig_type_87;
 typedef _gostring_ swig_type_88;
 typedef _gostring_ swig_type_89;
 typedef _gostring_ swig_type_90;
-typedef _gostring_ swig_type_91;
+typedef long long swig_type_91;
 typedef _gostring_ swig_type_92;
 typedef _gostring_ swig_type_93;
 typedef _gostring_ swig_type_94;
-typedef long long swig_type_95;
-typedef long long swig_type_96;
-typedef long long swig_type_97;
-typedef long long swig_type_98;
-typedef _gostring_ swig_type_99;
+typedef _gostring_ swig_type_95;
+typedef _gostring_ swig_type_96;
+typedef _gostring_ swig_type_97;
+typedef _gostring_ swig_type_98;
+typedef long long swig_type_99;
 typedef long long swig_type_100;
 typedef _gostring_ swig_type_101;
-typedef long long swig_type_102;
+typedef _gostring_ swig_type_102;
 typedef _gostring_ swig_type_103;
 typedef _gostring_ swig_type_104;
 typedef _gostring_ swig_type_105;
 typedef _gostring_ swig_type_106;
 typedef _gostring_ swig_type_107;
-typedef _gostring_ swig_type_108;
-typedef _gostring_ swig_type_109;
-typedef _gostring_ swig_type_110;
-typedef _gostring_ swig_type_111;
+typedef long long swig_type_108;
+typedef long long swig_type_109;
+typedef long long swig_type_110;
+typedef long long swig_type_111;
 typedef _gostring_ swig_type_112;
-typedef _gostring_ swig_type_113;
-typedef long long swig_type_114;
+typedef long long swig_type_113;
+typedef _gostring_ swig_type_114;
 typedef long long swig_type_115;
-typedef long long swig_type_116;
-typedef long long swig_type_117;
-typedef long long swig_type_118;
-typedef long long swig_type_119;
+typedef _gostring_ swig_type_116;
+typedef _gostring_ swig_type_117;
+typedef _gostring_ swig_type_118;
+typedef _gostring_ swig_type_119;
 typedef _gostring_ swig_type_120;
-typedef long long swig_type_121;
+typedef _gostring_ swig_type_121;
 typedef _gostring_ swig_type_122;
 typedef _gostring_ swig_type_123;
 typedef _gostring_ swig_type_124;
 typedef _gostring_ swig_type_125;
 typedef _gostring_ swig_type_126;
-typedef _gostring_ swig_type_127;
-typedef _gostring_ swig_type_128;
-typedef _gostring_ swig_type_129;
-typedef _gostring_ swig_type_130;
-typedef _gostring_ swig_type_131;
+typedef long long swig_type_127;
+typedef long long swig_type_128;
+typedef long long swig_type_129;
+typedef long long swig_type_130;
+typedef long long swig_type_131;
 typedef long long swig_type_132;
-typedef long long swig_type_133;
+typedef _gostring_ swig_type_133;
 typedef long long swig_type_134;
-typedef long long swig_type_135;
-typedef long long swig_type_136;
-typedef long long swig_type_137;
+typedef _gostring_ swig_type_135;
+typedef _gostring_ swig_type_136;
+typedef _gostring_ swig_type_137;
 typedef _gostring_ swig_type_138;
-typedef long long swig_type_139;
+typedef _gostring_ swig_type_139;
 typedef _gostring_ swig_type_140;
 typedef _gostring_ swig_type_141;
-typedef long long swig_type_142;
-typedef long long swig_type_143;
+typedef _gostring_ swig_type_142;
+typedef _gostring_ swig_type_143;
 typedef long long swig_type_144;
-typedef long long swig_type_145;
+typedef _gostring_ swig_type_145;
 typedef long long swig_type_146;
 typedef _gostring_ swig_type_147;
-typedef long long swig_type_148;
-typedef _gostring_ swig_type_149;
-typedef _gostring_ swig_type_150;
+typedef _gostring_ swig_type_148;
+typedef long long swig_type_149;
+typedef long long swig_type_150;
 typedef long long swig_type_151;
+typedef long long swig_type_152;
+typedef long long swig_type_153;
+typedef long long swig_type_154;
+typedef _gostring_ swig_type_155;
+typedef long long swig_type_156;
+typedef _gostring_ swig_type_157;
+typedef _gostring_ swig_type_158;
+typedef long long swig_type_159;
+typedef long long swig_type_160;
+typedef long long swig_type_161;
+typedef long long swig_type_162;
+typedef long long swig_type_163;
+typedef _gostring_ swig_type_164;
+typedef long long swig_type_165;
+typedef _gostring_ swig_type_166;
+typedef _gostring_ swig_type_167;
+typedef long long swig_type_168;
 extern void _wrap_Swig_free_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_89e51c8fcf3d821d(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_89e51c8fcf3d821d(void);
@@ -293,6 +310,8 @@ extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_89e51c8fcf3d821d(void);
 extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_89e51c8fcf3d821d(void);
 extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_89e51c8fcf3d821d(void);
 extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_89e51c8fcf3d821d(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_89e51c8fcf3d821d(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_89e51c8fcf3d821d(void);
 extern void _wrap_ddp_model_options_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_36 arg2);
 extern swig_type_37 _wrap_ddp_model_options_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_38 arg2);
@@ -309,6 +328,10 @@ extern void _wrap_ddp_model_options_drift_set_low_89e51c8fcf3d821d(uintptr_t arg
 extern swig_intgo _wrap_ddp_model_options_drift_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_model_options_check_every_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_42 arg2);
 extern swig_type_43 _wrap_ddp_model_options_check_every_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_model_options_divisor_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_divisor_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_model_options_uneven_inputs_set_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_uneven_inputs_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_model_options_low_89e51c8fcf3d821d(void);
 extern void _wrap_delete_ddp_model_options_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_model_stats_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_44 arg2);
@@ -339,34 +362,54 @@ extern void _wrap_ddp_model_stats_checks_set_low_89e51c8fcf3d821d(uintptr_t arg1
 extern swig_type_69 _wrap_ddp_model_stats_checks_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_model_stats_repairs_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_70 arg2);
 extern swig_type_71 _wrap_ddp_model_stats_repairs_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_sent_bytes_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_72 arg2);
+extern swig_type_73 _wrap_ddp_model_stats_sent_bytes_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_74 arg2);
+extern swig_type_75 _wrap_ddp_model_stats_total_sent_bytes_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_model_stats_low_89e51c8fcf3d821d(void);
 extern void _wrap_delete_ddp_model_stats_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_72 _wrap_ddp_model_options_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_73 arg2);
-extern swig_type_74 _wrap_ddp_model_create_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_76 _wrap_ddp_model_options_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_77 arg2);
+extern swig_type_78 _wrap_ddp_model_create_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_model_destroy_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_75 _wrap_ddp_model_add_parameter_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_76 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
-extern swig_type_77 _wrap_ddp_model_add_buffer_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_78 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_79 _wrap_ddp_model_commit_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_79 _wrap_ddp_model_add_parameter_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_80 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
+extern swig_type_81 _wrap_ddp_model_add_buffer_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_82 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_83 _wrap_ddp_model_commit_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_model_get_parameter_count_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_80 _wrap_ddp_model_get_grad_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_81 _wrap_ddp_model_set_grad_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_82 _wrap_ddp_model_sync_buffers_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_83 _wrap_ddp_model_check_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_84 _wrap_ddp_model_get_hash_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_85 _wrap_ddp_model_get_stats_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_86 _wrap_ddp_model_describe_plan_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2, swig_type_87 arg3, swig_voidp arg4);
+extern swig_type_84 _wrap_ddp_model_get_grad_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_85 _wrap_ddp_model_set_grad_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_86 _wrap_ddp_model_sync_buffers_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_87 _wrap_ddp_model_check_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_88 _wrap_ddp_model_get_hash_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_89 _wrap_ddp_model_get_stats_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_90 _wrap_ddp_model_describe_plan_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2, swig_type_91 arg3, swig_voidp arg4);
 extern swig_intgo _wrap_DDP_PASS_REDUCE_low_89e51c8fcf3d821d(void);
 extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_89e51c8fcf3d821d(void);
-extern swig_type_88 _wrap_ddp_model_begin_backward_low_89e51c8fcf3d821d(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_89 _wrap_ddp_model_mark_ready_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_90 _wrap_ddp_model_mark_unused_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
-extern swig_type_91 _wrap_ddp_model_end_backward_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_92 _wrap_ddp_model_begin_backward_low_89e51c8fcf3d821d(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_93 _wrap_ddp_model_mark_ready_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_94 _wrap_ddp_model_mark_unused_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
+extern swig_type_95 _wrap_ddp_model_end_backward_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_model_was_used_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
-extern swig_type_92 _wrap_ddp_model_zero_grad_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_93 _wrap_ddp_model_get_grad_norm_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_94 _wrap_ddp_model_scale_grad_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_95 arg2);
-extern swig_type_96 _wrap_ddp_sgd_options_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern swig_type_96 _wrap_ddp_model_zero_grad_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_97 _wrap_ddp_model_get_grad_norm_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_98 _wrap_ddp_model_scale_grad_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_99 arg2);
+extern swig_type_100 _wrap_ddp_pass_report_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_contributors_set_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_contributors_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_last_set_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_last_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_weight_set_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_pass_report_weight_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_pass_report_low_89e51c8fcf3d821d(void);
+extern void _wrap_delete_ddp_pass_report_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern swig_type_101 _wrap_ddp_model_set_weight_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
+extern swig_type_102 _wrap_ddp_model_set_last_pass_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern swig_type_103 _wrap_ddp_model_skip_backward_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_104 _wrap_ddp_model_abandon_backward_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_105 arg2, uintptr_t arg3);
+extern swig_type_106 _wrap_ddp_model_get_pass_report_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_107 _wrap_ddp_model_join_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_108 arg2);
+extern swig_type_109 _wrap_ddp_sgd_options_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_rate_set_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_sgd_options_rate_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_momentum_set_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
@@ -379,8 +422,8 @@ extern void _wrap_ddp_sgd_options_nesterov_set_low_89e51c8fcf3d821d(uintptr_t ar
 extern int _wrap_ddp_sgd_options_nesterov_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sgd_options_low_89e51c8fcf3d821d(void);
 extern void _wrap_delete_ddp_sgd_options_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_97 arg2);
-extern swig_type_98 _wrap_ddp_adam_options_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_110 arg2);
+extern swig_type_111 _wrap_ddp_adam_options_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_rate_set_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_adam_options_rate_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_beta1_set_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
@@ -395,48 +438,54 @@ extern void _wrap_ddp_adam_options_decoupled_set_low_89e51c8fcf3d821d(uintptr_t 
 extern int _wrap_ddp_adam_options_decoupled_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_adam_options_low_89e51c8fcf3d821d(void);
 extern void _wrap_delete_ddp_adam_options_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_99 _wrap_ddp_sgd_options_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_100 arg2);
-extern swig_type_101 _wrap_ddp_adam_options_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_102 arg2);
-extern swig_type_103 _wrap_ddp_optimizer_create_sgd_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_104 _wrap_ddp_optimizer_create_adam_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_105 _wrap_ddp_optimizer_create_custom_low_89e51c8fcf3d821d(uintptr_t arg1, ddp_update_fn arg2, uintptr_t arg3, ddp_release_fn arg4, swig_voidp arg5);
+extern swig_type_112 _wrap_ddp_sgd_options_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_113 arg2);
+extern swig_type_114 _wrap_ddp_adam_options_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_115 arg2);
+extern swig_type_116 _wrap_ddp_optimizer_create_sgd_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_117 _wrap_ddp_optimizer_create_adam_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_118 _wrap_ddp_optimizer_create_custom_low_89e51c8fcf3d821d(uintptr_t arg1, ddp_update_fn arg2, uintptr_t arg3, ddp_release_fn arg4, swig_voidp arg5);
 extern void _wrap_ddp_optimizer_destroy_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_106 _wrap_ddp_optimizer_set_rate_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
-extern swig_type_107 _wrap_ddp_optimizer_get_rate_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_108 _wrap_ddp_optimizer_get_step_count_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_109 _wrap_ddp_optimizer_set_group_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_110 _wrap_ddp_optimizer_step_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_111 _wrap_ddp_ema_create_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_119 _wrap_ddp_optimizer_set_rate_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
+extern swig_type_120 _wrap_ddp_optimizer_get_rate_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_121 _wrap_ddp_optimizer_get_step_count_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_122 _wrap_ddp_optimizer_set_group_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_123 _wrap_ddp_optimizer_step_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_124 _wrap_ddp_ema_create_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
 extern void _wrap_ddp_ema_destroy_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_112 _wrap_ddp_ema_update_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_113 _wrap_ddp_ema_swap_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_114 arg2);
-extern swig_type_115 _wrap_ddp_state_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern swig_type_125 _wrap_ddp_ema_update_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_126 _wrap_ddp_ema_swap_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_127 arg2);
+extern swig_type_128 _wrap_ddp_state_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_state_model_set_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_model_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_state_optimizer_set_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_optimizer_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_state_ema_set_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_ema_get_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_116 arg2);
-extern swig_type_117 _wrap_ddp_state_epoch_get_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_118 arg2);
-extern swig_type_119 _wrap_ddp_state_step_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_129 arg2);
+extern swig_type_130 _wrap_ddp_state_epoch_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_131 arg2);
+extern swig_type_132 _wrap_ddp_state_step_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_state_partial_set_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_state_partial_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_state_local_set_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_state_local_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_state_low_89e51c8fcf3d821d(void);
 extern void _wrap_delete_ddp_state_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_120 _wrap_ddp_state_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_121 arg2);
-extern swig_type_122 _wrap_ddp_model_set_metadata_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_123 arg2, swig_voidp arg3);
-extern swig_type_124 _wrap_ddp_model_get_metadata_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_125 arg2, swig_voidp arg3);
-extern swig_type_126 _wrap_ddp_state_save_file_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_127 arg2);
-extern swig_type_128 _wrap_ddp_state_load_file_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_129 arg2);
-extern swig_type_130 _wrap_ddp_state_save_low_89e51c8fcf3d821d(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_131 _wrap_ddp_state_load_low_89e51c8fcf3d821d(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_sampler_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_132 arg2);
-extern swig_type_133 _wrap_ddp_sampler_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_134 arg2);
-extern swig_type_135 _wrap_ddp_sampler_dataset_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_136 arg2);
-extern swig_type_137 _wrap_ddp_sampler_seed_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern swig_type_133 _wrap_ddp_state_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_134 arg2);
+extern swig_type_135 _wrap_ddp_model_set_metadata_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_136 arg2, swig_voidp arg3);
+extern swig_type_137 _wrap_ddp_model_get_metadata_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_138 arg2, swig_voidp arg3);
+extern swig_type_139 _wrap_ddp_state_save_file_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_140 arg2);
+extern swig_type_141 _wrap_ddp_state_load_file_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_ddp_model_get_missing_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_ddp_model_get_unexpected_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_ddp_state_save_low_89e51c8fcf3d821d(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_148 _wrap_ddp_state_load_low_89e51c8fcf3d821d(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_sampler_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_149 arg2);
+extern swig_type_150 _wrap_ddp_sampler_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_151 arg2);
+extern swig_type_152 _wrap_ddp_sampler_dataset_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_153 arg2);
+extern swig_type_154 _wrap_ddp_sampler_seed_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_sampler_rank_set_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_rank_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_sampler_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, int arg2);
@@ -447,11 +496,11 @@ extern void _wrap_ddp_sampler_drop_last_set_low_89e51c8fcf3d821d(uintptr_t arg1,
 extern int _wrap_ddp_sampler_drop_last_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sampler_low_89e51c8fcf3d821d(void);
 extern void _wrap_delete_ddp_sampler_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_138 _wrap_ddp_sampler_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_139 arg2);
-extern swig_type_140 _wrap_ddp_sampler_get_count_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_141 _wrap_ddp_sampler_fill_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_142 arg2, swig_type_143 arg3, swig_type_144 arg4, swig_voidp arg5);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_145 arg2);
-extern swig_type_146 _wrap_ddp_batch_norm_options_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
+extern swig_type_155 _wrap_ddp_sampler_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_ddp_sampler_get_count_low_89e51c8fcf3d821d(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_158 _wrap_ddp_sampler_fill_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_159 arg2, swig_type_160 arg3, swig_type_161 arg4, swig_voidp arg5);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_162 arg2);
+extern swig_type_163 _wrap_ddp_batch_norm_options_struct_size_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_epsilon_set_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_batch_norm_options_epsilon_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_momentum_set_low_89e51c8fcf3d821d(uintptr_t arg1, double arg2);
@@ -462,9 +511,9 @@ extern void _wrap_ddp_batch_norm_options_accumulate_set_low_89e51c8fcf3d821d(uin
 extern int _wrap_ddp_batch_norm_options_accumulate_get_low_89e51c8fcf3d821d(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_batch_norm_options_low_89e51c8fcf3d821d(void);
 extern void _wrap_delete_ddp_batch_norm_options_low_89e51c8fcf3d821d(uintptr_t arg1);
-extern swig_type_147 _wrap_ddp_batch_norm_options_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_148 arg2);
-extern swig_type_149 _wrap_ddp_batch_norm_forward_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_150 _wrap_ddp_batch_norm_backward_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_151 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_164 _wrap_ddp_batch_norm_options_init_low_89e51c8fcf3d821d(uintptr_t arg1, swig_type_165 arg2);
+extern swig_type_166 _wrap_ddp_batch_norm_forward_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_167 _wrap_ddp_batch_norm_backward_low_89e51c8fcf3d821d(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_168 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
 #undef intgo
 */
 import "C"
@@ -1435,6 +1484,21 @@ func _swig_getDDP_DRIFT_RESEND() (_swig_ret Enum_SS_ddp_drift) {
 }
 
 var DDP_DRIFT_RESEND Enum_SS_ddp_drift = _swig_getDDP_DRIFT_RESEND()
+type Enum_SS_ddp_divisor int
+func _swig_getDDP_DIVISOR_WORLD() (_swig_ret Enum_SS_ddp_divisor) {
+	var swig_r Enum_SS_ddp_divisor
+	swig_r = (Enum_SS_ddp_divisor)(C._wrap_DDP_DIVISOR_WORLD_low_89e51c8fcf3d821d())
+	return swig_r
+}
+
+var DDP_DIVISOR_WORLD Enum_SS_ddp_divisor = _swig_getDDP_DIVISOR_WORLD()
+func _swig_getDDP_DIVISOR_WEIGHTS() (_swig_ret Enum_SS_ddp_divisor) {
+	var swig_r Enum_SS_ddp_divisor
+	swig_r = (Enum_SS_ddp_divisor)(C._wrap_DDP_DIVISOR_WEIGHTS_low_89e51c8fcf3d821d())
+	return swig_r
+}
+
+var DDP_DIVISOR_WEIGHTS Enum_SS_ddp_divisor = _swig_getDDP_DIVISOR_WEIGHTS()
 type SwigcptrDdp_model_options uintptr
 
 func (p SwigcptrDdp_model_options) Swigcptr() uintptr {
@@ -1548,6 +1612,32 @@ func (arg1 SwigcptrDdp_model_options) GetCheck_every() (_swig_ret int64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_model_options) SetDivisor(arg2 Enum_SS_ddp_divisor) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_model_options_divisor_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_model_options) GetDivisor() (_swig_ret Enum_SS_ddp_divisor) {
+	var swig_r Enum_SS_ddp_divisor
+	_swig_i_0 := arg1
+	swig_r = (Enum_SS_ddp_divisor)(C._wrap_ddp_model_options_divisor_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_model_options) SetUneven_inputs(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_model_options_uneven_inputs_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_model_options) GetUneven_inputs() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_model_options() (_swig_ret Ddp_model_options) {
 	var swig_r Ddp_model_options
 	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_89e51c8fcf3d821d()))
@@ -1578,6 +1668,10 @@ type Ddp_model_options interface {
 	GetDrift() (_swig_ret Enum_SS_ddp_drift)
 	SetCheck_every(arg2 int64)
 	GetCheck_every() (_swig_ret int64)
+	SetDivisor(arg2 Enum_SS_ddp_divisor)
+	GetDivisor() (_swig_ret Enum_SS_ddp_divisor)
+	SetUneven_inputs(arg2 int32)
+	GetUneven_inputs() (_swig_ret int32)
 }
 
 type SwigcptrDdp_model_stats uintptr
@@ -1771,6 +1865,32 @@ func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_model_stats) SetSent_bytes(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_model_stats_sent_bytes_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_model_stats) SetTotal_sent_bytes(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_model_stats_total_sent_bytes_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_model_stats) GetTotal_sent_bytes() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_model_stats() (_swig_ret Ddp_model_stats) {
 	var swig_r Ddp_model_stats
 	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_89e51c8fcf3d821d()))
@@ -1813,13 +1933,17 @@ type Ddp_model_stats interface {
 	GetChecks() (_swig_ret int64)
 	SetRepairs(arg2 int64)
 	GetRepairs() (_swig_ret int64)
+	SetSent_bytes(arg2 int64)
+	GetSent_bytes() (_swig_ret int64)
+	SetTotal_sent_bytes(arg2 int64)
+	GetTotal_sent_bytes() (_swig_ret int64)
 }
 
 func Ddp_model_options_init(arg1 Ddp_model_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_options_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_options_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_77(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1850,7 +1974,7 @@ func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Dd
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_add_parameter_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_76)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_add_parameter_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_80)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1866,7 +1990,7 @@ func Ddp_model_add_buffer(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int3
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_buffer_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_78)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_buffer_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_82)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1969,7 +2093,7 @@ func Ddp_model_describe_plan(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_describe_plan_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_87(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_describe_plan_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_91(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2080,6 +2204,160 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+type SwigcptrDdp_pass_report uintptr
+
+func (p SwigcptrDdp_pass_report) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
+}
+
+func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_pass_report_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_99(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_pass_report) SetContributors(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_pass_report_contributors_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_pass_report) GetContributors() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_pass_report) SetLast(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_pass_report_last_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_pass_report) GetLast() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_pass_report) SetWeight(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_pass_report_weight_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_pass_report) GetWeight() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_pass_report() (_swig_ret Ddp_pass_report) {
+	var swig_r Ddp_pass_report
+	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_89e51c8fcf3d821d()))
+	return swig_r
+}
+
+func DeleteDdp_pass_report(arg1 Ddp_pass_report) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_pass_report_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_pass_report interface {
+	Swigcptr() uintptr
+	SwigIsDdp_pass_report()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetContributors(arg2 int32)
+	GetContributors() (_swig_ret int32)
+	SetLast(arg2 int32)
+	GetLast() (_swig_ret int32)
+	SetWeight(arg2 float64)
+	GetWeight() (_swig_ret float64)
+}
+
+func Ddp_model_set_weight(arg1 uintptr, arg2 float64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_set_weight_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_set_last_pass(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_model_set_last_pass_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_skip_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_skip_backward_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_105)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_get_pass_report(arg1 uintptr, arg2 Ddp_pass_report) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r_p := C._wrap_ddp_model_get_pass_report_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_join_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 type SwigcptrDdp_sgd_options uintptr
 
 func (p SwigcptrDdp_sgd_options) Swigcptr() uintptr {
@@ -2092,7 +2370,7 @@ func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
 func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_95(_swig_i_1))
+	C._wrap_ddp_sgd_options_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_108(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
@@ -2207,7 +2485,7 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_97(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_110(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
@@ -2329,7 +2607,7 @@ func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_100(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2340,7 +2618,7 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_102(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_115(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2500,7 +2778,7 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_127(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
@@ -2552,7 +2830,7 @@ func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_129(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
@@ -2565,13 +2843,39 @@ func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_118(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_131(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
 	swig_r = (int64)(C._wrap_ddp_state_step_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetPartial(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_partial_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetPartial() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_state_partial_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetLocal(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_local_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetLocal() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_state_local_get_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -2601,13 +2905,17 @@ type Ddp_state interface {
 	GetEpoch() (_swig_ret int64)
 	SetStep(arg2 int64)
 	GetStep() (_swig_ret int64)
+	SetPartial(arg2 int32)
+	GetPartial() (_swig_ret int32)
+	SetLocal(arg2 int32)
+	GetLocal() (_swig_ret int32)
 }
 
 func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2619,7 +2927,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_136)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2634,7 +2942,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_125)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_138)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2648,7 +2956,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_127)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_140)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2662,13 +2970,35 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_load_file_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_load_file_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), *(*C.swig_type_142)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_get_missing_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
+func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
 	return swig_r_1
 }
 
@@ -2708,7 +3038,7 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_149(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
@@ -2721,7 +3051,7 @@ func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_151(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
@@ -2734,7 +3064,7 @@ func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_153(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
@@ -2830,7 +3160,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_139(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2855,7 +3185,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1), C.swig_type_143(_swig_i_2), C.swig_type_144(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_159(_swig_i_1), C.swig_type_160(_swig_i_2), C.swig_type_161(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2874,7 +3204,7 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_145(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
@@ -2966,7 +3296,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3008,7 +3338,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_151(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_89e51c8fcf3d821d(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_168(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

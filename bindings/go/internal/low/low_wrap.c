@@ -1650,6 +1650,30 @@ intgo _wrap_DDP_DRIFT_RESEND_low_89e51c8fcf3d821d() {
 }
 
 
+intgo _wrap_DDP_DIVISOR_WORLD_low_89e51c8fcf3d821d() {
+  enum ddp_divisor result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_DIVISOR_WORLD;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_DIVISOR_WEIGHTS_low_89e51c8fcf3d821d() {
+  enum ddp_divisor result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_DIVISOR_WEIGHTS;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_ddp_model_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
@@ -1845,6 +1869,56 @@ long long _wrap_ddp_model_options_check_every_get_low_89e51c8fcf3d821d(struct dd
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
   
   result =  ((arg1)->check_every);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_model_options_divisor_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
+  ddp_divisor arg2 ;
+  
+  arg1 = *(struct ddp_model_options **)&_swig_go_0; 
+  arg2 = (ddp_divisor)_swig_go_1; 
+  
+  if (arg1) (arg1)->divisor = arg2;
+  
+}
+
+
+intgo _wrap_ddp_model_options_divisor_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+  struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
+  ddp_divisor result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_model_options **)&_swig_go_0; 
+  
+  result = (ddp_divisor) ((arg1)->divisor);
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_model_options_uneven_inputs_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_model_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->uneven_inputs = arg2;
+  
+}
+
+
+int _wrap_ddp_model_options_uneven_inputs_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+  struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_model_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->uneven_inputs);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -2216,6 +2290,56 @@ long long _wrap_ddp_model_stats_repairs_get_low_89e51c8fcf3d821d(struct ddp_mode
   arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
   
   result =  ((arg1)->repairs);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_model_stats_sent_bytes_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+  struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->sent_bytes = arg2;
+  
+}
+
+
+long long _wrap_ddp_model_stats_sent_bytes_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+  struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
+  
+  result =  ((arg1)->sent_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_model_stats_total_sent_bytes_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+  struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->total_sent_bytes = arg2;
+  
+}
+
+
+long long _wrap_ddp_model_stats_total_sent_bytes_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+  struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
+  
+  result =  ((arg1)->total_sent_bytes);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -2625,6 +2749,222 @@ _gostring_ _wrap_ddp_model_scale_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0
   arg3 = *(void **)&_swig_go_2; 
   
   result = (ddp_status)ddp_model_scale_grad(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_pass_report_struct_size_set_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_pass_report_struct_size_get_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_pass_report_contributors_set_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->contributors = arg2;
+  
+}
+
+
+int _wrap_ddp_pass_report_contributors_get_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->contributors);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_pass_report_last_set_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->last = arg2;
+  
+}
+
+
+int _wrap_ddp_pass_report_last_get_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->last);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_pass_report_weight_set_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->weight = arg2;
+  
+}
+
+
+double _wrap_ddp_pass_report_weight_get_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->weight);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_pass_report *_wrap_new_ddp_pass_report_low_89e51c8fcf3d821d() {
+  struct ddp_pass_report *result = 0 ;
+  struct ddp_pass_report *_swig_go_result;
+  
+  
+  result = (struct ddp_pass_report *)calloc(1, sizeof(struct ddp_pass_report));
+  *(struct ddp_pass_report **)&_swig_go_result = (struct ddp_pass_report *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_pass_report_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_model_set_weight_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, double _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  double arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_set_weight(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_set_last_pass_low_89e51c8fcf3d821d(ddp_model *_swig_go_0) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_model_set_last_pass(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_skip_backward_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_skip_backward(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_abandon_backward_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  char *arg2 = (char *) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_abandon_backward(arg1,(char const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_pass_report_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_pass_report *arg2 = (ddp_pass_report *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(ddp_pass_report **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_get_pass_report((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_join_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_join(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
@@ -3382,6 +3722,56 @@ long long _wrap_ddp_state_step_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_
 }
 
 
+void _wrap_ddp_state_partial_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, int _swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->partial = arg2;
+  
+}
+
+
+int _wrap_ddp_state_partial_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result =  ((arg1)->partial);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_local_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, int _swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->local = arg2;
+  
+}
+
+
+int _wrap_ddp_state_local_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result =  ((arg1)->local);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_state *_wrap_new_ddp_state_low_89e51c8fcf3d821d() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
@@ -3499,6 +3889,36 @@ _gostring_ _wrap_ddp_state_load_file_low_89e51c8fcf3d821d(struct ddp_state *_swi
   result = (ddp_status)ddp_state_load_file(arg1,(char const *)arg2);
   _swig_go_result = ddp_go_result(result);
   free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_missing_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, long long _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int64_t arg2 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (char *)ddp_model_get_missing((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_unexpected_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, long long _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int64_t arg2 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (char *)ddp_model_get_unexpected((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
   return _swig_go_result;
 }
 
