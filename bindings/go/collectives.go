@@ -48,16 +48,10 @@ func (g *Group) ReduceMetrics(values []float64, op Op) error {
 
 func (g *Group) one(tensor Tensor, fn func(low.Ddp_tensor) error) error {
 	defer runtime.KeepAlive(g)
-	c, err := tensor.lend()
-	if err != nil {
-		return err
-	}
-	defer c.release()
-	return fn(c.Ddp_tensor)
+	return lending(func(t ...low.Ddp_tensor) error { return fn(t[0]) }, tensor)
 }
 
 func (g *Group) two(input, output Tensor, fn func(in, out low.Ddp_tensor) error) error {
-	return g.one(input, func(in low.Ddp_tensor) error {
-		return g.one(output, func(out low.Ddp_tensor) error { return fn(in, out) })
-	})
+	defer runtime.KeepAlive(g)
+	return lending(func(t ...low.Ddp_tensor) error { return fn(t[0], t[1]) }, input, output)
 }

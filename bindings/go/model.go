@@ -15,6 +15,7 @@ type Model struct {
 	group  *Group  // a model outlives no group that the collector could find first
 	values []*hold // memory lent for as long as the model exists
 	grads  []*hold // by index; nil where libddp owns the gradient
+	hook   *hooks  // of SetHook
 }
 
 // NewModel makes an empty model; options may be nil.

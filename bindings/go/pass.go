@@ -11,10 +11,12 @@ import (
 type PassKind int32
 
 // Reduce averages gradients over the ranks. Accumulate sends nothing: the caller adds to its gradients, and a later Reduce pass
-// sends the whole.
+// sends the whole. Of a LocalPass nothing is sent either, and its gradients are final on this rank: Model.AverageParameters every few
+// steps brings the ranks together.
 const (
 	Reduce     PassKind = 0
 	Accumulate PassKind = 1
+	LocalPass  PassKind = 2
 )
 
 // Pass is one backward pass, open until End.
@@ -59,7 +61,9 @@ func (p *Pass) End(err *error) error {
 		return *err
 	}
 	ended := low.Ddp_model_end_backward(p.model.handle, p.model.stream)
-	runtime.KeepAlive(p.model)
+	if p.model.hook != nil {
+		ended = caused(ended, p.model.hook.take())
+	}
 	if err != nil {
 		*err = ended
 	}
@@ -78,6 +82,12 @@ func (m *Model) WasUsed(index int) (used, known bool) {
 	defer runtime.KeepAlive(m)
 	answer := low.Ddp_model_was_used(m.handle, int32(index))
 	return answer == 1, answer >= 0
+}
+
+// AverageParameters makes every parameter its mean over the ranks, the same bits on all of them. Collective.
+func (m *Model) AverageParameters() error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_average_parameters(m.handle, m.stream)
 }
 
 // ZeroGrad sets all gradients to zero.

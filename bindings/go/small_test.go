@@ -33,6 +33,7 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 		{int(DivisorWorld), int(low.DDP_DIVISOR_WORLD)}, {int(DivisorWeights), int(low.DDP_DIVISOR_WEIGHTS)},
 		{int(DriftReport), int(low.DDP_DRIFT_REPORT)}, {int(DriftResend), int(low.DDP_DRIFT_RESEND)},
 		{int(Reduce), int(low.DDP_PASS_REDUCE)}, {int(Accumulate), int(low.DDP_PASS_ACCUMULATE)},
+		{int(LocalPass), int(low.DDP_PASS_LOCAL)},
 		{int(LogDebug), int(low.DDP_LOG_DEBUG)}, {int(LogInfo), int(low.DDP_LOG_INFO)}, {int(LogWarning), int(low.DDP_LOG_WARNING)},
 		{int(LogError), int(low.DDP_LOG_ERROR)}, {int(LogOff), int(low.DDP_LOG_OFF)},
 	}

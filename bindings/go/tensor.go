@@ -158,6 +158,20 @@ func (l *lent) release() {
 	l.keep().drop()
 }
 
+// lending gives C's form of some tensors to fn.
+func lending(fn func(...low.Ddp_tensor) error, tensors ...Tensor) error {
+	given := make([]low.Ddp_tensor, len(tensors))
+	for i, tensor := range tensors {
+		c, err := tensor.lend()
+		if err != nil {
+			return err
+		}
+		defer c.release()
+		given[i] = c.Ddp_tensor
+	}
+	return fn(given...)
+}
+
 // keep ends C's form, while the memory goes on being held.
 func (l *lent) keep() *hold {
 	low.DeleteDdp_tensor(l.Ddp_tensor)

@@ -24,6 +24,7 @@ export DDPError, Group, group_rank, group_size, allreduce!, allgather!, reducesc
 export Model, add_parameter!, add_buffer!, lend!, commit!, grad, set_grad!, backward, ready!, unused!, was_used, zero_grad!, grad_norm, scale_grad!
 export sync_buffers!, check_replicas, parameter_hash, stats, describe_plan, metadata, metadata!
 export weight!, last_pass!, skip_backward, join!, pass_report, missing_tensors, unexpected_tensors
+export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_parameters!
 export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped
 export save_state, load_state!, Sampler, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, stream!
 
@@ -34,6 +35,7 @@ include("arrays.jl")
 include("callbacks.jl")
 include("group.jl")
 include("model.jl")
+include("hook.jl")
 include("backward.jl")
 include("uneven.jl")
 include("optimizer.jl")

@@ -1,17 +1,21 @@
 """
-    backward(f, model; accumulate = false)
+    backward(f, model; accumulate = false, alone = false)
 
 A backward pass: `f(model)` marks every parameter with `ready!`; afterwards the gradients are the mean over all ranks, the same bits
-everywhere. With `accumulate` nothing is sent: a later pass sends the whole. Collective unless accumulating. If `f` throws, the pass is
+everywhere. With `accumulate` nothing is sent: a later pass sends the whole. With `alone` nothing is sent either, and the gradients
+are final on this rank: `average_parameters!` every few steps brings the ranks together. Collective without these two. If `f` throws, the pass is
 abandoned: it fails on the other ranks too, with the exception as the reason, and the group goes on.
 """
-function backward(f, model::Model; accumulate::Bool = false)
-    check(Low.ddp_model_begin_backward(model.handle, accumulate ? Low.DDP_PASS_ACCUMULATE : Low.DDP_PASS_REDUCE))
+function backward(f, model::Model; accumulate::Bool = false, alone::Bool = false)
+    accumulate && alone && throw(ArgumentError("a pass either accumulates or is this rank's alone"))
+    kind = accumulate ? Low.DDP_PASS_ACCUMULATE : alone ? Low.DDP_PASS_LOCAL : Low.DDP_PASS_REDUCE
+    check(Low.ddp_model_begin_backward(model.handle, kind))
     result = try
-        f(model)
+        answer = f(model)
+        kind == Low.DDP_PASS_REDUCE && pull_buckets(model, 1)
+        answer
     catch e
-        reason = replace(sprint(showerror, e), r"[\0\n]+" => " ")
-        Low.ddp_model_abandon_backward(model.handle, reason, model.stream) # its error is a consequence of this one
+        Low.ddp_model_abandon_backward(model.handle, one_line(e), model.stream) # its error is a consequence of this one
         rethrow()
     end
     check(Low.ddp_model_end_backward(model.handle, model.stream))
@@ -34,6 +38,9 @@ function was_used(model::Model, index::Integer)
     answer = Low.ddp_model_was_used(model.handle, index - 1)
     return answer < 0 ? nothing : answer == 1
 end
+
+"""Make every parameter its mean over the ranks, the same bits on all of them. Collective."""
+average_parameters!(model::Model) = check(Low.ddp_model_average_parameters(model.handle, model.stream))
 
 """Set all gradients to zero."""
 zero_grad!(model::Model) = check(Low.ddp_model_zero_grad(model.handle, model.stream))

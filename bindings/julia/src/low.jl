@@ -681,6 +681,7 @@ const ddp_pass = Int32
 
 const DDP_PASS_REDUCE = Int32(0)
 const DDP_PASS_ACCUMULATE = Int32(1)
+const DDP_PASS_LOCAL = Int32(2)
 
 @doc raw"""
     ddp_model_begin_backward(model, mode)
@@ -725,7 +726,7 @@ end
 
 Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
 The pass is over whatever the result.
-Collective in a REDUCE pass (blocks on CPU), local in an ACCUMULATE pass.
+Collective in a REDUCE pass (blocks on CPU), local in the others.
 Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
 every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), MISMATCH (with the
 model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
@@ -738,11 +739,23 @@ end
 @doc raw"""
     ddp_model_was_used(model, index)
 
-Did any rank contribute to this parameter in the last REDUCE pass, or in the accumulation before it? 1 yes, 0 no (leave its
+Did any rank contribute to this parameter in the last REDUCE pass, or in the accumulation before it (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its
 optimizer state alone), -1 if the arguments are wrong or no pass has ended. Local. Since 0.1.
 """
 function ddp_model_was_used(model, index)
     return ccall((:ddp_model_was_used, libddp), Int32, (Ptr{ddp_model}, Int32), model, index)
+end
+
+@doc raw"""
+    ddp_model_average_parameters(model, stream)
+
+Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after DDP_PASS_LOCAL passes
+and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint holds rank 0's parameters, so average
+before saving. Buffers and the state of optimizers stay each rank's own (ddp_model_sync_buffers copies buffers).
+Collective, blocks, not in an open pass. Errors: INVALID_STATE, and those of collectives (parameters may then be averaged in part). Since 0.1.
+"""
+function ddp_model_average_parameters(model, stream)
+    return ccall((:ddp_model_average_parameters, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
 end
 
 @doc raw"""
@@ -1027,6 +1040,204 @@ the group is broken. Since 0.1.
 """
 function ddp_optimizer_step(optimizer, stream)
     return ccall((:ddp_optimizer_step, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Cvoid}), optimizer, stream)
+end
+
+@doc raw"""
+a bucket inside a hook
+"""
+struct ddp_bucket end
+
+@doc raw"""
+    @ddp_hook_fn(f)
+
+Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on the thread of
+that call. It must not throw, nor call functions of the model or its group other than the getters.
+- `bucket`: usable until the hook returns
+Answers 0, or any other number if it failed (ddp_bucket_set_error says more). Since 0.1.
+"""
+macro ddp_hook_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{$ddp_bucket}))))
+end
+
+@doc raw"""
+    ddp_model_set_hook(model, fn, user_data, release)
+
+Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the default.
+- `fn`: ddp_hook_fp16, ddp_hook_bf16 or your own
+- `release`: called once when the hook is not used any more (also if this call fails); NULL: nothing
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
+"""
+function ddp_model_set_hook(model, fn, user_data, release)
+    return ccall((:ddp_model_set_hook, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), model, fn,
+        user_data, release)
+end
+
+@doc raw"""
+    ddp_hook_fp16(user_data, bucket)
+
+Built-in hook: F32 and F64 gradients travel as F16. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own
+type and rounded once to F16; terms are added in rank order, each sum rounded to F16; the result is that sum. The same bits on every rank,
+transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit becomes infinite on all
+ranks, NaN stays NaN; gradients of 16 bits, and groups of one rank, are not touched by it. Given to ddp_model_set_hook it costs
+no copy; a hook of your own may also call it for some of its buckets (collective).
+Local as a name. Errors (called): as ddp_bucket_all_reduce. Since 0.1.
+"""
+function ddp_hook_fp16(user_data, bucket)
+    return ccall((:ddp_hook_fp16, libddp), Int32, (Ptr{Cvoid}, Ptr{ddp_bucket}), user_data, bucket)
+end
+
+@doc raw"""
+    ddp_hook_bf16(user_data, bucket)
+
+Built-in hook: As ddp_hook_fp16 with BF16, which has the range of F32 and 8 bits of precision.
+Local as a name. Errors (called on a bucket): as ddp_bucket_all_reduce. Since 0.1.
+"""
+function ddp_hook_bf16(user_data, bucket)
+    return ccall((:ddp_hook_bf16, libddp), Int32, (Ptr{Cvoid}, Ptr{ddp_bucket}), user_data, bucket)
+end
+
+@doc raw"""
+    ddp_model_set_pulled_hook(model)
+
+The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread. Before
+ddp_model_commit. Then, in every REDUCE pass, between the marks and after them:
+  while (ddp_model_next_bucket(model, 1, &bucket) == DDP_OK && bucket != NULL) { ...; ddp_model_finish_bucket(model, 0, NULL); }
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
+"""
+function ddp_model_set_pulled_hook(model)
+    return ccall((:ddp_model_set_pulled_hook, libddp), ddp_status, (Ptr{ddp_model},), model)
+end
+
+@doc raw"""
+    ddp_model_next_bucket(model, rest, out_bucket)
+
+The next bucket of the open pass. Buckets come in the same order on all ranks.
+- `rest`: 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
+- `out_bucket`: usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has failed)
+Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest 1.
+Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
+collectives. Since 0.1.
+"""
+function ddp_model_next_bucket(model, rest, out_bucket)
+    return ccall((:ddp_model_next_bucket, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Ptr{ddp_bucket}}), model, rest,
+        out_bucket)
+end
+
+@doc raw"""
+    ddp_model_finish_bucket(model, status, text)
+
+Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
+- `status`: 0, or any other number if it failed here
+- `text`: what went wrong, for all ranks; may be NULL
+Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different calls),
+INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
+"""
+function ddp_model_finish_bucket(model, status, text)
+    return ccall((:ddp_model_finish_bucket, libddp), ddp_status, (Ptr{ddp_model}, Int32, Cstring), model, status, text)
+end
+
+@doc raw"""
+    ddp_bucket_get_index(bucket)
+
+Number of the bucket in plan order, from 0; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+"""
+function ddp_bucket_get_index(bucket)
+    return ccall((:ddp_bucket_get_index, libddp), Int32, (Ptr{ddp_bucket},), bucket)
+end
+
+@doc raw"""
+    ddp_bucket_is_last(bucket)
+
+Is it the last bucket of the pass? 1 yes, 0 no; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+"""
+function ddp_bucket_is_last(bucket)
+    return ccall((:ddp_bucket_is_last, libddp), Int32, (Ptr{ddp_bucket},), bucket)
+end
+
+@doc raw"""
+    ddp_bucket_get_contents(bucket, out_contents)
+
+The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on 64-byte
+boundaries, with zeros between them.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+"""
+function ddp_bucket_get_contents(bucket, out_contents)
+    return ccall((:ddp_bucket_get_contents, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}), bucket, out_contents)
+end
+
+@doc raw"""
+    ddp_bucket_get_parameter_count(bucket)
+
+How many parameters have their gradient in the bucket; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+"""
+function ddp_bucket_get_parameter_count(bucket)
+    return ccall((:ddp_bucket_get_parameter_count, libddp), Int32, (Ptr{ddp_bucket},), bucket)
+end
+
+@doc raw"""
+    ddp_bucket_get_parameter(bucket, position, out_index, out_grad)
+
+One gradient of the bucket.
+- `position`: 0 to the number of parameters in the bucket
+- `out_index`: the parameter's index in the model; may be NULL
+- `out_grad`: its part of the contents, with the shape of the parameter; may be NULL
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+"""
+function ddp_bucket_get_parameter(bucket, position, out_index, out_grad)
+    return ccall((:ddp_bucket_get_parameter, libddp), ddp_status, (Ptr{ddp_bucket}, Int32, Ptr{Int32}, Ptr{ddp_tensor}),
+        bucket, position, out_index, out_grad)
+end
+
+@doc raw"""
+    ddp_bucket_all_reduce(bucket, tensor, op)
+
+As ddp_group_all_reduce, over the group of the model, inside a hook. The tensor may be the contents or memory of your own.
+Collective. Errors: CALLBACK or MISMATCH (the hook failed on another rank, or did something else there: return at once), INVALID_STATE (not
+in a hook now), and those of collectives. Since 0.1.
+"""
+function ddp_bucket_all_reduce(bucket, tensor, op)
+    return ccall((:ddp_bucket_all_reduce, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, ddp_reduce), bucket, tensor,
+        op)
+end
+
+@doc raw"""
+    ddp_bucket_all_gather(bucket, input, output)
+
+As ddp_group_all_gather, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1.
+"""
+function ddp_bucket_all_gather(bucket, input, output)
+    return ccall((:ddp_bucket_all_gather, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, Ptr{ddp_tensor}), bucket,
+        input, output)
+end
+
+@doc raw"""
+    ddp_bucket_reduce_scatter(bucket, input, output, op)
+
+As ddp_group_reduce_scatter, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1.
+"""
+function ddp_bucket_reduce_scatter(bucket, input, output, op)
+    return ccall((:ddp_bucket_reduce_scatter, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        ddp_reduce), bucket, input, output, op)
+end
+
+@doc raw"""
+    ddp_bucket_broadcast(bucket, tensor, root)
+
+As ddp_group_broadcast, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1.
+"""
+function ddp_bucket_broadcast(bucket, tensor, root)
+    return ccall((:ddp_bucket_broadcast, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, Int32), bucket, tensor, root)
+end
+
+@doc raw"""
+    ddp_bucket_set_error(bucket, text)
+
+Say what went wrong with the bucket, before the hook returns a number other than 0: every rank gets the text.
+- `text`: copied; at most 479 bytes travel
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+"""
+function ddp_bucket_set_error(bucket, text)
+    return ccall((:ddp_bucket_set_error, libddp), ddp_status, (Ptr{ddp_bucket}, Cstring), bucket, text)
 end
 
 @doc raw"""

@@ -10,6 +10,7 @@ mutable struct Model
     group::Group
     values::Vector{Any} # what is lent, for as long as the model exists
     grads::Vector{Any}  # by index; nothing where libddp owns the gradient
+    hook::Any           # runs for each bucket of a pass, or nothing
     views::Vector{Any}  # by index, once committed: the gradients as arrays
 end
 
@@ -17,7 +18,7 @@ function Model(group::Group; changes...)
     chosen = Ref(options(Low.ddp_model_options, Low.ddp_model_options_init; changes...))
     handle = Ref{Ptr{Low.ddp_model}}(C_NULL)
     check(Low.ddp_model_create(group.handle, chosen, handle))
-    return finalizer(close, Model(handle[], C_NULL, group, Any[], Any[], Any[]))
+    return finalizer(close, Model(handle[], C_NULL, group, Any[], Any[], nothing, Any[]))
 end
 
 function Base.close(model::Model)

@@ -59,6 +59,26 @@ elseif role == "computes"
         backward(m -> ready!(m, 1), uneven)
     end
     join!(uneven)
+    codebook(bucket) = error("the codebook is empty")
+    for set in (m -> hook!(m, :fp16), m -> hook!(m, :bf16), m -> hook!(allreduce!, m), m -> hook!(b -> allreduce_as!(b, :bf16), m), m -> hook!(codebook, m))
+        hooked = Model(group)
+        add_parameter!(hooked, "weight", zeros(1))
+        set(hooked)
+        commit!(hooked)
+        grad(hooked, 1) .= 2
+        try
+            backward(m -> (ready!(m, 1); pull!(m)), hooked)
+        catch e
+            e isa ErrorException || rethrow()
+        end
+    end
+    own = zeros(1)
+    averaged = Model(group)
+    add_parameter!(averaged, "weight", own)
+    commit!(averaged)
+    own[1] = 2
+    backward(m -> ready!(m, 1), averaged; alone = true)
+    average_parameters!(averaged)
     check_replicas(uneven)
     readline()
 end

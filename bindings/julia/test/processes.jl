@@ -65,6 +65,17 @@ end
     end
 end
 
+# One pass under a hook, in which this rank's gradient is 4.
+function hooked(set, group)
+    model = Model(group)
+    add_parameter!(model, "weight", zeros(1))
+    set(model)
+    commit!(model)
+    grad(model, 1) .= 4
+    backward(m -> (ready!(m, 1); pull!(m)), model)
+    return copy(grad(model, 1))
+end
+
 @testset "collectives of two processes" begin
     with_helper("computes") do peer, file
         group = meet(file)
@@ -96,6 +107,20 @@ end
         @test grad(uneven, 1) == [7] && pass_report(uneven) == (contributors = 1, last = true, weight = 1.0)
         fails(() -> backward(m -> ready!(m, 1), uneven), :INVALID_STATE, "no more samples")
         join!(uneven)
+        for kind in (:fp16, :bf16)
+            @test hooked(model -> hook!(model, kind), group) == [3]
+        end
+        @test hooked(model -> hook!(bucket -> (GC.gc(); allreduce!(bucket)), model), group) == [3]
+        @test hooked(model -> hook!(bucket -> allreduce_as!(bucket, :bf16), model), group) == [3]
+        fails(() -> hooked(model -> hook!(bucket -> allreduce!(bucket), model), group), :CALLBACK, "the codebook is empty")
+        own = zeros(1)
+        averaged = Model(group)
+        add_parameter!(averaged, "weight", own)
+        commit!(averaged)
+        own[1] = 4
+        backward(m -> ready!(m, 1), averaged; alone = true)
+        average_parameters!(averaged)
+        @test own == [3]
         check_replicas(uneven)
     end
 end

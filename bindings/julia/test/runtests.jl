@@ -25,6 +25,7 @@ end
     include("generated.jl")
     include("arrays.jl")
     include("training.jl")
+    include("hooks.jl")
     include("states.jl")
     include("processes.jl")
     include("lux.jl")

@@ -9,6 +9,7 @@ extern int32_t ddpGoStoreSet(uintptr_t user_data, char *key, void *value, int64_
 extern int32_t ddpGoStoreGet(uintptr_t user_data, char *key, void *value, int64_t capacity, int64_t timeout_ms,
                              int64_t *out_bytes);
 extern int32_t ddpGoUpdate(uintptr_t user_data, int32_t index, uintptr_t value, uintptr_t grad, double rate, uintptr_t stream);
+extern int32_t ddpGoHook(uintptr_t user_data, uintptr_t bucket);
 extern void ddpGoRelease(uintptr_t user_data);
 extern int32_t ddpGoWrite(uintptr_t user_data, void *data, int64_t bytes);
 extern int64_t ddpGoRead(uintptr_t user_data, void *data, int64_t capacity);
@@ -27,6 +28,7 @@ var (
 	StoreSetFn = unsafe.Pointer(C.ddpGoStoreSet)
 	StoreGetFn = unsafe.Pointer(C.ddpGoStoreGet)
 	UpdateFn   = unsafe.Pointer(C.ddpGoUpdate)
+	HookFn     = unsafe.Pointer(C.ddpGoHook)
 	ReleaseFn  = unsafe.Pointer(C.ddpGoRelease)
 	WriteFn    = unsafe.Pointer(C.ddpGoWrite)
 	ReadFn     = unsafe.Pointer(C.ddpGoRead)
@@ -47,6 +49,8 @@ type (
 	Updater interface {
 		Update(index int32, value, grad Ddp_tensor, rate float64, stream uintptr) int32
 	}
+	// Hooker reduces a bucket, on a thread of the library.
+	Hooker interface{ Hook(bucket uintptr) int32 }
 	// Writer takes the bytes of a checkpoint, which are C's and valid during the call.
 	Writer interface{ Write(data []byte) int32 }
 	// Reader fills data with the next bytes of a checkpoint and returns how many, 0 at the end, -1 on failure.
@@ -76,6 +80,11 @@ func ddpGoStoreGet(user C.uintptr_t, key *C.char, value unsafe.Pointer, capacity
 func ddpGoUpdate(user C.uintptr_t, index C.int32_t, value, grad C.uintptr_t, rate C.double, stream C.uintptr_t) C.int32_t {
 	updater := cgo.Handle(user).Value().(Updater)
 	return C.int32_t(updater.Update(int32(index), SwigcptrDdp_tensor(value), SwigcptrDdp_tensor(grad), float64(rate), uintptr(stream)))
+}
+
+//export ddpGoHook
+func ddpGoHook(user, bucket C.uintptr_t) C.int32_t {
+	return C.int32_t(cgo.Handle(user).Value().(Hooker).Hook(uintptr(bucket)))
 }
 
 //export ddpGoRelease

@@ -31,6 +31,12 @@ const MaxDimensions = C.DDP_MAX_DIMENSIONS
 // Version is DDP_VERSION of the headers that this package was built with.
 const Version = C.DDP_VERSION
 
+// The built-in hooks, to be given to a model.
+var (
+	HookFp16 = unsafe.Pointer(C.ddp_hook_fp16)
+	HookBf16 = unsafe.Pointer(C.ddp_hook_bf16)
+)
+
 // Text copies a text that the library owns; "" for NULL.
 func Text(address unsafe.Pointer) string { return C.GoString((*C.char)(address)) }
 

@@ -74,7 +74,8 @@ static _gostring_ ddp_go_result(ddp_status status) {
 
 /* ---- Callbacks: the address of a C function, see callbacks.go. ---- */
 
-%typemap(gotype) ddp_log_fn, ddp_store_set_fn, ddp_store_get_fn, ddp_update_fn, ddp_release_fn, ddp_write_fn, ddp_read_fn
+%typemap(gotype) ddp_log_fn, ddp_store_set_fn, ddp_store_get_fn, ddp_update_fn, ddp_release_fn, ddp_hook_fn,
+               ddp_write_fn, ddp_read_fn
   "unsafe.Pointer"
 
 %insert(cgo_comment_typedefs) %{
@@ -83,4 +84,6 @@ static _gostring_ ddp_go_result(ddp_status status) {
 
 %include "ddp_common.i"
 DDP_FOR_EACH_HANDLE(DDP_GO_HANDLE)
+DDP_GO_HANDLE(ddp_bucket)
+%apply ddp_status { int32_t ddp_hook_fp16, int32_t ddp_hook_bf16 }; /* called on a bucket they answer a status */
 %include <ddp/ddp.h>

@@ -209,7 +209,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 extern "C" {
 #endif
 
-void _wrap_Swig_free_low_89e51c8fcf3d821d(void *_swig_go_0) {
+void _wrap_Swig_free_low_fe86f09555fb1665(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   
   arg1 = *(void **)&_swig_go_0; 
@@ -219,7 +219,7 @@ void _wrap_Swig_free_low_89e51c8fcf3d821d(void *_swig_go_0) {
 }
 
 
-void *_wrap_Swig_malloc_low_89e51c8fcf3d821d(intgo _swig_go_0) {
+void *_wrap_Swig_malloc_low_fe86f09555fb1665(intgo _swig_go_0) {
   int arg1 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -232,7 +232,7 @@ void *_wrap_Swig_malloc_low_89e51c8fcf3d821d(intgo _swig_go_0) {
 }
 
 
-intgo _wrap_DDP_OK_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_OK_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -244,7 +244,7 @@ intgo _wrap_DDP_OK_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -256,7 +256,7 @@ intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_STATE_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_INVALID_STATE_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -268,7 +268,7 @@ intgo _wrap_DDP_ERROR_INVALID_STATE_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -280,7 +280,7 @@ intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -292,7 +292,7 @@ intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_TIMED_OUT_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_TIMED_OUT_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -304,7 +304,7 @@ intgo _wrap_DDP_ERROR_TIMED_OUT_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_PEER_FAILED_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_PEER_FAILED_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -316,7 +316,7 @@ intgo _wrap_DDP_ERROR_PEER_FAILED_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_ABORTED_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_ABORTED_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -328,7 +328,7 @@ intgo _wrap_DDP_ERROR_ABORTED_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_MISMATCH_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_MISMATCH_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -340,7 +340,7 @@ intgo _wrap_DDP_ERROR_MISMATCH_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_IO_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_IO_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -352,7 +352,7 @@ intgo _wrap_DDP_ERROR_IO_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_CALLBACK_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_CALLBACK_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -364,7 +364,7 @@ intgo _wrap_DDP_ERROR_CALLBACK_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_ERROR_INTERNAL_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_ERROR_INTERNAL_low_fe86f09555fb1665() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -376,7 +376,7 @@ intgo _wrap_DDP_ERROR_INTERNAL_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_F32_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_F32_low_fe86f09555fb1665() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -388,7 +388,7 @@ intgo _wrap_DDP_F32_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_F64_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_F64_low_fe86f09555fb1665() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -400,7 +400,7 @@ intgo _wrap_DDP_F64_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_F16_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_F16_low_fe86f09555fb1665() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -412,7 +412,7 @@ intgo _wrap_DDP_F16_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_BF16_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_BF16_low_fe86f09555fb1665() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -424,7 +424,7 @@ intgo _wrap_DDP_BF16_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_I32_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_I32_low_fe86f09555fb1665() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -436,7 +436,7 @@ intgo _wrap_DDP_I32_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_I64_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_I64_low_fe86f09555fb1665() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -448,7 +448,7 @@ intgo _wrap_DDP_I64_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_U8_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_U8_low_fe86f09555fb1665() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -460,7 +460,7 @@ intgo _wrap_DDP_U8_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_CPU_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_CPU_low_fe86f09555fb1665() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -472,7 +472,7 @@ intgo _wrap_DDP_CPU_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_CUDA_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_CUDA_low_fe86f09555fb1665() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -484,7 +484,7 @@ intgo _wrap_DDP_CUDA_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_AVERAGE_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_AVERAGE_low_fe86f09555fb1665() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -496,7 +496,7 @@ intgo _wrap_DDP_AVERAGE_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_SUM_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_SUM_low_fe86f09555fb1665() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -508,7 +508,7 @@ intgo _wrap_DDP_SUM_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_MIN_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_MIN_low_fe86f09555fb1665() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -520,7 +520,7 @@ intgo _wrap_DDP_MIN_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_MAX_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_MAX_low_fe86f09555fb1665() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -532,7 +532,7 @@ intgo _wrap_DDP_MAX_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_BACKEND_AUTO_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_BACKEND_AUTO_low_fe86f09555fb1665() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -544,7 +544,7 @@ intgo _wrap_DDP_BACKEND_AUTO_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_BACKEND_GLOO_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_BACKEND_GLOO_low_fe86f09555fb1665() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -556,7 +556,7 @@ intgo _wrap_DDP_BACKEND_GLOO_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_BACKEND_NCCL_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_BACKEND_NCCL_low_fe86f09555fb1665() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -568,7 +568,7 @@ intgo _wrap_DDP_BACKEND_NCCL_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_BACKEND_SHM_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_BACKEND_SHM_low_fe86f09555fb1665() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -580,7 +580,7 @@ intgo _wrap_DDP_BACKEND_SHM_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_BACKEND_LOCAL_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_BACKEND_LOCAL_low_fe86f09555fb1665() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -592,7 +592,7 @@ intgo _wrap_DDP_BACKEND_LOCAL_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_ddp_tensor_data_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_tensor_data_set_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -604,7 +604,7 @@ void _wrap_ddp_tensor_data_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_
 }
 
 
-void *_wrap_ddp_tensor_data_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0) {
+void *_wrap_ddp_tensor_data_get_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -617,7 +617,7 @@ void *_wrap_ddp_tensor_data_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go
 }
 
 
-void _wrap_ddp_tensor_dtype_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_dtype_set_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype arg2 ;
   
@@ -629,7 +629,7 @@ void _wrap_ddp_tensor_dtype_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go
 }
 
 
-intgo _wrap_ddp_tensor_dtype_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_dtype_get_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -642,7 +642,7 @@ intgo _wrap_ddp_tensor_dtype_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_g
 }
 
 
-void _wrap_ddp_tensor_device_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_device_set_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -654,7 +654,7 @@ void _wrap_ddp_tensor_device_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_ddp_tensor_device_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_device_get_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -667,7 +667,7 @@ intgo _wrap_ddp_tensor_device_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_
 }
 
 
-void _wrap_ddp_tensor_device_index_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_device_index_set_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -679,7 +679,7 @@ void _wrap_ddp_tensor_device_index_set_low_89e51c8fcf3d821d(struct ddp_tensor *_
 }
 
 
-int _wrap_ddp_tensor_device_index_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_device_index_get_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -692,7 +692,7 @@ int _wrap_ddp_tensor_device_index_get_low_89e51c8fcf3d821d(struct ddp_tensor *_s
 }
 
 
-void _wrap_ddp_tensor_ndim_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_ndim_set_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -704,7 +704,7 @@ void _wrap_ddp_tensor_ndim_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_
 }
 
 
-int _wrap_ddp_tensor_ndim_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_ndim_get_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -717,7 +717,7 @@ int _wrap_ddp_tensor_ndim_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0
 }
 
 
-void _wrap_ddp_tensor_shape_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
+void _wrap_ddp_tensor_shape_set_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *arg2 ;
   
@@ -733,7 +733,7 @@ void _wrap_ddp_tensor_shape_set_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go
 }
 
 
-long long *_wrap_ddp_tensor_shape_get_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0) {
+long long *_wrap_ddp_tensor_shape_get_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *result = 0 ;
   long long *_swig_go_result;
@@ -746,7 +746,7 @@ long long *_wrap_ddp_tensor_shape_get_low_89e51c8fcf3d821d(struct ddp_tensor *_s
 }
 
 
-struct ddp_tensor *_wrap_new_ddp_tensor_low_89e51c8fcf3d821d() {
+struct ddp_tensor *_wrap_new_ddp_tensor_low_fe86f09555fb1665() {
   struct ddp_tensor *result = 0 ;
   struct ddp_tensor *_swig_go_result;
   
@@ -757,7 +757,7 @@ struct ddp_tensor *_wrap_new_ddp_tensor_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_tensor_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0) {
+void _wrap_delete_ddp_tensor_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
@@ -767,7 +767,7 @@ void _wrap_delete_ddp_tensor_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_tensor_init_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_tensor_init_low_fe86f09555fb1665(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
   ddp_tensor *arg1 = (ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_dtype arg3 ;
@@ -788,7 +788,7 @@ _gostring_ _wrap_ddp_tensor_init_low_89e51c8fcf3d821d(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_DDP_LOG_DEBUG_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_LOG_DEBUG_low_fe86f09555fb1665() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -800,7 +800,7 @@ intgo _wrap_DDP_LOG_DEBUG_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_LOG_INFO_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_LOG_INFO_low_fe86f09555fb1665() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -812,7 +812,7 @@ intgo _wrap_DDP_LOG_INFO_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_LOG_WARNING_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_LOG_WARNING_low_fe86f09555fb1665() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -824,7 +824,7 @@ intgo _wrap_DDP_LOG_WARNING_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_LOG_ERROR_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_LOG_ERROR_low_fe86f09555fb1665() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -836,7 +836,7 @@ intgo _wrap_DDP_LOG_ERROR_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_LOG_OFF_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_LOG_OFF_low_fe86f09555fb1665() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -848,7 +848,7 @@ intgo _wrap_DDP_LOG_OFF_low_89e51c8fcf3d821d() {
 }
 
 
-int _wrap_ddp_version_low_89e51c8fcf3d821d() {
+int _wrap_ddp_version_low_fe86f09555fb1665() {
   int32_t result;
   int _swig_go_result;
   
@@ -859,7 +859,7 @@ int _wrap_ddp_version_low_89e51c8fcf3d821d() {
 }
 
 
-_gostring_ _wrap_ddp_version_string_low_89e51c8fcf3d821d() {
+_gostring_ _wrap_ddp_version_string_low_fe86f09555fb1665() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -870,7 +870,7 @@ _gostring_ _wrap_ddp_version_string_low_89e51c8fcf3d821d() {
 }
 
 
-_gostring_ _wrap_ddp_build_info_low_89e51c8fcf3d821d() {
+_gostring_ _wrap_ddp_build_info_low_fe86f09555fb1665() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -881,7 +881,7 @@ _gostring_ _wrap_ddp_build_info_low_89e51c8fcf3d821d() {
 }
 
 
-_gostring_ _wrap_ddp_status_name_low_89e51c8fcf3d821d(intgo _swig_go_0) {
+_gostring_ _wrap_ddp_status_name_low_fe86f09555fb1665(intgo _swig_go_0) {
   ddp_status arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -894,7 +894,7 @@ _gostring_ _wrap_ddp_status_name_low_89e51c8fcf3d821d(intgo _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_last_error_low_89e51c8fcf3d821d() {
+_gostring_ _wrap_ddp_last_error_low_fe86f09555fb1665() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -905,7 +905,7 @@ _gostring_ _wrap_ddp_last_error_low_89e51c8fcf3d821d() {
 }
 
 
-long long _wrap_ddp_copy_last_error_low_89e51c8fcf3d821d(char *_swig_go_0, long long _swig_go_1) {
+long long _wrap_ddp_copy_last_error_low_fe86f09555fb1665(char *_swig_go_0, long long _swig_go_1) {
   char *arg1 = (char *) 0 ;
   int64_t arg2 ;
   int64_t result;
@@ -921,7 +921,7 @@ long long _wrap_ddp_copy_last_error_low_89e51c8fcf3d821d(char *_swig_go_0, long 
 }
 
 
-_gostring_ _wrap_ddp_set_log_low_89e51c8fcf3d821d(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_set_log_low_fe86f09555fb1665(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
   ddp_log_level arg1 ;
   ddp_log_fn arg2 = (ddp_log_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -938,7 +938,7 @@ _gostring_ _wrap_ddp_set_log_low_89e51c8fcf3d821d(intgo _swig_go_0, ddp_log_fn _
 }
 
 
-void _wrap_ddp_store_set_set_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
+void _wrap_ddp_store_set_set_low_fe86f09555fb1665(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn arg2 = (ddp_store_set_fn) 0 ;
   
@@ -950,7 +950,7 @@ void _wrap_ddp_store_set_set_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_set_fn _wrap_ddp_store_set_get_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0) {
+ddp_store_set_fn _wrap_ddp_store_set_get_low_fe86f09555fb1665(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn result;
   ddp_store_set_fn _swig_go_result;
@@ -963,7 +963,7 @@ ddp_store_set_fn _wrap_ddp_store_set_get_low_89e51c8fcf3d821d(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_get_set_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
+void _wrap_ddp_store_get_set_low_fe86f09555fb1665(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn arg2 = (ddp_store_get_fn) 0 ;
   
@@ -975,7 +975,7 @@ void _wrap_ddp_store_get_set_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_get_fn _wrap_ddp_store_get_get_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0) {
+ddp_store_get_fn _wrap_ddp_store_get_get_low_fe86f09555fb1665(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn result;
   ddp_store_get_fn _swig_go_result;
@@ -988,7 +988,7 @@ ddp_store_get_fn _wrap_ddp_store_get_get_low_89e51c8fcf3d821d(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_user_data_set_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_store_user_data_set_low_fe86f09555fb1665(struct ddp_store *_swig_go_0, void *_swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1000,7 +1000,7 @@ void _wrap_ddp_store_user_data_set_low_89e51c8fcf3d821d(struct ddp_store *_swig_
 }
 
 
-void *_wrap_ddp_store_user_data_get_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0) {
+void *_wrap_ddp_store_user_data_get_low_fe86f09555fb1665(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1013,7 +1013,7 @@ void *_wrap_ddp_store_user_data_get_low_89e51c8fcf3d821d(struct ddp_store *_swig
 }
 
 
-struct ddp_store *_wrap_new_ddp_store_low_89e51c8fcf3d821d() {
+struct ddp_store *_wrap_new_ddp_store_low_fe86f09555fb1665() {
   struct ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
   
@@ -1024,7 +1024,7 @@ struct ddp_store *_wrap_new_ddp_store_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_store_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0) {
+void _wrap_delete_ddp_store_low_fe86f09555fb1665(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   
   arg1 = *(struct ddp_store **)&_swig_go_0; 
@@ -1034,7 +1034,7 @@ void _wrap_delete_ddp_store_low_89e51c8fcf3d821d(struct ddp_store *_swig_go_0) {
 }
 
 
-void _wrap_ddp_group_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_struct_size_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1046,7 +1046,7 @@ void _wrap_ddp_group_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_gro
 }
 
 
-long long _wrap_ddp_group_options_struct_size_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_struct_size_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1059,7 +1059,7 @@ long long _wrap_ddp_group_options_struct_size_get_low_89e51c8fcf3d821d(struct dd
 }
 
 
-void _wrap_ddp_group_options_rank_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_rank_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1071,7 +1071,7 @@ void _wrap_ddp_group_options_rank_set_low_89e51c8fcf3d821d(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_rank_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_rank_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1084,7 +1084,7 @@ int _wrap_ddp_group_options_rank_get_low_89e51c8fcf3d821d(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_world_size_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_world_size_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1096,7 +1096,7 @@ void _wrap_ddp_group_options_world_size_set_low_89e51c8fcf3d821d(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_world_size_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_world_size_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1109,7 +1109,7 @@ int _wrap_ddp_group_options_world_size_get_low_89e51c8fcf3d821d(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_backend_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_backend_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend arg2 ;
   
@@ -1121,7 +1121,7 @@ void _wrap_ddp_group_options_backend_set_low_89e51c8fcf3d821d(struct ddp_group_o
 }
 
 
-intgo _wrap_ddp_group_options_backend_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_backend_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1134,7 +1134,7 @@ intgo _wrap_ddp_group_options_backend_get_low_89e51c8fcf3d821d(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_device_index_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_device_index_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1146,7 +1146,7 @@ void _wrap_ddp_group_options_device_index_set_low_89e51c8fcf3d821d(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_device_index_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_device_index_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1159,7 +1159,7 @@ int _wrap_ddp_group_options_device_index_get_low_89e51c8fcf3d821d(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_timeout_ms_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_timeout_ms_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1171,7 +1171,7 @@ void _wrap_ddp_group_options_timeout_ms_set_low_89e51c8fcf3d821d(struct ddp_grou
 }
 
 
-long long _wrap_ddp_group_options_timeout_ms_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_timeout_ms_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1184,7 +1184,7 @@ long long _wrap_ddp_group_options_timeout_ms_get_low_89e51c8fcf3d821d(struct ddp
 }
 
 
-void _wrap_ddp_group_options_heartbeat_ms_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_heartbeat_ms_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1196,7 +1196,7 @@ void _wrap_ddp_group_options_heartbeat_ms_set_low_89e51c8fcf3d821d(struct ddp_gr
 }
 
 
-long long _wrap_ddp_group_options_heartbeat_ms_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_heartbeat_ms_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1209,7 +1209,7 @@ long long _wrap_ddp_group_options_heartbeat_ms_get_low_89e51c8fcf3d821d(struct d
 }
 
 
-void _wrap_ddp_group_options_dead_after_ms_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_dead_after_ms_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1221,7 +1221,7 @@ void _wrap_ddp_group_options_dead_after_ms_set_low_89e51c8fcf3d821d(struct ddp_g
 }
 
 
-long long _wrap_ddp_group_options_dead_after_ms_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_dead_after_ms_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1234,7 +1234,7 @@ long long _wrap_ddp_group_options_dead_after_ms_get_low_89e51c8fcf3d821d(struct 
 }
 
 
-void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1246,7 +1246,7 @@ void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_89e51c8fcf3d821d(stru
 }
 
 
-long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1259,7 +1259,7 @@ long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_89e51c8fcf3d821d
 }
 
 
-void _wrap_ddp_group_options_store_set_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
+void _wrap_ddp_group_options_store_set_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *arg2 = (ddp_store *) 0 ;
   
@@ -1271,7 +1271,7 @@ void _wrap_ddp_group_options_store_set_low_89e51c8fcf3d821d(struct ddp_group_opt
 }
 
 
-struct ddp_store *_wrap_ddp_group_options_store_get_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+struct ddp_store *_wrap_ddp_group_options_store_get_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
@@ -1284,7 +1284,7 @@ struct ddp_store *_wrap_ddp_group_options_store_get_low_89e51c8fcf3d821d(struct 
 }
 
 
-struct ddp_group_options *_wrap_new_ddp_group_options_low_89e51c8fcf3d821d() {
+struct ddp_group_options *_wrap_new_ddp_group_options_low_fe86f09555fb1665() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
   
@@ -1295,7 +1295,7 @@ struct ddp_group_options *_wrap_new_ddp_group_options_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_group_options_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0) {
+void _wrap_delete_ddp_group_options_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
@@ -1305,7 +1305,7 @@ void _wrap_delete_ddp_group_options_low_89e51c8fcf3d821d(struct ddp_group_option
 }
 
 
-_gostring_ _wrap_ddp_group_options_init_low_89e51c8fcf3d821d(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_group_options_init_low_fe86f09555fb1665(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   ddp_group_options *arg1 = (ddp_group_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -1320,7 +1320,7 @@ _gostring_ _wrap_ddp_group_options_init_low_89e51c8fcf3d821d(struct ddp_group_op
 }
 
 
-_gostring_ _wrap_ddp_group_create_low_89e51c8fcf3d821d(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
+_gostring_ _wrap_ddp_group_create_low_fe86f09555fb1665(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
   char *arg1 = (char *) 0 ;
   ddp_group_options *arg2 = (ddp_group_options *) 0 ;
   ddp_group **arg3 = (ddp_group **) 0 ;
@@ -1342,7 +1342,7 @@ _gostring_ _wrap_ddp_group_create_low_89e51c8fcf3d821d(_gostring_ _swig_go_0, st
 }
 
 
-void _wrap_ddp_group_destroy_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
+void _wrap_ddp_group_destroy_low_fe86f09555fb1665(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
@@ -1352,7 +1352,7 @@ void _wrap_ddp_group_destroy_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_abort_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_group_abort_low_fe86f09555fb1665(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -1372,7 +1372,7 @@ _gostring_ _wrap_ddp_group_abort_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, _go
 }
 
 
-_gostring_ _wrap_ddp_group_status_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_status_low_fe86f09555fb1665(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1385,7 +1385,7 @@ _gostring_ _wrap_ddp_group_status_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_rank_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_rank_low_fe86f09555fb1665(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1398,7 +1398,7 @@ int _wrap_ddp_group_rank_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_size_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_size_low_fe86f09555fb1665(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1411,7 +1411,7 @@ int _wrap_ddp_group_size_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
 }
 
 
-intgo _wrap_ddp_group_backend_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
+intgo _wrap_ddp_group_backend_low_fe86f09555fb1665(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1424,7 +1424,7 @@ intgo _wrap_ddp_group_backend_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_barrier_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_barrier_low_fe86f09555fb1665(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1437,7 +1437,7 @@ _gostring_ _wrap_ddp_group_barrier_low_89e51c8fcf3d821d(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_reduce_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -1456,7 +1456,7 @@ _gostring_ _wrap_ddp_group_all_reduce_low_89e51c8fcf3d821d(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_gather_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1475,7 +1475,7 @@ _gostring_ _wrap_ddp_group_all_gather_low_89e51c8fcf3d821d(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_scatter_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_scatter_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1496,7 +1496,7 @@ _gostring_ _wrap_ddp_group_reduce_scatter_low_89e51c8fcf3d821d(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_broadcast_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_broadcast_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -1515,7 +1515,7 @@ _gostring_ _wrap_ddp_group_broadcast_low_89e51c8fcf3d821d(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_metrics_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_metrics_low_fe86f09555fb1665(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -1534,7 +1534,7 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_89e51c8fcf3d821d(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_alloc_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
+_gostring_ _wrap_ddp_group_alloc_low_fe86f09555fb1665(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int64_t arg2 ;
   void **arg3 = (void **) 0 ;
@@ -1551,7 +1551,7 @@ _gostring_ _wrap_ddp_group_alloc_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, lon
 }
 
 
-_gostring_ _wrap_ddp_group_free_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_free_low_fe86f09555fb1665(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -1566,7 +1566,7 @@ _gostring_ _wrap_ddp_group_free_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, void
 }
 
 
-intgo _wrap_DDP_UNUSED_ERROR_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_UNUSED_ERROR_low_fe86f09555fb1665() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -1578,7 +1578,7 @@ intgo _wrap_DDP_UNUSED_ERROR_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_UNUSED_ALLOW_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_UNUSED_ALLOW_low_fe86f09555fb1665() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -1590,7 +1590,7 @@ intgo _wrap_DDP_UNUSED_ALLOW_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_AUTO_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_PROGRESS_AUTO_low_fe86f09555fb1665() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1602,7 +1602,7 @@ intgo _wrap_DDP_PROGRESS_AUTO_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_CALLER_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_PROGRESS_CALLER_low_fe86f09555fb1665() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1614,7 +1614,7 @@ intgo _wrap_DDP_PROGRESS_CALLER_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_THREAD_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_PROGRESS_THREAD_low_fe86f09555fb1665() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1626,7 +1626,7 @@ intgo _wrap_DDP_PROGRESS_THREAD_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_DRIFT_REPORT_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_DRIFT_REPORT_low_fe86f09555fb1665() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -1638,7 +1638,7 @@ intgo _wrap_DDP_DRIFT_REPORT_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_DRIFT_RESEND_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_DRIFT_RESEND_low_fe86f09555fb1665() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -1650,7 +1650,7 @@ intgo _wrap_DDP_DRIFT_RESEND_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WORLD_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_DIVISOR_WORLD_low_fe86f09555fb1665() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -1662,7 +1662,7 @@ intgo _wrap_DDP_DIVISOR_WORLD_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WEIGHTS_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_DIVISOR_WEIGHTS_low_fe86f09555fb1665() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -1674,7 +1674,7 @@ intgo _wrap_DDP_DIVISOR_WEIGHTS_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_ddp_model_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_struct_size_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1686,7 +1686,7 @@ void _wrap_ddp_model_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_struct_size_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_struct_size_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1699,7 +1699,7 @@ long long _wrap_ddp_model_options_struct_size_get_low_89e51c8fcf3d821d(struct dd
 }
 
 
-void _wrap_ddp_model_options_first_bucket_bytes_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_first_bucket_bytes_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1711,7 +1711,7 @@ void _wrap_ddp_model_options_first_bucket_bytes_set_low_89e51c8fcf3d821d(struct 
 }
 
 
-long long _wrap_ddp_model_options_first_bucket_bytes_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_first_bucket_bytes_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1724,7 +1724,7 @@ long long _wrap_ddp_model_options_first_bucket_bytes_get_low_89e51c8fcf3d821d(st
 }
 
 
-void _wrap_ddp_model_options_bucket_bytes_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_bucket_bytes_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1736,7 +1736,7 @@ void _wrap_ddp_model_options_bucket_bytes_set_low_89e51c8fcf3d821d(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_options_bucket_bytes_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_bucket_bytes_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1749,7 +1749,7 @@ long long _wrap_ddp_model_options_bucket_bytes_get_low_89e51c8fcf3d821d(struct d
 }
 
 
-void _wrap_ddp_model_options_reduce_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_reduce_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce arg2 ;
   
@@ -1761,7 +1761,7 @@ void _wrap_ddp_model_options_reduce_set_low_89e51c8fcf3d821d(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_reduce_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_reduce_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce result;
   intgo _swig_go_result;
@@ -1774,7 +1774,7 @@ intgo _wrap_ddp_model_options_reduce_get_low_89e51c8fcf3d821d(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_unused_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_unused_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused arg2 ;
   
@@ -1786,7 +1786,7 @@ void _wrap_ddp_model_options_unused_set_low_89e51c8fcf3d821d(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_unused_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_unused_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused result;
   intgo _swig_go_result;
@@ -1799,7 +1799,7 @@ intgo _wrap_ddp_model_options_unused_get_low_89e51c8fcf3d821d(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_progress_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_progress_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress arg2 ;
   
@@ -1811,7 +1811,7 @@ void _wrap_ddp_model_options_progress_set_low_89e51c8fcf3d821d(struct ddp_model_
 }
 
 
-intgo _wrap_ddp_model_options_progress_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_progress_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress result;
   intgo _swig_go_result;
@@ -1824,7 +1824,7 @@ intgo _wrap_ddp_model_options_progress_get_low_89e51c8fcf3d821d(struct ddp_model
 }
 
 
-void _wrap_ddp_model_options_drift_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_drift_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift arg2 ;
   
@@ -1836,7 +1836,7 @@ void _wrap_ddp_model_options_drift_set_low_89e51c8fcf3d821d(struct ddp_model_opt
 }
 
 
-intgo _wrap_ddp_model_options_drift_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_drift_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift result;
   intgo _swig_go_result;
@@ -1849,7 +1849,7 @@ intgo _wrap_ddp_model_options_drift_get_low_89e51c8fcf3d821d(struct ddp_model_op
 }
 
 
-void _wrap_ddp_model_options_check_every_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_check_every_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1861,7 +1861,7 @@ void _wrap_ddp_model_options_check_every_set_low_89e51c8fcf3d821d(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_check_every_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_check_every_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1874,7 +1874,7 @@ long long _wrap_ddp_model_options_check_every_get_low_89e51c8fcf3d821d(struct dd
 }
 
 
-void _wrap_ddp_model_options_divisor_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_divisor_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor arg2 ;
   
@@ -1886,7 +1886,7 @@ void _wrap_ddp_model_options_divisor_set_low_89e51c8fcf3d821d(struct ddp_model_o
 }
 
 
-intgo _wrap_ddp_model_options_divisor_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_divisor_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor result;
   intgo _swig_go_result;
@@ -1899,7 +1899,7 @@ intgo _wrap_ddp_model_options_divisor_get_low_89e51c8fcf3d821d(struct ddp_model_
 }
 
 
-void _wrap_ddp_model_options_uneven_inputs_set_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_uneven_inputs_set_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -1911,7 +1911,7 @@ void _wrap_ddp_model_options_uneven_inputs_set_low_89e51c8fcf3d821d(struct ddp_m
 }
 
 
-int _wrap_ddp_model_options_uneven_inputs_get_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_uneven_inputs_get_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1924,7 +1924,7 @@ int _wrap_ddp_model_options_uneven_inputs_get_low_89e51c8fcf3d821d(struct ddp_mo
 }
 
 
-struct ddp_model_options *_wrap_new_ddp_model_options_low_89e51c8fcf3d821d() {
+struct ddp_model_options *_wrap_new_ddp_model_options_low_fe86f09555fb1665() {
   struct ddp_model_options *result = 0 ;
   struct ddp_model_options *_swig_go_result;
   
@@ -1935,7 +1935,7 @@ struct ddp_model_options *_wrap_new_ddp_model_options_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_model_options_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0) {
+void _wrap_delete_ddp_model_options_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
@@ -1945,7 +1945,7 @@ void _wrap_delete_ddp_model_options_low_89e51c8fcf3d821d(struct ddp_model_option
 }
 
 
-void _wrap_ddp_model_stats_struct_size_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_struct_size_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -1957,7 +1957,7 @@ void _wrap_ddp_model_stats_struct_size_set_low_89e51c8fcf3d821d(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_struct_size_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_struct_size_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1970,7 +1970,7 @@ long long _wrap_ddp_model_stats_struct_size_get_low_89e51c8fcf3d821d(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_parameters_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_parameters_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -1982,7 +1982,7 @@ void _wrap_ddp_model_stats_parameters_set_low_89e51c8fcf3d821d(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_parameters_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_parameters_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1995,7 +1995,7 @@ long long _wrap_ddp_model_stats_parameters_get_low_89e51c8fcf3d821d(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_elements_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_elements_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2007,7 +2007,7 @@ void _wrap_ddp_model_stats_elements_set_low_89e51c8fcf3d821d(struct ddp_model_st
 }
 
 
-long long _wrap_ddp_model_stats_elements_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_elements_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2020,7 +2020,7 @@ long long _wrap_ddp_model_stats_elements_get_low_89e51c8fcf3d821d(struct ddp_mod
 }
 
 
-void _wrap_ddp_model_stats_buckets_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_buckets_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2032,7 +2032,7 @@ void _wrap_ddp_model_stats_buckets_set_low_89e51c8fcf3d821d(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_buckets_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_buckets_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2045,7 +2045,7 @@ long long _wrap_ddp_model_stats_buckets_get_low_89e51c8fcf3d821d(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_passes_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_passes_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2057,7 +2057,7 @@ void _wrap_ddp_model_stats_passes_set_low_89e51c8fcf3d821d(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_passes_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_passes_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2070,7 +2070,7 @@ long long _wrap_ddp_model_stats_passes_get_low_89e51c8fcf3d821d(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_gradient_bytes_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_gradient_bytes_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2082,7 +2082,7 @@ void _wrap_ddp_model_stats_gradient_bytes_set_low_89e51c8fcf3d821d(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_stats_gradient_bytes_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_gradient_bytes_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2095,7 +2095,7 @@ long long _wrap_ddp_model_stats_gradient_bytes_get_low_89e51c8fcf3d821d(struct d
 }
 
 
-void _wrap_ddp_model_stats_backward_ns_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_backward_ns_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2107,7 +2107,7 @@ void _wrap_ddp_model_stats_backward_ns_set_low_89e51c8fcf3d821d(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_backward_ns_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_backward_ns_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2120,7 +2120,7 @@ long long _wrap_ddp_model_stats_backward_ns_get_low_89e51c8fcf3d821d(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_comm_ns_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_comm_ns_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2132,7 +2132,7 @@ void _wrap_ddp_model_stats_comm_ns_set_low_89e51c8fcf3d821d(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_comm_ns_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_comm_ns_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2145,7 +2145,7 @@ long long _wrap_ddp_model_stats_comm_ns_get_low_89e51c8fcf3d821d(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_exposed_ns_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_exposed_ns_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2157,7 +2157,7 @@ void _wrap_ddp_model_stats_exposed_ns_set_low_89e51c8fcf3d821d(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_exposed_ns_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_exposed_ns_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2170,7 +2170,7 @@ long long _wrap_ddp_model_stats_exposed_ns_get_low_89e51c8fcf3d821d(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_backward_ns_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_backward_ns_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2182,7 +2182,7 @@ void _wrap_ddp_model_stats_total_backward_ns_set_low_89e51c8fcf3d821d(struct ddp
 }
 
 
-long long _wrap_ddp_model_stats_total_backward_ns_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_backward_ns_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2195,7 +2195,7 @@ long long _wrap_ddp_model_stats_total_backward_ns_get_low_89e51c8fcf3d821d(struc
 }
 
 
-void _wrap_ddp_model_stats_total_comm_ns_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_comm_ns_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2207,7 +2207,7 @@ void _wrap_ddp_model_stats_total_comm_ns_set_low_89e51c8fcf3d821d(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_stats_total_comm_ns_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_comm_ns_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2220,7 +2220,7 @@ long long _wrap_ddp_model_stats_total_comm_ns_get_low_89e51c8fcf3d821d(struct dd
 }
 
 
-void _wrap_ddp_model_stats_total_exposed_ns_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_exposed_ns_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2232,7 +2232,7 @@ void _wrap_ddp_model_stats_total_exposed_ns_set_low_89e51c8fcf3d821d(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_exposed_ns_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_exposed_ns_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2245,7 +2245,7 @@ long long _wrap_ddp_model_stats_total_exposed_ns_get_low_89e51c8fcf3d821d(struct
 }
 
 
-void _wrap_ddp_model_stats_checks_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_checks_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2257,7 +2257,7 @@ void _wrap_ddp_model_stats_checks_set_low_89e51c8fcf3d821d(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_checks_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_checks_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2270,7 +2270,7 @@ long long _wrap_ddp_model_stats_checks_get_low_89e51c8fcf3d821d(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_repairs_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_repairs_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2282,7 +2282,7 @@ void _wrap_ddp_model_stats_repairs_set_low_89e51c8fcf3d821d(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_repairs_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_repairs_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2295,7 +2295,7 @@ long long _wrap_ddp_model_stats_repairs_get_low_89e51c8fcf3d821d(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_sent_bytes_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_sent_bytes_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2307,7 +2307,7 @@ void _wrap_ddp_model_stats_sent_bytes_set_low_89e51c8fcf3d821d(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_sent_bytes_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_sent_bytes_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2320,7 +2320,7 @@ long long _wrap_ddp_model_stats_sent_bytes_get_low_89e51c8fcf3d821d(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_sent_bytes_set_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_sent_bytes_set_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2332,7 +2332,7 @@ void _wrap_ddp_model_stats_total_sent_bytes_set_low_89e51c8fcf3d821d(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_sent_bytes_get_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_sent_bytes_get_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2345,7 +2345,7 @@ long long _wrap_ddp_model_stats_total_sent_bytes_get_low_89e51c8fcf3d821d(struct
 }
 
 
-struct ddp_model_stats *_wrap_new_ddp_model_stats_low_89e51c8fcf3d821d() {
+struct ddp_model_stats *_wrap_new_ddp_model_stats_low_fe86f09555fb1665() {
   struct ddp_model_stats *result = 0 ;
   struct ddp_model_stats *_swig_go_result;
   
@@ -2356,7 +2356,7 @@ struct ddp_model_stats *_wrap_new_ddp_model_stats_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_model_stats_low_89e51c8fcf3d821d(struct ddp_model_stats *_swig_go_0) {
+void _wrap_delete_ddp_model_stats_low_fe86f09555fb1665(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   
   arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
@@ -2366,7 +2366,7 @@ void _wrap_delete_ddp_model_stats_low_89e51c8fcf3d821d(struct ddp_model_stats *_
 }
 
 
-_gostring_ _wrap_ddp_model_options_init_low_89e51c8fcf3d821d(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_options_init_low_fe86f09555fb1665(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   ddp_model_options *arg1 = (ddp_model_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -2381,7 +2381,7 @@ _gostring_ _wrap_ddp_model_options_init_low_89e51c8fcf3d821d(struct ddp_model_op
 }
 
 
-_gostring_ _wrap_ddp_model_create_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
+_gostring_ _wrap_ddp_model_create_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_model_options *arg2 = (ddp_model_options *) 0 ;
   ddp_model **arg3 = (ddp_model **) 0 ;
@@ -2398,7 +2398,7 @@ _gostring_ _wrap_ddp_model_create_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, st
 }
 
 
-void _wrap_ddp_model_destroy_low_89e51c8fcf3d821d(ddp_model *_swig_go_0) {
+void _wrap_ddp_model_destroy_low_fe86f09555fb1665(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
@@ -2408,7 +2408,7 @@ void _wrap_ddp_model_destroy_low_89e51c8fcf3d821d(ddp_model *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_model_add_parameter_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
+_gostring_ _wrap_ddp_model_add_parameter_low_fe86f09555fb1665(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2434,7 +2434,7 @@ _gostring_ _wrap_ddp_model_add_parameter_low_89e51c8fcf3d821d(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_add_buffer_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_add_buffer_low_fe86f09555fb1665(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2458,7 +2458,7 @@ _gostring_ _wrap_ddp_model_add_buffer_low_89e51c8fcf3d821d(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_commit_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_commit_low_fe86f09555fb1665(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2473,7 +2473,7 @@ _gostring_ _wrap_ddp_model_commit_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, vo
 }
 
 
-int _wrap_ddp_model_get_parameter_count_low_89e51c8fcf3d821d(ddp_model *_swig_go_0) {
+int _wrap_ddp_model_get_parameter_count_low_fe86f09555fb1665(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2486,7 +2486,7 @@ int _wrap_ddp_model_get_parameter_count_low_89e51c8fcf3d821d(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_grad_low_fe86f09555fb1665(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2503,7 +2503,7 @@ _gostring_ _wrap_ddp_model_get_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_set_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_grad_low_fe86f09555fb1665(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2520,7 +2520,7 @@ _gostring_ _wrap_ddp_model_set_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_sync_buffers_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_sync_buffers_low_fe86f09555fb1665(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2537,7 +2537,7 @@ _gostring_ _wrap_ddp_model_sync_buffers_low_89e51c8fcf3d821d(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_check_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_check_low_fe86f09555fb1665(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2552,7 +2552,7 @@ _gostring_ _wrap_ddp_model_check_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_model_get_hash_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_hash_low_fe86f09555fb1665(ddp_model *_swig_go_0, long long *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -2567,7 +2567,7 @@ _gostring_ _wrap_ddp_model_get_hash_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_stats_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_stats_low_fe86f09555fb1665(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_model_stats *arg2 = (ddp_model_stats *) 0 ;
   ddp_status result;
@@ -2582,7 +2582,7 @@ _gostring_ _wrap_ddp_model_get_stats_low_89e51c8fcf3d821d(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_describe_plan_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_model_describe_plan_low_fe86f09555fb1665(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -2602,7 +2602,7 @@ _gostring_ _wrap_ddp_model_describe_plan_low_89e51c8fcf3d821d(ddp_model *_swig_g
 }
 
 
-intgo _wrap_DDP_PASS_REDUCE_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_PASS_REDUCE_low_fe86f09555fb1665() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -2614,7 +2614,7 @@ intgo _wrap_DDP_PASS_REDUCE_low_89e51c8fcf3d821d() {
 }
 
 
-intgo _wrap_DDP_PASS_ACCUMULATE_low_89e51c8fcf3d821d() {
+intgo _wrap_DDP_PASS_ACCUMULATE_low_fe86f09555fb1665() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -2626,7 +2626,19 @@ intgo _wrap_DDP_PASS_ACCUMULATE_low_89e51c8fcf3d821d() {
 }
 
 
-_gostring_ _wrap_ddp_model_begin_backward_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, intgo _swig_go_1) {
+intgo _wrap_DDP_PASS_LOCAL_low_fe86f09555fb1665() {
+  enum ddp_pass result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_PASS_LOCAL;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_begin_backward_low_fe86f09555fb1665(ddp_model *_swig_go_0, intgo _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass arg2 ;
   ddp_status result;
@@ -2641,7 +2653,7 @@ _gostring_ _wrap_ddp_model_begin_backward_low_89e51c8fcf3d821d(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_mark_ready_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_mark_ready_low_fe86f09555fb1665(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2658,7 +2670,7 @@ _gostring_ _wrap_ddp_model_mark_ready_low_89e51c8fcf3d821d(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_mark_unused_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, int _swig_go_1) {
+_gostring_ _wrap_ddp_model_mark_unused_low_fe86f09555fb1665(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_status result;
@@ -2673,7 +2685,7 @@ _gostring_ _wrap_ddp_model_mark_unused_low_89e51c8fcf3d821d(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_end_backward_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_end_backward_low_fe86f09555fb1665(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2688,7 +2700,7 @@ _gostring_ _wrap_ddp_model_end_backward_low_89e51c8fcf3d821d(ddp_model *_swig_go
 }
 
 
-int _wrap_ddp_model_was_used_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_model_was_used_low_fe86f09555fb1665(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -2703,7 +2715,22 @@ int _wrap_ddp_model_was_used_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, int _sw
 }
 
 
-_gostring_ _wrap_ddp_model_zero_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_average_parameters_low_fe86f09555fb1665(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_average_parameters(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_zero_grad_low_fe86f09555fb1665(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2718,7 +2745,7 @@ _gostring_ _wrap_ddp_model_zero_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_norm_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_model_get_grad_norm_low_fe86f09555fb1665(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double *arg3 = (double *) 0 ;
@@ -2737,7 +2764,7 @@ _gostring_ _wrap_ddp_model_get_grad_norm_low_89e51c8fcf3d821d(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_scale_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_scale_grad_low_fe86f09555fb1665(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2754,7 +2781,7 @@ _gostring_ _wrap_ddp_model_scale_grad_low_89e51c8fcf3d821d(ddp_model *_swig_go_0
 }
 
 
-void _wrap_ddp_pass_report_struct_size_set_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_struct_size_set_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -2766,7 +2793,7 @@ void _wrap_ddp_pass_report_struct_size_set_low_89e51c8fcf3d821d(struct ddp_pass_
 }
 
 
-long long _wrap_ddp_pass_report_struct_size_get_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_struct_size_get_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2779,7 +2806,7 @@ long long _wrap_ddp_pass_report_struct_size_get_low_89e51c8fcf3d821d(struct ddp_
 }
 
 
-void _wrap_ddp_pass_report_contributors_set_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_contributors_set_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -2791,7 +2818,7 @@ void _wrap_ddp_pass_report_contributors_set_low_89e51c8fcf3d821d(struct ddp_pass
 }
 
 
-int _wrap_ddp_pass_report_contributors_get_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_contributors_get_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2804,7 +2831,7 @@ int _wrap_ddp_pass_report_contributors_get_low_89e51c8fcf3d821d(struct ddp_pass_
 }
 
 
-void _wrap_ddp_pass_report_last_set_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_last_set_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -2816,7 +2843,7 @@ void _wrap_ddp_pass_report_last_set_low_89e51c8fcf3d821d(struct ddp_pass_report 
 }
 
 
-int _wrap_ddp_pass_report_last_get_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_last_get_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2829,7 +2856,7 @@ int _wrap_ddp_pass_report_last_get_low_89e51c8fcf3d821d(struct ddp_pass_report *
 }
 
 
-void _wrap_ddp_pass_report_weight_set_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_pass_report_weight_set_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double arg2 ;
   
@@ -2841,7 +2868,7 @@ void _wrap_ddp_pass_report_weight_set_low_89e51c8fcf3d821d(struct ddp_pass_repor
 }
 
 
-double _wrap_ddp_pass_report_weight_get_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+double _wrap_ddp_pass_report_weight_get_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double result;
   double _swig_go_result;
@@ -2854,7 +2881,7 @@ double _wrap_ddp_pass_report_weight_get_low_89e51c8fcf3d821d(struct ddp_pass_rep
 }
 
 
-struct ddp_pass_report *_wrap_new_ddp_pass_report_low_89e51c8fcf3d821d() {
+struct ddp_pass_report *_wrap_new_ddp_pass_report_low_fe86f09555fb1665() {
   struct ddp_pass_report *result = 0 ;
   struct ddp_pass_report *_swig_go_result;
   
@@ -2865,7 +2892,7 @@ struct ddp_pass_report *_wrap_new_ddp_pass_report_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_pass_report_low_89e51c8fcf3d821d(struct ddp_pass_report *_swig_go_0) {
+void _wrap_delete_ddp_pass_report_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
@@ -2875,7 +2902,7 @@ void _wrap_delete_ddp_pass_report_low_89e51c8fcf3d821d(struct ddp_pass_report *_
 }
 
 
-_gostring_ _wrap_ddp_model_set_weight_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_model_set_weight_low_fe86f09555fb1665(ddp_model *_swig_go_0, double _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -2890,7 +2917,7 @@ _gostring_ _wrap_ddp_model_set_weight_low_89e51c8fcf3d821d(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_set_last_pass_low_89e51c8fcf3d821d(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_last_pass_low_fe86f09555fb1665(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -2903,7 +2930,7 @@ _gostring_ _wrap_ddp_model_set_last_pass_low_89e51c8fcf3d821d(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_skip_backward_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_skip_backward_low_fe86f09555fb1665(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2918,7 +2945,7 @@ _gostring_ _wrap_ddp_model_skip_backward_low_89e51c8fcf3d821d(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_abandon_backward_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_abandon_backward_low_fe86f09555fb1665(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -2940,7 +2967,7 @@ _gostring_ _wrap_ddp_model_abandon_backward_low_89e51c8fcf3d821d(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_pass_report_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_pass_report_low_fe86f09555fb1665(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass_report *arg2 = (ddp_pass_report *) 0 ;
   ddp_status result;
@@ -2955,7 +2982,7 @@ _gostring_ _wrap_ddp_model_get_pass_report_low_89e51c8fcf3d821d(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_join_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_join_low_fe86f09555fb1665(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2970,7 +2997,7 @@ _gostring_ _wrap_ddp_model_join_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, void
 }
 
 
-void _wrap_ddp_sgd_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sgd_options_struct_size_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -2982,7 +3009,7 @@ void _wrap_ddp_sgd_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_sgd_o
 }
 
 
-long long _wrap_ddp_sgd_options_struct_size_get_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0) {
+long long _wrap_ddp_sgd_options_struct_size_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2995,7 +3022,7 @@ long long _wrap_ddp_sgd_options_struct_size_get_low_89e51c8fcf3d821d(struct ddp_
 }
 
 
-void _wrap_ddp_sgd_options_rate_set_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_rate_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3007,7 +3034,7 @@ void _wrap_ddp_sgd_options_rate_set_low_89e51c8fcf3d821d(struct ddp_sgd_options 
 }
 
 
-double _wrap_ddp_sgd_options_rate_get_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_rate_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3020,7 +3047,7 @@ double _wrap_ddp_sgd_options_rate_get_low_89e51c8fcf3d821d(struct ddp_sgd_option
 }
 
 
-void _wrap_ddp_sgd_options_momentum_set_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_momentum_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3032,7 +3059,7 @@ void _wrap_ddp_sgd_options_momentum_set_low_89e51c8fcf3d821d(struct ddp_sgd_opti
 }
 
 
-double _wrap_ddp_sgd_options_momentum_get_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_momentum_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3045,7 +3072,7 @@ double _wrap_ddp_sgd_options_momentum_get_low_89e51c8fcf3d821d(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_dampening_set_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_dampening_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3057,7 +3084,7 @@ void _wrap_ddp_sgd_options_dampening_set_low_89e51c8fcf3d821d(struct ddp_sgd_opt
 }
 
 
-double _wrap_ddp_sgd_options_dampening_get_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_dampening_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3070,7 +3097,7 @@ double _wrap_ddp_sgd_options_dampening_get_low_89e51c8fcf3d821d(struct ddp_sgd_o
 }
 
 
-void _wrap_ddp_sgd_options_weight_decay_set_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_weight_decay_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3082,7 +3109,7 @@ void _wrap_ddp_sgd_options_weight_decay_set_low_89e51c8fcf3d821d(struct ddp_sgd_
 }
 
 
-double _wrap_ddp_sgd_options_weight_decay_get_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_weight_decay_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3095,7 +3122,7 @@ double _wrap_ddp_sgd_options_weight_decay_get_low_89e51c8fcf3d821d(struct ddp_sg
 }
 
 
-void _wrap_ddp_sgd_options_nesterov_set_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_nesterov_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3107,7 +3134,7 @@ void _wrap_ddp_sgd_options_nesterov_set_low_89e51c8fcf3d821d(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_nesterov_get_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_nesterov_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3120,7 +3147,7 @@ int _wrap_ddp_sgd_options_nesterov_get_low_89e51c8fcf3d821d(struct ddp_sgd_optio
 }
 
 
-struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_89e51c8fcf3d821d() {
+struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_fe86f09555fb1665() {
   struct ddp_sgd_options *result = 0 ;
   struct ddp_sgd_options *_swig_go_result;
   
@@ -3131,7 +3158,7 @@ struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_sgd_options_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0) {
+void _wrap_delete_ddp_sgd_options_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
@@ -3141,7 +3168,7 @@ void _wrap_delete_ddp_sgd_options_low_89e51c8fcf3d821d(struct ddp_sgd_options *_
 }
 
 
-void _wrap_ddp_adam_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_adam_options_struct_size_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t arg2 ;
   
@@ -3153,7 +3180,7 @@ void _wrap_ddp_adam_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_adam
 }
 
 
-long long _wrap_ddp_adam_options_struct_size_get_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0) {
+long long _wrap_ddp_adam_options_struct_size_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3166,7 +3193,7 @@ long long _wrap_ddp_adam_options_struct_size_get_low_89e51c8fcf3d821d(struct ddp
 }
 
 
-void _wrap_ddp_adam_options_rate_set_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_rate_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3178,7 +3205,7 @@ void _wrap_ddp_adam_options_rate_set_low_89e51c8fcf3d821d(struct ddp_adam_option
 }
 
 
-double _wrap_ddp_adam_options_rate_get_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_rate_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3191,7 +3218,7 @@ double _wrap_ddp_adam_options_rate_get_low_89e51c8fcf3d821d(struct ddp_adam_opti
 }
 
 
-void _wrap_ddp_adam_options_beta1_set_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta1_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3203,7 +3230,7 @@ void _wrap_ddp_adam_options_beta1_set_low_89e51c8fcf3d821d(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta1_get_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta1_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3216,7 +3243,7 @@ double _wrap_ddp_adam_options_beta1_get_low_89e51c8fcf3d821d(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_beta2_set_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta2_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3228,7 +3255,7 @@ void _wrap_ddp_adam_options_beta2_set_low_89e51c8fcf3d821d(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta2_get_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta2_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3241,7 +3268,7 @@ double _wrap_ddp_adam_options_beta2_get_low_89e51c8fcf3d821d(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_epsilon_set_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_epsilon_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3253,7 +3280,7 @@ void _wrap_ddp_adam_options_epsilon_set_low_89e51c8fcf3d821d(struct ddp_adam_opt
 }
 
 
-double _wrap_ddp_adam_options_epsilon_get_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_epsilon_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3266,7 +3293,7 @@ double _wrap_ddp_adam_options_epsilon_get_low_89e51c8fcf3d821d(struct ddp_adam_o
 }
 
 
-void _wrap_ddp_adam_options_weight_decay_set_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_weight_decay_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3278,7 +3305,7 @@ void _wrap_ddp_adam_options_weight_decay_set_low_89e51c8fcf3d821d(struct ddp_ada
 }
 
 
-double _wrap_ddp_adam_options_weight_decay_get_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_weight_decay_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3291,7 +3318,7 @@ double _wrap_ddp_adam_options_weight_decay_get_low_89e51c8fcf3d821d(struct ddp_a
 }
 
 
-void _wrap_ddp_adam_options_decoupled_set_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_decoupled_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3303,7 +3330,7 @@ void _wrap_ddp_adam_options_decoupled_set_low_89e51c8fcf3d821d(struct ddp_adam_o
 }
 
 
-int _wrap_ddp_adam_options_decoupled_get_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_decoupled_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3316,7 +3343,7 @@ int _wrap_ddp_adam_options_decoupled_get_low_89e51c8fcf3d821d(struct ddp_adam_op
 }
 
 
-struct ddp_adam_options *_wrap_new_ddp_adam_options_low_89e51c8fcf3d821d() {
+struct ddp_adam_options *_wrap_new_ddp_adam_options_low_fe86f09555fb1665() {
   struct ddp_adam_options *result = 0 ;
   struct ddp_adam_options *_swig_go_result;
   
@@ -3327,7 +3354,7 @@ struct ddp_adam_options *_wrap_new_ddp_adam_options_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_adam_options_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0) {
+void _wrap_delete_ddp_adam_options_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
@@ -3337,7 +3364,7 @@ void _wrap_delete_ddp_adam_options_low_89e51c8fcf3d821d(struct ddp_adam_options 
 }
 
 
-_gostring_ _wrap_ddp_sgd_options_init_low_89e51c8fcf3d821d(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sgd_options_init_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_sgd_options *arg1 = (ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -3352,7 +3379,7 @@ _gostring_ _wrap_ddp_sgd_options_init_low_89e51c8fcf3d821d(struct ddp_sgd_option
 }
 
 
-_gostring_ _wrap_ddp_adam_options_init_low_89e51c8fcf3d821d(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_adam_options_init_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   ddp_adam_options *arg1 = (ddp_adam_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -3367,7 +3394,7 @@ _gostring_ _wrap_ddp_adam_options_init_low_89e51c8fcf3d821d(struct ddp_adam_opti
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_sgd_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_create_sgd_low_fe86f09555fb1665(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_sgd_options *arg2 = (ddp_sgd_options *) 0 ;
   ddp_optimizer **arg3 = (ddp_optimizer **) 0 ;
@@ -3384,7 +3411,7 @@ _gostring_ _wrap_ddp_optimizer_create_sgd_low_89e51c8fcf3d821d(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_adam_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_create_adam_low_fe86f09555fb1665(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_adam_options *arg2 = (ddp_adam_options *) 0 ;
   ddp_optimizer **arg3 = (ddp_optimizer **) 0 ;
@@ -3401,7 +3428,7 @@ _gostring_ _wrap_ddp_optimizer_create_adam_low_89e51c8fcf3d821d(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_custom_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, ddp_update_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3, ddp_optimizer **_swig_go_4) {
+_gostring_ _wrap_ddp_optimizer_create_custom_low_fe86f09555fb1665(ddp_model *_swig_go_0, ddp_update_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3, ddp_optimizer **_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_update_fn arg2 = (ddp_update_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -3422,7 +3449,7 @@ _gostring_ _wrap_ddp_optimizer_create_custom_low_89e51c8fcf3d821d(ddp_model *_sw
 }
 
 
-void _wrap_ddp_optimizer_destroy_low_89e51c8fcf3d821d(ddp_optimizer *_swig_go_0) {
+void _wrap_ddp_optimizer_destroy_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   
   arg1 = *(ddp_optimizer **)&_swig_go_0; 
@@ -3432,7 +3459,7 @@ void _wrap_ddp_optimizer_destroy_low_89e51c8fcf3d821d(ddp_optimizer *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_rate_low_89e51c8fcf3d821d(ddp_optimizer *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_rate_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, double _swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -3447,7 +3474,7 @@ _gostring_ _wrap_ddp_optimizer_set_rate_low_89e51c8fcf3d821d(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_rate_low_89e51c8fcf3d821d(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_rate_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -3462,7 +3489,7 @@ _gostring_ _wrap_ddp_optimizer_get_rate_low_89e51c8fcf3d821d(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_step_count_low_89e51c8fcf3d821d(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_step_count_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -3477,7 +3504,7 @@ _gostring_ _wrap_ddp_optimizer_get_step_count_low_89e51c8fcf3d821d(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_group_low_89e51c8fcf3d821d(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_set_group_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
   double arg3 ;
@@ -3496,7 +3523,7 @@ _gostring_ _wrap_ddp_optimizer_set_group_low_89e51c8fcf3d821d(ddp_optimizer *_sw
 }
 
 
-_gostring_ _wrap_ddp_optimizer_step_low_89e51c8fcf3d821d(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_step_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3511,7 +3538,271 @@ _gostring_ _wrap_ddp_optimizer_step_low_89e51c8fcf3d821d(ddp_optimizer *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_ema_create_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+_gostring_ _wrap_ddp_model_set_hook_low_fe86f09555fb1665(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_hook_fn arg2 = (ddp_hook_fn) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_release_fn arg4 = (ddp_release_fn) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(ddp_hook_fn *)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  arg4 = *(ddp_release_fn *)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_model_set_hook(arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_hook_fp16_low_fe86f09555fb1665(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+  void *arg1 = (void *) 0 ;
+  ddp_bucket *arg2 = (ddp_bucket *) 0 ;
+  int32_t result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  arg2 = *(ddp_bucket **)&_swig_go_1; 
+  
+  result = ddp_hook_fp16(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_hook_bf16_low_fe86f09555fb1665(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+  void *arg1 = (void *) 0 ;
+  ddp_bucket *arg2 = (ddp_bucket *) 0 ;
+  int32_t result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  arg2 = *(ddp_bucket **)&_swig_go_1; 
+  
+  result = ddp_hook_bf16(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_set_pulled_hook_low_fe86f09555fb1665(ddp_model *_swig_go_0) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_model_set_pulled_hook(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_next_bucket_low_fe86f09555fb1665(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  ddp_bucket **arg3 = (ddp_bucket **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(ddp_bucket ***)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_next_bucket(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_finish_bucket_low_fe86f09555fb1665(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  char *arg3 = (char *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  arg3 = (char *)malloc(_swig_go_2.n + 1);
+  memcpy(arg3, _swig_go_2.p, _swig_go_2.n);
+  arg3[_swig_go_2.n] = '\0';
+  
+  
+  result = (ddp_status)ddp_model_finish_bucket(arg1,arg2,(char const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg3); 
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_bucket_get_index_low_fe86f09555fb1665(ddp_bucket *_swig_go_0) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  
+  result = ddp_bucket_get_index((struct ddp_bucket const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_bucket_is_last_low_fe86f09555fb1665(ddp_bucket *_swig_go_0) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  
+  result = ddp_bucket_is_last((struct ddp_bucket const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_get_contents_low_fe86f09555fb1665(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_bucket_get_contents((struct ddp_bucket const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_bucket_get_parameter_count_low_fe86f09555fb1665(ddp_bucket *_swig_go_0) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  
+  result = ddp_bucket_get_parameter_count((struct ddp_bucket const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_get_parameter_low_fe86f09555fb1665(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t arg2 ;
+  int32_t *arg3 = (int32_t *) 0 ;
+  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(int32_t **)&_swig_go_2; 
+  arg4 = *(ddp_tensor **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_bucket_get_parameter((struct ddp_bucket const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_all_reduce_low_fe86f09555fb1665(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_reduce arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (ddp_reduce)_swig_go_2; 
+  
+  result = (ddp_status)ddp_bucket_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_all_gather_low_fe86f09555fb1665(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_bucket_all_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_reduce_scatter_low_fe86f09555fb1665(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_reduce arg4 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3; 
+  
+  result = (ddp_status)ddp_bucket_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_broadcast_low_fe86f09555fb1665(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  
+  result = (ddp_status)ddp_bucket_broadcast(arg1,(struct ddp_tensor const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_set_error_low_fe86f09555fb1665(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  char *arg2 = (char *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  
+  result = (ddp_status)ddp_bucket_set_error(arg1,(char const *)arg2);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_ema_create_low_fe86f09555fb1665(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -3530,7 +3821,7 @@ _gostring_ _wrap_ddp_ema_create_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, doub
 }
 
 
-void _wrap_ddp_ema_destroy_low_89e51c8fcf3d821d(ddp_ema *_swig_go_0) {
+void _wrap_ddp_ema_destroy_low_fe86f09555fb1665(ddp_ema *_swig_go_0) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   
   arg1 = *(ddp_ema **)&_swig_go_0; 
@@ -3540,7 +3831,7 @@ void _wrap_ddp_ema_destroy_low_89e51c8fcf3d821d(ddp_ema *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_ema_update_low_89e51c8fcf3d821d(ddp_ema *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_ema_update_low_fe86f09555fb1665(ddp_ema *_swig_go_0, void *_swig_go_1) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3555,7 +3846,7 @@ _gostring_ _wrap_ddp_ema_update_low_89e51c8fcf3d821d(ddp_ema *_swig_go_0, void *
 }
 
 
-_gostring_ _wrap_ddp_ema_swap_low_89e51c8fcf3d821d(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_ema_swap_low_fe86f09555fb1665(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3572,7 +3863,7 @@ _gostring_ _wrap_ddp_ema_swap_low_89e51c8fcf3d821d(ddp_ema *_swig_go_0, int _swi
 }
 
 
-void _wrap_ddp_state_struct_size_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_struct_size_set_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -3584,7 +3875,7 @@ void _wrap_ddp_state_struct_size_set_low_89e51c8fcf3d821d(struct ddp_state *_swi
 }
 
 
-long long _wrap_ddp_state_struct_size_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_struct_size_get_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3597,7 +3888,7 @@ long long _wrap_ddp_state_struct_size_get_low_89e51c8fcf3d821d(struct ddp_state 
 }
 
 
-void _wrap_ddp_state_model_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
+void _wrap_ddp_state_model_set_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *arg2 = (ddp_model *) 0 ;
   
@@ -3609,7 +3900,7 @@ void _wrap_ddp_state_model_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0
 }
 
 
-ddp_model *_wrap_ddp_state_model_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+ddp_model *_wrap_ddp_state_model_get_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *result = 0 ;
   ddp_model *_swig_go_result;
@@ -3622,7 +3913,7 @@ ddp_model *_wrap_ddp_state_model_get_low_89e51c8fcf3d821d(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_optimizer_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
+void _wrap_ddp_state_optimizer_set_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
   
@@ -3634,7 +3925,7 @@ void _wrap_ddp_state_optimizer_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_
 }
 
 
-ddp_optimizer *_wrap_ddp_state_optimizer_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+ddp_optimizer *_wrap_ddp_state_optimizer_get_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *result = 0 ;
   ddp_optimizer *_swig_go_result;
@@ -3647,7 +3938,7 @@ ddp_optimizer *_wrap_ddp_state_optimizer_get_low_89e51c8fcf3d821d(struct ddp_sta
 }
 
 
-void _wrap_ddp_state_ema_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
+void _wrap_ddp_state_ema_set_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *arg2 = (ddp_ema *) 0 ;
   
@@ -3659,7 +3950,7 @@ void _wrap_ddp_state_ema_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, 
 }
 
 
-ddp_ema *_wrap_ddp_state_ema_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+ddp_ema *_wrap_ddp_state_ema_get_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *result = 0 ;
   ddp_ema *_swig_go_result;
@@ -3672,7 +3963,7 @@ ddp_ema *_wrap_ddp_state_ema_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go
 }
 
 
-void _wrap_ddp_state_epoch_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_epoch_set_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -3684,7 +3975,7 @@ void _wrap_ddp_state_epoch_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0
 }
 
 
-long long _wrap_ddp_state_epoch_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_epoch_get_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3697,7 +3988,7 @@ long long _wrap_ddp_state_epoch_get_low_89e51c8fcf3d821d(struct ddp_state *_swig
 }
 
 
-void _wrap_ddp_state_step_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_step_set_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -3709,7 +4000,7 @@ void _wrap_ddp_state_step_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0,
 }
 
 
-long long _wrap_ddp_state_step_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_step_get_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3722,7 +4013,7 @@ long long _wrap_ddp_state_step_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_
 }
 
 
-void _wrap_ddp_state_partial_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_state_partial_set_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, int _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int32_t arg2 ;
   
@@ -3734,7 +4025,7 @@ void _wrap_ddp_state_partial_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go
 }
 
 
-int _wrap_ddp_state_partial_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+int _wrap_ddp_state_partial_get_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3747,7 +4038,7 @@ int _wrap_ddp_state_partial_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_
 }
 
 
-void _wrap_ddp_state_local_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_state_local_set_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, int _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int32_t arg2 ;
   
@@ -3759,7 +4050,7 @@ void _wrap_ddp_state_local_set_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0
 }
 
 
-int _wrap_ddp_state_local_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+int _wrap_ddp_state_local_get_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3772,7 +4063,7 @@ int _wrap_ddp_state_local_get_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0)
 }
 
 
-struct ddp_state *_wrap_new_ddp_state_low_89e51c8fcf3d821d() {
+struct ddp_state *_wrap_new_ddp_state_low_fe86f09555fb1665() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
   
@@ -3783,7 +4074,7 @@ struct ddp_state *_wrap_new_ddp_state_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_state_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
+void _wrap_delete_ddp_state_low_fe86f09555fb1665(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   
   arg1 = *(struct ddp_state **)&_swig_go_0; 
@@ -3793,7 +4084,7 @@ void _wrap_delete_ddp_state_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_state_init_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_state_init_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -3808,7 +4099,7 @@ _gostring_ _wrap_ddp_state_init_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_set_metadata_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_metadata_low_fe86f09555fb1665(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char *arg3 = (char *) 0 ;
@@ -3831,7 +4122,7 @@ _gostring_ _wrap_ddp_model_set_metadata_low_89e51c8fcf3d821d(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_metadata_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_metadata_low_fe86f09555fb1665(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -3853,7 +4144,7 @@ _gostring_ _wrap_ddp_model_get_metadata_low_89e51c8fcf3d821d(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_state_save_file_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_save_file_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -3873,7 +4164,7 @@ _gostring_ _wrap_ddp_state_save_file_low_89e51c8fcf3d821d(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_state_load_file_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_load_file_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -3893,7 +4184,7 @@ _gostring_ _wrap_ddp_state_load_file_low_89e51c8fcf3d821d(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_missing_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_missing_low_fe86f09555fb1665(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -3908,7 +4199,7 @@ _gostring_ _wrap_ddp_model_get_missing_low_89e51c8fcf3d821d(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_get_unexpected_low_89e51c8fcf3d821d(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_unexpected_low_fe86f09555fb1665(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -3923,7 +4214,7 @@ _gostring_ _wrap_ddp_model_get_unexpected_low_89e51c8fcf3d821d(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_state_save_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -3940,7 +4231,7 @@ _gostring_ _wrap_ddp_state_save_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_load_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_load_low_fe86f09555fb1665(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_read_fn arg2 = (ddp_read_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -3957,7 +4248,7 @@ _gostring_ _wrap_ddp_state_load_low_89e51c8fcf3d821d(struct ddp_state *_swig_go_
 }
 
 
-void _wrap_ddp_sampler_struct_size_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_struct_size_set_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -3969,7 +4260,7 @@ void _wrap_ddp_sampler_struct_size_set_low_89e51c8fcf3d821d(struct ddp_sampler *
 }
 
 
-long long _wrap_ddp_sampler_struct_size_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_struct_size_get_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3982,7 +4273,7 @@ long long _wrap_ddp_sampler_struct_size_get_low_89e51c8fcf3d821d(struct ddp_samp
 }
 
 
-void _wrap_ddp_sampler_dataset_size_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_dataset_size_set_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -3994,7 +4285,7 @@ void _wrap_ddp_sampler_dataset_size_set_low_89e51c8fcf3d821d(struct ddp_sampler 
 }
 
 
-long long _wrap_ddp_sampler_dataset_size_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_dataset_size_get_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4007,7 +4298,7 @@ long long _wrap_ddp_sampler_dataset_size_get_low_89e51c8fcf3d821d(struct ddp_sam
 }
 
 
-void _wrap_ddp_sampler_seed_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seed_set_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -4019,7 +4310,7 @@ void _wrap_ddp_sampler_seed_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seed_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seed_get_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4032,7 +4323,7 @@ long long _wrap_ddp_sampler_seed_get_low_89e51c8fcf3d821d(struct ddp_sampler *_s
 }
 
 
-void _wrap_ddp_sampler_rank_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_rank_set_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -4044,7 +4335,7 @@ void _wrap_ddp_sampler_rank_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_rank_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_rank_get_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4057,7 +4348,7 @@ int _wrap_ddp_sampler_rank_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_size_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_size_set_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -4069,7 +4360,7 @@ void _wrap_ddp_sampler_size_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_size_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_size_get_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4082,7 +4373,7 @@ int _wrap_ddp_sampler_size_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_shuffle_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_shuffle_set_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -4094,7 +4385,7 @@ void _wrap_ddp_sampler_shuffle_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swi
 }
 
 
-int _wrap_ddp_sampler_shuffle_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_shuffle_get_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4107,7 +4398,7 @@ int _wrap_ddp_sampler_shuffle_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_sampler_drop_last_set_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_drop_last_set_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -4119,7 +4410,7 @@ void _wrap_ddp_sampler_drop_last_set_low_89e51c8fcf3d821d(struct ddp_sampler *_s
 }
 
 
-int _wrap_ddp_sampler_drop_last_get_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_drop_last_get_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4132,7 +4423,7 @@ int _wrap_ddp_sampler_drop_last_get_low_89e51c8fcf3d821d(struct ddp_sampler *_sw
 }
 
 
-struct ddp_sampler *_wrap_new_ddp_sampler_low_89e51c8fcf3d821d() {
+struct ddp_sampler *_wrap_new_ddp_sampler_low_fe86f09555fb1665() {
   struct ddp_sampler *result = 0 ;
   struct ddp_sampler *_swig_go_result;
   
@@ -4143,7 +4434,7 @@ struct ddp_sampler *_wrap_new_ddp_sampler_low_89e51c8fcf3d821d() {
 }
 
 
-void _wrap_delete_ddp_sampler_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0) {
+void _wrap_delete_ddp_sampler_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   
   arg1 = *(struct ddp_sampler **)&_swig_go_0; 
@@ -4153,7 +4444,7 @@ void _wrap_delete_ddp_sampler_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_sampler_init_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sampler_init_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4168,7 +4459,7 @@ _gostring_ _wrap_ddp_sampler_init_low_89e51c8fcf3d821d(struct ddp_sampler *_swig
 }
 
 
-_gostring_ _wrap_ddp_sampler_get_count_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_sampler_get_count_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4183,7 +4474,7 @@ _gostring_ _wrap_ddp_sampler_get_count_low_89e51c8fcf3d821d(struct ddp_sampler *
 }
 
 
-_gostring_ _wrap_ddp_sampler_fill_low_89e51c8fcf3d821d(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_sampler_fill_low_fe86f09555fb1665(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   int64_t arg3 ;
@@ -4204,7 +4495,7 @@ _gostring_ _wrap_ddp_sampler_fill_low_89e51c8fcf3d821d(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_batch_norm_options_struct_size_set_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_batch_norm_options_struct_size_set_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   
@@ -4216,7 +4507,7 @@ void _wrap_ddp_batch_norm_options_struct_size_set_low_89e51c8fcf3d821d(struct dd
 }
 
 
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0) {
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4229,7 +4520,7 @@ long long _wrap_ddp_batch_norm_options_struct_size_get_low_89e51c8fcf3d821d(stru
 }
 
 
-void _wrap_ddp_batch_norm_options_epsilon_set_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_epsilon_set_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -4241,7 +4532,7 @@ void _wrap_ddp_batch_norm_options_epsilon_set_low_89e51c8fcf3d821d(struct ddp_ba
 }
 
 
-double _wrap_ddp_batch_norm_options_epsilon_get_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_epsilon_get_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4254,7 +4545,7 @@ double _wrap_ddp_batch_norm_options_epsilon_get_low_89e51c8fcf3d821d(struct ddp_
 }
 
 
-void _wrap_ddp_batch_norm_options_momentum_set_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_momentum_set_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -4266,7 +4557,7 @@ void _wrap_ddp_batch_norm_options_momentum_set_low_89e51c8fcf3d821d(struct ddp_b
 }
 
 
-double _wrap_ddp_batch_norm_options_momentum_get_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_momentum_get_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4279,7 +4570,7 @@ double _wrap_ddp_batch_norm_options_momentum_get_low_89e51c8fcf3d821d(struct ddp
 }
 
 
-void _wrap_ddp_batch_norm_options_training_set_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_training_set_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -4291,7 +4582,7 @@ void _wrap_ddp_batch_norm_options_training_set_low_89e51c8fcf3d821d(struct ddp_b
 }
 
 
-int _wrap_ddp_batch_norm_options_training_get_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_training_get_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4304,7 +4595,7 @@ int _wrap_ddp_batch_norm_options_training_get_low_89e51c8fcf3d821d(struct ddp_ba
 }
 
 
-void _wrap_ddp_batch_norm_options_accumulate_set_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_accumulate_set_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -4316,7 +4607,7 @@ void _wrap_ddp_batch_norm_options_accumulate_set_low_89e51c8fcf3d821d(struct ddp
 }
 
 
-int _wrap_ddp_batch_norm_options_accumulate_get_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_accumulate_get_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4329,7 +4620,7 @@ int _wrap_ddp_batch_norm_options_accumulate_get_low_89e51c8fcf3d821d(struct ddp_
 }
 
 
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_89e51c8fcf3d821d() {
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_fe86f09555fb1665() {
   struct ddp_batch_norm_options *result = 0 ;
   struct ddp_batch_norm_options *_swig_go_result;
   
@@ -4340,7 +4631,7 @@ struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_89e51c8fcf3d
 }
 
 
-void _wrap_delete_ddp_batch_norm_options_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0) {
+void _wrap_delete_ddp_batch_norm_options_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   
   arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
@@ -4350,7 +4641,7 @@ void _wrap_delete_ddp_batch_norm_options_low_89e51c8fcf3d821d(struct ddp_batch_n
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_options_init_low_89e51c8fcf3d821d(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_batch_norm_options_init_low_fe86f09555fb1665(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4365,7 +4656,7 @@ _gostring_ _wrap_ddp_batch_norm_options_init_low_89e51c8fcf3d821d(struct ddp_bat
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_forward_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_forward_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -4400,7 +4691,7 @@ _gostring_ _wrap_ddp_batch_norm_forward_low_89e51c8fcf3d821d(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_backward_low_89e51c8fcf3d821d(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_backward_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;

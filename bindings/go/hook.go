@@ -1,0 +1,158 @@
+package ddp
+
+import (
+	"runtime"
+	"runtime/cgo"
+
+	"github.com/libddp/libddp/bindings/go/internal/low"
+)
+
+// Hook stands in the place of a bucket's plain reduction: it gets a flat copy of this rank's gradients, not divided, and leaves in it
+// what they become, the same on every rank. An error or a panic fails the pass on all ranks with its text; on this rank End unwraps
+// to it. A hook must not use the model or its group.
+type Hook func(bucket *Bucket) error
+
+type hooks struct {
+	guard
+	hook Hook
+}
+
+func (h *hooks) Hook(handle uintptr) int32 {
+	bucket := &Bucket{handle}
+	failed := h.run(func() error { return h.hook(bucket) })
+	if failed {
+		h.mutex.Lock()
+		text := h.cause.Error()
+		h.mutex.Unlock()
+		_ = low.Ddp_bucket_set_error(handle, text)
+	}
+	bucket.handle = 0
+	return flag(failed)
+}
+
+// SetHook gives the model a hook, before Commit; all ranks give the same kind. It runs on a thread of the library. What it refers to
+// lives as long as the model does; a hook that refers to the model keeps it until Close.
+func (m *Model) SetHook(hook Hook) error {
+	defer runtime.KeepAlive(m)
+	calls := &hooks{hook: hook}
+	handle := cgo.NewHandle(low.Hooker(calls)) // libddp releases it, also when this fails
+	if err := low.Ddp_model_set_hook(m.handle, low.HookFn, uintptr(handle), low.ReleaseFn); err != nil {
+		return err
+	}
+	m.hook = calls
+	return nil
+}
+
+// SetWire lets 32- and 64-bit gradients travel as F16 or BF16, before Commit; F32 restores the plain reduction. No copy, no callback.
+func (m *Model) SetWire(dtype DType) error {
+	defer runtime.KeepAlive(m)
+	switch dtype {
+	case F16:
+		return low.Ddp_model_set_hook(m.handle, low.HookFp16, 0, nil)
+	case BF16:
+		return low.Ddp_model_set_hook(m.handle, low.HookBf16, 0, nil)
+	case F32:
+		return low.Ddp_model_set_hook(m.handle, nil, 0, nil)
+	}
+	return failure(InvalidArgument, "gradients can travel as F16, BF16 or F32")
+}
+
+// SetPulledHook lets the program itself reduce the buckets, on its own goroutine, with Pass.Pull. Before Commit.
+func (m *Model) SetPulledHook() error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_set_pulled_hook(m.handle)
+}
+
+// Pull runs the hook for the buckets of a model with SetPulledHook: without rest for those of which all gradients are marked here, with rest,
+// after the last mark, for all that are left. Every rank must come to the same buckets. Collective.
+func (p *Pass) Pull(rest bool, hook Hook) error {
+	defer runtime.KeepAlive(p.model)
+	for {
+		var handle uintptr
+		if err := low.Ddp_model_next_bucket(p.model.handle, flag(rest), &handle); err != nil || handle == 0 {
+			return err
+		}
+		if err := p.pulled(&Bucket{handle}, hook); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *Pass) pulled(bucket *Bucket, hook Hook) error {
+	var g guard
+	failed := g.run(func() error { return hook(bucket) })
+	bucket.handle = 0
+	cause, text := g.take(), ""
+	if failed {
+		text = cause.Error()
+	}
+	return caused(low.Ddp_model_finish_bucket(p.model.handle, flag(failed), text), cause)
+}
+
+// Bucket is some gradients inside a hook. It is usable until the hook returns.
+type Bucket struct{ handle uintptr }
+
+// Index is the bucket's number in the order of the plan.
+func (b *Bucket) Index() int { return int(low.Ddp_bucket_get_index(b.handle)) }
+
+// IsLast tells whether it is the last bucket of the pass.
+func (b *Bucket) IsLast() bool { return low.Ddp_bucket_is_last(b.handle) == 1 }
+
+// Contents is all gradients as one flat tensor; each starts on a 64-byte boundary, with zeros between them. See Values.
+func (b *Bucket) Contents() (Tensor, error) {
+	c := low.NewDdp_tensor()
+	defer low.DeleteDdp_tensor(c)
+	if err := low.Ddp_bucket_get_contents(b.handle, c); err != nil {
+		return Tensor{}, err
+	}
+	return borrowed(c), nil
+}
+
+// ParameterCount is how many parameters have their gradient in the bucket.
+func (b *Bucket) ParameterCount() int { return int(low.Ddp_bucket_get_parameter_count(b.handle)) }
+
+// Parameter is one gradient of the bucket, and the index of its parameter in the model.
+func (b *Bucket) Parameter(position int) (index int, grad Tensor, err error) {
+	c := low.NewDdp_tensor()
+	defer low.DeleteDdp_tensor(c)
+	var number int32
+	if err := low.Ddp_bucket_get_parameter(b.handle, int32(position), &number, c); err != nil {
+		return -1, Tensor{}, err
+	}
+	return int(number), borrowed(c), nil
+}
+
+// AllReduce is Group.AllReduce inside a hook.
+func (b *Bucket) AllReduce(tensor Tensor, op Op) error {
+	return lending(func(t ...low.Ddp_tensor) error {
+		return low.Ddp_bucket_all_reduce(b.handle, t[0], low.Enum_SS_ddp_reduce(op))
+	}, tensor)
+}
+
+// AllGather is Group.AllGather inside a hook.
+func (b *Bucket) AllGather(input, output Tensor) error {
+	return lending(func(t ...low.Ddp_tensor) error { return low.Ddp_bucket_all_gather(b.handle, t[0], t[1]) }, input, output)
+}
+
+// ReduceScatter is Group.ReduceScatter inside a hook.
+func (b *Bucket) ReduceScatter(input, output Tensor, op Op) error {
+	return lending(func(t ...low.Ddp_tensor) error {
+		return low.Ddp_bucket_reduce_scatter(b.handle, t[0], t[1], low.Enum_SS_ddp_reduce(op))
+	}, input, output)
+}
+
+// Broadcast is Group.Broadcast inside a hook.
+func (b *Bucket) Broadcast(tensor Tensor, root int) error {
+	return lending(func(t ...low.Ddp_tensor) error { return low.Ddp_bucket_broadcast(b.handle, t[0], int32(root)) }, tensor)
+}
+
+// AllReduceAs reduces the contents with the built-in hook of Model.SetWire: as F16 or BF16.
+func (b *Bucket) AllReduceAs(dtype DType) error {
+	switch dtype {
+	case F16:
+		return low.Ddp_hook_fp16(0, b.handle)
+	case BF16:
+		return low.Ddp_hook_bf16(0, b.handle)
+	}
+	return failure(InvalidArgument, "gradients can travel as F16 or BF16")
+}

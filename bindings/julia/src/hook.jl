@@ -1,0 +1,136 @@
+# Hooks: what stands in the place of a bucket's plain reduction. They are pulled: they run on the task that makes the pass.
+
+"""
+    Bucket
+
+Some gradients inside a hook, usable until the hook returns. `contents(bucket)` is all of them as one flat array, not divided;
+`gradients(bucket)` the pairs of index and gradient. `allreduce!` and so on work on a bucket as on a group.
+"""
+mutable struct Bucket
+    handle::Ptr{Low.ddp_bucket}
+    lent::Vector{LentArray} # what was shown of it
+end
+
+"""Number of the bucket in the order of the plan, from 1."""
+number(bucket::Bucket) = Int(Low.ddp_bucket_get_index(bucket.handle)) + 1
+
+"""Is it the last bucket of the pass?"""
+is_last(bucket::Bucket) = Low.ddp_bucket_is_last(bucket.handle) == 1
+
+function show_tensor(bucket::Bucket, tensor)
+    array = LentArray(tensor, nothing)
+    push!(bucket.lent, array)
+    return array
+end
+
+"""All gradients of a bucket as one flat array; each starts on a 64-byte boundary, with zeros between them."""
+function contents(bucket::Bucket)
+    tensor = Ref{Low.ddp_tensor}()
+    check(Low.ddp_bucket_get_contents(bucket.handle, tensor))
+    return show_tensor(bucket, tensor[])
+end
+
+"""The gradients of a bucket, as pairs of the parameter's index and its part of the contents."""
+function gradients(bucket::Bucket)
+    return map(0:Low.ddp_bucket_get_parameter_count(bucket.handle)-1) do position
+        index, tensor = Ref{Int32}(-1), Ref{Low.ddp_tensor}()
+        check(Low.ddp_bucket_get_parameter(bucket.handle, position, index, tensor))
+        Int(index[]) + 1 => show_tensor(bucket, tensor[])
+    end
+end
+
+function allreduce!(bucket::Bucket, a::AbstractArray = contents(bucket), op = average)
+    GC.@preserve a check(Low.ddp_bucket_all_reduce(bucket.handle, Ref(describe(a)), reduction(op)))
+    return a
+end
+
+function allgather!(bucket::Bucket, output::AbstractArray, input::AbstractArray)
+    GC.@preserve output input check(Low.ddp_bucket_all_gather(bucket.handle, Ref(describe(input)), Ref(describe(output))))
+    return output
+end
+
+function reducescatter!(bucket::Bucket, output::AbstractArray, input::AbstractArray, op = +)
+    GC.@preserve output input check(
+        Low.ddp_bucket_reduce_scatter(bucket.handle, Ref(describe(input)), Ref(describe(output)), reduction(op)),
+    )
+    return output
+end
+
+function bcast!(bucket::Bucket, a::AbstractArray; root::Integer = 0)
+    GC.@preserve a check(Low.ddp_bucket_broadcast(bucket.handle, Ref(describe(a)), root))
+    return a
+end
+
+"""
+    allreduce_as!(bucket, :fp16)
+
+Reduce the contents of a bucket with a built-in hook, `:fp16` or `:bf16`.
+"""
+function allreduce_as!(bucket::Bucket, kind::Symbol)
+    kind === :fp16 && return check(Low.ddp_hook_fp16(C_NULL, bucket.handle))
+    kind === :bf16 && return check(Low.ddp_hook_bf16(C_NULL, bucket.handle))
+    throw(ArgumentError("a built-in hook is :fp16 or :bf16, not :$kind"))
+end
+
+"""
+    hook!(model, :fp16)
+    hook!(f, model)
+
+Give the model a hook, before `commit!`; all ranks give the same kind. With `:fp16` or `:bf16` what travels has 16 bits; `nothing` restores the
+plain reduction. With a function, `backward` calls `f(bucket)` for each bucket when all is marked (`pull!` does it sooner), on the task that
+makes the pass: it leaves in the bucket what the gradients become, the same on every rank. Its exception fails the pass on all ranks.
+"""
+function hook!(model::Model, kind::Union{Symbol,Nothing})
+    kind === nothing && return hook!(model, C_NULL)
+    kind === :fp16 && return hook!(model, cglobal((:ddp_hook_fp16, Low.libddp)))
+    kind === :bf16 && return hook!(model, cglobal((:ddp_hook_bf16, Low.libddp)))
+    throw(ArgumentError("a built-in hook is :fp16 or :bf16, not :$kind"))
+end
+
+"""
+    hook!(model, fn::Ptr, user_data::Ptr = C_NULL)
+
+A hook written in C, a `ddp_hook_fn`. It runs on a thread of the library, so it must not be a Julia function.
+"""
+function hook!(model::Model, fn::Ptr{Cvoid}, user_data::Ptr{Cvoid} = C_NULL)
+    check(Low.ddp_model_set_hook(model.handle, fn, user_data, C_NULL))
+    model.hook = nothing
+    return model
+end
+
+function hook!(f, model::Model)
+    check(Low.ddp_model_set_pulled_hook(model.handle))
+    model.hook = f
+    return model
+end
+
+"""
+    pull!(model)
+
+Inside `backward`, between marks: run the hook for the buckets of which all gradients are marked here. Every rank must come to the same
+buckets, so call it at the same places.
+"""
+pull!(model::Model) = pull_buckets(model, 0)
+
+function pull_buckets(model::Model, rest)
+    model.hook === nothing && return nothing
+    handle = Ref{Ptr{Low.ddp_bucket}}(C_NULL)
+    while true
+        check(Low.ddp_model_next_bucket(model.handle, rest, handle))
+        handle[] == C_NULL && return nothing
+        bucket = Bucket(handle[], LentArray[])
+        try
+            model.hook(bucket)
+        catch e
+            Low.ddp_model_finish_bucket(model.handle, 1, one_line(e)) # its error is a consequence of this one
+            rethrow()
+        finally
+            foreach(invalidate!, bucket.lent)
+            bucket.handle = Ptr{Low.ddp_bucket}(C_NULL)
+        end
+        check(Low.ddp_model_finish_bucket(model.handle, 0, Cstring(C_NULL)))
+    end
+end
+
+# An exception as the text that other ranks get.
+one_line(e) = replace(sprint(showerror, e), r"[\0\n]+" => " ")
