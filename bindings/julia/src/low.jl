@@ -40,6 +40,8 @@ const DDP_BF16 = Int32(4)
 const DDP_I32 = Int32(5)
 const DDP_I64 = Int32(6)
 const DDP_U8 = Int32(7)
+const DDP_C64 = Int32(8)
+const DDP_C128 = Int32(9)
 
 # ddp_device_kind: Where a tensor's memory is. The numbers are DLPack's. Since 0.1.
 const ddp_device_kind = Int32
@@ -364,7 +366,7 @@ end
 
 Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
 The sum is taken in rank order; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision
-of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero.
+of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
 - `tensor`: this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
 - `op`: AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
 - `stream`: NULL on CPU
@@ -425,6 +427,38 @@ Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
 function ddp_group_reduce_metrics(group, values, count, op)
     return ccall((:ddp_group_reduce_metrics, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int64, ddp_reduce), group,
         values, count, op)
+end
+
+@doc raw"""
+    ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
+
+Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched. All ranks get the
+union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the row counting as zero: the same
+bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
+- `indices`: I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is given several
+       times are added first, in the order given
+- `rows`: [k, ...], any dtype; row shape and dtype are the same on all ranks
+- `op`: AVERAGE (divides by the number of ranks) or SUM
+- `out_count`: rows of the result, the same on every rank
+Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH (rows of
+another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
+"""
+function ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
+    return ccall((:ddp_group_all_reduce_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        ddp_reduce, Ptr{Int64}, Ptr{Cvoid}), group, indices, rows, op, out_count, stream)
+end
+
+@doc raw"""
+    ddp_group_get_rows(group, indices, rows)
+
+Copy the result of the last ddp_group_all_reduce_rows on this group.
+- `indices`: receives I64 [count]
+- `rows`: receives [count, ...], of the dtype and with rows of the size that were reduced
+Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is none). Since 0.1.
+"""
+function ddp_group_get_rows(group, indices, rows)
+    return ccall((:ddp_group_get_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}), group,
+        indices, rows)
 end
 
 @doc raw"""
@@ -554,7 +588,7 @@ Lend a parameter. Registration order should be the order of the forward computat
 buckets expect them.
 - `model`: in the building state
 - `name`: unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
-- `value`: the parameter: F32, F64, F16 or BF16, CPU; used until the model is destroyed
+- `value`: the parameter: F32, F64, F16, BF16, C64 or C128, CPU; used until the model is destroyed
 - `grad`: its gradient, of the same shape and dtype; used until the model is destroyed. NULL: libddp owns the
        gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
 - `out_index`: its number, counted from 0; may be NULL
@@ -790,6 +824,34 @@ function ddp_model_scale_grad(model, factor, stream)
 end
 
 @doc raw"""
+    ddp_model_clip_grad_norm(model, max_norm, p, out_norm, stream)
+
+Scale all gradients down together so that their norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_: the factor is
+max_norm / (norm + 1e-6), and 1 if that is more. A norm that is not finite makes them NaN or zero. For an optimizer of your own; the built-in
+ones clip within their step (max_norm, clip_value).
+- `max_norm`: above 0
+- `p`: 1, 2 or INFINITY
+- `out_norm`: the norm before; may be NULL
+Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+"""
+function ddp_model_clip_grad_norm(model, max_norm, p, out_norm, stream)
+    return ccall((:ddp_model_clip_grad_norm, libddp), ddp_status, (Ptr{ddp_model}, Float64, Float64, Ptr{Float64},
+        Ptr{Cvoid}), model, max_norm, p, out_norm, stream)
+end
+
+@doc raw"""
+    ddp_model_clip_grad_value(model, limit, stream)
+
+Limit every element of the gradients to a magnitude of `limit`; a NaN stays. Local, not in an open pass.
+- `limit`: above 0
+Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+"""
+function ddp_model_clip_grad_value(model, limit, stream)
+    return ccall((:ddp_model_clip_grad_value, libddp), ddp_status, (Ptr{ddp_model}, Float64, Ptr{Cvoid}), model, limit,
+        stream)
+end
+
+@doc raw"""
 Who took part in a pass, the same on all ranks. Since 0.1.
 """
 struct ddp_pass_report
@@ -832,7 +894,7 @@ end
 Take part in one REDUCE pass without a batch, in the place of begin_backward, mark_ready and end_backward: this rank contributes
 nothing and receives the result, so it can step the optimizer like the others. What its gradients held is overwritten; to send
 what was accumulated before, open a pass and mark everything.
-Collective, blocks; not in an open pass. Errors: as ddp_model_end_backward. Since 0.1.
+Collective, blocks; not in an open pass. Errors: as ddp_model_end_backward, and NOT_SUPPORTED (a pulled hook). Since 0.1.
 """
 function ddp_model_skip_backward(model, stream)
     return ccall((:ddp_model_skip_backward, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -879,6 +941,13 @@ function ddp_model_join(model, stream)
     return ccall((:ddp_model_join, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
 end
 
+# ddp_nonfinite: What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1.
+const ddp_nonfinite = Int32
+
+const DDP_NONFINITE_KEEP = Int32(0)
+const DDP_NONFINITE_SKIP = Int32(1)
+const DDP_NONFINITE_FAIL = Int32(2)
+
 @doc raw"""
 Options of stochastic gradient descent. Since 0.1.
 """
@@ -889,6 +958,14 @@ struct ddp_sgd_options
     dampening::Float64
     weight_decay::Float64
     nesterov::Int32
+    shard::Int32
+    in_backward::Int32
+    undo::Int32
+    master_weights::Int32
+    nonfinite::ddp_nonfinite
+    reserved::Int32
+    max_norm::Float64
+    clip_value::Float64
 end
 
 @doc raw"""
@@ -902,6 +979,29 @@ struct ddp_adam_options
     epsilon::Float64
     weight_decay::Float64
     decoupled::Int32
+    shard::Int32
+    in_backward::Int32
+    undo::Int32
+    master_weights::Int32
+    nonfinite::ddp_nonfinite
+    reserved::Int32
+    max_norm::Float64
+    clip_value::Float64
+end
+
+@doc raw"""
+Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The optimizer divides
+the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and the scale multiplied by
+`backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
+"""
+struct ddp_loss_scale_options
+    struct_size::Int64
+    initial::Float64
+    growth::Float64
+    backoff::Float64
+    minimum::Float64
+    maximum::Float64
+    interval::Int64
 end
 
 @doc raw"""
@@ -1017,6 +1117,59 @@ function ddp_optimizer_get_step_count(optimizer, out_count)
 end
 
 @doc raw"""
+    ddp_loss_scale_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_loss_scale_options_init(options, struct_size)
+    return ccall((:ddp_loss_scale_options_init, libddp), ddp_status, (Ptr{ddp_loss_scale_options}, Int64), options,
+        struct_size)
+end
+
+@doc raw"""
+    ddp_optimizer_set_loss_scale(optimizer, options)
+
+Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
+- `options`: NULL: dynamic, with the defaults
+Local, not in an open pass of an optimizer with in_backward. Errors: INVALID_ARGUMENT, INVALID_STATE, NOT_SUPPORTED (a custom
+optimizer). Since 0.1.
+"""
+function ddp_optimizer_set_loss_scale(optimizer, options)
+    return ccall((:ddp_optimizer_set_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_loss_scale_options}),
+        optimizer, options)
+end
+
+@doc raw"""
+    ddp_optimizer_get_loss_scale(optimizer, out_scale)
+
+What to multiply the next loss with; 1 without a loss scale. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_optimizer_get_loss_scale(optimizer, out_scale)
+    return ccall((:ddp_optimizer_get_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Float64}), optimizer,
+        out_scale)
+end
+
+@doc raw"""
+    ddp_optimizer_get_skipped_count(optimizer, out_count)
+
+Steps left out because of gradients that were not finite. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_optimizer_get_skipped_count(optimizer, out_count)
+    return ccall((:ddp_optimizer_get_skipped_count, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Int64}), optimizer,
+        out_count)
+end
+
+@doc raw"""
+    ddp_optimizer_get_grad_norm(optimizer, out_norm)
+
+2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a dynamic loss
+scale made the step look at it. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_optimizer_get_grad_norm(optimizer, out_norm)
+    return ccall((:ddp_optimizer_get_grad_norm, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Float64}), optimizer, out_norm)
+end
+
+@doc raw"""
     ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
 
 Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
@@ -1035,7 +1188,8 @@ end
 
 Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
 rank used keep their value and their optimizer state.
-Local. Errors: INVALID_STATE (not committed, or a pass is open), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if
+Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, or gradients that are not finite with
+DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if
 the group is broken. Since 0.1.
 """
 function ddp_optimizer_step(optimizer, stream)
@@ -1063,7 +1217,7 @@ end
     ddp_model_set_hook(model, fn, user_data, release)
 
 Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the default.
-- `fn`: ddp_hook_fp16, ddp_hook_bf16 or your own
+- `fn`: ddp_hook_fp16, ddp_hook_bf16, ddp_hook_powersgd or your own
 - `release`: called once when the hook is not used any more (also if this call fails); NULL: nothing
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
 """
@@ -1094,6 +1248,44 @@ Local as a name. Errors (called on a bucket): as ddp_bucket_all_reduce. Since 0.
 """
 function ddp_hook_bf16(user_data, bucket)
     return ccall((:ddp_hook_bf16, libddp), Int32, (Ptr{Cvoid}, Ptr{ddp_bucket}), user_data, bucket)
+end
+
+@doc raw"""
+Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree. Since 0.1.
+"""
+struct ddp_powersgd_options
+    struct_size::Int64
+    seed::Int64
+    start_pass::Int64
+    min_compression_rate::Float64
+    rank::Int32
+    warm_start::Int32
+    error_feedback::Int32
+end
+
+@doc raw"""
+    ddp_powersgd_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_powersgd_options_init(options, struct_size)
+    return ccall((:ddp_powersgd_options_init, libddp), ddp_status, (Ptr{ddp_powersgd_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_hook_powersgd(user_data, bucket)
+
+Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the product of the
+others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to gain, or that have one
+dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean, exactly for matrices of that rank.
+What a rank's gradient lost is kept and added to its next one. This memory, as large as the gradients, and the vectors belong to the model; they
+are not part of checkpoints and begin empty after a restart. A gradient that is not finite on some rank becomes NaN on all.
+- `user_data`: given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a hook of your own
+       calls it (collective); the first call's options stay.
+Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_bucket_all_reduce. Since 0.1.
+"""
+function ddp_hook_powersgd(user_data, bucket)
+    return ccall((:ddp_hook_powersgd, libddp), Int32, (Ptr{Cvoid}, Ptr{ddp_bucket}), user_data, bucket)
 end
 
 @doc raw"""
@@ -1186,6 +1378,16 @@ Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 function ddp_bucket_get_parameter(bucket, position, out_index, out_grad)
     return ccall((:ddp_bucket_get_parameter, libddp), ddp_status, (Ptr{ddp_bucket}, Int32, Ptr{Int32}, Ptr{ddp_tensor}),
         bucket, position, out_index, out_grad)
+end
+
+@doc raw"""
+    ddp_bucket_is_used(bucket, position)
+
+Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1 if the
+arguments are wrong. Local. Since 0.1.
+"""
+function ddp_bucket_is_used(bucket, position)
+    return ccall((:ddp_bucket_is_used, libddp), Int32, (Ptr{ddp_bucket}, Int32), bucket, position)
 end
 
 @doc raw"""

@@ -63,10 +63,10 @@ typedef _gostring_ swig_type_30;
 typedef _gostring_ swig_type_31;
 typedef long long swig_type_32;
 typedef _gostring_ swig_type_33;
-typedef long long swig_type_34;
+typedef _gostring_ swig_type_34;
 typedef _gostring_ swig_type_35;
 typedef long long swig_type_36;
-typedef long long swig_type_37;
+typedef _gostring_ swig_type_37;
 typedef long long swig_type_38;
 typedef long long swig_type_39;
 typedef long long swig_type_40;
@@ -105,10 +105,10 @@ typedef long long swig_type_72;
 typedef long long swig_type_73;
 typedef long long swig_type_74;
 typedef long long swig_type_75;
-typedef _gostring_ swig_type_76;
+typedef long long swig_type_76;
 typedef long long swig_type_77;
 typedef _gostring_ swig_type_78;
-typedef _gostring_ swig_type_79;
+typedef long long swig_type_79;
 typedef _gostring_ swig_type_80;
 typedef _gostring_ swig_type_81;
 typedef _gostring_ swig_type_82;
@@ -120,40 +120,40 @@ typedef _gostring_ swig_type_87;
 typedef _gostring_ swig_type_88;
 typedef _gostring_ swig_type_89;
 typedef _gostring_ swig_type_90;
-typedef long long swig_type_91;
+typedef _gostring_ swig_type_91;
 typedef _gostring_ swig_type_92;
-typedef _gostring_ swig_type_93;
+typedef long long swig_type_93;
 typedef _gostring_ swig_type_94;
 typedef _gostring_ swig_type_95;
 typedef _gostring_ swig_type_96;
 typedef _gostring_ swig_type_97;
 typedef _gostring_ swig_type_98;
 typedef _gostring_ swig_type_99;
-typedef long long swig_type_100;
-typedef long long swig_type_101;
+typedef _gostring_ swig_type_100;
+typedef _gostring_ swig_type_101;
 typedef _gostring_ swig_type_102;
 typedef _gostring_ swig_type_103;
-typedef _gostring_ swig_type_104;
-typedef _gostring_ swig_type_105;
+typedef long long swig_type_104;
+typedef long long swig_type_105;
 typedef _gostring_ swig_type_106;
 typedef _gostring_ swig_type_107;
 typedef _gostring_ swig_type_108;
-typedef long long swig_type_109;
-typedef long long swig_type_110;
-typedef long long swig_type_111;
-typedef long long swig_type_112;
-typedef _gostring_ swig_type_113;
+typedef _gostring_ swig_type_109;
+typedef _gostring_ swig_type_110;
+typedef _gostring_ swig_type_111;
+typedef _gostring_ swig_type_112;
+typedef long long swig_type_113;
 typedef long long swig_type_114;
-typedef _gostring_ swig_type_115;
+typedef long long swig_type_115;
 typedef long long swig_type_116;
-typedef _gostring_ swig_type_117;
-typedef _gostring_ swig_type_118;
-typedef _gostring_ swig_type_119;
-typedef _gostring_ swig_type_120;
+typedef long long swig_type_117;
+typedef long long swig_type_118;
+typedef long long swig_type_119;
+typedef long long swig_type_120;
 typedef _gostring_ swig_type_121;
-typedef _gostring_ swig_type_122;
+typedef long long swig_type_122;
 typedef _gostring_ swig_type_123;
-typedef _gostring_ swig_type_124;
+typedef long long swig_type_124;
 typedef _gostring_ swig_type_125;
 typedef _gostring_ swig_type_126;
 typedef _gostring_ swig_type_127;
@@ -161,7 +161,7 @@ typedef _gostring_ swig_type_128;
 typedef _gostring_ swig_type_129;
 typedef _gostring_ swig_type_130;
 typedef _gostring_ swig_type_131;
-typedef _gostring_ swig_type_132;
+typedef long long swig_type_132;
 typedef _gostring_ swig_type_133;
 typedef _gostring_ swig_type_134;
 typedef _gostring_ swig_type_135;
@@ -171,15 +171,15 @@ typedef _gostring_ swig_type_138;
 typedef _gostring_ swig_type_139;
 typedef _gostring_ swig_type_140;
 typedef _gostring_ swig_type_141;
-typedef _gostring_ swig_type_142;
+typedef long long swig_type_142;
 typedef long long swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
 typedef long long swig_type_147;
-typedef long long swig_type_148;
-typedef _gostring_ swig_type_149;
-typedef long long swig_type_150;
+typedef _gostring_ swig_type_148;
+typedef long long swig_type_149;
+typedef _gostring_ swig_type_150;
 typedef _gostring_ swig_type_151;
 typedef _gostring_ swig_type_152;
 typedef _gostring_ swig_type_153;
@@ -189,9 +189,9 @@ typedef _gostring_ swig_type_156;
 typedef _gostring_ swig_type_157;
 typedef _gostring_ swig_type_158;
 typedef _gostring_ swig_type_159;
-typedef long long swig_type_160;
+typedef _gostring_ swig_type_160;
 typedef _gostring_ swig_type_161;
-typedef long long swig_type_162;
+typedef _gostring_ swig_type_162;
 typedef _gostring_ swig_type_163;
 typedef _gostring_ swig_type_164;
 typedef long long swig_type_165;
@@ -204,16 +204,38 @@ typedef _gostring_ swig_type_171;
 typedef long long swig_type_172;
 typedef _gostring_ swig_type_173;
 typedef _gostring_ swig_type_174;
-typedef long long swig_type_175;
-typedef long long swig_type_176;
-typedef long long swig_type_177;
-typedef long long swig_type_178;
-typedef long long swig_type_179;
+typedef _gostring_ swig_type_175;
+typedef _gostring_ swig_type_176;
+typedef _gostring_ swig_type_177;
+typedef _gostring_ swig_type_178;
+typedef _gostring_ swig_type_179;
 typedef _gostring_ swig_type_180;
-typedef long long swig_type_181;
-typedef _gostring_ swig_type_182;
+typedef _gostring_ swig_type_181;
+typedef long long swig_type_182;
 typedef _gostring_ swig_type_183;
 typedef long long swig_type_184;
+typedef _gostring_ swig_type_185;
+typedef _gostring_ swig_type_186;
+typedef long long swig_type_187;
+typedef long long swig_type_188;
+typedef long long swig_type_189;
+typedef long long swig_type_190;
+typedef long long swig_type_191;
+typedef long long swig_type_192;
+typedef _gostring_ swig_type_193;
+typedef long long swig_type_194;
+typedef _gostring_ swig_type_195;
+typedef _gostring_ swig_type_196;
+typedef long long swig_type_197;
+typedef long long swig_type_198;
+typedef long long swig_type_199;
+typedef long long swig_type_200;
+typedef long long swig_type_201;
+typedef _gostring_ swig_type_202;
+typedef long long swig_type_203;
+typedef _gostring_ swig_type_204;
+typedef _gostring_ swig_type_205;
+typedef long long swig_type_206;
 extern void _wrap_Swig_free_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_fe86f09555fb1665(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_fe86f09555fb1665(void);
@@ -235,6 +257,8 @@ extern swig_intgo _wrap_DDP_BF16_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_I32_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_I64_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_U8_low_fe86f09555fb1665(void);
+extern swig_intgo _wrap_DDP_C64_low_fe86f09555fb1665(void);
+extern swig_intgo _wrap_DDP_C128_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_CPU_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_CUDA_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_AVERAGE_low_fe86f09555fb1665(void);
@@ -317,8 +341,10 @@ extern swig_type_28 _wrap_ddp_group_all_gather_low_fe86f09555fb1665(uintptr_t ar
 extern swig_type_29 _wrap_ddp_group_reduce_scatter_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
 extern swig_type_30 _wrap_ddp_group_broadcast_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
 extern swig_type_31 _wrap_ddp_group_reduce_metrics_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2, swig_type_32 arg3, swig_intgo arg4);
-extern swig_type_33 _wrap_ddp_group_alloc_low_fe86f09555fb1665(uintptr_t arg1, swig_type_34 arg2, swig_voidp arg3);
-extern swig_type_35 _wrap_ddp_group_free_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_33 _wrap_ddp_group_all_reduce_rows_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_34 _wrap_ddp_group_get_rows_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_35 _wrap_ddp_group_alloc_low_fe86f09555fb1665(uintptr_t arg1, swig_type_36 arg2, swig_voidp arg3);
+extern swig_type_37 _wrap_ddp_group_free_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
 extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_fe86f09555fb1665(void);
@@ -328,12 +354,12 @@ extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_fe86f09555fb1665(void);
-extern void _wrap_ddp_model_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_36 arg2);
-extern swig_type_37 _wrap_ddp_model_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_38 arg2);
-extern swig_type_39 _wrap_ddp_model_options_first_bucket_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_options_bucket_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_40 arg2);
-extern swig_type_41 _wrap_ddp_model_options_bucket_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_38 arg2);
+extern swig_type_39 _wrap_ddp_model_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_40 arg2);
+extern swig_type_41 _wrap_ddp_model_options_first_bucket_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_options_bucket_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_42 arg2);
+extern swig_type_43 _wrap_ddp_model_options_bucket_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_model_options_reduce_set_low_fe86f09555fb1665(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_model_options_reduce_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_model_options_unused_set_low_fe86f09555fb1665(uintptr_t arg1, swig_intgo arg2);
@@ -342,76 +368,78 @@ extern void _wrap_ddp_model_options_progress_set_low_fe86f09555fb1665(uintptr_t 
 extern swig_intgo _wrap_ddp_model_options_progress_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_model_options_drift_set_low_fe86f09555fb1665(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_model_options_drift_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_options_check_every_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_42 arg2);
-extern swig_type_43 _wrap_ddp_model_options_check_every_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_options_check_every_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_44 arg2);
+extern swig_type_45 _wrap_ddp_model_options_check_every_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_model_options_divisor_set_low_fe86f09555fb1665(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_model_options_divisor_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_model_options_uneven_inputs_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_model_options_uneven_inputs_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_model_options_low_fe86f09555fb1665(void);
 extern void _wrap_delete_ddp_model_options_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_44 arg2);
-extern swig_type_45 _wrap_ddp_model_stats_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_parameters_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_46 arg2);
-extern swig_type_47 _wrap_ddp_model_stats_parameters_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_elements_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_48 arg2);
-extern swig_type_49 _wrap_ddp_model_stats_elements_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_buckets_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_50 arg2);
-extern swig_type_51 _wrap_ddp_model_stats_buckets_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_passes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_52 arg2);
-extern swig_type_53 _wrap_ddp_model_stats_passes_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_gradient_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_54 arg2);
-extern swig_type_55 _wrap_ddp_model_stats_gradient_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_backward_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_56 arg2);
-extern swig_type_57 _wrap_ddp_model_stats_backward_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_comm_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_58 arg2);
-extern swig_type_59 _wrap_ddp_model_stats_comm_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_exposed_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_60 arg2);
-extern swig_type_61 _wrap_ddp_model_stats_exposed_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_backward_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_62 arg2);
-extern swig_type_63 _wrap_ddp_model_stats_total_backward_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_comm_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_64 arg2);
-extern swig_type_65 _wrap_ddp_model_stats_total_comm_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_66 arg2);
-extern swig_type_67 _wrap_ddp_model_stats_total_exposed_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_checks_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_68 arg2);
-extern swig_type_69 _wrap_ddp_model_stats_checks_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_repairs_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_70 arg2);
-extern swig_type_71 _wrap_ddp_model_stats_repairs_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_sent_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_72 arg2);
-extern swig_type_73 _wrap_ddp_model_stats_sent_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_74 arg2);
-extern swig_type_75 _wrap_ddp_model_stats_total_sent_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_46 arg2);
+extern swig_type_47 _wrap_ddp_model_stats_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_parameters_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_48 arg2);
+extern swig_type_49 _wrap_ddp_model_stats_parameters_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_elements_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_50 arg2);
+extern swig_type_51 _wrap_ddp_model_stats_elements_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_buckets_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_52 arg2);
+extern swig_type_53 _wrap_ddp_model_stats_buckets_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_passes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_54 arg2);
+extern swig_type_55 _wrap_ddp_model_stats_passes_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_gradient_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_56 arg2);
+extern swig_type_57 _wrap_ddp_model_stats_gradient_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_backward_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_58 arg2);
+extern swig_type_59 _wrap_ddp_model_stats_backward_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_comm_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_60 arg2);
+extern swig_type_61 _wrap_ddp_model_stats_comm_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_exposed_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_62 arg2);
+extern swig_type_63 _wrap_ddp_model_stats_exposed_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_backward_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_64 arg2);
+extern swig_type_65 _wrap_ddp_model_stats_total_backward_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_comm_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_66 arg2);
+extern swig_type_67 _wrap_ddp_model_stats_total_comm_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_68 arg2);
+extern swig_type_69 _wrap_ddp_model_stats_total_exposed_ns_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_checks_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_70 arg2);
+extern swig_type_71 _wrap_ddp_model_stats_checks_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_repairs_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_72 arg2);
+extern swig_type_73 _wrap_ddp_model_stats_repairs_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_sent_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_74 arg2);
+extern swig_type_75 _wrap_ddp_model_stats_sent_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_76 arg2);
+extern swig_type_77 _wrap_ddp_model_stats_total_sent_bytes_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_model_stats_low_fe86f09555fb1665(void);
 extern void _wrap_delete_ddp_model_stats_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_76 _wrap_ddp_model_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_77 arg2);
-extern swig_type_78 _wrap_ddp_model_create_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_78 _wrap_ddp_model_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_79 arg2);
+extern swig_type_80 _wrap_ddp_model_create_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_model_destroy_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_79 _wrap_ddp_model_add_parameter_low_fe86f09555fb1665(uintptr_t arg1, swig_type_80 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
-extern swig_type_81 _wrap_ddp_model_add_buffer_low_fe86f09555fb1665(uintptr_t arg1, swig_type_82 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_83 _wrap_ddp_model_commit_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_81 _wrap_ddp_model_add_parameter_low_fe86f09555fb1665(uintptr_t arg1, swig_type_82 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
+extern swig_type_83 _wrap_ddp_model_add_buffer_low_fe86f09555fb1665(uintptr_t arg1, swig_type_84 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_85 _wrap_ddp_model_commit_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_model_get_parameter_count_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_84 _wrap_ddp_model_get_grad_low_fe86f09555fb1665(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_85 _wrap_ddp_model_set_grad_low_fe86f09555fb1665(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_86 _wrap_ddp_model_sync_buffers_low_fe86f09555fb1665(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_87 _wrap_ddp_model_check_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_88 _wrap_ddp_model_get_hash_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_89 _wrap_ddp_model_get_stats_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_90 _wrap_ddp_model_describe_plan_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2, swig_type_91 arg3, swig_voidp arg4);
+extern swig_type_86 _wrap_ddp_model_get_grad_low_fe86f09555fb1665(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_87 _wrap_ddp_model_set_grad_low_fe86f09555fb1665(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_88 _wrap_ddp_model_sync_buffers_low_fe86f09555fb1665(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_89 _wrap_ddp_model_check_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_90 _wrap_ddp_model_get_hash_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_91 _wrap_ddp_model_get_stats_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_92 _wrap_ddp_model_describe_plan_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2, swig_type_93 arg3, swig_voidp arg4);
 extern swig_intgo _wrap_DDP_PASS_REDUCE_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_fe86f09555fb1665(void);
 extern swig_intgo _wrap_DDP_PASS_LOCAL_low_fe86f09555fb1665(void);
-extern swig_type_92 _wrap_ddp_model_begin_backward_low_fe86f09555fb1665(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_93 _wrap_ddp_model_mark_ready_low_fe86f09555fb1665(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_94 _wrap_ddp_model_mark_unused_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
-extern swig_type_95 _wrap_ddp_model_end_backward_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_94 _wrap_ddp_model_begin_backward_low_fe86f09555fb1665(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_95 _wrap_ddp_model_mark_ready_low_fe86f09555fb1665(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_96 _wrap_ddp_model_mark_unused_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern swig_type_97 _wrap_ddp_model_end_backward_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_model_was_used_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
-extern swig_type_96 _wrap_ddp_model_average_parameters_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_97 _wrap_ddp_model_zero_grad_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_98 _wrap_ddp_model_get_grad_norm_low_fe86f09555fb1665(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_99 _wrap_ddp_model_scale_grad_low_fe86f09555fb1665(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_pass_report_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_100 arg2);
-extern swig_type_101 _wrap_ddp_pass_report_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_98 _wrap_ddp_model_average_parameters_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_99 _wrap_ddp_model_zero_grad_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_100 _wrap_ddp_model_get_grad_norm_low_fe86f09555fb1665(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_101 _wrap_ddp_model_scale_grad_low_fe86f09555fb1665(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern swig_type_102 _wrap_ddp_model_clip_grad_norm_low_fe86f09555fb1665(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_103 _wrap_ddp_model_clip_grad_value_low_fe86f09555fb1665(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_104 arg2);
+extern swig_type_105 _wrap_ddp_pass_report_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_pass_report_contributors_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_pass_report_contributors_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_pass_report_last_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
@@ -420,14 +448,17 @@ extern void _wrap_ddp_pass_report_weight_set_low_fe86f09555fb1665(uintptr_t arg1
 extern double _wrap_ddp_pass_report_weight_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_pass_report_low_fe86f09555fb1665(void);
 extern void _wrap_delete_ddp_pass_report_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_102 _wrap_ddp_model_set_weight_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
-extern swig_type_103 _wrap_ddp_model_set_last_pass_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_104 _wrap_ddp_model_skip_backward_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_105 _wrap_ddp_model_abandon_backward_low_fe86f09555fb1665(uintptr_t arg1, swig_type_106 arg2, uintptr_t arg3);
-extern swig_type_107 _wrap_ddp_model_get_pass_report_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_108 _wrap_ddp_model_join_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_109 arg2);
-extern swig_type_110 _wrap_ddp_sgd_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_106 _wrap_ddp_model_set_weight_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern swig_type_107 _wrap_ddp_model_set_last_pass_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_108 _wrap_ddp_model_skip_backward_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_109 _wrap_ddp_model_abandon_backward_low_fe86f09555fb1665(uintptr_t arg1, swig_type_110 arg2, uintptr_t arg3);
+extern swig_type_111 _wrap_ddp_model_get_pass_report_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_112 _wrap_ddp_model_join_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_fe86f09555fb1665(void);
+extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_fe86f09555fb1665(void);
+extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_fe86f09555fb1665(void);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_113 arg2);
+extern swig_type_114 _wrap_ddp_sgd_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_rate_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_sgd_options_rate_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_momentum_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
@@ -438,10 +469,26 @@ extern void _wrap_ddp_sgd_options_weight_decay_set_low_fe86f09555fb1665(uintptr_
 extern double _wrap_ddp_sgd_options_weight_decay_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_nesterov_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sgd_options_nesterov_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_shard_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_shard_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_in_backward_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_in_backward_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_undo_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_undo_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_master_weights_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_master_weights_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_nonfinite_set_low_fe86f09555fb1665(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_sgd_options_nonfinite_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_reserved_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_reserved_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_max_norm_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_max_norm_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_clip_value_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_clip_value_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sgd_options_low_fe86f09555fb1665(void);
 extern void _wrap_delete_ddp_sgd_options_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_111 arg2);
-extern swig_type_112 _wrap_ddp_adam_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_115 arg2);
+extern swig_type_116 _wrap_ddp_adam_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_rate_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_adam_options_rate_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_beta1_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
@@ -454,72 +501,128 @@ extern void _wrap_ddp_adam_options_weight_decay_set_low_fe86f09555fb1665(uintptr
 extern double _wrap_ddp_adam_options_weight_decay_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_decoupled_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_adam_options_decoupled_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_shard_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_shard_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_in_backward_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_in_backward_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_undo_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_undo_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_master_weights_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_master_weights_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_nonfinite_set_low_fe86f09555fb1665(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_adam_options_nonfinite_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_reserved_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_reserved_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_max_norm_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_max_norm_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_clip_value_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_clip_value_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_adam_options_low_fe86f09555fb1665(void);
 extern void _wrap_delete_ddp_adam_options_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_113 _wrap_ddp_sgd_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_114 arg2);
-extern swig_type_115 _wrap_ddp_adam_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_116 arg2);
-extern swig_type_117 _wrap_ddp_optimizer_create_sgd_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_118 _wrap_ddp_optimizer_create_adam_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_119 _wrap_ddp_optimizer_create_custom_low_fe86f09555fb1665(uintptr_t arg1, ddp_update_fn arg2, uintptr_t arg3, ddp_release_fn arg4, swig_voidp arg5);
+extern void _wrap_ddp_loss_scale_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_117 arg2);
+extern swig_type_118 _wrap_ddp_loss_scale_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_initial_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_initial_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_growth_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_growth_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_backoff_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_backoff_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_minimum_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_minimum_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_maximum_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_maximum_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_interval_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_119 arg2);
+extern swig_type_120 _wrap_ddp_loss_scale_options_interval_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_loss_scale_options_low_fe86f09555fb1665(void);
+extern void _wrap_delete_ddp_loss_scale_options_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_121 _wrap_ddp_sgd_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_122 arg2);
+extern swig_type_123 _wrap_ddp_adam_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_124 arg2);
+extern swig_type_125 _wrap_ddp_optimizer_create_sgd_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_126 _wrap_ddp_optimizer_create_adam_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_127 _wrap_ddp_optimizer_create_custom_low_fe86f09555fb1665(uintptr_t arg1, ddp_update_fn arg2, uintptr_t arg3, ddp_release_fn arg4, swig_voidp arg5);
 extern void _wrap_ddp_optimizer_destroy_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_120 _wrap_ddp_optimizer_set_rate_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
-extern swig_type_121 _wrap_ddp_optimizer_get_rate_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_122 _wrap_ddp_optimizer_get_step_count_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_123 _wrap_ddp_optimizer_set_group_low_fe86f09555fb1665(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_124 _wrap_ddp_optimizer_step_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_125 _wrap_ddp_model_set_hook_low_fe86f09555fb1665(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern swig_type_126 _wrap_ddp_hook_fp16_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_127 _wrap_ddp_hook_bf16_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_128 _wrap_ddp_model_set_pulled_hook_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_129 _wrap_ddp_model_next_bucket_low_fe86f09555fb1665(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_130 _wrap_ddp_model_finish_bucket_low_fe86f09555fb1665(uintptr_t arg1, int arg2, swig_type_131 arg3);
+extern swig_type_128 _wrap_ddp_optimizer_set_rate_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern swig_type_129 _wrap_ddp_optimizer_get_rate_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_130 _wrap_ddp_optimizer_get_step_count_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_131 _wrap_ddp_loss_scale_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_132 arg2);
+extern swig_type_133 _wrap_ddp_optimizer_set_loss_scale_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_134 _wrap_ddp_optimizer_get_loss_scale_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_135 _wrap_ddp_optimizer_get_skipped_count_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_136 _wrap_ddp_optimizer_get_grad_norm_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_137 _wrap_ddp_optimizer_set_group_low_fe86f09555fb1665(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_138 _wrap_ddp_optimizer_step_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_139 _wrap_ddp_model_set_hook_low_fe86f09555fb1665(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern swig_type_140 _wrap_ddp_hook_fp16_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_141 _wrap_ddp_hook_bf16_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_ddp_powersgd_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_ddp_powersgd_options_seed_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_ddp_powersgd_options_start_pass_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_rank_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_rank_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_warm_start_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_warm_start_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_error_feedback_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_error_feedback_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_powersgd_options_low_fe86f09555fb1665(void);
+extern void _wrap_delete_ddp_powersgd_options_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_148 _wrap_ddp_powersgd_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_149 arg2);
+extern int _wrap_ddp_hook_powersgd_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_150 _wrap_ddp_model_set_pulled_hook_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_151 _wrap_ddp_model_next_bucket_low_fe86f09555fb1665(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_152 _wrap_ddp_model_finish_bucket_low_fe86f09555fb1665(uintptr_t arg1, int arg2, swig_type_153 arg3);
 extern int _wrap_ddp_bucket_get_index_low_fe86f09555fb1665(uintptr_t arg1);
 extern int _wrap_ddp_bucket_is_last_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_132 _wrap_ddp_bucket_get_contents_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_154 _wrap_ddp_bucket_get_contents_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_bucket_get_parameter_count_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_133 _wrap_ddp_bucket_get_parameter_low_fe86f09555fb1665(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_134 _wrap_ddp_bucket_all_reduce_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3);
-extern swig_type_135 _wrap_ddp_bucket_all_gather_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_136 _wrap_ddp_bucket_reduce_scatter_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4);
-extern swig_type_137 _wrap_ddp_bucket_broadcast_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, int arg3);
-extern swig_type_138 _wrap_ddp_bucket_set_error_low_fe86f09555fb1665(uintptr_t arg1, swig_type_139 arg2);
-extern swig_type_140 _wrap_ddp_ema_create_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_155 _wrap_ddp_bucket_get_parameter_low_fe86f09555fb1665(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern int _wrap_ddp_bucket_is_used_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
+extern swig_type_156 _wrap_ddp_bucket_all_reduce_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3);
+extern swig_type_157 _wrap_ddp_bucket_all_gather_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_158 _wrap_ddp_bucket_reduce_scatter_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4);
+extern swig_type_159 _wrap_ddp_bucket_broadcast_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, int arg3);
+extern swig_type_160 _wrap_ddp_bucket_set_error_low_fe86f09555fb1665(uintptr_t arg1, swig_type_161 arg2);
+extern swig_type_162 _wrap_ddp_ema_create_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
 extern void _wrap_ddp_ema_destroy_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_141 _wrap_ddp_ema_update_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_142 _wrap_ddp_ema_swap_low_fe86f09555fb1665(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_143 arg2);
-extern swig_type_144 _wrap_ddp_state_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_163 _wrap_ddp_ema_update_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_164 _wrap_ddp_ema_swap_low_fe86f09555fb1665(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_165 arg2);
+extern swig_type_166 _wrap_ddp_state_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_state_model_set_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_model_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_state_optimizer_set_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_optimizer_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_state_ema_set_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_ema_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_145 arg2);
-extern swig_type_146 _wrap_ddp_state_epoch_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_147 arg2);
-extern swig_type_148 _wrap_ddp_state_step_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_167 arg2);
+extern swig_type_168 _wrap_ddp_state_epoch_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_169 arg2);
+extern swig_type_170 _wrap_ddp_state_step_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_state_partial_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_state_partial_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_state_local_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_state_local_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_state_low_fe86f09555fb1665(void);
 extern void _wrap_delete_ddp_state_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_149 _wrap_ddp_state_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_150 arg2);
-extern swig_type_151 _wrap_ddp_model_set_metadata_low_fe86f09555fb1665(uintptr_t arg1, swig_type_152 arg2, swig_voidp arg3);
-extern swig_type_153 _wrap_ddp_model_get_metadata_low_fe86f09555fb1665(uintptr_t arg1, swig_type_154 arg2, swig_voidp arg3);
-extern swig_type_155 _wrap_ddp_state_save_file_low_fe86f09555fb1665(uintptr_t arg1, swig_type_156 arg2);
-extern swig_type_157 _wrap_ddp_state_load_file_low_fe86f09555fb1665(uintptr_t arg1, swig_type_158 arg2);
-extern swig_type_159 _wrap_ddp_model_get_missing_low_fe86f09555fb1665(uintptr_t arg1, swig_type_160 arg2);
-extern swig_type_161 _wrap_ddp_model_get_unexpected_low_fe86f09555fb1665(uintptr_t arg1, swig_type_162 arg2);
-extern swig_type_163 _wrap_ddp_state_save_low_fe86f09555fb1665(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_164 _wrap_ddp_state_load_low_fe86f09555fb1665(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_sampler_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_165 arg2);
-extern swig_type_166 _wrap_ddp_sampler_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_167 arg2);
-extern swig_type_168 _wrap_ddp_sampler_dataset_size_get_low_fe86f09555fb1665(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_169 arg2);
-extern swig_type_170 _wrap_ddp_sampler_seed_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_171 _wrap_ddp_state_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_172 arg2);
+extern swig_type_173 _wrap_ddp_model_set_metadata_low_fe86f09555fb1665(uintptr_t arg1, swig_type_174 arg2, swig_voidp arg3);
+extern swig_type_175 _wrap_ddp_model_get_metadata_low_fe86f09555fb1665(uintptr_t arg1, swig_type_176 arg2, swig_voidp arg3);
+extern swig_type_177 _wrap_ddp_state_save_file_low_fe86f09555fb1665(uintptr_t arg1, swig_type_178 arg2);
+extern swig_type_179 _wrap_ddp_state_load_file_low_fe86f09555fb1665(uintptr_t arg1, swig_type_180 arg2);
+extern swig_type_181 _wrap_ddp_model_get_missing_low_fe86f09555fb1665(uintptr_t arg1, swig_type_182 arg2);
+extern swig_type_183 _wrap_ddp_model_get_unexpected_low_fe86f09555fb1665(uintptr_t arg1, swig_type_184 arg2);
+extern swig_type_185 _wrap_ddp_state_save_low_fe86f09555fb1665(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_186 _wrap_ddp_state_load_low_fe86f09555fb1665(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_sampler_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_187 arg2);
+extern swig_type_188 _wrap_ddp_sampler_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_189 arg2);
+extern swig_type_190 _wrap_ddp_sampler_dataset_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_191 arg2);
+extern swig_type_192 _wrap_ddp_sampler_seed_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_sampler_rank_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_rank_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_sampler_size_set_low_fe86f09555fb1665(uintptr_t arg1, int arg2);
@@ -530,11 +633,11 @@ extern void _wrap_ddp_sampler_drop_last_set_low_fe86f09555fb1665(uintptr_t arg1,
 extern int _wrap_ddp_sampler_drop_last_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sampler_low_fe86f09555fb1665(void);
 extern void _wrap_delete_ddp_sampler_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_171 _wrap_ddp_sampler_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_172 arg2);
-extern swig_type_173 _wrap_ddp_sampler_get_count_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_174 _wrap_ddp_sampler_fill_low_fe86f09555fb1665(uintptr_t arg1, swig_type_175 arg2, swig_type_176 arg3, swig_type_177 arg4, swig_voidp arg5);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_178 arg2);
-extern swig_type_179 _wrap_ddp_batch_norm_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
+extern swig_type_193 _wrap_ddp_sampler_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_194 arg2);
+extern swig_type_195 _wrap_ddp_sampler_get_count_low_fe86f09555fb1665(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_196 _wrap_ddp_sampler_fill_low_fe86f09555fb1665(uintptr_t arg1, swig_type_197 arg2, swig_type_198 arg3, swig_type_199 arg4, swig_voidp arg5);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_fe86f09555fb1665(uintptr_t arg1, swig_type_200 arg2);
+extern swig_type_201 _wrap_ddp_batch_norm_options_struct_size_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_epsilon_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_batch_norm_options_epsilon_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_momentum_set_low_fe86f09555fb1665(uintptr_t arg1, double arg2);
@@ -545,9 +648,9 @@ extern void _wrap_ddp_batch_norm_options_accumulate_set_low_fe86f09555fb1665(uin
 extern int _wrap_ddp_batch_norm_options_accumulate_get_low_fe86f09555fb1665(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_batch_norm_options_low_fe86f09555fb1665(void);
 extern void _wrap_delete_ddp_batch_norm_options_low_fe86f09555fb1665(uintptr_t arg1);
-extern swig_type_180 _wrap_ddp_batch_norm_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_181 arg2);
-extern swig_type_182 _wrap_ddp_batch_norm_forward_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_183 _wrap_ddp_batch_norm_backward_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_184 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_202 _wrap_ddp_batch_norm_options_init_low_fe86f09555fb1665(uintptr_t arg1, swig_type_203 arg2);
+extern swig_type_204 _wrap_ddp_batch_norm_forward_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_205 _wrap_ddp_batch_norm_backward_low_fe86f09555fb1665(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_206 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
 #undef intgo
 */
 import "C"
@@ -737,6 +840,20 @@ func _swig_getDDP_U8() (_swig_ret Enum_SS_ddp_dtype) {
 }
 
 var DDP_U8 Enum_SS_ddp_dtype = _swig_getDDP_U8()
+func _swig_getDDP_C64() (_swig_ret Enum_SS_ddp_dtype) {
+	var swig_r Enum_SS_ddp_dtype
+	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_C64_low_fe86f09555fb1665())
+	return swig_r
+}
+
+var DDP_C64 Enum_SS_ddp_dtype = _swig_getDDP_C64()
+func _swig_getDDP_C128() (_swig_ret Enum_SS_ddp_dtype) {
+	var swig_r Enum_SS_ddp_dtype
+	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_C128_low_fe86f09555fb1665())
+	return swig_r
+}
+
+var DDP_C128 Enum_SS_ddp_dtype = _swig_getDDP_C128()
 type Enum_SS_ddp_device_kind int
 func _swig_getDDP_CPU() (_swig_ret Enum_SS_ddp_device_kind) {
 	var swig_r Enum_SS_ddp_device_kind
@@ -1443,12 +1560,39 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 Enum_SS_ddp_reduce, arg5 *int64, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_group_get_rows_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 func Ddp_group_alloc(arg1 uintptr, arg2 int64, arg3 *unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_alloc_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_34(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_alloc_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1545,7 +1689,7 @@ func (p SwigcptrDdp_model_options) SwigIsDdp_model_options() {
 func (arg1 SwigcptrDdp_model_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1))
+	C._wrap_ddp_model_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_38(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
@@ -1558,7 +1702,7 @@ func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_options) SetFirst_bucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_first_bucket_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_38(_swig_i_1))
+	C._wrap_ddp_model_options_first_bucket_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_40(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) {
@@ -1571,7 +1715,7 @@ func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) 
 func (arg1 SwigcptrDdp_model_options) SetBucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_bucket_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_40(_swig_i_1))
+	C._wrap_ddp_model_options_bucket_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_42(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetBucket_bytes() (_swig_ret int64) {
@@ -1636,7 +1780,7 @@ func (arg1 SwigcptrDdp_model_options) GetDrift() (_swig_ret Enum_SS_ddp_drift) {
 func (arg1 SwigcptrDdp_model_options) SetCheck_every(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_check_every_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_42(_swig_i_1))
+	C._wrap_ddp_model_options_check_every_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_44(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetCheck_every() (_swig_ret int64) {
@@ -1720,7 +1864,7 @@ func (p SwigcptrDdp_model_stats) SwigIsDdp_model_stats() {
 func (arg1 SwigcptrDdp_model_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_44(_swig_i_1))
+	C._wrap_ddp_model_stats_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_46(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
@@ -1733,7 +1877,7 @@ func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetParameters(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_parameters_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_46(_swig_i_1))
+	C._wrap_ddp_model_stats_parameters_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
@@ -1746,7 +1890,7 @@ func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetElements(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_elements_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1))
+	C._wrap_ddp_model_stats_elements_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
@@ -1759,7 +1903,7 @@ func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetBuckets(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_buckets_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1))
+	C._wrap_ddp_model_stats_buckets_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
@@ -1772,7 +1916,7 @@ func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetPasses(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_passes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1))
+	C._wrap_ddp_model_stats_passes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_54(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
@@ -1785,7 +1929,7 @@ func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetGradient_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_gradient_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_54(_swig_i_1))
+	C._wrap_ddp_model_stats_gradient_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_56(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
@@ -1798,7 +1942,7 @@ func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetBackward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_backward_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_56(_swig_i_1))
+	C._wrap_ddp_model_stats_backward_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_58(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
@@ -1811,7 +1955,7 @@ func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetComm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_comm_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_58(_swig_i_1))
+	C._wrap_ddp_model_stats_comm_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_60(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
@@ -1824,7 +1968,7 @@ func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetExposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_exposed_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_60(_swig_i_1))
+	C._wrap_ddp_model_stats_exposed_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_62(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
@@ -1837,7 +1981,7 @@ func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetTotal_backward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_backward_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_62(_swig_i_1))
+	C._wrap_ddp_model_stats_total_backward_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_64(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
@@ -1850,7 +1994,7 @@ func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetTotal_comm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_comm_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_64(_swig_i_1))
+	C._wrap_ddp_model_stats_total_comm_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
@@ -1863,7 +2007,7 @@ func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetTotal_exposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_exposed_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
+	C._wrap_ddp_model_stats_total_exposed_ns_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
@@ -1876,7 +2020,7 @@ func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetChecks(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_checks_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
+	C._wrap_ddp_model_stats_checks_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
@@ -1889,7 +2033,7 @@ func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetRepairs(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_repairs_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
+	C._wrap_ddp_model_stats_repairs_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
@@ -1902,7 +2046,7 @@ func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_sent_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
+	C._wrap_ddp_model_stats_sent_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
@@ -1915,7 +2059,7 @@ func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetTotal_sent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_sent_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
+	C._wrap_ddp_model_stats_total_sent_bytes_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_sent_bytes() (_swig_ret int64) {
@@ -1977,7 +2121,7 @@ func Ddp_model_options_init(arg1 Ddp_model_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_77(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_79(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2008,7 +2152,7 @@ func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Dd
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_add_parameter_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_80)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_add_parameter_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_82)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2024,7 +2168,7 @@ func Ddp_model_add_buffer(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int3
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_buffer_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_82)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_buffer_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_84)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2127,7 +2271,7 @@ func Ddp_model_describe_plan(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_describe_plan_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_91(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_describe_plan_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_93(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2256,6 +2400,32 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_model_clip_grad_norm(arg1 uintptr, arg2 float64, arg3 float64, arg4 *float64, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_clip_grad_value(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 type SwigcptrDdp_pass_report uintptr
 
 func (p SwigcptrDdp_pass_report) Swigcptr() uintptr {
@@ -2268,7 +2438,7 @@ func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
 func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_100(_swig_i_1))
+	C._wrap_ddp_pass_report_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_104(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
@@ -2378,7 +2548,7 @@ func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_abandon_backward_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_106)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2410,6 +2580,28 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+type Enum_SS_ddp_nonfinite int
+func _swig_getDDP_NONFINITE_KEEP() (_swig_ret Enum_SS_ddp_nonfinite) {
+	var swig_r Enum_SS_ddp_nonfinite
+	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_DDP_NONFINITE_KEEP_low_fe86f09555fb1665())
+	return swig_r
+}
+
+var DDP_NONFINITE_KEEP Enum_SS_ddp_nonfinite = _swig_getDDP_NONFINITE_KEEP()
+func _swig_getDDP_NONFINITE_SKIP() (_swig_ret Enum_SS_ddp_nonfinite) {
+	var swig_r Enum_SS_ddp_nonfinite
+	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_DDP_NONFINITE_SKIP_low_fe86f09555fb1665())
+	return swig_r
+}
+
+var DDP_NONFINITE_SKIP Enum_SS_ddp_nonfinite = _swig_getDDP_NONFINITE_SKIP()
+func _swig_getDDP_NONFINITE_FAIL() (_swig_ret Enum_SS_ddp_nonfinite) {
+	var swig_r Enum_SS_ddp_nonfinite
+	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_DDP_NONFINITE_FAIL_low_fe86f09555fb1665())
+	return swig_r
+}
+
+var DDP_NONFINITE_FAIL Enum_SS_ddp_nonfinite = _swig_getDDP_NONFINITE_FAIL()
 type SwigcptrDdp_sgd_options uintptr
 
 func (p SwigcptrDdp_sgd_options) Swigcptr() uintptr {
@@ -2422,7 +2614,7 @@ func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
 func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_109(_swig_i_1))
+	C._wrap_ddp_sgd_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
@@ -2497,6 +2689,110 @@ func (arg1 SwigcptrDdp_sgd_options) GetNesterov() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_sgd_options) SetShard(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_shard_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetShard() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sgd_options_shard_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetIn_backward(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_in_backward_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetIn_backward() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sgd_options_in_backward_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetUndo(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_undo_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetUndo() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sgd_options_undo_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetMaster_weights(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_master_weights_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetMaster_weights() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sgd_options_master_weights_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetNonfinite(arg2 Enum_SS_ddp_nonfinite) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_nonfinite_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetNonfinite() (_swig_ret Enum_SS_ddp_nonfinite) {
+	var swig_r Enum_SS_ddp_nonfinite
+	_swig_i_0 := arg1
+	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_ddp_sgd_options_nonfinite_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_reserved_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetMax_norm(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_max_norm_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetMax_norm() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_sgd_options_max_norm_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetClip_value(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_clip_value_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetClip_value() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_sgd_options_clip_value_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_sgd_options() (_swig_ret Ddp_sgd_options) {
 	var swig_r Ddp_sgd_options
 	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_fe86f09555fb1665()))
@@ -2523,6 +2819,22 @@ type Ddp_sgd_options interface {
 	GetWeight_decay() (_swig_ret float64)
 	SetNesterov(arg2 int32)
 	GetNesterov() (_swig_ret int32)
+	SetShard(arg2 int32)
+	GetShard() (_swig_ret int32)
+	SetIn_backward(arg2 int32)
+	GetIn_backward() (_swig_ret int32)
+	SetUndo(arg2 int32)
+	GetUndo() (_swig_ret int32)
+	SetMaster_weights(arg2 int32)
+	GetMaster_weights() (_swig_ret int32)
+	SetNonfinite(arg2 Enum_SS_ddp_nonfinite)
+	GetNonfinite() (_swig_ret Enum_SS_ddp_nonfinite)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+	SetMax_norm(arg2 float64)
+	GetMax_norm() (_swig_ret float64)
+	SetClip_value(arg2 float64)
+	GetClip_value() (_swig_ret float64)
 }
 
 type SwigcptrDdp_adam_options uintptr
@@ -2537,7 +2849,7 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_111(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_115(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
@@ -2625,6 +2937,110 @@ func (arg1 SwigcptrDdp_adam_options) GetDecoupled() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_adam_options) SetShard(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_adam_options_shard_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_adam_options) GetShard() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_adam_options_shard_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_adam_options) SetIn_backward(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_adam_options_in_backward_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_adam_options) GetIn_backward() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_adam_options_in_backward_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_adam_options) SetUndo(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_adam_options_undo_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_adam_options) GetUndo() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_adam_options_undo_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_adam_options) SetMaster_weights(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_adam_options_master_weights_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_adam_options) GetMaster_weights() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_adam_options_master_weights_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_adam_options) SetNonfinite(arg2 Enum_SS_ddp_nonfinite) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_adam_options_nonfinite_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_adam_options) GetNonfinite() (_swig_ret Enum_SS_ddp_nonfinite) {
+	var swig_r Enum_SS_ddp_nonfinite
+	_swig_i_0 := arg1
+	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_ddp_adam_options_nonfinite_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_adam_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_adam_options_reserved_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_adam_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_adam_options) SetMax_norm(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_adam_options_max_norm_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_adam_options) GetMax_norm() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_adam_options_max_norm_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_adam_options) SetClip_value(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_adam_options_clip_value_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_adam_options) GetClip_value() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_adam_options_clip_value_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_adam_options() (_swig_ret Ddp_adam_options) {
 	var swig_r Ddp_adam_options
 	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_fe86f09555fb1665()))
@@ -2653,13 +3069,159 @@ type Ddp_adam_options interface {
 	GetWeight_decay() (_swig_ret float64)
 	SetDecoupled(arg2 int32)
 	GetDecoupled() (_swig_ret int32)
+	SetShard(arg2 int32)
+	GetShard() (_swig_ret int32)
+	SetIn_backward(arg2 int32)
+	GetIn_backward() (_swig_ret int32)
+	SetUndo(arg2 int32)
+	GetUndo() (_swig_ret int32)
+	SetMaster_weights(arg2 int32)
+	GetMaster_weights() (_swig_ret int32)
+	SetNonfinite(arg2 Enum_SS_ddp_nonfinite)
+	GetNonfinite() (_swig_ret Enum_SS_ddp_nonfinite)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+	SetMax_norm(arg2 float64)
+	GetMax_norm() (_swig_ret float64)
+	SetClip_value(arg2 float64)
+	GetClip_value() (_swig_ret float64)
+}
+
+type SwigcptrDdp_loss_scale_options uintptr
+
+func (p SwigcptrDdp_loss_scale_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_loss_scale_options) SwigIsDdp_loss_scale_options() {
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_loss_scale_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_117(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) SetInitial(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_loss_scale_options_initial_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) GetInitial() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) SetGrowth(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_loss_scale_options_growth_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) GetGrowth() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) SetBackoff(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_loss_scale_options_backoff_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) GetBackoff() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) SetMinimum(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_loss_scale_options_minimum_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) GetMinimum() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) SetMaximum(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_loss_scale_options_maximum_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) GetMaximum() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) SetInterval(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_loss_scale_options_interval_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_119(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_loss_scale_options) GetInterval() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_loss_scale_options() (_swig_ret Ddp_loss_scale_options) {
+	var swig_r Ddp_loss_scale_options
+	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_fe86f09555fb1665()))
+	return swig_r
+}
+
+func DeleteDdp_loss_scale_options(arg1 Ddp_loss_scale_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_loss_scale_options_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_loss_scale_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_loss_scale_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetInitial(arg2 float64)
+	GetInitial() (_swig_ret float64)
+	SetGrowth(arg2 float64)
+	GetGrowth() (_swig_ret float64)
+	SetBackoff(arg2 float64)
+	GetBackoff() (_swig_ret float64)
+	SetMinimum(arg2 float64)
+	GetMinimum() (_swig_ret float64)
+	SetMaximum(arg2 float64)
+	GetMaximum() (_swig_ret float64)
+	SetInterval(arg2 int64)
+	GetInterval() (_swig_ret int64)
 }
 
 func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_122(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2670,7 +3232,7 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2753,6 +3315,61 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_loss_scale_options_init(arg1 Ddp_loss_scale_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_set_loss_scale(arg1 uintptr, arg2 Ddp_loss_scale_options) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_get_loss_scale(arg1 uintptr, arg2 *float64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_get_skipped_count(arg1 uintptr, arg2 *int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_get_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 func Ddp_optimizer_set_group(arg1 uintptr, arg2 int32, arg3 float64, arg4 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
@@ -2812,6 +3429,155 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+type SwigcptrDdp_powersgd_options uintptr
+
+func (p SwigcptrDdp_powersgd_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_seed_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_start_pass_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetMin_compression_rate(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetMin_compression_rate() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetRank(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_rank_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetRank() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetWarm_start(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_warm_start_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetWarm_start() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetError_feedback(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_error_feedback_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetError_feedback() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_powersgd_options() (_swig_ret Ddp_powersgd_options) {
+	var swig_r Ddp_powersgd_options
+	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_fe86f09555fb1665()))
+	return swig_r
+}
+
+func DeleteDdp_powersgd_options(arg1 Ddp_powersgd_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_powersgd_options_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_powersgd_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_powersgd_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetSeed(arg2 int64)
+	GetSeed() (_swig_ret int64)
+	SetStart_pass(arg2 int64)
+	GetStart_pass() (_swig_ret int64)
+	SetMin_compression_rate(arg2 float64)
+	GetMin_compression_rate() (_swig_ret float64)
+	SetRank(arg2 int32)
+	GetRank() (_swig_ret int32)
+	SetWarm_start(arg2 int32)
+	GetWarm_start() (_swig_ret int32)
+	SetError_feedback(arg2 int32)
+	GetError_feedback() (_swig_ret int32)
+}
+
+func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_149(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_hook_powersgd(arg1 uintptr, arg2 uintptr) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (int32)(C._wrap_ddp_hook_powersgd_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
+	return swig_r
+}
+
 func Ddp_model_set_pulled_hook(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
@@ -2839,7 +3605,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_131)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_153)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -2892,6 +3658,14 @@ func Ddp_bucket_get_parameter(arg1 uintptr, arg2 int32, arg3 *int32, arg4 Ddp_te
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
+}
+
+func Ddp_bucket_is_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	return swig_r
 }
 
 func Ddp_bucket_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 Enum_SS_ddp_reduce) (_swig_ret error) {
@@ -2947,7 +3721,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_139)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_161)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3010,7 +3784,7 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_143(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
@@ -3062,7 +3836,7 @@ func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_145(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
@@ -3075,7 +3849,7 @@ func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_147(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
@@ -3147,7 +3921,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3159,7 +3933,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_152)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_174)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3174,7 +3948,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_154)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_176)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3188,7 +3962,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_156)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_178)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3202,7 +3976,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_load_file_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_158)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_load_file_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3216,7 +3990,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_182(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -3227,7 +4001,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -3270,7 +4044,7 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
@@ -3283,7 +4057,7 @@ func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_189(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
@@ -3296,7 +4070,7 @@ func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_191(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
@@ -3392,7 +4166,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3417,7 +4191,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1), C.swig_type_176(_swig_i_2), C.swig_type_177(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1), C.swig_type_198(_swig_i_2), C.swig_type_199(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3436,7 +4210,7 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_178(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
@@ -3528,7 +4302,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_181(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3570,7 +4344,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_184(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_fe86f09555fb1665(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_206(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

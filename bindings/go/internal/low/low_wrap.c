@@ -460,6 +460,30 @@ intgo _wrap_DDP_U8_low_fe86f09555fb1665() {
 }
 
 
+intgo _wrap_DDP_C64_low_fe86f09555fb1665() {
+  enum ddp_dtype result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_C64;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_C128_low_fe86f09555fb1665() {
+  enum ddp_dtype result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_C128;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
 intgo _wrap_DDP_CPU_low_fe86f09555fb1665() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
@@ -1529,6 +1553,46 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_fe86f09555fb1665(ddp_group *_swig_
   arg4 = (ddp_reduce)_swig_go_3; 
   
   result = (ddp_status)ddp_group_reduce_metrics(arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_reduce arg4 ;
+  int64_t *arg5 = (int64_t *) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3; 
+  arg5 = *(int64_t **)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_all_reduce_rows(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_rows_low_fe86f09555fb1665(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_get_rows((struct ddp_group const *)arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
@@ -2781,6 +2845,44 @@ _gostring_ _wrap_ddp_model_scale_grad_low_fe86f09555fb1665(ddp_model *_swig_go_0
 }
 
 
+_gostring_ _wrap_ddp_model_clip_grad_norm_low_fe86f09555fb1665(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  double arg2 ;
+  double arg3 ;
+  double *arg4 = (double *) 0 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  arg3 = (double)_swig_go_2; 
+  arg4 = *(double **)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_model_clip_grad_norm(arg1,arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_clip_grad_value_low_fe86f09555fb1665(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  double arg2 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_clip_grad_value(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 void _wrap_ddp_pass_report_struct_size_set_low_fe86f09555fb1665(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
@@ -2997,6 +3099,42 @@ _gostring_ _wrap_ddp_model_join_low_fe86f09555fb1665(ddp_model *_swig_go_0, void
 }
 
 
+intgo _wrap_DDP_NONFINITE_KEEP_low_fe86f09555fb1665() {
+  enum ddp_nonfinite result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_NONFINITE_KEEP;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_NONFINITE_SKIP_low_fe86f09555fb1665() {
+  enum ddp_nonfinite result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_NONFINITE_SKIP;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_NONFINITE_FAIL_low_fe86f09555fb1665() {
+  enum ddp_nonfinite result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_NONFINITE_FAIL;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_ddp_sgd_options_struct_size_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t arg2 ;
@@ -3142,6 +3280,206 @@ int _wrap_ddp_sgd_options_nesterov_get_low_fe86f09555fb1665(struct ddp_sgd_optio
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
   
   result =  ((arg1)->nesterov);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sgd_options_shard_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->shard = arg2;
+  
+}
+
+
+int _wrap_ddp_sgd_options_shard_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->shard);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sgd_options_in_backward_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->in_backward = arg2;
+  
+}
+
+
+int _wrap_ddp_sgd_options_in_backward_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->in_backward);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sgd_options_undo_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->undo = arg2;
+  
+}
+
+
+int _wrap_ddp_sgd_options_undo_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->undo);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sgd_options_master_weights_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->master_weights = arg2;
+  
+}
+
+
+int _wrap_ddp_sgd_options_master_weights_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->master_weights);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sgd_options_nonfinite_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  ddp_nonfinite arg2 ;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  arg2 = (ddp_nonfinite)_swig_go_1; 
+  
+  if (arg1) (arg1)->nonfinite = arg2;
+  
+}
+
+
+intgo _wrap_ddp_sgd_options_nonfinite_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  ddp_nonfinite result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  
+  result = (ddp_nonfinite) ((arg1)->nonfinite);
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sgd_options_reserved_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_sgd_options_reserved_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sgd_options_max_norm_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->max_norm = arg2;
+  
+}
+
+
+double _wrap_ddp_sgd_options_max_norm_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->max_norm);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sgd_options_clip_value_set_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->clip_value = arg2;
+  
+}
+
+
+double _wrap_ddp_sgd_options_clip_value_get_low_fe86f09555fb1665(struct ddp_sgd_options *_swig_go_0) {
+  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->clip_value);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -3343,6 +3681,206 @@ int _wrap_ddp_adam_options_decoupled_get_low_fe86f09555fb1665(struct ddp_adam_op
 }
 
 
+void _wrap_ddp_adam_options_shard_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->shard = arg2;
+  
+}
+
+
+int _wrap_ddp_adam_options_shard_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->shard);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_adam_options_in_backward_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->in_backward = arg2;
+  
+}
+
+
+int _wrap_ddp_adam_options_in_backward_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->in_backward);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_adam_options_undo_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->undo = arg2;
+  
+}
+
+
+int _wrap_ddp_adam_options_undo_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->undo);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_adam_options_master_weights_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->master_weights = arg2;
+  
+}
+
+
+int _wrap_ddp_adam_options_master_weights_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->master_weights);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_adam_options_nonfinite_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  ddp_nonfinite arg2 ;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  arg2 = (ddp_nonfinite)_swig_go_1; 
+  
+  if (arg1) (arg1)->nonfinite = arg2;
+  
+}
+
+
+intgo _wrap_ddp_adam_options_nonfinite_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  ddp_nonfinite result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  result = (ddp_nonfinite) ((arg1)->nonfinite);
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_adam_options_reserved_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_adam_options_reserved_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_adam_options_max_norm_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->max_norm = arg2;
+  
+}
+
+
+double _wrap_ddp_adam_options_max_norm_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->max_norm);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_adam_options_clip_value_set_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->clip_value = arg2;
+  
+}
+
+
+double _wrap_ddp_adam_options_clip_value_get_low_fe86f09555fb1665(struct ddp_adam_options *_swig_go_0) {
+  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->clip_value);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_adam_options *_wrap_new_ddp_adam_options_low_fe86f09555fb1665() {
   struct ddp_adam_options *result = 0 ;
   struct ddp_adam_options *_swig_go_result;
@@ -3358,6 +3896,202 @@ void _wrap_delete_ddp_adam_options_low_fe86f09555fb1665(struct ddp_adam_options 
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_loss_scale_options_struct_size_set_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_loss_scale_options_struct_size_get_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_loss_scale_options_initial_set_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->initial = arg2;
+  
+}
+
+
+double _wrap_ddp_loss_scale_options_initial_get_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->initial);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_loss_scale_options_growth_set_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->growth = arg2;
+  
+}
+
+
+double _wrap_ddp_loss_scale_options_growth_get_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->growth);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_loss_scale_options_backoff_set_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->backoff = arg2;
+  
+}
+
+
+double _wrap_ddp_loss_scale_options_backoff_get_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->backoff);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_loss_scale_options_minimum_set_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->minimum = arg2;
+  
+}
+
+
+double _wrap_ddp_loss_scale_options_minimum_get_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->minimum);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_loss_scale_options_maximum_set_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->maximum = arg2;
+  
+}
+
+
+double _wrap_ddp_loss_scale_options_maximum_get_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->maximum);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_loss_scale_options_interval_set_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->interval = arg2;
+  
+}
+
+
+long long _wrap_ddp_loss_scale_options_interval_get_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->interval);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_fe86f09555fb1665() {
+  struct ddp_loss_scale_options *result = 0 ;
+  struct ddp_loss_scale_options *_swig_go_result;
+  
+  
+  result = (struct ddp_loss_scale_options *)calloc(1, sizeof(struct ddp_loss_scale_options));
+  *(struct ddp_loss_scale_options **)&_swig_go_result = (struct ddp_loss_scale_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_loss_scale_options_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0) {
+  struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
+  
+  arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
   
   free((char *) arg1);
   
@@ -3504,6 +4238,81 @@ _gostring_ _wrap_ddp_optimizer_get_step_count_low_fe86f09555fb1665(ddp_optimizer
 }
 
 
+_gostring_ _wrap_ddp_loss_scale_options_init_low_fe86f09555fb1665(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+  ddp_loss_scale_options *arg1 = (ddp_loss_scale_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_loss_scale_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_loss_scale_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
+  ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
+  ddp_loss_scale_options *arg2 = (ddp_loss_scale_options *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_optimizer **)&_swig_go_0; 
+  arg2 = *(ddp_loss_scale_options **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_optimizer_set_loss_scale(arg1,(struct ddp_loss_scale_options const *)arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+  ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
+  double *arg2 = (double *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_optimizer **)&_swig_go_0; 
+  arg2 = *(double **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_optimizer_get_loss_scale((struct ddp_optimizer const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+  ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
+  int64_t *arg2 = (int64_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_optimizer **)&_swig_go_0; 
+  arg2 = *(int64_t **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_optimizer_get_skipped_count((struct ddp_optimizer const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+  ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
+  double *arg2 = (double *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_optimizer **)&_swig_go_0; 
+  arg2 = *(double **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_optimizer_get_grad_norm((struct ddp_optimizer const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 _gostring_ _wrap_ddp_optimizer_set_group_low_fe86f09555fb1665(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
@@ -3583,6 +4392,232 @@ _gostring_ _wrap_ddp_hook_bf16_low_fe86f09555fb1665(void *_swig_go_0, ddp_bucket
   
   result = ddp_hook_bf16(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_struct_size_set_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_powersgd_options_struct_size_get_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_seed_set_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->seed = arg2;
+  
+}
+
+
+long long _wrap_ddp_powersgd_options_seed_get_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->seed);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_start_pass_set_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->start_pass = arg2;
+  
+}
+
+
+long long _wrap_ddp_powersgd_options_start_pass_get_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->start_pass);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_min_compression_rate_set_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->min_compression_rate = arg2;
+  
+}
+
+
+double _wrap_ddp_powersgd_options_min_compression_rate_get_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->min_compression_rate);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_rank_set_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->rank = arg2;
+  
+}
+
+
+int _wrap_ddp_powersgd_options_rank_get_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->rank);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_warm_start_set_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->warm_start = arg2;
+  
+}
+
+
+int _wrap_ddp_powersgd_options_warm_start_get_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->warm_start);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_error_feedback_set_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->error_feedback = arg2;
+  
+}
+
+
+int _wrap_ddp_powersgd_options_error_feedback_get_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->error_feedback);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_fe86f09555fb1665() {
+  struct ddp_powersgd_options *result = 0 ;
+  struct ddp_powersgd_options *_swig_go_result;
+  
+  
+  result = (struct ddp_powersgd_options *)calloc(1, sizeof(struct ddp_powersgd_options));
+  *(struct ddp_powersgd_options **)&_swig_go_result = (struct ddp_powersgd_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_powersgd_options_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_powersgd_options_init_low_fe86f09555fb1665(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+  ddp_powersgd_options *arg1 = (ddp_powersgd_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_powersgd_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_hook_powersgd_low_fe86f09555fb1665(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+  void *arg1 = (void *) 0 ;
+  ddp_bucket *arg2 = (ddp_bucket *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  arg2 = *(ddp_bucket **)&_swig_go_1; 
+  
+  result = ddp_hook_powersgd(arg1,arg2);
+  _swig_go_result = result; 
   return _swig_go_result;
 }
 
@@ -3708,6 +4743,21 @@ _gostring_ _wrap_ddp_bucket_get_parameter_low_fe86f09555fb1665(ddp_bucket *_swig
   
   result = (ddp_status)ddp_bucket_get_parameter((struct ddp_bucket const *)arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_bucket_is_used_low_fe86f09555fb1665(ddp_bucket *_swig_go_0, int _swig_go_1) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t arg2 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = ddp_bucket_is_used((struct ddp_bucket const *)arg1,arg2);
+  _swig_go_result = result; 
   return _swig_go_result;
 }
 
