@@ -52,7 +52,7 @@ typedef struct ddp_model_options {
                                    and one small message); 0 (default): only ddp_model_check compares */
   ddp_divisor divisor;        /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
   int32_t uneven_inputs;      /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
-                                   nobody waits for; 0 (default) */
+                                   nobody waits for, and excludes optimizers with shard; 0 (default) */
 } ddp_model_options;
 
 /** Numbers of a model's passes. Since 0.1. */

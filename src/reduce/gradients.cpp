@@ -77,6 +77,10 @@ void Model::clip_grad_value(double limit) {
 
 void Model::attach(const std::shared_ptr<BlockUpdate>& update) {
   require_no_pass("ddp_optimizer_create");
+  if (update->is_sharded() && options_.uneven_inputs != 0)
+    throw Error(DDP_ERROR_NOT_SUPPORTED,
+                "ddp_optimizer_create: with shard = 1 every rank owns a part of every step, so none may join (uneven_inputs = 1); leave uneven_inputs 0, "
+                "take part with ddp_model_skip_backward, or end all ranks together with ddp_model_set_last_pass");
   if (!attached_.expired())
     throw Error(DDP_ERROR_INVALID_STATE,
                 "the model has an optimizer with shard or in_backward already; destroy it before another one is made");

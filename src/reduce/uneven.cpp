@@ -59,9 +59,6 @@ void Model::join() {
   require_ready(kFunction);
   if (options_.uneven_inputs == 0)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model was made without the option uneven_inputs = 1", kFunction);
-  if (is_sharded())
-    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s: a rank whose optimizer has shard = 1 owns a part of every step; take part with "
-                     "ddp_model_skip_backward, or end all ranks together with ddp_model_set_last_pass", kFunction);
   group_->check_usable();
   const int32_t newest = answer_until_all_joined(*this);
   std::vector<Tensor> tensors;

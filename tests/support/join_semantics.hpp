@@ -5,6 +5,7 @@
 #include "support/weight_semantics.hpp"
 #include "update/adam.hpp"
 #include "update/ema.hpp"
+#include "update/rules.hpp"
 
 namespace ddp::test {
 
@@ -23,20 +24,25 @@ struct Learner {
   std::shared_ptr<Adam> adam;
   std::shared_ptr<Ema> ema;
 
-  explicit Learner(Group& group, const ddp_model_options& options) : model(std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options)) {
+  Learner(Group& group, const ddp_model_options& options, bool shard = false, bool in_backward = false)
+      : model(std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options)) {
     for (size_t p = 0; p < std::size(kCounts); ++p) {
       values.emplace_back(static_cast<size_t>(kCounts[p]), 0.5F * static_cast<float>(p + 1));
       model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), DDP_F32, kCounts[p]), nullptr);
     }
     model->add_buffer("b", flat_tensor(buffer, DDP_F32, 3));
     model->commit();
-    ddp_adam_options adam_options{};
+    ddp_adam_options adam_options = default_adam_options();
+    adam_options.weight_decay = 0;
+    adam_options.shard = shard ? 1 : 0;
+    adam_options.in_backward = in_backward ? 1 : 0;
     adam_options.rate = 0.01;
     adam_options.beta1 = 0.9;
     adam_options.beta2 = 0.99;
     adam_options.epsilon = 1e-8;
     adam = std::make_shared<Adam>(model, adam_options);
     ema = std::make_shared<Ema>(model, std::vector<double>{0.5, 0.9});
+    if (adam->in_passes() != nullptr) model->attach(adam);
     model->keep_equal(adam);
     model->keep_equal(ema);
   }
@@ -70,8 +76,8 @@ struct Learner {
 };
 
 /// What training must come to: one rank alone, given the means that a naive loop over the ranks with data forms.
-inline std::string state_alone(Group& alone, const std::vector<int>& batches) {
-  Learner learner(alone, model_options());
+inline std::string state_alone(Group& alone, const std::vector<int>& batches, bool in_backward) {
+  Learner learner(alone, model_options(), false, in_backward);
   const int most = *std::max_element(batches.begin(), batches.end());
   for (int pass = 0; pass < most; ++pass) {
     std::vector<double> weights;
@@ -87,12 +93,12 @@ inline std::string state_alone(Group& alone, const std::vector<int>& batches) {
   return learner.state();
 }
 
-inline std::string state_alone(const std::vector<int>& batches) {
+inline std::string state_alone(const std::vector<int>& batches, bool in_backward) {
   ddp_group_options options = world_options();
   options.rank = 0;
   options.world_size = 1;
   const auto alone = Group::create("local://uneven-alone", options);
-  return state_alone(*alone, batches);
+  return state_alone(*alone, batches, in_backward);
 }
 
 inline const std::vector<std::vector<int>> kBatches = {{3},    {1, 4},    {4, 1},       {3, 3},       {0, 2},
@@ -100,16 +106,17 @@ inline const std::vector<std::vector<int>> kBatches = {{3},    {1, 4},    {4, 1}
                                                        {1, 2, 3, 4},      {4, 4, 4, 1}, {0, 0, 0, 3}};
 
 inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_groups) {
-  bool turn = false;
+  int turn = 0;
   for (const std::vector<int>& batches : kBatches) {
-    turn = !turn;
-    const std::string wanted = state_alone(batches);
+    ++turn;
+    const bool in_backward = turn % 3 == 0;
+    const std::string wanted = state_alone(batches, in_backward);
     run_groups(static_cast<int>(batches.size()), [&](Group& group, int rank) {
-      const ddp_progress progress = turn ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
+      const ddp_progress progress = turn % 2 == 0 ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
       {
         ddp_model_options options = uneven_options();
         options.progress = progress;
-        Learner learner(group, options);
+        Learner learner(group, options, false, in_backward);
         const int mine = batches[static_cast<size_t>(rank)];
         for (int pass = 0; pass < mine; ++pass) {
           learner.backward(rank, pass);
@@ -213,6 +220,28 @@ inline void a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_n
   });
 }
 
+inline void a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins(const RunGroups& run_groups) {
+  for (const int size : {2, 3, 4})
+    run_groups(size, [&](Group& group, int rank) {
+      (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { Learner(group, uneven_options(), true); });
+      std::vector<std::unique_ptr<Learner>> learners;  // an ordinary one first
+      for (const int way : {0, 1, 2, 3}) learners.push_back(std::make_unique<Learner>(group, weighted_options(), way % 2 == 1, way / 2 == 1));
+      for (int pass = 0; pass < 5; ++pass) {
+        for (const auto& learner : learners) {
+          learner->adam->set_rate(0.01 / (pass + 1));
+          learner->model->set_weight(weights_of(size, pass)[static_cast<size_t>(rank)]);
+          if ((pass == 0 && rank == 0) || (pass == 4 && rank == size - 1))
+            learner->model->skip_backward();
+          else
+            learner->backward(rank, pass);
+          learner->adam->step();
+          expect(learner->values == learners[0]->values, "the parameters after pass " + std::to_string(pass));
+        }
+      }
+      group.barrier();
+    });
+}
+
 inline void joining_needs_the_option(const RunGroups& run_groups) {
   run_groups(2, [&](Group& group, int rank) {
     Learner learner(group, weighted_options());
@@ -258,6 +287,7 @@ inline constexpr PassSemantics kJoinSemantics[] = {
     {"a_check_is_refused_also_when_nobody_knew_of_the_joined_rank", &a_check_is_refused_also_when_nobody_knew_of_the_joined_rank},
     {"a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_name",
      &a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_name},
+    {"a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins", &a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins},
     {"joining_needs_the_option", &joining_needs_the_option},
     {"replicas_are_not_compared_while_a_rank_only_answers", &replicas_are_not_compared_while_a_rank_only_answers},
     {"a_rank_that_leaves_ends_the_wait_of_those_that_joined", &a_rank_that_leaves_ends_the_wait_of_those_that_joined},
