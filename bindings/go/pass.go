@@ -104,6 +104,20 @@ func (m *Model) GradNorm(p float64) (float64, error) {
 	return norm, err
 }
 
+// ClipGradNorm scales all gradients down together so that their norm is at most maxNorm, and gives the norm before. For an optimizer of
+// your own; the built-in ones clip within their step (StepOptions).
+func (m *Model) ClipGradNorm(maxNorm, p float64) (norm float64, err error) {
+	defer runtime.KeepAlive(m)
+	err = low.Ddp_model_clip_grad_norm(m.handle, maxNorm, p, &norm, m.stream)
+	return norm, err
+}
+
+// ClipGradValue limits the magnitude of every element of the gradients.
+func (m *Model) ClipGradValue(limit float64) error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_clip_grad_value(m.handle, limit, m.stream)
+}
+
 // ScaleGrad multiplies all gradients by a factor.
 func (m *Model) ScaleGrad(factor float64) error {
 	defer runtime.KeepAlive(m)

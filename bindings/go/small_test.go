@@ -31,6 +31,8 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 		{int(ProgressAuto), int(low.DDP_PROGRESS_AUTO)}, {int(ProgressCaller), int(low.DDP_PROGRESS_CALLER)},
 		{int(ProgressThread), int(low.DDP_PROGRESS_THREAD)},
 		{int(DivisorWorld), int(low.DDP_DIVISOR_WORLD)}, {int(DivisorWeights), int(low.DDP_DIVISOR_WEIGHTS)},
+		{int(NonFiniteKeep), int(low.DDP_NONFINITE_KEEP)}, {int(NonFiniteSkip), int(low.DDP_NONFINITE_SKIP)},
+		{int(NonFiniteFail), int(low.DDP_NONFINITE_FAIL)},
 		{int(DriftReport), int(low.DDP_DRIFT_REPORT)}, {int(DriftResend), int(low.DDP_DRIFT_RESEND)},
 		{int(Reduce), int(low.DDP_PASS_REDUCE)}, {int(Accumulate), int(low.DDP_PASS_ACCUMULATE)},
 		{int(LocalPass), int(low.DDP_PASS_LOCAL)},

@@ -52,5 +52,20 @@ function grad_norm(model::Model, p::Real = 2)
     return norm[]
 end
 
+"""
+    clip_grad_norm!(model, max_norm, p = 2)
+
+Scale all gradients down together so that their norm is at most `max_norm`; gives the norm before. For an update of your own; `SGD` and
+`Adam` have the options `max_norm` and `clip_value`.
+"""
+function clip_grad_norm!(model::Model, max_norm::Real, p::Real = 2)
+    norm = Ref{Float64}(0)
+    check(Low.ddp_model_clip_grad_norm(model.handle, max_norm, p, norm, model.stream))
+    return norm[]
+end
+
+"""Limit the magnitude of every element of the gradients."""
+clip_grad_value!(model::Model, limit::Real) = check(Low.ddp_model_clip_grad_value(model.handle, limit, model.stream))
+
 """Multiply all gradients by a factor."""
 scale_grad!(model::Model, factor::Real) = check(Low.ddp_model_scale_grad(model.handle, factor, model.stream))

@@ -136,6 +136,23 @@ function reduce_metrics!(group::Group, values::Vector{Float64}, op = +)
 end
 
 """
+    allreduce_rows(group, indices, rows, op = +)
+
+Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched. `rows` has one
+column, or slice of the last dimension, for each index; indices count from 1. Gives the union of the indices, in rising order, and the sum or
+`average` of each row. Collective.
+"""
+function allreduce_rows(group::Group, indices::AbstractVector{<:Integer}, rows::AbstractArray{T,N}, op = +) where {T,N}
+    from, count = Int64.(indices) .- 1, Ref{Int64}(0)
+    GC.@preserve from rows check(
+        Low.ddp_group_all_reduce_rows(group.handle, Ref(describe(from)), Ref(describe(rows)), reduction(op), count, group.stream),
+    )
+    union, result = Vector{Int64}(undef, count[]), Array{T,N}(undef, size(rows)[1:N-1]..., count[])
+    GC.@preserve union result check(Low.ddp_group_get_rows(group.handle, Ref(describe(union)), Ref(describe(result))))
+    return union .+ 1, result
+end
+
+"""
     alloc(group, T, dims...)
 
 An array of zeros within reach of the other ranks of this host: parameters and gradients in it are reduced without a copy. Give it back

@@ -76,6 +76,36 @@ function step_count(optimizer::Optimizer)
 end
 
 """
+    loss_scale!(optimizer; options...)
+
+Use a loss scale from the next step on, for 16-bit gradients. Options are the fields of `LibDDP.Low.ddp_loss_scale_options`.
+"""
+loss_scale!(optimizer::Optimizer; changes...) = check(
+    Low.ddp_optimizer_set_loss_scale(optimizer.handle, Ref(options(Low.ddp_loss_scale_options, Low.ddp_loss_scale_options_init; changes...))),
+)
+
+"""What to multiply the next loss with; 1 without a loss scale."""
+function loss_scale(optimizer::Optimizer)
+    scale = Ref{Float64}(1)
+    check(Low.ddp_optimizer_get_loss_scale(optimizer.handle, scale))
+    return scale[]
+end
+
+"""The number of steps left out because of gradients that were not finite."""
+function skipped_count(optimizer::Optimizer)
+    count = Ref{Int64}(0)
+    check(Low.ddp_optimizer_get_skipped_count(optimizer.handle, count))
+    return Int(count[])
+end
+
+"""The 2-norm of the gradients at the last step, before clipping; -1 if the step did not look at it."""
+function grad_norm(optimizer::Optimizer)
+    norm = Ref{Float64}(-1)
+    check(Low.ddp_optimizer_get_grad_norm(optimizer.handle, norm))
+    return norm[]
+end
+
+"""
     parameter_options!(optimizer, index; weight_decay = 0, rate_scale = 1)
 
 Give one parameter its own weight decay and a factor on the learning rate; a factor of 0 freezes it.

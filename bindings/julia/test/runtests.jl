@@ -26,6 +26,7 @@ end
     include("arrays.jl")
     include("training.jl")
     include("hooks.jl")
+    include("steps.jl")
     include("states.jl")
     include("processes.jl")
     include("lux.jl")

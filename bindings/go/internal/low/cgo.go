@@ -18,6 +18,8 @@ const (
 	SizeofModelOptions     = C.sizeof_ddp_model_options
 	SizeofBatchNormOptions = C.sizeof_ddp_batch_norm_options
 	SizeofPassReport       = C.sizeof_ddp_pass_report
+	SizeofLossScaleOptions = C.sizeof_ddp_loss_scale_options
+	SizeofPowerSGDOptions  = C.sizeof_ddp_powersgd_options
 	SizeofModelStats       = C.sizeof_ddp_model_stats
 	SizeofSGDOptions       = C.sizeof_ddp_sgd_options
 	SizeofAdamOptions      = C.sizeof_ddp_adam_options
@@ -33,8 +35,9 @@ const Version = C.DDP_VERSION
 
 // The built-in hooks, to be given to a model.
 var (
-	HookFp16 = unsafe.Pointer(C.ddp_hook_fp16)
-	HookBf16 = unsafe.Pointer(C.ddp_hook_bf16)
+	HookFp16     = unsafe.Pointer(C.ddp_hook_fp16)
+	HookBf16     = unsafe.Pointer(C.ddp_hook_bf16)
+	HookPowerSGD = unsafe.Pointer(C.ddp_hook_powersgd)
 )
 
 // Text copies a text that the library owns; "" for NULL.

@@ -85,5 +85,5 @@ static _gostring_ ddp_go_result(ddp_status status) {
 %include "ddp_common.i"
 DDP_FOR_EACH_HANDLE(DDP_GO_HANDLE)
 DDP_GO_HANDLE(ddp_bucket)
-%apply ddp_status { int32_t ddp_hook_fp16, int32_t ddp_hook_bf16 }; /* called on a bucket they answer a status */
+%apply ddp_status { int32_t ddp_hook_fp16, int32_t ddp_hook_bf16, int32_t ddp_hook_powersgd }; /* called on a bucket they answer a status */
 %include <ddp/ddp.h>

@@ -1,0 +1,65 @@
+package ddp
+
+import (
+	"runtime"
+
+	"github.com/libddp/libddp/bindings/go/internal/low"
+)
+
+// LossScale says how the loss is scaled, for 16-bit gradients; start from DefaultLossScale. All ranks must set the same.
+type LossScale struct {
+	Initial          float64
+	Growth, Backoff  float64 // factors after Interval good steps, and after one that was not finite
+	Minimum, Maximum float64
+	Interval         int64 // 0: the scale stays as it is
+}
+
+// DefaultLossScale is a dynamic scale.
+func DefaultLossScale() *LossScale {
+	c := low.NewDdp_loss_scale_options()
+	defer low.DeleteDdp_loss_scale_options(c)
+	_ = low.Ddp_loss_scale_options_init(c, low.SizeofLossScaleOptions)
+	return &LossScale{Initial: c.GetInitial(), Growth: c.GetGrowth(), Backoff: c.GetBackoff(), Minimum: c.GetMinimum(),
+		Maximum: c.GetMaximum(), Interval: c.GetInterval()}
+}
+
+// SetLossScale uses a loss scale from the next step on; nil is DefaultLossScale. It is saved with the optimizer.
+func (o *Optimizer) SetLossScale(scale *LossScale) error {
+	defer runtime.KeepAlive(o)
+	if scale == nil {
+		return low.Ddp_optimizer_set_loss_scale(o.handle, nil)
+	}
+	c := low.NewDdp_loss_scale_options()
+	defer low.DeleteDdp_loss_scale_options(c)
+	if err := low.Ddp_loss_scale_options_init(c, low.SizeofLossScaleOptions); err != nil {
+		return err
+	}
+	c.SetInitial(scale.Initial)
+	c.SetGrowth(scale.Growth)
+	c.SetBackoff(scale.Backoff)
+	c.SetMinimum(scale.Minimum)
+	c.SetMaximum(scale.Maximum)
+	c.SetInterval(scale.Interval)
+	return low.Ddp_optimizer_set_loss_scale(o.handle, c)
+}
+
+// LossScale is what to multiply the next loss with; 1 without a loss scale.
+func (o *Optimizer) LossScale() (scale float64, err error) {
+	defer runtime.KeepAlive(o)
+	err = low.Ddp_optimizer_get_loss_scale(o.handle, &scale)
+	return scale, err
+}
+
+// SkippedCount is the number of steps left out because of gradients that were not finite.
+func (o *Optimizer) SkippedCount() (count int64, err error) {
+	defer runtime.KeepAlive(o)
+	err = low.Ddp_optimizer_get_skipped_count(o.handle, &count)
+	return count, err
+}
+
+// GradNorm is the 2-norm of the gradients at the last step, before clipping; -1 if the step did not look at it.
+func (o *Optimizer) GradNorm() (norm float64, err error) {
+	defer runtime.KeepAlive(o)
+	err = low.Ddp_optimizer_get_grad_norm(o.handle, &norm)
+	return norm, err
+}

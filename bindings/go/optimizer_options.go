@@ -1,0 +1,116 @@
+package ddp
+
+import "github.com/libddp/libddp/bindings/go/internal/low"
+
+// NonFinite says what a step does about gradients with infinite or NaN elements; every rank does the same.
+type NonFinite int32
+
+// NonFiniteKeep lets them reach the parameters, NonFiniteSkip leaves the step out, NonFiniteFail fails it and changes nothing.
+const (
+	NonFiniteKeep NonFinite = 0
+	NonFiniteSkip NonFinite = 1
+	NonFiniteFail NonFinite = 2
+)
+
+// StepOptions are what all built-in optimizers have in common.
+type StepOptions struct {
+	Shard         bool // each rank keeps the state of its slice of the parameters alone; some calls are then collective, see the header
+	InBackward    bool // the update of a bucket follows its reduction at once; Step ends it, after every Reduce pass
+	NoUndo        bool // with InBackward: after a failed pass parameters must be loaded again; saves the memory for taking it back
+	MasterWeights bool // 16-bit parameters are rounded copies of 32-bit ones, which belong to the state
+	NonFinite     NonFinite
+	MaxNorm       float64 // above 0: the 2-norm of all gradients that a step uses is at most this
+	ClipValue     float64 // above 0: so is the magnitude of each element, after MaxNorm
+}
+
+// stepFields is what the options of SGD and of Adam offer in C.
+type stepFields interface {
+	SetShard(int32)
+	SetIn_backward(int32)
+	SetUndo(int32)
+	SetMaster_weights(int32)
+	SetNonfinite(low.Enum_SS_ddp_nonfinite)
+	SetMax_norm(float64)
+	SetClip_value(float64)
+}
+
+func (o *StepOptions) set(c stepFields) {
+	c.SetShard(flag(o.Shard))
+	c.SetIn_backward(flag(o.InBackward))
+	c.SetUndo(flag(!o.NoUndo))
+	c.SetMaster_weights(flag(o.MasterWeights))
+	c.SetNonfinite(low.Enum_SS_ddp_nonfinite(o.NonFinite))
+	c.SetMax_norm(o.MaxNorm)
+	c.SetClip_value(o.ClipValue)
+}
+
+// SGDOptions are the options of stochastic gradient descent; start from DefaultSGDOptions.
+type SGDOptions struct {
+	Rate, Momentum, Dampening, WeightDecay float64
+	Nesterov                               bool
+	StepOptions
+}
+
+// DefaultSGDOptions are what NewSGD uses when it gets nil.
+func DefaultSGDOptions() *SGDOptions {
+	c := low.NewDdp_sgd_options()
+	defer low.DeleteDdp_sgd_options(c)
+	_ = low.Ddp_sgd_options_init(c, low.SizeofSGDOptions)
+	return &SGDOptions{Rate: c.GetRate(), Momentum: c.GetMomentum(), Dampening: c.GetDampening(), WeightDecay: c.GetWeight_decay(),
+		Nesterov: c.GetNesterov() != 0}
+}
+
+// NewSGD makes an optimizer for all parameters of the model; options may be nil.
+func NewSGD(model *Model, options *SGDOptions) (*Optimizer, error) {
+	if options == nil {
+		options = DefaultSGDOptions()
+	}
+	c := low.NewDdp_sgd_options()
+	defer low.DeleteDdp_sgd_options(c)
+	if err := low.Ddp_sgd_options_init(c, low.SizeofSGDOptions); err != nil {
+		return nil, err
+	}
+	c.SetRate(options.Rate)
+	c.SetMomentum(options.Momentum)
+	c.SetDampening(options.Dampening)
+	c.SetWeight_decay(options.WeightDecay)
+	c.SetNesterov(flag(options.Nesterov))
+	options.StepOptions.set(c)
+	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_sgd(model.handle, c, out) })
+}
+
+// AdamOptions are the options of Adam and AdamW; start from DefaultAdamOptions.
+type AdamOptions struct {
+	Rate, Beta1, Beta2, Epsilon, WeightDecay float64
+	Decoupled                                bool // AdamW; otherwise the decay is added to the gradient
+	StepOptions
+}
+
+// DefaultAdamOptions are what NewAdam uses when it gets nil: AdamW.
+func DefaultAdamOptions() *AdamOptions {
+	c := low.NewDdp_adam_options()
+	defer low.DeleteDdp_adam_options(c)
+	_ = low.Ddp_adam_options_init(c, low.SizeofAdamOptions)
+	return &AdamOptions{Rate: c.GetRate(), Beta1: c.GetBeta1(), Beta2: c.GetBeta2(), Epsilon: c.GetEpsilon(), WeightDecay: c.GetWeight_decay(),
+		Decoupled: c.GetDecoupled() != 0}
+}
+
+// NewAdam makes an optimizer for all parameters of the model; options may be nil.
+func NewAdam(model *Model, options *AdamOptions) (*Optimizer, error) {
+	if options == nil {
+		options = DefaultAdamOptions()
+	}
+	c := low.NewDdp_adam_options()
+	defer low.DeleteDdp_adam_options(c)
+	if err := low.Ddp_adam_options_init(c, low.SizeofAdamOptions); err != nil {
+		return nil, err
+	}
+	c.SetRate(options.Rate)
+	c.SetBeta1(options.Beta1)
+	c.SetBeta2(options.Beta2)
+	c.SetEpsilon(options.Epsilon)
+	c.SetWeight_decay(options.WeightDecay)
+	c.SetDecoupled(flag(options.Decoupled))
+	options.StepOptions.set(c)
+	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_adam(model.handle, c, out) })
+}

@@ -1,0 +1,97 @@
+"""What SWIG and our generator wrote is what they would write today, and every public function can be reached in every language."""
+import filecmp
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.environ.get("DDP_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BINDINGS = os.path.join(ROOT, "bindings")
+# The error text leaves C together with the status, so these two have no place of their own in a language with errors.
+INSIDE_ERRORS = {"ddp_last_error", "ddp_copy_last_error"}
+NOT_IN_JULIA = {"ddp_bucket_set_error"}  # its hooks are pulled, and give their text to ddp_model_finish_bucket
+problems = []
+
+
+def read(*path):
+    with open(os.path.join(BINDINGS, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def hand_written(folder, ending, generated):
+    """The text of the files by hand in a language's folder, without tests."""
+    texts = []
+    for place, _, names in os.walk(os.path.join(BINDINGS, folder)):
+        texts += [read(place, name) for name in names
+                  if name.endswith(ending) and name != generated and "test" not in os.path.join(place, name)[len(BINDINGS):]]
+    return "\n".join(texts)
+
+
+def public_functions():
+    with open(os.path.join(ROOT, "src/capi/exports.txt"), encoding="utf-8") as file:
+        return sorted({line.split()[0] for line in file if line.startswith("ddp_")})
+
+
+def compare(folder, names):
+    for name in names:
+        committed = os.path.join(BINDINGS, folder, os.path.basename(name))
+        if not filecmp.cmp(name, committed, shallow=False):
+            problems.append(f"{os.path.relpath(committed, ROOT)} is not what its generator writes today: see bindings/README.md")
+
+
+def regenerate_go(work):
+    folder = os.path.join(BINDINGS, "go/internal/low")
+    command = re.search(r"//go:generate (swig .*)", read("go/internal/low/cgo.go")).group(1).split()
+    command[command.index("-o") + 1] = os.path.join(work, "low_wrap.c")
+    subprocess.run(command[:1] + ["-outdir", work] + command[1:], cwd=folder, check=True)
+    compare("go/internal/low", [os.path.join(work, name) for name in ("low.go", "low_wrap.c")])
+
+
+def regenerate_julia(work):
+    wanted = os.path.join(work, "low.jl")
+    subprocess.run([sys.executable, "-B", os.path.join(BINDINGS, "julia/generate.py"), wanted], check=True)
+    compare("julia/src", [wanted])
+
+
+def reach():
+    functions = public_functions()
+    go, julia = hand_written("go", ".go", "low.go"), hand_written("julia/src", ".jl", "low.jl")
+    for name in functions:
+        if f"func {name[0].upper()}{name[1:]}(" not in read("go/internal/low/low.go"):
+            problems.append(f"{name} is missing in go/internal/low/low.go")
+        if f"function {name}(" not in read("julia/src/low.jl"):
+            problems.append(f"{name} is missing in julia/src/low.jl")
+        if name in INSIDE_ERRORS:
+            continue
+        if not re.search(rf"\blow\.{name[0].upper()}{name[1:]}\b", go):
+            problems.append(f"{name} cannot be reached from Go")
+        if name not in NOT_IN_JULIA and not re.search(rf"\bLow\.{name}\b", julia):
+            problems.append(f"{name} cannot be reached from Julia")
+    for owner, verb, field in re.findall(r"func \(arg1 SwigcptrDdp_(\w+)\) (Set|Get)(\w+)\(", read("go/internal/low/low.go")):
+        # Julia takes fields by their names; in Go each option has a place by hand. Tensors are filled by ddp_tensor_init.
+        wanted = "Get" if owner.endswith(("_stats", "_report")) else "Set"
+        if verb == wanted and owner != "tensor" and field not in ("Struct_size", "Reserved") and f".{verb}{field}(" not in go:
+            problems.append(f"{field.lower()} of ddp_{owner} cannot be reached from Go")
+    return len(functions)
+
+
+def main():
+    swig = shutil.which("swig")
+    written_by = re.search(r"Version (\S+)", read("go/internal/low/low.go")).group(1)
+    here = swig and re.search(r"SWIG Version (\S+)", subprocess.run([swig, "-version"], capture_output=True, text=True, check=True).stdout)
+    count = reach()
+    if here and here.group(1) == written_by:
+        with tempfile.TemporaryDirectory() as work:
+            regenerate_go(work)
+            regenerate_julia(work)
+    elif not problems:
+        print(f"skipped: the generated files are of SWIG {written_by}, here is {here.group(1) if here else 'none'}; all functions can be reached")
+        sys.exit(77)
+    print("\n".join(problems) if problems else f"{count} functions in every language, generated files as their generators write them")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
