@@ -8,5 +8,5 @@ train() {
   awk '/test accuracy/ { for (i = 1; i < NF; ++i) if ($i == "accuracy") found = $(i + 1) >= 96 } END { exit !found }' "$work/output" ||
     { cat "$work/output"; exit 1; }
 }
-train -n 2 "$julia" "$package/examples/digits.jl"
-train -n 1 "$julia" "$package/examples/digits.jl" --resume --epochs 22
+train -n 2 "$julia" "$package/examples/digits.jl" --epochs 12
+train -n 1 "$julia" "$package/examples/digits.jl" --resume --epochs 13

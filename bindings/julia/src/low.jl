@@ -933,7 +933,7 @@ the parameters, buffers, optimizers and averages of the lowest of those that tra
 Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer, averages). Their
 other collectives on the group are refused with INVALID_STATE; one that is made before a pass or ddp_model_sync_buffers has told
 them of the joined rank breaks the group with MISMATCH. Collectives on other groups are not answered: ddp_group_abort those first.
-The model needs the option uneven_inputs. Optimizers and averages must have been made in the same order on every rank.
+The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank.
 Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open),
 MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
 """
@@ -1048,7 +1048,7 @@ Make an optimizer for all parameters of the model. May come before or after ddp_
 result is the same.
 - `options`: NULL: all defaults; copied
 - `out_optimizer`: destroy with ddp_optimizer_destroy
-Local. Errors: INVALID_ARGUMENT (a value out of its range), OUT_OF_MEMORY. Since 0.1.
+Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs), OUT_OF_MEMORY. Since 0.1.
 """
 function ddp_optimizer_create_sgd(model, options, out_optimizer)
     return ccall((:ddp_optimizer_create_sgd, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_sgd_options},
