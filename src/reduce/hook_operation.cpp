@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "device/cpu/arrays.hpp"
 
@@ -70,7 +71,19 @@ void HookOperation::finish() {
   if (session_.hook().kind == Hook::Kind::kPulled)
     return close(Error(DDP_ERROR_INVALID_STATE, "ddp_model_end_backward was called before this bucket was pulled and finished; call "
                                                 "ddp_model_next_bucket until it gives NULL"));
-  close(try_to([this] { session_.hook().body(*bucket_); }));
+  close(run_hook());
+}
+
+/// On the lane nobody stands above it, and the other ranks must hear of it.
+std::optional<Error> HookOperation::run_hook() {
+  try {
+    session_.hook().body(*bucket_);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(DDP_ERROR_OUT_OF_MEMORY, "out of memory");
+  }
 }
 
 // A rank that only answers in this pass adds zeros.

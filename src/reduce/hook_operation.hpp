@@ -46,6 +46,7 @@ class HookOperation final : public BucketOperation {
 
  private:
   void end(State state) noexcept { state_.store(state, std::memory_order_release); }
+  [[nodiscard]] std::optional<Error> run_hook();
   void copy_in() noexcept;
   void copy_out() noexcept;
 

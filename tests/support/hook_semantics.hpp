@@ -154,6 +154,12 @@ inline void a_hook_that_fails_on_one_rank_voids_the_pass_on_all(const RunGroups&
       expect_contains(text, "bucket 1");
       expect_contains(text, "the quantiser has no table");
       group.barrier();  // the group is whole
+      if (when == 0) {
+        const HookWorld poor(group, callback([&](HookBucket&) {
+                               if (rank == 2) throw std::bad_alloc();
+                             }));
+        expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { poor.run(rank, 0); }), "out of memory");
+      }
       fails = false;
       world.run(rank, 1);
       world.expect_scaled_sum(3, 1, 3.0F, "the pass after");
