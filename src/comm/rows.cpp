@@ -96,7 +96,7 @@ void Rows::exchange_indices(Group& group, const std::vector<int64_t>& mine, int6
 /// a dense gradient would hold them.
 void Rows::lay_out(const Tensor& indices, const Tensor& rows) {
   const auto bytes = static_cast<size_t>(row_bytes());
-  if (bytes == 0) return;
+  if (bytes == 0 || indices_.empty()) return;
   std::memset(values_.data(), 0, bytes * indices_.size());
   std::vector<bool> taken(indices_.size(), false);
   const cpu::ReduceRule rule{dtype_, DDP_SUM, 1};
