@@ -113,7 +113,7 @@ void a_group_that_breaks_leaves_the_others_alone(Path path) {
     World world(*good, Memory::kOwned);
     {
       const auto bad = Group::create((place + "#bad").c_str(), options);
-      bad->barrier();  // made on both ranks
+      good->barrier();  // `bad` is made on both ranks
       world.model->begin_backward(DDP_PASS_REDUCE);
       for (size_t p = kShapes.size(); p-- > 0;) {
         world.fill(rank, 4, p);
