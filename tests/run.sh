@@ -22,8 +22,15 @@ case $kind in
 esac
 
 . tests/support/debian_packages.sh
-ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-numpy swig \
+ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-numpy swig golang-go \
   libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev
+
+# Debian 12 has no Julia; without one the tests of its package say so and are skipped. A library with sanitizers needs none.
+case $kind in
+  dev | release)
+    command -v julia >/dev/null || bindings/julia/get_julia.sh build/julia || echo "going on without Julia" >&2
+    ;;
+esac
 
 jobs=$(nproc)
 if command -v ccache >/dev/null; then
