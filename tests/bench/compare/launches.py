@@ -55,5 +55,5 @@ def step_figures(lines):
         if kind == "T":
             times.setdefault(fields[1], []).append([float(each) for each in fields[2:]])
         if kind == "M":
-            memory[fields[1]] = max(memory.get(fields[1], 0.0), float(fields[2]))
+            memory[fields[1]] = max(memory.get(fields[1], float("-inf")), float(fields[2]))
     return {what: slowest(values) for what, values in times.items()}, memory

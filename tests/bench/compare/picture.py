@@ -102,22 +102,22 @@ def bars_panel(canvas, look, model, x0, y0, width):
     rows = []
     for ranks in look.ranks("step", model):
         for way, label in STEP_VARIANTS + [("torch", "PyTorch DDP, fused AdamW")]:
-            step, local = (look.median("step", model, way, ranks, what) for what in ("step", "local"))
-            if step and local:
-                rows.append((ranks, way, label, step, local))
+            ratio = look.median("step", model, way, ranks, "ratio")
+            if ratio:
+                rows.append((ranks, way, label, ratio))
     if not rows:
         return 0
-    scale = (width - 250) / max(step / local for *_, step, local in rows)
+    scale = (width - 250) / max(ratio for *_, ratio in rows)
     canvas.text(x0, y0, "Training step: %s" % MODELS[model], 14, weight="bold")
     canvas.text(x0, y0 + 16, "length: the step's time over that of forward and backward alone (grey)", 11, "#666")
     y = y0 + 30
-    for at, (ranks, way, label, step, local) in enumerate(rows):
+    for at, (ranks, way, label, ratio) in enumerate(rows):
         if at and rows[at - 1][0] != ranks:
             y += 8
         canvas.text(x0 + 176, y + 11, "%d ranks, %s" % (ranks, label.replace("libddp, ", "")), 10, "#333", "end")
         canvas.rect(x0 + 182, y, scale, 14, "#cfd3d6")
-        canvas.rect(x0 + 182 + scale, y, (step / local - 1) * scale, 14, COLOURS[way])
-        canvas.text(x0 + 188 + step / local * scale, y + 11, "%.2f" % (step / local), 11, COLOURS[way], weight="bold")
+        canvas.rect(x0 + 182 + scale, y, (ratio - 1) * scale, 14, COLOURS[way])
+        canvas.text(x0 + 188 + ratio * scale, y + 11, "%.2f" % ratio, 11, COLOURS[way], weight="bold")
         y += 19
     return y - y0
 

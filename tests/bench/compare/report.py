@@ -12,7 +12,7 @@ STEP_LABELS = dict(STEP_VARIANTS, torch="PyTorch DDP (Gloo), fused AdamW")
 def figure(value):
     if value is None:
         return ""
-    return "%.1f" % value if value < 10 else "{:,.0f}".format(value)
+    return "%.1f" % value if abs(value) < 10 else "{:,.0f}".format(value)
 
 
 def cell(row):

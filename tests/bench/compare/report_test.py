@@ -61,8 +61,8 @@ class ReportTest(unittest.TestCase):
 
     def test_the_slowest_rank_of_each_block_counts(self):
         self.assertEqual(all_reduce_figures(["R 0 1024 again 1.0 5.0", "noise", "R 1 1024 again 3.0 2.0"]), {(1024, "again"): [3.0, 5.0]})
-        times, memory = step_figures(["T 0 step 1.0", "T 1 step 2.0", "M 0 share 1.5", "M 1 share 0.5"])
-        self.assertEqual((times, memory), ({"step": [2.0]}, {"share": 1.5}))
+        times, memory = step_figures(["T 0 step 1.0", "T 1 step 2.0", "M 0 share 1.5", "M 1 share 0.5", "M 0 resident -3.0"])
+        self.assertEqual((times, memory), ({"step": [2.0]}, {"share": 1.5, "resident": -3.0}))
 
 
 unittest.main()
