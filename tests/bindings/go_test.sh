@@ -7,6 +7,14 @@ unformatted=$(find . -name '*.go' ! -name low.go -exec gofmt -l {} +)
 go vet . ./internal/samebits ./examples/... # not ./internal/low, of which SWIG wrote the most
 go test -count=1 -timeout 100s .
 
+# The program of the README, in a module of its own, without SWIG.
+mkdir "$work/line"
+awk '/^```go$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md >"$work/line/main.go"
+printf 'module line\n\ngo 1.19\n\nrequire %s v0.0.0\n\nreplace %s => %s\n' "$(go list .)" "$(go list .)" "$module" >"$work/line/go.mod"
+(cd "$work/line" && go build -o line .)
+timeout 60 "$DDP_BUILD_DIR/bin/ddprun" -n 2 "$work/line/line" >"$work/output"
+[ "$(grep -c 'of 2: y = 3.00 x -1.00' "$work/output")" = 2 ] || { cat "$work/output"; exit 1; }
+
 ddprun=$DDP_BUILD_DIR/bin/ddprun
 data=$DDP_SOURCE_DIR/examples/data/digits.csv
 train() {
