@@ -78,6 +78,35 @@ void master_weights_have_the_same_bits_in_every_way(Path path) {
   expect_bits_of_the_ordinary_step(path, ways);
 }
 
+/// Staged gradients travel with half the bytes, also where only slices are wanted.
+void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
+  if (path == Path::kGloo) return;  // reduces everywhere; process/wire_hook_test.cpp counts there
+  run_on(path, 3, [](Group& group, int rank) {
+    const auto sent = [&](const Hook& hook, bool shard) {
+      Ways ways;
+      ways.shard = shard;
+      ways.owned_grads = false;
+      ways.hook = hook;
+      FusedWorld world(group, Rule::kMomentum, ways);
+      ddp_model_stats stats{};
+      for (int step = 0; step < 3; ++step) {
+        world.pass(rank, step);
+        world.optimizer->step();
+        world.model->fill_stats(stats);
+      }
+      return std::pair{stats.sent_bytes, world.bytes()};
+    };
+    const Hook none;
+    const Hook bf16 = Hook::as_16_bits(DDP_BF16);
+    const auto plain = sent(none, true);
+    const auto packed = sent(bf16, true);
+    expect(plain.first > 0 && packed.first * 2 == plain.first, "half the bytes: " + std::to_string(packed.first) + " of " + std::to_string(plain.first));
+    expect(packed.second == sent(bf16, false).second, "and the bits of an ordinary pass with the hook");
+    expect(plain.second != packed.second, "the hook rounds");
+    expect(plain.first < sent(none, false).first, "slices alone send less than everything");
+  });
+}
+
 void a_clipped_step_is_that_of_gradients_scaled_by_hand(Path path) {
   run_on(path, 3, [](Group& group, int rank) {
     Ways clipped;
@@ -296,6 +325,7 @@ int main() {
       ddp_paths_test(a_lane_of_its_own_gives_the_same_bits),
       ddp_paths_test(clipping_has_the_same_bits_in_every_way),
       ddp_paths_test(master_weights_have_the_same_bits_in_every_way),
+      ddp_paths_test(sixteen_bits_halve_what_a_sharded_pass_sends),
       ddp_paths_test(a_clipped_step_is_that_of_gradients_scaled_by_hand),
       ddp_paths_test(state_is_divided_among_the_ranks),
       ddp_paths_test(a_void_pass_is_taken_back_everywhere),

@@ -36,6 +36,7 @@ struct Ways {
   bool master_weights = false;
   ddp_dtype dtype = DDP_F32;
   ddp_unused unused = DDP_UNUSED_ALLOW;
+  Hook hook{};
 };
 
 /// One is larger than a bucket, some are smaller than a slice's block.
@@ -56,6 +57,7 @@ struct FusedWorld {
     options.unused = asked.unused;
     options.progress = asked.progress;
     model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model->set_hook(asked.hook);
     const int64_t size = dtype_size(asked.dtype);
     for (size_t p = 0; p < kFusedShapes.size(); ++p) {
       const int64_t count = kFusedShapes[p];

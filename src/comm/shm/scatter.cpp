@@ -30,13 +30,17 @@ Stamp stamp_of(const BucketSpec& spec) noexcept {
 
 Scatter::Scatter(Engine& engine, const BucketSpec& spec, const Slices& slices, const std::vector<PieceReach>& reach, SliceWork* work)
     : SliceOperation(engine, SliceMap(engine, spec.pieces, dtype_size(spec.rule.dtype), slices, reach), stamp_of(spec), spec.pieces.size(),
-                     lane_elements(dtype_size(spec.rule.dtype), engine.size()), work),
+                     lane_elements(dtype_size(spec.rule.travel_dtype()), engine.size()), work),
       rule_(spec.rule),
-      lane_elements_(lane_elements(dtype_size(spec.rule.dtype), engine.size())),
+      travel_(dtype_size(spec.rule.travel_dtype())),
+      lane_elements_(lane_elements(dtype_size(spec.rule.travel_dtype()), engine.size())),
       in_(static_cast<size_t>(engine.size())) {}
 
 void Scatter::reset() noexcept {
   rule_.weight_sum = note().tally.weight;
+  own_weight_ = 0;
+  for (size_t i = 0; i < inputs().size(); ++i)
+    if (static_cast<int32_t>(inputs()[i]) == engine().rank()) own_weight_ = weights() != nullptr ? weights()[i] : 1;
   filled_ = reduced_ = 0;
   seen_ = false;
 }
@@ -48,20 +52,46 @@ void Scatter::work_in_place(const SliceMap::Route& route, int64_t at, int64_t co
   if (work() != nullptr) work()->on_block(route.piece, route.first + at, count);
 }
 
+void Scatter::send(const SliceMap::Route& route, int64_t first, int64_t count, std::byte* to) noexcept {
+  engine().count_sent(count * travel_);
+  if (!is_packed()) return stream_copy(to, map().own(route.piece, first), count * travel_);
+  const int64_t most = kBlockSize / travel_;
+  for (int64_t at = 0; at < count; at += most) {
+    const int64_t n = std::min(most, count - at);
+    cpu::pack(rule_, map().own(route.piece, first + at), own_weight_, engine().block(), n);
+    stream_copy(to + at * travel_, engine().block(), n * travel_);
+  }
+}
+
 void Scatter::fill_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk() + k;
   std::byte* const stage = engine().stage(engine().rank(), chunk);
-  for (int32_t rank = 0; rank < engine().size(); ++rank) {
+  for (int32_t rank = 0; rank < engine().size() && own_weight_ > 0; ++rank) {
     if (rank == engine().rank()) continue;  // added where it lies
-    std::byte* const lane = stage + rank * lane_elements_ * map().element();
+    std::byte* const lane = stage + rank * lane_elements_ * travel_;
     map().for_staged(rank, chunk_begin(k), chunk_begin(k) + chunk_count(rank, k),
-                     [&](const SliceMap::Route& route, int64_t first, int64_t at, int64_t count) {
-                       stream_copy(lane + at * map().element(), map().own(route.piece, first), count * map().element());
-                     });
+                     [&](const SliceMap::Route& route, int64_t first, int64_t at, int64_t count) { send(route, first, count, lane + at * travel_); });
   }
   stream_fence();
   engine().use_stage(chunk, Counter::kReduced);
   engine().advance(Counter::kFilled, chunk);
+}
+
+/// The packed terms at `offset` of the chunk, and the own ones.
+void Scatter::add_packed(const SliceMap::Route& route, int64_t first, int64_t offset, int64_t count, uint64_t chunk) noexcept {
+  const int64_t most = kBlockSize / travel_;
+  for (int64_t at = 0; at < count; at += most) {
+    const int64_t n = std::min(most, count - at);
+    std::byte* const own = map().own(route.piece, first + at);
+    void* block = engine().block();
+    if (own_weight_ > 0) cpu::pack(rule_, own, own_weight_, block, n);
+    for (size_t i = 0; i < inputs().size(); ++i) {
+      const auto rank = static_cast<int32_t>(inputs()[i]);
+      in_[i] = rank == engine().rank() ? block : engine().stage(rank, chunk) + (offset + at) * travel_;
+    }
+    cpu::reduce(rule_.packed(), in_.data(), static_cast<int32_t>(inputs().size()), &block, 1, n);
+    cpu::unpack(rule_, block, own, n);
+  }
 }
 
 void Scatter::reduce_chunk(uint64_t k) noexcept {
@@ -70,10 +100,12 @@ void Scatter::reduce_chunk(uint64_t k) noexcept {
   map().for_staged(me, chunk_begin(k), chunk_begin(k) + chunk_count(me, k),
                    [&](const SliceMap::Route& route, int64_t first, int64_t at, int64_t count) {
                      if (!is_used(route.piece)) return;
+                     const int64_t offset = me * lane_elements_ + at;
+                     if (is_packed()) return add_packed(route, first, offset, count, chunk);
                      void* out = map().own(route.piece, first);
                      for (size_t i = 0; i < inputs().size(); ++i) {
                        const auto rank = static_cast<int32_t>(inputs()[i]);
-                       in_[i] = rank == me ? out : engine().stage(rank, chunk) + (me * lane_elements_ + at) * map().element();
+                       in_[i] = rank == me ? out : engine().stage(rank, chunk) + offset * travel_;
                      }
                      cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs().size()), &out, 1, count, weights());
                    });
