@@ -5,7 +5,7 @@
 # A perceptron with two hidden layers (64-128-64-10) reads 8x8 pixels and names the digit. Read train() first, then learn!(): these
 # two are what a program of your own needs. The global batch has 64 samples whatever the number of ranks.
 using LibDDP
-using DelimitedFiles, LinearAlgebra, Printf, Random
+using DelimitedFiles, LinearAlgebra, Printf
 
 const GLOBAL_BATCH = 64
 
@@ -15,9 +15,15 @@ struct Layer
     bias::Vector{Float32}
 end
 
-function Layer(inputs::Integer, outputs::Integer, random)
+# Small random numbers (He's initialisation), the same as in the C example.
+function Layer(inputs::Integer, outputs::Integer, state::Ref{UInt64})
+    weight = Matrix{Float32}(undef, outputs, inputs)
     spread = sqrt(6.0f0 / inputs)
-    return Layer((2 .* rand(random, Float32, outputs, inputs) .- 1) .* spread, zeros(Float32, outputs))
+    for o in 1:outputs, i in 1:inputs
+        state[] = state[] * 0x5851f42d4c957f2d + 0x14057b7ef767814f
+        weight[o, i] = spread * (Float32(state[] >> 40) / 8388608.0f0 - 1.0f0)
+    end
+    return Layer(weight, zeros(Float32, outputs))
 end
 
 # All samples of a batch through all layers; gives the inputs of each layer and the values of the last.
@@ -74,7 +80,7 @@ rate_at(step, steps) = step < 50 ? 0.004 * (step + 1) / 50 : 0.00008 + 0.00392 *
 function train(; data, checkpoint, epochs, resume)
     learned, tested = load_digits(data)
     Group() do group # who takes part: what the launcher said; started alone, the group has one rank
-        random = MersenneTwister(group_rank(group)) # ranks need not agree: rank 0's weights reach everybody at commit!
+        random = Ref{UInt64}(1) # ranks need not agree: rank 0's weights reach everybody at commit!
         net = [Layer(64, 128, random), Layer(128, 64, random), Layer(64, 10, random)]
         model = Model(group; first_bucket_bytes = 4096, bucket_bytes = 32768) # tiny; real networks are well served by the defaults
         for (l, layer) in enumerate(net)
