@@ -99,7 +99,7 @@ DDP_API ddp_status ddp_model_next_bucket(ddp_model *model, int32_t rest, ddp_buc
 /**
  * Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
  * @param status 0, or any other number if it failed here
- * @param text what went wrong, for all ranks; may be NULL
+ * @param text what went wrong, for all ranks; NULL: what ddp_bucket_set_error said
  * Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different calls),
  * INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
  */

@@ -123,8 +123,7 @@ ddp_status ddp_model_finish_bucket(ddp_model* model, int32_t status, const char*
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_finish_bucket");
     std::optional<Error> problem;
-    if (status != 0)
-      problem = Error(DDP_ERROR_CALLBACK, text != nullptr && *text != '\0' ? std::string(text) : "it gave the status " + std::to_string(status));
+    if (status != 0) problem = Error(DDP_ERROR_CALLBACK, text != nullptr ? std::string(text) : std::string());
     object->finish_bucket(problem);
   });
 }

@@ -66,7 +66,8 @@ void HookedBuckets::finish(const std::optional<Error>& problem) {
   HookOperation* operation = opened();
   if (operation == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_finish_bucket: no bucket was pulled; call ddp_model_next_bucket first");
-  operation->close(problem);
+  const std::string said = operation->bucket().take_error();
+  operation->close(problem && problem->text().empty() ? Error(problem->status(), said.empty() ? "its hook failed without a word" : said) : problem);
   check();
 }
 

@@ -146,6 +146,11 @@ static void train_pulled(rank *self) {
   check_ok(ddp_model_next_bucket(h.model, 0, &bucket));
   check_error_text(DDP_ERROR_CALLBACK, ddp_model_finish_bucket(h.model, self->index, "no more of this"), "no more of this");
   check_error_text(DDP_ERROR_CALLBACK, ddp_model_end_backward(h.model, NULL), "no more of this");
+  mark(&h);
+  check_ok(ddp_model_next_bucket(h.model, 0, &bucket));
+  if (self->index == 0) check_ok(ddp_bucket_set_error(bucket, "said before"));
+  check_error_text(DDP_ERROR_CALLBACK, ddp_model_finish_bucket(h.model, self->index == 0 ? 5 : 0, NULL), "said before");
+  check_error_text(DDP_ERROR_CALLBACK, ddp_model_end_backward(h.model, NULL), "said before");
   check_ok(ddp_group_barrier(self->group));
   ddp_model_destroy(h.model);
 }
