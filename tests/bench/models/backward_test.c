@@ -59,18 +59,22 @@ static void gradients_are_those_of_the_loss(model *m) {
     }
     free(direction);
   }
-  free(calls); /* the model itself lives until the program ends */
+  free(calls);
 }
+
+static model *the_mlp, *the_gpt; /* models live until the program ends */
 
 static void the_mlp_differentiates(void **state) {
   static const int32_t sizes[] = {19, 37, 33, 11};
   (void)state;
-  gradients_are_those_of_the_loss(mlp_create(sizes, 3, 7, 3));
+  the_mlp = mlp_create(sizes, 3, 7, 3);
+  gradients_are_those_of_the_loss(the_mlp);
 }
 
 static void the_gpt_differentiates(void **state) {
   (void)state;
-  gradients_are_those_of_the_loss(gpt_create((gpt_shape){29, 24, 2, 3, 2, 9}, 3));
+  the_gpt = gpt_create((gpt_shape){29, 24, 2, 3, 2, 9}, 3);
+  gradients_are_those_of_the_loss(the_gpt);
 }
 
 static void products_are_those_of_a_double_loop(void **state) {
