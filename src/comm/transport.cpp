@@ -36,6 +36,18 @@ std::string Stamp::describe() const {
   return "unknown collective " + number;
 }
 
+Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept {
+  Stamp stamp;
+  stamp.kind = kind;
+  stamp.dtype = spec.rule.dtype;
+  stamp.op = spec.rule.op;
+  stamp.wire = spec.rule.wire;
+  stamp.bucket = spec.index;
+  stamp.plan_hash = spec.plan_hash;
+  for (const BucketSpec::Piece& piece : spec.pieces) stamp.count += piece.count;
+  return stamp;
+}
+
 Error stamp_mismatch(const Control& control, int32_t rank_a, const Stamp& a, int32_t rank_b, const Stamp& b) {
   std::string text = "the ranks made different calls: " + control.member(rank_a).name() + " " + a.describe() + ", but " +
                      control.member(rank_b).name() + " " + b.describe();

@@ -62,6 +62,9 @@ struct BucketSpec {
   [[nodiscard]] size_t used_words() const noexcept { return (pieces.size() + 63) / 64; }  // length of Note::used
 };
 
+/// What a rank is about to do with a bucket; its number is still to come.
+[[nodiscard]] Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept;
+
 enum class Progress { kDone, kAdvanced, kWaiting };
 
 /// The reduction of one bucket, used again in every pass; allocates nothing after it was made.

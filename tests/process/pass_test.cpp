@@ -2,10 +2,8 @@
 // and what the others learn when a rank is killed or stopped.
 #include <signal.h>
 
-#include <cstdio>
-
 #include "comm/control/control.hpp"
-#include "support/group_procs.hpp"
+#include "support/group_paths.hpp"
 #include "support/pass_semantics.hpp"
 
 namespace ddp::test {
@@ -15,21 +13,6 @@ ddp_group_options options_of(ddp_backend backend) {
   ddp_group_options options = world_options();
   options.backend = backend;
   return options;
-}
-
-/// Without the module every group of processes over Gloo fails with NOT_SUPPORTED; the test then says so and passes over it.
-bool has_gloo() {
-  static const bool there = [] {
-    try {
-      run_group_procs(2, options_of(DDP_BACKEND_GLOO), [](Group& group, int) { group.barrier(); });
-      return true;
-    } catch (const std::exception& error) {
-      if (std::string(error.what()).find("NOT_SUPPORTED") == std::string::npos) throw;
-      std::printf("skipped over Gloo: %s\n", error.what());
-      return false;
-    }
-  }();
-  return there;
 }
 
 template <size_t kIndex, ddp_backend kBackend>

@@ -2,9 +2,7 @@
 // what those that joined learn when a rank is killed.
 #include <signal.h>
 
-#include <cstdio>
-
-#include "support/group_procs.hpp"
+#include "support/group_paths.hpp"
 #include "support/uneven_semantics.hpp"
 
 namespace ddp::test {
@@ -14,21 +12,6 @@ ddp_group_options options_of(ddp_backend backend) {
   ddp_group_options options = world_options();
   options.backend = backend;
   return options;
-}
-
-/// Without the module every group of processes over Gloo fails with NOT_SUPPORTED; the test then says so and passes over it.
-bool has_gloo() {
-  static const bool there = [] {
-    try {
-      run_group_procs(2, options_of(DDP_BACKEND_GLOO), [](Group& group, int) { group.barrier(); });
-      return true;
-    } catch (const std::exception& error) {
-      if (std::string(error.what()).find("NOT_SUPPORTED") == std::string::npos) throw;
-      std::printf("skipped over Gloo: %s\n", error.what());
-      return false;
-    }
-  }();
-  return there;
 }
 
 template <size_t kIndex, ddp_backend kBackend>

@@ -15,14 +15,7 @@ int64_t rounded(int64_t bytes) noexcept { return (bytes + kAlignment - 1) / kAli
 
 }  // namespace
 
-Bucket::Bucket(Host& host, const BucketSpec& spec, Deadline deadline) : host_(host), pieces_(spec.pieces.size()) {
-  stamp_.kind = Collective::kBucket;
-  stamp_.dtype = spec.rule.dtype;
-  stamp_.op = spec.rule.op;
-  stamp_.wire = spec.rule.wire;
-  stamp_.bucket = spec.index;
-  stamp_.plan_hash = spec.plan_hash;
-  for (const BucketSpec::Piece& piece : spec.pieces) stamp_.count += piece.count;
+Bucket::Bucket(Host& host, const BucketSpec& spec, Deadline deadline) : host_(host), stamp_(stamp_of(Collective::kBucket, spec)), pieces_(spec.pieces.size()) {
   note_.used.resize(spec.used_words());
   const std::vector<int64_t> offsets = place_pieces(spec, deadline);
   mine_ = std::make_unique<HostContribution>(spec.rule, meet_pieces(spec, offsets),

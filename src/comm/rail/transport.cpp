@@ -21,14 +21,7 @@ std::vector<int32_t> all_ranks(int32_t size) {
 class RailBucket : public BucketOperation {
  public:
   RailBucket(Chain& chain, uint64_t& sequence, std::string way, const BucketSpec& spec)
-      : chain_(chain), sequence_(sequence), way_(std::move(way)), mine_(spec.rule, spec.pieces) {
-    stamp_.kind = Collective::kBucket;
-    stamp_.dtype = spec.rule.dtype;
-    stamp_.op = spec.rule.op;
-    stamp_.wire = spec.rule.wire;
-    stamp_.bucket = spec.index;
-    stamp_.count = mine_.count();
-    stamp_.plan_hash = spec.plan_hash;
+      : chain_(chain), sequence_(sequence), way_(std::move(way)), mine_(spec.rule, spec.pieces), stamp_(stamp_of(Collective::kBucket, spec)) {
     note_.used.reserve(spec.used_words());
   }
 

@@ -11,23 +11,13 @@ constexpr int64_t kBlockBytes = 256 << 10;  // of one input: between two looks a
 }
 
 Reduction::Reduction(Engine& engine, const BucketSpec& spec, const std::vector<PieceReach>& reach)
-    : engine_(&engine), rule_(spec.rule), element_(dtype_size(spec.rule.dtype)),
+    : engine_(&engine), rule_(spec.rule), said_(engine, stamp_of(Collective::kBucket, spec), spec.pieces.size()), element_(dtype_size(spec.rule.dtype)),
       travel_(dtype_size(spec.rule.travel_dtype())), piece_count_(static_cast<int32_t>(spec.pieces.size())) {
   const auto size = static_cast<size_t>(engine.size());
   in_.resize(size);
   out_.resize(size);
-  inputs_.reserve(size);
-  weights_.reserve(size);
-  note_.used.resize(spec.used_words());
-  stamp_.kind = Collective::kBucket;
-  stamp_.dtype = rule_.dtype;
-  stamp_.op = rule_.op;
-  stamp_.wire = rule_.wire;
-  stamp_.bucket = spec.index;
-  stamp_.plan_hash = spec.plan_hash;
   for (size_t piece = 0; piece < spec.pieces.size(); ++piece) {
     const BucketSpec::Piece& lent = spec.pieces[piece];
-    stamp_.count += lent.count;
     bool in_reach = true;
     for (size_t rank = 0; rank < size; ++rank) in_reach = in_reach && reach[rank * spec.pieces.size() + piece].offset != kNotInReach;
     if (in_reach) {
@@ -77,60 +67,29 @@ bool Reduction::follows(const Run& last, size_t first, bool padded, int64_t* gap
 }
 
 void Reduction::start(const Note& mine) {
-  note_.incomplete = mine.incomplete;
-  note_.tally = mine.tally;
-  std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
-  sequence_ = engine_->next_sequence();
+  said_.start(mine);
   first_chunk_ = engine_->take_chunks(chunks_) + 1;
   state_ = State::kStarted;
   (void)try_announce();
 }
 
 bool Reduction::try_announce() noexcept {
-  const bool done = engine_->try_announce(sequence_, [this](Slot& slot) {
-    slot.stamp = stamp_;
-    slot.incomplete = note_.incomplete ? 1 : 0;
-    slot.tally = note_.tally;
-    std::copy(note_.used.begin(), note_.used.end(), slot.used);
-  });
+  const bool done = said_.try_show();
   if (done) state_ = State::kAnnounced;
   return done;
 }
 
-void Reduction::read_announcements() {
-  engine_->check_stamps(sequence_);
-  note_.tally = Tally::none();
-  inputs_.clear();
-  weights_.clear();
-  weighted_ = false;
-  for (int32_t peer = 0; peer < engine_->size(); ++peer) {
-    const Slot& slot = engine_->slot(peer, sequence_);
-    note_.incomplete = note_.incomplete || slot.incomplete != 0;
-    note_.tally.add(slot.tally);
-    weigh(peer, slot.tally.weight);
-    for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
-  }
-}
-
-void Reduction::weigh(int32_t peer, double weight) noexcept {
-  if (peer == engine_->rank()) own_weight_ = weight;
-  if (!(weight > 0)) return;
-  inputs_.push_back(static_cast<size_t>(peer));
-  weights_.push_back(weight);
-  weighted_ = weighted_ || weight != 1.0;
-}
-
 void Reduction::begin_work() noexcept {
-  rule_.weight_sum = note_.tally.weight;
+  rule_.weight_sum = note().tally.weight;
   all_used_ = true;
   for (int32_t piece = 0; piece < piece_count_; ++piece) {
     const auto at = static_cast<size_t>(piece);
-    const bool used = (note_.used[at / 64] >> (at % 64) & 1) != 0;
+    const bool used = said_.is_used(at);
     all_used_ = all_used_ && used;
     const int32_t place = place_[at];
     (place >= 0 ? in_place_pieces_[static_cast<size_t>(place)] : staged_[static_cast<size_t>(-1 - place)]).used = used;
   }
-  const bool is_void = note_.is_void();
+  const bool is_void = note().is_void();
   at_ = is_void ? share_.end : share_.begin;
   share_published_ = false;
   filled_ = reduced_ = taken_ = 0;
@@ -147,6 +106,7 @@ void Reduction::begin_work() noexcept {
 bool Reduction::work_in_place(int64_t* budget) {
   if (share_published_) return false;
   const std::vector<Run>& runs = all_used_ ? in_place_ : in_place_pieces_;
+  const std::vector<size_t>& inputs = said_.inputs();
   auto run = std::partition_point(runs.begin(), runs.end(), [&](const Run& r) { return r.begin + r.count <= at_; });
   while (at_ < share_.end && *budget > 0) {
     if (run == runs.end()) break;
@@ -154,8 +114,8 @@ bool Reduction::work_in_place(int64_t* budget) {
     const int64_t count = std::min({run->begin + run->count, share_.end, at_ + kBlockBytes / element_}) - at_;
     if (count > 0 && run->used) {
       for (size_t rank = 0; rank < out_.size(); ++rank) out_[rank] = bases_[run->peers + rank] + (at_ - run->begin) * element_;
-      for (size_t k = 0; k < inputs_.size(); ++k) in_[k] = out_[inputs_[k]];
-      cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs_.size()), out_.data(), engine_->size(), count, weights());
+      for (size_t k = 0; k < inputs.size(); ++k) in_[k] = out_[inputs[k]];
+      cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs.size()), out_.data(), engine_->size(), count, said_.weights());
       *budget -= count * element_;
     }
     at_ += std::max<int64_t>(count, 0);
@@ -163,7 +123,7 @@ bool Reduction::work_in_place(int64_t* budget) {
   }
   if (at_ < share_.end && run != runs.end()) return true;
   share_published_ = true;
-  engine_->advance(Counter::kFinished, sequence_);
+  engine_->advance(Counter::kFinished, said_.sequence());
   return true;
 }
 
@@ -189,7 +149,7 @@ std::byte* Reduction::gather(int64_t begin, int64_t end) const noexcept {
   std::byte* block = engine_->block();
   for_staged(begin, end, [&](const std::byte* data, int64_t at, int64_t count, bool) {
     if (is_packed())
-      cpu::pack(rule_, data, own_weight_, block + at * travel_, count);
+      cpu::pack(rule_, data, said_.own_weight(), block + at * travel_, count);
     else
       std::memcpy(block + at * element_, data, static_cast<size_t>(count * element_));
   });
@@ -213,10 +173,6 @@ void Reduction::in_blocks(int64_t begin, int64_t end, Step&& step) const {
   for (; begin < end; begin += most) step(begin, std::min(end, begin + most));
 }
 
-bool Reduction::is_input(int32_t rank) const noexcept {
-  return std::find(inputs_.begin(), inputs_.end(), static_cast<size_t>(rank)) != inputs_.end();
-}
-
 // What this rank will reduce itself is read where it lies, so only the others' parts travel.
 void Reduction::fill_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk_ + k;
@@ -227,7 +183,7 @@ void Reduction::fill_chunk(uint64_t k) noexcept {
     engine_->count_sent((to - from) * travel_);
     stream_copy(stage + (from - begin) * travel_, gather(from, to), (to - from) * travel_);
   };
-  if (is_input(engine_->rank())) {
+  if (said_.own_weight() > 0) {
     in_blocks(begin, begin + own.begin, show);
     in_blocks(begin + own.end, begin + chunk_count(k), show);
   }
@@ -241,15 +197,16 @@ void Reduction::reduce_chunk(uint64_t k) noexcept {
   const int64_t begin = chunk_begin(k);
   const Share own = share_of(chunk_count(k), travel_, engine_->rank(), engine_->size());
   const auto rank = static_cast<size_t>(engine_->rank());
+  const std::vector<size_t>& inputs = said_.inputs();
   in_blocks(begin + own.begin, begin + own.end, [&](int64_t from, int64_t to) {
     const int64_t offset = (from - begin) * travel_;
     std::byte* mine = gather(from, to);
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      in_[i] = inputs_[i] == rank ? mine : engine_->stage(static_cast<int32_t>(inputs_[i]), chunk) + offset;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      in_[i] = inputs[i] == rank ? mine : engine_->stage(static_cast<int32_t>(inputs[i]), chunk) + offset;
     out_[0] = mine;
     const bool packed = is_packed();
-    cpu::reduce(packed ? rule_.packed() : rule_, in_.data(), static_cast<int32_t>(inputs_.size()), out_.data(), 1, to - from,
-                packed ? nullptr : weights());
+    cpu::reduce(packed ? rule_.packed() : rule_, in_.data(), static_cast<int32_t>(inputs.size()), out_.data(), 1, to - from,
+                packed ? nullptr : said_.weights());
     engine_->count_sent((to - from) * travel_);
     stream_copy(engine_->result(engine_->rank(), chunk) + offset, mine, (to - from) * travel_);
     if (mine == engine_->block()) scatter(from, to, mine);
@@ -294,15 +251,15 @@ bool Reduction::work_staged(int64_t* budget) {
 }
 
 bool Reduction::complete() noexcept {
-  return share_published_ && taken_ == chunks_ && (in_place_count_ == 0 || engine_->all_reached(Counter::kFinished, sequence_));
+  return share_published_ && taken_ == chunks_ && (in_place_count_ == 0 || engine_->all_reached(Counter::kFinished, said_.sequence()));
 }
 
 Progress Reduction::advance(int64_t budget_bytes) {
   if (state_ == State::kDone || state_ == State::kIdle) return Progress::kDone;
   if (state_ == State::kStarted && !try_announce()) return Progress::kWaiting;
   if (state_ == State::kAnnounced) {
-    if (!engine_->all_reached(Counter::kAnnounced, sequence_)) return Progress::kWaiting;
-    read_announcements();
+    if (!said_.all_shown()) return Progress::kWaiting;
+    said_.read();
     begin_work();
   }
   int64_t budget = budget_bytes;
@@ -320,7 +277,7 @@ bool Reduction::can_move() noexcept {
     case State::kIdle:
     case State::kDone: return true;
     case State::kStarted: return try_announce();
-    case State::kAnnounced: return engine_->all_reached(Counter::kAnnounced, sequence_);
+    case State::kAnnounced: return said_.all_shown();
     case State::kReducing: break;
   }
   if (!share_published_ || complete()) return true;
@@ -334,7 +291,7 @@ bool Reduction::can_move() noexcept {
 
 void Reduction::finish() {
   while (advance(INT64_MAX) != Progress::kDone)
-    if (!can_move()) engine_->wait([this] { return can_move(); }, sequence_);
+    if (!can_move()) engine_->wait([this] { return can_move(); }, said_.sequence());
 }
 
 bool Reduction::share_done() const noexcept {

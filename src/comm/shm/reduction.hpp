@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/shm/announcement.hpp"
 #include "comm/shm/engine.hpp"
 #include "comm/shm/share.hpp"
 
@@ -34,7 +35,7 @@ class Reduction final : public BucketOperation {
   [[nodiscard]] Progress advance(int64_t budget_bytes) override;
   void finish() override;
   [[nodiscard]] bool share_done() const noexcept override;
-  [[nodiscard]] const Note& note() const noexcept override { return note_; }
+  [[nodiscard]] const Note& note() const noexcept override { return said_.note(); }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
   [[nodiscard]] std::string way() const override;
 
@@ -57,8 +58,6 @@ class Reduction final : public BucketOperation {
   void add_in_place(const std::vector<PieceReach>& reach, size_t piece, int64_t count);
   [[nodiscard]] bool follows(const Run& last, size_t first, bool padded, int64_t* gap) const noexcept;
   bool try_announce() noexcept;
-  void read_announcements();
-  void weigh(int32_t peer, double weight) noexcept;
   void begin_work() noexcept;
   [[nodiscard]] bool work_in_place(int64_t* budget);
   [[nodiscard]] bool work_staged(int64_t* budget);
@@ -69,11 +68,9 @@ class Reduction final : public BucketOperation {
   [[nodiscard]] bool complete() noexcept;
   [[nodiscard]] int64_t chunk_begin(uint64_t k) const noexcept;
   [[nodiscard]] int64_t chunk_count(uint64_t k) const noexcept;
-  [[nodiscard]] bool is_input(int32_t rank) const noexcept;
   [[nodiscard]] std::byte* gather(int64_t begin, int64_t end) const noexcept;
   void scatter(int64_t begin, int64_t end, const std::byte* from) const noexcept;
   [[nodiscard]] bool is_packed() const noexcept { return rule_.travel_dtype() != rule_.dtype; }
-  [[nodiscard]] const double* weights() const noexcept { return weighted_ ? weights_.data() : nullptr; }
   template <class Copy>
   void for_staged(int64_t begin, int64_t end, Copy&& copy) const;
   template <class Step>
@@ -81,7 +78,7 @@ class Reduction final : public BucketOperation {
 
   Engine* engine_;
   cpu::ReduceRule rule_;
-  Stamp stamp_;
+  Announcement said_;
   int64_t element_ = 4;  // bytes where it lies
   int64_t travel_ = 4;   // bytes in a slot
   int32_t piece_count_ = 0;
@@ -97,14 +94,7 @@ class Reduction final : public BucketOperation {
   int64_t staged_count_ = 0;
 
   State state_ = State::kIdle;
-  Note note_;
-  uint64_t sequence_ = 0;
   bool all_used_ = true;
-  // Of this pass: the ranks whose gradients count, in order, and how much each does; not weighted_: all of them 1.
-  std::vector<size_t> inputs_;
-  std::vector<double> weights_;
-  bool weighted_ = false;
-  double own_weight_ = 1;
   bool share_published_ = false;
   Share share_;
   int64_t at_ = 0;          // next in-place element of the own share

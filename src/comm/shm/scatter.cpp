@@ -14,22 +14,11 @@ int64_t lane_elements(int64_t element, int32_t ranks) noexcept {
   return std::max<int64_t>(kStageBytes / ranks / kLine, 1) * kLine / element;
 }
 
-Stamp stamp_of(const BucketSpec& spec) noexcept {
-  Stamp stamp;
-  stamp.kind = Collective::kScatter;
-  stamp.dtype = spec.rule.dtype;
-  stamp.op = spec.rule.op;
-  stamp.wire = spec.rule.wire;
-  stamp.bucket = spec.index;
-  stamp.plan_hash = spec.plan_hash;
-  for (const BucketSpec::Piece& piece : spec.pieces) stamp.count += piece.count;
-  return stamp;
-}
-
 }  // namespace
 
 Scatter::Scatter(Engine& engine, const BucketSpec& spec, const Slices& slices, const std::vector<PieceReach>& reach, SliceWork* work)
-    : SliceOperation(engine, SliceMap(engine, spec.pieces, dtype_size(spec.rule.dtype), slices, reach), stamp_of(spec), spec.pieces.size(),
+    : SliceOperation(engine, SliceMap(engine, spec.pieces, dtype_size(spec.rule.dtype), slices, reach), stamp_of(Collective::kScatter, spec),
+                     spec.pieces.size(),
                      lane_elements(dtype_size(spec.rule.travel_dtype()), engine.size()), work),
       rule_(spec.rule),
       travel_(dtype_size(spec.rule.travel_dtype())),
@@ -38,17 +27,14 @@ Scatter::Scatter(Engine& engine, const BucketSpec& spec, const Slices& slices, c
 
 void Scatter::reset() noexcept {
   rule_.weight_sum = note().tally.weight;
-  own_weight_ = 0;
-  for (size_t i = 0; i < inputs().size(); ++i)
-    if (static_cast<int32_t>(inputs()[i]) == engine().rank()) own_weight_ = weights() != nullptr ? weights()[i] : 1;
   filled_ = reduced_ = 0;
   seen_ = false;
 }
 
 void Scatter::work_in_place(const SliceMap::Route& route, int64_t at, int64_t count) noexcept {
-  for (size_t k = 0; k < inputs().size(); ++k) in_[k] = map().peer(route, inputs()[k], at);
+  for (size_t k = 0; k < said().inputs().size(); ++k) in_[k] = map().peer(route, said().inputs()[k], at);
   void* out = map().peer(route, static_cast<size_t>(engine().rank()), at);
-  cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs().size()), &out, 1, count, weights());
+  cpu::reduce(rule_, in_.data(), static_cast<int32_t>(said().inputs().size()), &out, 1, count, said().weights());
   if (work() != nullptr) work()->on_block(route.piece, route.first + at, count);
 }
 
@@ -58,7 +44,7 @@ void Scatter::send(const SliceMap::Route& route, int64_t first, int64_t count, s
   const int64_t most = kBlockSize / travel_;
   for (int64_t at = 0; at < count; at += most) {
     const int64_t n = std::min(most, count - at);
-    cpu::pack(rule_, map().own(route.piece, first + at), own_weight_, engine().block(), n);
+    cpu::pack(rule_, map().own(route.piece, first + at), said().own_weight(), engine().block(), n);
     stream_copy(to + at * travel_, engine().block(), n * travel_);
   }
 }
@@ -66,7 +52,7 @@ void Scatter::send(const SliceMap::Route& route, int64_t first, int64_t count, s
 void Scatter::fill_chunk(uint64_t k) noexcept {
   const uint64_t chunk = first_chunk() + k;
   std::byte* const stage = engine().stage(engine().rank(), chunk);
-  for (int32_t rank = 0; rank < engine().size() && own_weight_ > 0; ++rank) {
+  for (int32_t rank = 0; rank < engine().size() && said().own_weight() > 0; ++rank) {
     if (rank == engine().rank()) continue;  // added where it lies
     std::byte* const lane = stage + rank * lane_elements_ * travel_;
     map().for_staged(rank, chunk_begin(k), chunk_begin(k) + chunk_count(rank, k),
@@ -84,12 +70,12 @@ void Scatter::add_packed(const SliceMap::Route& route, int64_t first, int64_t of
     const int64_t n = std::min(most, count - at);
     std::byte* const own = map().own(route.piece, first + at);
     void* block = engine().block();
-    if (own_weight_ > 0) cpu::pack(rule_, own, own_weight_, block, n);
-    for (size_t i = 0; i < inputs().size(); ++i) {
-      const auto rank = static_cast<int32_t>(inputs()[i]);
+    if (said().own_weight() > 0) cpu::pack(rule_, own, said().own_weight(), block, n);
+    for (size_t i = 0; i < said().inputs().size(); ++i) {
+      const auto rank = static_cast<int32_t>(said().inputs()[i]);
       in_[i] = rank == engine().rank() ? block : engine().stage(rank, chunk) + (offset + at) * travel_;
     }
-    cpu::reduce(rule_.packed(), in_.data(), static_cast<int32_t>(inputs().size()), &block, 1, n);
+    cpu::reduce(rule_.packed(), in_.data(), static_cast<int32_t>(said().inputs().size()), &block, 1, n);
     cpu::unpack(rule_, block, own, n);
   }
 }
@@ -103,11 +89,11 @@ void Scatter::reduce_chunk(uint64_t k) noexcept {
                      const int64_t offset = me * lane_elements_ + at;
                      if (is_packed()) return add_packed(route, first, offset, count, chunk);
                      void* out = map().own(route.piece, first);
-                     for (size_t i = 0; i < inputs().size(); ++i) {
-                       const auto rank = static_cast<int32_t>(inputs()[i]);
+                     for (size_t i = 0; i < said().inputs().size(); ++i) {
+                       const auto rank = static_cast<int32_t>(said().inputs()[i]);
                        in_[i] = rank == me ? out : engine().stage(rank, chunk) + offset * travel_;
                      }
-                     cpu::reduce(rule_, in_.data(), static_cast<int32_t>(inputs().size()), &out, 1, count, weights());
+                     cpu::reduce(rule_, in_.data(), static_cast<int32_t>(said().inputs().size()), &out, 1, count, said().weights());
                    });
   engine().advance(Counter::kReduced, chunk);
   engine().advance(Counter::kTaken, chunk);

@@ -32,7 +32,6 @@ class Scatter final : public SliceOperation {
 
   cpu::ReduceRule rule_;
   int64_t travel_;         // bytes of an element in a chunk
-  double own_weight_ = 1;  // in this pass
   int64_t lane_elements_;  // of a chunk: what one rank owns of it
   std::vector<const void*> in_;
   uint64_t filled_ = 0;

@@ -10,11 +10,8 @@ constexpr int64_t kBlockElements = 16'384;  // a multiple of kSliceUnit; an upda
 }  // namespace
 
 SliceOperation::SliceOperation(Engine& engine, SliceMap map, const Stamp& stamp, size_t pieces, int64_t chunk_elements, SliceWork* work)
-    : engine_(&engine), map_(std::move(map)), stamp_(stamp), work_(work), chunk_elements_(chunk_elements) {
-  note_.used.resize((pieces + 63) / 64);
+    : engine_(&engine), map_(std::move(map)), said_(engine, stamp, pieces), work_(work), chunk_elements_(chunk_elements) {
   chunks_ = static_cast<uint64_t>((map_.most_staged() + chunk_elements - 1) / chunk_elements);
-  inputs_.reserve(static_cast<size_t>(engine.size()));
-  weights_.reserve(static_cast<size_t>(engine.size()));
   map_.populate();
 }
 
@@ -23,55 +20,25 @@ int64_t SliceOperation::chunk_count(int32_t rank, uint64_t k) const noexcept {
 }
 
 void SliceOperation::start(const Note& mine) {
-  note_.incomplete = mine.incomplete;
-  note_.tally = mine.tally;
-  std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
-  sequence_ = engine_->next_sequence();
+  said_.start(mine);
   first_chunk_ = engine_->take_chunks(chunks_) + 1;
   state_ = State::kStarted;
   (void)try_announce();
 }
 
 bool SliceOperation::try_announce() noexcept {
-  const bool done = engine_->try_announce(sequence_, [this](Slot& slot) {
-    slot.stamp = stamp_;
-    slot.incomplete = note_.incomplete ? 1 : 0;
-    slot.tally = note_.tally;
-    std::copy(note_.used.begin(), note_.used.end(), slot.used);
-  });
+  const bool done = said_.try_show();
   if (done) state_ = State::kAnnounced;
   return done;
 }
 
-void SliceOperation::read_announcements() {
-  engine_->check_stamps(sequence_);
-  note_.tally = Tally::none();
-  inputs_.clear();
-  weights_.clear();
-  weighted_ = false;
-  for (int32_t peer = 0; peer < engine_->size(); ++peer) {
-    const Slot& slot = engine_->slot(peer, sequence_);
-    note_.incomplete = note_.incomplete || slot.incomplete != 0;
-    note_.tally.add(slot.tally);
-    weigh(peer, slot.tally.weight);
-    for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
-  }
-}
-
-void SliceOperation::weigh(int32_t peer, double weight) noexcept {
-  if (!(weight > 0)) return;
-  inputs_.push_back(static_cast<size_t>(peer));
-  weights_.push_back(weight);
-  weighted_ = weighted_ || weight != 1.0;
-}
-
 void SliceOperation::begin_work() noexcept {
-  route_ = note_.is_void() ? map_.in_place().size() : 0;
+  route_ = note().is_void() ? map_.in_place().size() : 0;
   at_ = 0;
   share_published_ = false;
   state_ = State::kWorking;
   reset();
-  if (!note_.is_void() || chunks_ == 0) return;
+  if (!note().is_void() || chunks_ == 0) return;
   const uint64_t last = first_chunk_ + chunks_ - 1;  // void: the chunk numbers are passed over by all ranks alike
   for (const Counter counter : {Counter::kFilled, Counter::kReduced, Counter::kTaken}) engine_->advance(counter, last);
 }
@@ -94,26 +61,26 @@ bool SliceOperation::advance_in_place(int64_t* budget) {
   }
   if (route_ < routes.size()) return true;
   share_published_ = true;
-  engine_->advance(Counter::kFinished, sequence_);
+  engine_->advance(Counter::kFinished, said_.sequence());
   return true;
 }
 
 bool SliceOperation::complete() noexcept {
-  return share_published_ && (note_.is_void() || staged_done()) &&
-         (!map_.any_in_place() || engine_->all_reached(Counter::kFinished, sequence_));
+  return share_published_ && (note().is_void() || staged_done()) &&
+         (!map_.any_in_place() || engine_->all_reached(Counter::kFinished, said_.sequence()));
 }
 
 Progress SliceOperation::advance(int64_t budget_bytes) {
   if (state_ == State::kDone || state_ == State::kIdle) return Progress::kDone;
   if (state_ == State::kStarted && !try_announce()) return Progress::kWaiting;
   if (state_ == State::kAnnounced) {
-    if (!engine_->all_reached(Counter::kAnnounced, sequence_)) return Progress::kWaiting;
-    read_announcements();
+    if (!said_.all_shown()) return Progress::kWaiting;
+    said_.read();
     begin_work();
   }
   int64_t budget = budget_bytes;
   bool moved = advance_in_place(&budget);
-  if (share_published_ && !note_.is_void()) moved = work_staged(&budget) || moved;
+  if (share_published_ && !note().is_void()) moved = work_staged(&budget) || moved;
   if (complete()) {
     state_ = State::kDone;
     return Progress::kDone;
@@ -126,15 +93,15 @@ bool SliceOperation::can_move() noexcept {
     case State::kIdle:
     case State::kDone: return true;
     case State::kStarted: return try_announce();
-    case State::kAnnounced: return engine_->all_reached(Counter::kAnnounced, sequence_);
+    case State::kAnnounced: return said_.all_shown();
     case State::kWorking: break;
   }
-  return !share_published_ || complete() || (!note_.is_void() && staged_can_move());
+  return !share_published_ || complete() || (!note().is_void() && staged_can_move());
 }
 
 void SliceOperation::finish() {
   while (advance(INT64_MAX) != Progress::kDone)
-    if (!can_move()) engine_->wait([this] { return can_move(); }, sequence_);
+    if (!can_move()) engine_->wait([this] { return can_move(); }, said_.sequence());
 }
 
 bool SliceOperation::share_done() const noexcept {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/shm/announcement.hpp"
 #include "comm/shm/engine.hpp"
 #include "comm/shm/slice_map.hpp"
 
@@ -20,7 +21,7 @@ class SliceOperation : public BucketOperation {
   [[nodiscard]] Progress advance(int64_t budget_bytes) final;
   void finish() final;
   [[nodiscard]] bool share_done() const noexcept final;
-  [[nodiscard]] const Note& note() const noexcept final { return note_; }
+  [[nodiscard]] const Note& note() const noexcept final { return said_.note(); }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept final { return map_.set_address(piece, data); }
   [[nodiscard]] std::string way() const final { return map_.way(); }
 
@@ -39,12 +40,8 @@ class SliceOperation : public BucketOperation {
   [[nodiscard]] Engine& engine() noexcept { return *engine_; }
   [[nodiscard]] const SliceMap& map() const noexcept { return map_; }
   [[nodiscard]] SliceWork* work() const noexcept { return work_; }
-  [[nodiscard]] bool is_used(int32_t piece) const noexcept {
-    return (note_.used[static_cast<size_t>(piece) / 64] >> (piece % 64) & 1) != 0;
-  }
-  /// Of this pass: the ranks whose gradients count, in order, and how much each does; NULL: all the same.
-  [[nodiscard]] const std::vector<size_t>& inputs() const noexcept { return inputs_; }
-  [[nodiscard]] const double* weights() const noexcept { return weighted_ ? weights_.data() : nullptr; }
+  [[nodiscard]] const Announcement& said() const noexcept { return said_; }
+  [[nodiscard]] bool is_used(int32_t piece) const noexcept { return said_.is_used(static_cast<size_t>(piece)); }
   [[nodiscard]] uint64_t chunks() const noexcept { return chunks_; }
   [[nodiscard]] uint64_t first_chunk() const noexcept { return first_chunk_; }
   /// Elements of chunk k that `rank` owns, and where they begin among its staged elements.
@@ -55,8 +52,6 @@ class SliceOperation : public BucketOperation {
   enum class State { kIdle, kStarted, kAnnounced, kWorking, kDone };
 
   bool try_announce() noexcept;
-  void read_announcements();
-  void weigh(int32_t peer, double weight) noexcept;
   void begin_work() noexcept;
   [[nodiscard]] bool advance_in_place(int64_t* budget);
   [[nodiscard]] bool can_move() noexcept;
@@ -64,21 +59,16 @@ class SliceOperation : public BucketOperation {
 
   Engine* engine_;
   SliceMap map_;
-  Stamp stamp_;
+  Announcement said_;
   SliceWork* work_;
   int64_t chunk_elements_;
   uint64_t chunks_ = 0;  // staged chunks of one pass
 
   State state_ = State::kIdle;
-  Note note_;
-  uint64_t sequence_ = 0;
   uint64_t first_chunk_ = 0;
   size_t route_ = 0;  // next in place
   int64_t at_ = 0;    // next element of that route
   bool share_published_ = false;
-  std::vector<size_t> inputs_;
-  std::vector<double> weights_;
-  bool weighted_ = false;
 };
 
 }  // namespace ddp::shm

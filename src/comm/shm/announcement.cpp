@@ -1,0 +1,52 @@
+#include "comm/shm/announcement.hpp"
+
+#include <algorithm>
+
+namespace ddp::shm {
+
+Announcement::Announcement(Engine& engine, const Stamp& stamp, size_t pieces) : engine_(&engine), stamp_(stamp) {
+  note_.used.resize((pieces + 63) / 64);
+  inputs_.reserve(static_cast<size_t>(engine.size()));
+  weights_.reserve(static_cast<size_t>(engine.size()));
+}
+
+void Announcement::start(const Note& mine) noexcept {
+  note_.incomplete = mine.incomplete;
+  note_.tally = mine.tally;
+  std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
+  sequence_ = engine_->next_sequence();
+}
+
+bool Announcement::try_show() noexcept {
+  return engine_->try_announce(sequence_, [this](Slot& slot) {
+    slot.stamp = stamp_;
+    slot.incomplete = note_.incomplete ? 1 : 0;
+    slot.tally = note_.tally;
+    std::copy(note_.used.begin(), note_.used.end(), slot.used);
+  });
+}
+
+void Announcement::read() {
+  engine_->check_stamps(sequence_);
+  note_.tally = Tally::none();
+  inputs_.clear();
+  weights_.clear();
+  weighted_ = false;
+  for (int32_t peer = 0; peer < engine_->size(); ++peer) {
+    const Slot& slot = engine_->slot(peer, sequence_);
+    note_.incomplete = note_.incomplete || slot.incomplete != 0;
+    note_.tally.add(slot.tally);
+    weigh(peer, slot.tally.weight);
+    for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
+  }
+}
+
+void Announcement::weigh(int32_t peer, double weight) noexcept {
+  if (peer == engine_->rank()) own_weight_ = weight;
+  if (!(weight > 0)) return;
+  inputs_.push_back(static_cast<size_t>(peer));
+  weights_.push_back(weight);
+  weighted_ = weighted_ || weight != 1.0;
+}
+
+}  // namespace ddp::shm
