@@ -294,6 +294,38 @@ void slices_give_the_bits_of_the_whole(void**) {
     }
 }
 
+/// The gradient scaled and limited by a naive loop, in the type of the arithmetic, gives what the shape inside the rule gives.
+void a_shaped_gradient_is_the_one_shaped_by_hand(void**) {
+  const GradShape shape{0.375, 0.2};
+  AdamStep adam = adam_step(default_adam_options(), 0.01, 0.1, 4);
+  SgdStep sgd = sgd_step(default_sgd_options(), 0.1, 0.01, 4);
+  for (const ddp_dtype dtype : {DDP_F32, DDP_F64}) {
+    State wanted = random_state(dtype, 5);
+    fill_random(wanted.grad, kCount, 1.0, 6);
+    wanted.grad.set(7, std::numeric_limits<double>::quiet_NaN());
+    State shaped = wanted;
+    int high = 0, low = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+      const double limit = dtype == DDP_F32 ? static_cast<double>(static_cast<float>(shape.limit)) : shape.limit;
+      const double scaled = wanted.grad[i] * shape.scale;  // exact in F64; rounded when it is set
+      high += scaled > limit ? 1 : 0;
+      low += scaled < -limit ? 1 : 0;
+      wanted.grad.set(i, scaled > limit ? limit : scaled < -limit ? -limit : scaled);
+    }
+    expect(high > 10 && low > 10, "both limits are met");
+    const Array grad = shaped.grad;
+    adam_rule(adam)(wanted, 0, kCount);
+    sgd_rule(sgd)(wanted, 0, kCount);
+    adam.shape = sgd.shape = shape;
+    adam_rule(adam)(shaped, 0, kCount);
+    sgd_rule(sgd)(shaped, 0, kCount);
+    adam.shape = sgd.shape = GradShape{};
+    expect_same_array(shaped.grad, grad, "the gradient in memory");
+    shaped.grad = wanted.grad;
+    expect_same(shaped, wanted, "the result of a shaped gradient");
+  }
+}
+
 void nothing_outside_the_range_is_touched(void**) {
   for (const auto& [name, rule] : all_rules())
     for (const ddp_dtype dtype : kFloats) {
@@ -334,6 +366,7 @@ int main() {
                               ddp_test(averages_agree_with_the_naive_rule),
                               ddp_test(every_instruction_set_gives_the_same_bits),
                               ddp_test(slices_give_the_bits_of_the_whole),
+                              ddp_test(a_shaped_gradient_is_the_one_shaped_by_hand),
                               ddp_test(nothing_outside_the_range_is_touched),
                               ddp_test(the_callers_rounding_mode_does_not_matter)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
