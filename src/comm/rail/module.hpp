@@ -1,8 +1,7 @@
 // Finding and opening libddp_gloo.so. The core depends on no Gloo: Debian's libgloo drags in hiredis, ibverbs and in newer releases MPI,
 // so a program that trains on one host loads none of it.
 //
-// Searched: the folders in DDP_MODULE_PATH (separated by ':'), the folder of libddp and its subfolder "ddp", the folder of installation.
-// The first file of that name is taken, opened with RTLD_NOW | RTLD_LOCAL and never closed.
+// The first file of that name (base/module_files.hpp) is taken, opened with RTLD_NOW | RTLD_LOCAL and never closed.
 // Tested by unit/comm/rail_test.cpp and process/gloo_test.cpp.
 #pragma once
 
@@ -12,9 +11,6 @@
 #include "comm/rail/rail_abi.h"
 
 namespace ddp {
-
-/// The files that are tried, in order. `module_path` may be NULL.
-[[nodiscard]] std::vector<std::string> module_candidates(const char* file_name, const char* module_path);
 
 /// Throws NOT_SUPPORTED: there is none, libgloo is missing, or it belongs to another version of libddp.
 [[nodiscard]] const ddp_rail_table& open_rail_module(const std::vector<std::string>& candidates);

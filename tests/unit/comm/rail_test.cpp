@@ -55,14 +55,6 @@ void a_table_of_another_version_is_refused(void**) {
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { Rail(table, 0, 2, "version", 1000); }), "the same release");
 }
 
-void modules_are_searched_in_the_named_folders_first(void**) {
-  const auto files = module_candidates("libx.so", "/a::/b");
-  expect_equal(files.at(0), std::string("/a/libx.so"), "first");
-  expect_equal(files.at(1), std::string("/b/libx.so"), "second");
-  expect_contains(files.at(3), "/ddp/libx.so");
-  expect(files.size() == 5, "own folder, its subfolder, and where it was installed");
-}
-
 void a_missing_module_says_where_it_was_searched(void**) {
   const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(open_rail_module({"/nowhere/libddp_gloo.so"})); });
   expect_contains(text, "/nowhere/libddp_gloo.so");
@@ -115,7 +107,6 @@ int main() {
       ddp_test(a_wait_ends_when_its_time_is_up),
       ddp_test(abort_ends_a_wait_of_another_thread),
       ddp_test(a_table_of_another_version_is_refused),
-      ddp_test(modules_are_searched_in_the_named_folders_first),
       ddp_test(a_missing_module_says_where_it_was_searched),
       ddp_test(a_file_that_is_no_module_is_refused_with_the_loader_s_words),
       ddp_test(the_address_is_the_one_that_reaches_rank_0),

@@ -1,0 +1,21 @@
+// Where the parts of libddp that are opened at run time (libddp_gloo.so, libddp_cuda.so) are looked for.
+//
+// Searched: the folders in DDP_MODULE_PATH (separated by ':'), the folder of libddp and its subfolder "ddp", the folder of installation.
+// Threads: any. Tested by unit/base/module_files_test.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+/// The files that are tried, in order. `module_path` may be NULL.
+[[nodiscard]] std::vector<std::string> module_candidates(const char* file_name, const char* module_path);
+
+/// As above, with DDP_MODULE_PATH (ignored in a process with raised privileges).
+[[nodiscard]] std::vector<std::string> module_candidates(const char* file_name);
+
+/// "a, b, c", for an error.
+[[nodiscard]] std::string listed(const std::vector<std::string>& files);
+
+}  // namespace ddp
