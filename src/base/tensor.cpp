@@ -11,14 +11,20 @@ bool Tensor::same_shape(const Tensor& other) const noexcept {
 }
 
 Tensor checked_tensor(const ddp_tensor* tensor, const std::string& what) {
+  if (tensor != nullptr && tensor->device == DDP_CUDA)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s is on a GPU; this call takes tensors in host memory", what.c_str());
+  return checked_any_tensor(tensor, what);
+}
+
+Tensor checked_any_tensor(const ddp_tensor* tensor, const std::string& what) {
   const char* name = what.c_str();
   if (tensor == nullptr) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
   if (!is_dtype(tensor->dtype))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the unknown dtype %d", name, static_cast<int>(tensor->dtype));
-  if (tensor->device == DDP_CUDA)
-    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s is on a GPU, which this build of libddp does not support", name);
-  if (tensor->device != DDP_CPU)
+  if (tensor->device != DDP_CPU && tensor->device != DDP_CUDA)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the unknown device %d", name, static_cast<int>(tensor->device));
+  if (tensor->device == DDP_CUDA && tensor->device_index < 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the GPU number %d", name, tensor->device_index);
   if (tensor->ndim < 0 || tensor->ndim > DDP_MAX_DIMENSIONS)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has %d dimensions; 0 to %d are possible", name, tensor->ndim,
                      DDP_MAX_DIMENSIONS);
@@ -29,6 +35,7 @@ Tensor checked_tensor(const ddp_tensor* tensor, const std::string& what) {
   checked.data = static_cast<std::byte*>(tensor->data);
   checked.dtype = tensor->dtype;
   checked.ndim = tensor->ndim;
+  checked.device_index = tensor->device == DDP_CUDA ? tensor->device_index : -1;
   checked.count = 1;
   for (int32_t d = 0; d < tensor->ndim; ++d) {
     const int64_t extent = tensor->shape[d];
@@ -61,6 +68,13 @@ Tensor flat_tensor(void* data, ddp_dtype dtype, int64_t count) noexcept {
   return tensor;
 }
 
+Tensor flat_part(const Tensor& tensor, int64_t first, int64_t count) noexcept {
+  Tensor part = flat_tensor(tensor.data + first * dtype_size(tensor.dtype), tensor.dtype, count);
+  part.device_index = tensor.device_index;
+  part.gpu = tensor.gpu;
+  return part;
+}
+
 Tensor real_view(Tensor tensor) noexcept {
   if (!is_complex(tensor.dtype)) return tensor;
   tensor.dtype = part_dtype(tensor.dtype);
@@ -81,7 +95,8 @@ ddp_tensor to_c(const Tensor& tensor) noexcept {
   ddp_tensor result{};
   result.data = tensor.data;
   result.dtype = tensor.dtype;
-  result.device = DDP_CPU;
+  result.device = tensor.is_on_gpu() ? DDP_CUDA : DDP_CPU;
+  result.device_index = tensor.is_on_gpu() ? tensor.device_index : 0;
   result.ndim = tensor.ndim;
   for (int32_t d = 0; d < tensor.ndim; ++d) result.shape[d] = tensor.shape[static_cast<size_t>(d)];
   return result;
@@ -91,7 +106,7 @@ std::string describe(const Tensor& tensor) {
   std::string text = std::string(dtype_name(tensor.dtype)) + " [";
   for (int32_t d = 0; d < tensor.ndim; ++d)
     text += (d > 0 ? ", " : "") + std::to_string(tensor.shape[static_cast<size_t>(d)]);
-  return text + "]";
+  return text + (tensor.is_on_gpu() ? "] on a GPU" : "]");
 }
 
 }  // namespace ddp

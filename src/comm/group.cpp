@@ -11,6 +11,7 @@
 #include "comm/control/control.hpp"
 #include "comm/control/texts.hpp"
 #include "comm/failure.hpp"
+#include "comm/nccl/own_gpu.hpp"
 #include "comm/rendezvous/rendezvous.hpp"
 #include "comm/rows.hpp"
 #include "comm/transport.hpp"
@@ -20,6 +21,7 @@ namespace ddp {
 struct Group::Impl {
   ddp_group_options options{};
   pid_t pid = getpid();
+  std::unique_ptr<nccl::OwnGpu> gpu;
   // Destroyed in reverse: the transport and its threads first, then the control plane's, then what they point to.
   Failure failure;
   std::unique_ptr<Control> control;
@@ -64,6 +66,7 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->control = meet(meeting, options);
+  impl->gpu = std::make_unique<nccl::OwnGpu>(options.device_index, meeting.local_rank, impl->control->member(impl->control->rank()).name());
   const TransportContext context{impl->control.get(), &impl->failure, options};
   Impl* raw = impl.get();
   // The failure callback may come at any time from now on; it only touches what outlives the control plane.
@@ -81,6 +84,8 @@ int32_t Group::rank() const noexcept { return impl_->control->rank(); }
 int32_t Group::size() const noexcept { return impl_->control->size(); }
 ddp_backend Group::backend() const noexcept { return impl_->transport->backend(); }
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
+const gpu::Device& Group::gpu() { return impl_->gpu->open(); }
+void Group::bind(Tensor& tensor, const std::string& what) { impl_->gpu->bind(tensor, what); }
 Transport& Group::transport() noexcept { return *impl_->transport; }
 Control& Group::control() noexcept { return *impl_->control; }
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }

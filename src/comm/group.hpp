@@ -18,6 +18,9 @@ namespace ddp {
 
 class Transport;
 class Control;
+namespace gpu {
+class Device;
+}
 
 class Group {
  public:
@@ -62,6 +65,12 @@ class Group {
   void abort(const Error& cause) noexcept;
   /// Leave; idempotent. Everything later throws INVALID_STATE.
   void close() noexcept;
+
+  /// This rank's GPU, opened by the first who asks. Local. Throws NOT_SUPPORTED with what is missing.
+  [[nodiscard]] const gpu::Device& gpu();
+  /// Find out where the tensor lies: nothing to do in host memory, this rank's GPU otherwise. `what` names it in the error. Local. Throws
+  /// NOT_SUPPORTED, INVALID_ARGUMENT (another GPU, or no GPU memory at all).
+  void bind(Tensor& tensor, const std::string& what);
 
   [[nodiscard]] Transport& transport() noexcept;
   [[nodiscard]] Control& control() noexcept;

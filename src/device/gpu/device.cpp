@@ -1,0 +1,163 @@
+#include "device/gpu/device.hpp"
+
+#include <array>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ddp::gpu {
+
+Device::Device(const ddp_gpu_table& table, int32_t index, std::string owner) : table_(table), index_(index), owner_(std::move(owner)) {
+  name_ = "GPU " + std::to_string(index);
+  std::array<char, 256> text{};
+  if (table.device_name(index, text.data(), static_cast<int64_t>(text.size())) == 0) name_ += std::string(" (") + text.data() + ")";
+  const Current current(*this);
+  check(table_.load_kernels(), "loading the kernels");
+}
+
+void Device::fail(int32_t code, const char* doing) const {
+  const std::string said = std::string(table_.error_text(code)) + " (" + table_.error_name(code) + ")";
+  switch (table_.error_kind(code)) {
+    case DDP_GPU_OUT_OF_MEMORY:
+      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no memory left while %s", name_.c_str(), doing);
+    case DDP_GPU_BAD_ARGUMENT:
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s refused an argument while %s: %s; streams and tensors must belong to this device and still exist",
+                       name_.c_str(), doing, said.c_str());
+    case DDP_GPU_CAPTURE:
+      throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s is not possible while a stream is captured into a CUDA graph: %s", name_.c_str(), doing,
+                       said.c_str());
+    case DDP_GPU_LOST:
+    case DDP_GPU_NO_DRIVER:
+    case DDP_GPU_NO_DEVICE:
+      throw make_error(DDP_ERROR_PEER_FAILED, "%s lost its %s while %s: %s; CUDA cannot recover in this process, so restart it", owner_.c_str(),
+                       name_.c_str(), doing, said.c_str());
+    default:
+      throw make_error(DDP_ERROR_INTERNAL, "%s failed while %s: %s", name_.c_str(), doing, said.c_str());
+  }
+}
+
+void Device::synchronize() const {
+  const Current current(*this);
+  check(table_.synchronize(), "waiting for the device");
+}
+
+void Device::synchronize(void* stream) const {
+  const Current current(*this);
+  check(table_.stream_synchronize(stream), "waiting for a stream");
+}
+
+bool Device::is_capturing(void* stream) const {
+  const Current current(*this);
+  int32_t capturing = 0;
+  check(table_.stream_is_capturing(stream, &capturing), "looking at a stream");
+  return capturing != 0;
+}
+
+void Device::refuse_capture(void* stream, const char* function, const char* why) const {
+  if (is_capturing(stream))
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the stream is being captured into a CUDA graph, which cannot hold this call because %s; call it outside",
+                     function, why);
+}
+
+void Device::copy(void* to, const void* from, int64_t bytes, void* stream) const {
+  if (bytes == 0) return;
+  const Current current(*this);
+  check(table_.copy(to, from, bytes, stream), "copying");
+}
+
+void Device::zero(void* memory, int64_t bytes, void* stream) const {
+  if (bytes == 0) return;
+  const Current current(*this);
+  check(table_.fill(memory, 0, bytes, stream), "writing zeros");
+}
+
+void Device::require_here(const void* memory, const char* what) const {
+  const Current current(*this);
+  int32_t device = -1;
+  check(table_.pointer_device(memory, &device), "looking at a pointer");
+  if (device == index_) return;
+  const std::string where = device < 0 ? "is no GPU memory" : "is memory of GPU " + std::to_string(device);
+  throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s %s, but this rank works on %s", what, where.c_str(), name_.c_str());
+}
+
+Device::Current::Current(const Device& device) : device_(device) {
+  int32_t before = -1;
+  device_.check(device_.table_.get_device(&before), "asking for the current device");
+  if (before == device_.index_) return;
+  device_.check(device_.table_.set_device(device_.index_), "making the device current");
+  before_ = before;
+}
+
+Device::Current::~Current() {
+  if (before_ >= 0) static_cast<void>(device_.table_.set_device(before_));
+}
+
+Stream::Stream(const Device& device, Priority priority) : device_(device) {
+  const Device::Current current(device);
+  device.check(device.table().stream_create(&stream_, priority == Priority::kHigh ? 1 : 0), "making a stream");
+}
+
+Stream::~Stream() { static_cast<void>(device_.table().stream_destroy(stream_)); }
+
+Event::Event(const Device& device) : device_(device) {
+  const Device::Current current(device);
+  device.check(device.table().event_create(&event_, 0), "making an event");
+}
+
+Event::~Event() {
+  if (event_ != nullptr) static_cast<void>(device_.table().event_destroy(event_));
+}
+
+void Event::record(void* stream) const {
+  const Device::Current current(device_);
+  device_.check(device_.table().event_record(event_, stream), "recording an event on a stream");
+}
+
+void Event::hold_back(void* stream) const {
+  const Device::Current current(device_);
+  device_.check(device_.table().stream_wait(stream, event_), "making a stream wait");
+}
+
+void Event::synchronize() const { device_.check(device_.table().event_synchronize(event_), "waiting for an event"); }
+
+bool Event::is_done() const {
+  int32_t done = 0;
+  device_.check(device_.table().event_query(event_, &done), "looking at an event");
+  return done != 0;
+}
+
+Array::Array(const Device& device, int64_t bytes, const char* what) : Array() {  // so it is destroyed if what follows throws
+  device_ = &device;
+  if (bytes == 0) return;
+  const Device::Current current(device);
+  const int32_t code = device.table().alloc(&memory_, bytes);
+  if (code != 0 && device.table().error_kind(code) == DDP_GPU_OUT_OF_MEMORY)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no %lld bytes left for %s", device.name().c_str(), static_cast<long long>(bytes), what);
+  device.check(code, "allocating memory");
+  device.zero(memory_, bytes, nullptr);
+  device.synchronize(nullptr);
+}
+
+Array::Array(Array&& other) noexcept : device_(other.device_), memory_(std::exchange(other.memory_, nullptr)) {}
+
+Array& Array::operator=(Array&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(memory_, other.memory_);
+  return *this;
+}
+
+Array::~Array() {
+  if (memory_ != nullptr) static_cast<void>(device_->table().free(memory_));
+}
+
+Pinned::Pinned(const Device& device, int64_t bytes, const char* what) : device_(device) {
+  const Device::Current current(device);
+  const int32_t code = device.table().host_alloc(&host_, &on_device_, bytes);
+  if (code != 0 && device.table().error_kind(code) == DDP_GPU_OUT_OF_MEMORY)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "there are no %lld bytes of page-locked memory left for %s", static_cast<long long>(bytes), what);
+  device.check(code, "allocating page-locked memory");
+}
+
+Pinned::~Pinned() { static_cast<void>(device_.table().host_free(host_)); }
+
+}  // namespace ddp::gpu

@@ -1,0 +1,136 @@
+// One GPU, as this process uses it: errors with names, the caller's current device left as it was, memory and streams that free themselves.
+//
+// Every call makes the device current and restores what was current before. Nothing blocks unless it says so.
+// Errors: OUT_OF_MEMORY; INVALID_ARGUMENT (a stream or pointer that the runtime refuses); INVALID_STATE (not while a stream is captured);
+// PEER_FAILED when the GPU is lost to this process, which no call can repair, so the group ends for everybody; INTERNAL otherwise.
+// Threads: any. Tested by unit/device/gpu_device_test.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/tensor.hpp"
+#include "device/gpu/gpu_abi.h"
+
+namespace ddp::gpu {
+
+class Device {
+ public:
+  /// `owner` names this rank in errors. Throws NOT_SUPPORTED if there is no such GPU.
+  Device(const ddp_gpu_table& table, int32_t index, std::string owner);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] const ddp_gpu_table& table() const noexcept { return table_; }
+  [[nodiscard]] int32_t index() const noexcept { return index_; }
+  /// "GPU 0 (NVIDIA H100)"
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+  /// Throws unless `code` is 0. `doing` completes "while ...": "reducing a bucket".
+  void check(int32_t code, const char* doing) const {
+    if (code != 0) fail(code, doing);
+  }
+  [[noreturn]] void fail(int32_t code, const char* doing) const;
+
+  /// Blocks until everything that was enqueued on this device is done.
+  void synchronize() const;
+  /// Blocks until everything on this stream is done.
+  void synchronize(void* stream) const;
+  [[nodiscard]] bool is_capturing(void* stream) const;
+  /// Throws INVALID_STATE in the name of `function` if the stream is being captured into a graph; `why` completes "because ...".
+  void refuse_capture(void* stream, const char* function, const char* why) const;
+
+  /// Any direction, in the order of the stream. Host memory that is not pinned may block.
+  void copy(void* to, const void* from, int64_t bytes, void* stream) const;
+  void zero(void* memory, int64_t bytes, void* stream) const;
+  /// Throws INVALID_ARGUMENT unless `memory` lies on this device; `what` names it.
+  void require_here(const void* memory, const char* what) const;
+
+  /// Makes the device current on this thread as long as it lives. Throws.
+  class Current {
+   public:
+    explicit Current(const Device& device);
+    ~Current();
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+
+   private:
+    const Device& device_;
+    int32_t before_ = -1;  // -1: it was current already
+  };
+
+ private:
+  const ddp_gpu_table& table_;
+  int32_t index_;
+  std::string owner_;
+  std::string name_;
+};
+
+/// A stream of the library's own.
+class Stream {
+ public:
+  enum class Priority { kNormal, kHigh };
+  Stream(const Device& device, Priority priority);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  [[nodiscard]] void* get() const noexcept { return stream_; }
+
+ private:
+  const Device& device_;
+  void* stream_ = nullptr;
+};
+
+/// A point in a stream's order that other streams can wait for.
+class Event {
+ public:
+  explicit Event(const Device& device);
+  Event(Event&& other) noexcept : device_(other.device_), event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  ~Event();
+  void record(void* stream) const;
+  /// Everything that is enqueued on the stream from now on comes after the point that was recorded last.
+  void hold_back(void* stream) const;
+  /// Blocks.
+  void synchronize() const;
+  [[nodiscard]] bool is_done() const;
+
+ private:
+  const Device& device_;
+  void* event_ = nullptr;
+};
+
+/// Zeroed memory on the device. Making it may wait for the device.
+class Array {
+ public:
+  Array() = default;
+  Array(const Device& device, int64_t bytes, const char* what);
+  Array(Array&& other) noexcept;
+  Array& operator=(Array&& other) noexcept;
+  ~Array();
+  [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(memory_); }
+
+ private:
+  const Device* device_ = nullptr;
+  void* memory_ = nullptr;
+};
+
+/// Zeroed page-locked host memory that the device reads and writes too.
+class Pinned {
+ public:
+  Pinned(const Device& device, int64_t bytes, const char* what);
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned();
+  [[nodiscard]] std::byte* host() const noexcept { return static_cast<std::byte*>(host_); }
+  [[nodiscard]] void* on_device() const noexcept { return on_device_; }
+
+ private:
+  const Device& device_;
+  void* host_ = nullptr;
+  void* on_device_ = nullptr;
+};
+
+}  // namespace ddp::gpu

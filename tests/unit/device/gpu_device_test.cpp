@@ -1,0 +1,64 @@
+#include "device/gpu/device.hpp"
+
+#include "support/check.hpp"
+#include "support/tiny_gpu.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+void each_kind_of_failure_has_its_status(void**) {
+  const ddp_gpu_table table = tiny_gpu_table();
+  tiny_gpu = TinyGpu{};
+  const gpu::Device device(table, 1, "rank 3 (host a, pid 7)");
+  const struct {
+    ddp_gpu_error_kind kind;
+    ddp_status status;
+    const char* part;
+  } cases[] = {{DDP_GPU_OUT_OF_MEMORY, DDP_ERROR_OUT_OF_MEMORY, "GPU 1 (T)"}, {DDP_GPU_BAD_ARGUMENT, DDP_ERROR_INVALID_ARGUMENT, "tinyError"},
+               {DDP_GPU_CAPTURE, DDP_ERROR_INVALID_STATE, "CUDA graph"},      {DDP_GPU_LOST, DDP_ERROR_PEER_FAILED, "rank 3 (host a, pid 7)"},
+               {DDP_GPU_OTHER, DDP_ERROR_INTERNAL, "the tiny one said no"}};
+  for (const auto& each : cases) {
+    tiny_gpu.kind = each.kind;
+    expect_contains(expect_error(each.status, [&] { device.check(7, "dancing"); }), each.part);
+    expect_contains(expect_error(each.status, [&] { device.check(7, "dancing"); }), "dancing");
+  }
+  device.check(0, "nothing");
+}
+
+void the_callers_device_is_current_again_afterwards(void**) {
+  const ddp_gpu_table table = tiny_gpu_table();
+  tiny_gpu = TinyGpu{};
+  const gpu::Device device(table, 1, "rank 0");
+  {
+    const gpu::Device::Current outer(device);
+    expect_equal(tiny_gpu.current, 1, "inside");
+    { const gpu::Device::Current inner(device); }
+    expect_equal(tiny_gpu.current, 1, "still inside");
+  }
+  expect_equal(tiny_gpu.current, 0, "outside");
+}
+
+void memory_that_lies_elsewhere_is_refused(void**) {
+  const ddp_gpu_table table = tiny_gpu_table();
+  tiny_gpu = TinyGpu{};
+  const gpu::Device device(table, 1, "rank 0");
+  tiny_gpu.pointer_on = 0;
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { device.require_here(nullptr, "parameter \"w\""); }), "memory of GPU 0");
+  tiny_gpu.pointer_on = -1;
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { device.require_here(nullptr, "parameter \"w\""); }), "no GPU memory");
+  tiny_gpu.pointer_on = 1;
+  device.require_here(nullptr, "parameter \"w\"");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(each_kind_of_failure_has_its_status),
+      ddp_test(the_callers_device_is_current_again_afterwards),
+      ddp_test(memory_that_lies_elsewhere_is_refused),
+  };
+  return cmocka_run_group_tests_name("gpu_device", tests, nullptr, nullptr);
+}

@@ -1,0 +1,44 @@
+#include "device/gpu/module.hpp"
+
+#include <cstdlib>
+
+#include "support/check.hpp"
+#include "support/tiny_gpu.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+void a_missing_module_says_where_it_was_searched_and_what_to_do(void**) {
+  const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/nowhere/libddp_cuda.so"})); });
+  expect_contains(text, "/nowhere/libddp_cuda.so");
+  expect_contains(text, "DDP_MODULE_PATH");
+}
+
+void a_file_that_is_no_module_is_refused(void**) {
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/etc/passwd"})); }), "/etc/passwd");
+}
+
+void no_driver_and_no_gpu_are_told_apart(void**) {
+  const ddp_gpu_table table = tiny_gpu_table();
+  tiny_gpu = TinyGpu{};
+  expect_equal(gpu::count_devices(table), 2, "two GPUs");
+  tiny_gpu.driver = 0;
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }), "no NVIDIA driver");
+  tiny_gpu = TinyGpu{};
+  tiny_gpu.devices = 0;
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }), "CUDA_VISIBLE_DEVICES");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_missing_module_says_where_it_was_searched_and_what_to_do),
+      ddp_test(a_file_that_is_no_module_is_refused),
+      ddp_test(no_driver_and_no_gpu_are_told_apart),
+  };
+  return cmocka_run_group_tests_name("gpu_module", tests, nullptr, nullptr);
+}
