@@ -51,6 +51,12 @@ check missing_data_is_named grep -q 'no-such-file cannot be opened' "$work/err"
 run 1 -n 2 "$examples/02_train" --resume --checkpoint no-such-file
 check missing_checkpoint_is_named grep -q 'no-such-file' "$work/err"
 
+# The example for GPUs, where it was built and there is none.
+if [ -x "$examples/07_cuda" ] && [ ! -e /dev/nvidiactl ]; then
+  run 1 -n 2 "$examples/07_cuda"
+  check what_a_gpu_program_misses_is_said grep -q 'DDP_ERROR_NOT_SUPPORTED' "$work/err"
+fi
+
 # A killed rank ends the job soon, with the reason from the library on the others.
 SECONDS=0
 timeout -s KILL 60 "$ddprun" -n 3 sh -c 'echo "pid $$"; exec "$0" --epochs 100000' "$examples/02_train" >"$work/out" 2>"$work/err" &
