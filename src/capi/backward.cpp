@@ -10,11 +10,11 @@ ddp_status ddp_model_begin_backward(ddp_model* model, ddp_pass mode) {
   return guarded([&] { model_of(model, "ddp_model_begin_backward")->begin_backward(mode); });
 }
 
-ddp_status ddp_model_mark_ready(ddp_model* model, int32_t index, void*) {
+ddp_status ddp_model_mark_ready(ddp_model* model, int32_t index, void* stream) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_mark_ready");
     check_index(*object, index, "ddp_model_mark_ready");
-    object->mark_ready(index);
+    object->mark_ready(index, stream);
   });
 }
 
@@ -26,8 +26,8 @@ ddp_status ddp_model_mark_unused(ddp_model* model, int32_t index) {
   });
 }
 
-ddp_status ddp_model_end_backward(ddp_model* model, void*) {
-  return guarded([&] { model_of(model, "ddp_model_end_backward")->end_backward(); });
+ddp_status ddp_model_end_backward(ddp_model* model, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_end_backward")->end_backward(stream); });
 }
 
 int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
@@ -40,33 +40,33 @@ int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
   });
 }
 
-ddp_status ddp_model_average_parameters(ddp_model* model, void*) {
-  return guarded([&] { model_of(model, "ddp_model_average_parameters")->average_parameters(); });
+ddp_status ddp_model_average_parameters(ddp_model* model, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_average_parameters")->average_parameters(stream); });
 }
 
-ddp_status ddp_model_zero_grad(ddp_model* model, void*) {
-  return guarded([&] { model_of(model, "ddp_model_zero_grad")->zero_grad(); });
+ddp_status ddp_model_zero_grad(ddp_model* model, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_zero_grad")->zero_grad(stream); });
 }
 
-ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm, void*) {
+ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm, void* stream) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_get_grad_norm");
     require(out_norm, "ddp_model_get_grad_norm", "out_norm");
-    *out_norm = object->grad_norm(p);
+    *out_norm = object->grad_norm(p, stream);
   });
 }
 
-ddp_status ddp_model_clip_grad_norm(ddp_model* model, double max_norm, double p, double* out_norm, void*) {
+ddp_status ddp_model_clip_grad_norm(ddp_model* model, double max_norm, double p, double* out_norm, void* stream) {
   return guarded([&] {
-    const double norm = model_of(model, "ddp_model_clip_grad_norm")->clip_grad_norm(max_norm, p);
+    const double norm = model_of(model, "ddp_model_clip_grad_norm")->clip_grad_norm(max_norm, p, stream);
     if (out_norm != nullptr) *out_norm = norm;
   });
 }
 
-ddp_status ddp_model_clip_grad_value(ddp_model* model, double limit, void*) {
-  return guarded([&] { model_of(model, "ddp_model_clip_grad_value")->clip_grad_value(limit); });
+ddp_status ddp_model_clip_grad_value(ddp_model* model, double limit, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_clip_grad_value")->clip_grad_value(limit, stream); });
 }
 
-ddp_status ddp_model_scale_grad(ddp_model* model, double factor, void*) {
-  return guarded([&] { model_of(model, "ddp_model_scale_grad")->scale_grad(factor); });
+ddp_status ddp_model_scale_grad(ddp_model* model, double factor, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_scale_grad")->scale_grad(factor, stream); });
 }

@@ -25,10 +25,10 @@ void ddp_ema_destroy(ddp_ema* ema) {
   (void)guarded([&] { (void)EmaTable::instance().remove(ema); });
 }
 
-ddp_status ddp_ema_update(ddp_ema* ema, void*) {
-  return guarded([&] { ema_of(ema, "ddp_ema_update")->update(); });
+ddp_status ddp_ema_update(ddp_ema* ema, void* stream) {
+  return guarded([&] { ema_of(ema, "ddp_ema_update")->update(stream); });
 }
 
-ddp_status ddp_ema_swap(ddp_ema* ema, int32_t which, void*) {
-  return guarded([&] { ema_of(ema, "ddp_ema_swap")->swap(which); });
+ddp_status ddp_ema_swap(ddp_ema* ema, int32_t which, void* stream) {
+  return guarded([&] { ema_of(ema, "ddp_ema_swap")->swap(which, stream); });
 }

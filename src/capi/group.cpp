@@ -99,34 +99,34 @@ ddp_status ddp_group_barrier(ddp_group* group) {
   return guarded([&] { group_of(group, "ddp_group_barrier")->barrier(); });
 }
 
-ddp_status ddp_group_all_reduce(ddp_group* group, const ddp_tensor* tensor, ddp_reduce op, void*) {
+ddp_status ddp_group_all_reduce(ddp_group* group, const ddp_tensor* tensor, ddp_reduce op, void* stream) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_all_reduce");
     check_reduce(op, "ddp_group_all_reduce");
-    object->all_reduce(checked_tensor(tensor, "ddp_group_all_reduce: tensor"), op);
+    object->all_reduce(bound_tensor(*object, tensor, "ddp_group_all_reduce: tensor"), op, stream);
   });
 }
 
-ddp_status ddp_group_all_gather(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, void*) {
+ddp_status ddp_group_all_gather(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, void* stream) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_all_gather");
-    object->all_gather(checked_tensor(input, "ddp_group_all_gather: input"), checked_tensor(output, "ddp_group_all_gather: output"));
+    object->all_gather(bound_tensor(*object, input, "ddp_group_all_gather: input"), bound_tensor(*object, output, "ddp_group_all_gather: output"), stream);
   });
 }
 
-ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op, void*) {
+ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op, void* stream) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_reduce_scatter");
     check_reduce(op, "ddp_group_reduce_scatter");
-    object->reduce_scatter(checked_tensor(input, "ddp_group_reduce_scatter: input"),
-                           checked_tensor(output, "ddp_group_reduce_scatter: output"), op);
+    object->reduce_scatter(bound_tensor(*object, input, "ddp_group_reduce_scatter: input"),
+                           bound_tensor(*object, output, "ddp_group_reduce_scatter: output"), op, stream);
   });
 }
 
-ddp_status ddp_group_broadcast(ddp_group* group, const ddp_tensor* tensor, int32_t root, void*) {
+ddp_status ddp_group_broadcast(ddp_group* group, const ddp_tensor* tensor, int32_t root, void* stream) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_broadcast");
-    object->broadcast(checked_tensor(tensor, "ddp_group_broadcast: tensor"), root);
+    object->broadcast(bound_tensor(*object, tensor, "ddp_group_broadcast: tensor"), root, stream);
   });
 }
 

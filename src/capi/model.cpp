@@ -57,9 +57,9 @@ ddp_status ddp_model_add_parameter(ddp_model* model, const char* name, const ddp
     const auto object = model_of(model, "ddp_model_add_parameter");
     check_name(name, "ddp_model_add_parameter");
     const std::string what = std::string("parameter \"") + name + "\"";
-    const Tensor checked = checked_tensor(value, what);
+    const Tensor checked = bound_tensor(object->group(), value, what);
     Tensor checked_grad;
-    if (grad != nullptr) checked_grad = checked_tensor(grad, "the gradient of " + what);
+    if (grad != nullptr) checked_grad = bound_tensor(object->group(), grad, "the gradient of " + what);
     const int32_t index = object->add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
     if (out_index != nullptr) *out_index = index;
   });
@@ -69,13 +69,13 @@ ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_te
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_add_buffer");
     check_name(name, "ddp_model_add_buffer");
-    const int32_t index = object->add_buffer(name, checked_tensor(value, std::string("buffer \"") + name + "\""));
+    const int32_t index = object->add_buffer(name, bound_tensor(object->group(), value, std::string("buffer \"") + name + "\""));
     if (out_index != nullptr) *out_index = index;
   });
 }
 
-ddp_status ddp_model_commit(ddp_model* model, void*) {
-  return guarded([&] { model_of(model, "ddp_model_commit")->commit(); });
+ddp_status ddp_model_commit(ddp_model* model, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_commit")->commit(stream); });
 }
 
 int32_t ddp_model_get_parameter_count(const ddp_model* model) {
@@ -104,12 +104,12 @@ ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, void* data) {
   });
 }
 
-ddp_status ddp_model_sync_buffers(ddp_model* model, int32_t root, void*) {
-  return guarded([&] { model_of(model, "ddp_model_sync_buffers")->sync_buffers(root); });
+ddp_status ddp_model_sync_buffers(ddp_model* model, int32_t root, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_sync_buffers")->sync_buffers(root, stream); });
 }
 
-ddp_status ddp_model_check(ddp_model* model, void*) {
-  return guarded([&] { model_of(model, "ddp_model_check")->check_replicas(); });
+ddp_status ddp_model_check(ddp_model* model, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_check")->check_replicas(stream); });
 }
 
 ddp_status ddp_model_get_hash(const ddp_model* model, int64_t* out_hash) {

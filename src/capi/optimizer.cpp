@@ -131,6 +131,6 @@ ddp_status ddp_optimizer_set_group(ddp_optimizer* optimizer, int32_t index, doub
   return guarded([&] { optimizer_of(optimizer, "ddp_optimizer_set_group")->set_group(index, weight_decay, rate_scale); });
 }
 
-ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void*) {
-  return guarded([&] { optimizer_of(optimizer, "ddp_optimizer_step")->step(); });
+ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {
+  return guarded([&] { optimizer_of(optimizer, "ddp_optimizer_step")->step(stream); });
 }

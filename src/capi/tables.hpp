@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
@@ -35,6 +36,13 @@ inline void check_index(const Model& model, int32_t index, const char* function)
   if (index < 0 || index >= model.table().parameter_count())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d; the model has %d parameters, counted from 0", function, index,
                      model.table().parameter_count());
+}
+
+/// The tensor, wherever it lies, checked; for calls that take tensors on a GPU too.
+inline Tensor bound_tensor(Group& group, const ddp_tensor* tensor, const std::string& what) {
+  Tensor checked = checked_any_tensor(tensor, what);
+  group.bind(checked, what);
+  return checked;
 }
 
 }  // namespace ddp::capi

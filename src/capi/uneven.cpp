@@ -16,14 +16,14 @@ ddp_status ddp_model_set_last_pass(ddp_model* model) {
   return guarded([&] { model_of(model, "ddp_model_set_last_pass")->set_last_pass(); });
 }
 
-ddp_status ddp_model_skip_backward(ddp_model* model, void*) {
-  return guarded([&] { model_of(model, "ddp_model_skip_backward")->skip_backward(); });
+ddp_status ddp_model_skip_backward(ddp_model* model, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_skip_backward")->skip_backward(stream); });
 }
 
-ddp_status ddp_model_abandon_backward(ddp_model* model, const char* reason, void*) {
+ddp_status ddp_model_abandon_backward(ddp_model* model, const char* reason, void* stream) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_abandon_backward");
-    object->abandon_backward(reason != nullptr ? reason : "");
+    object->abandon_backward(reason != nullptr ? reason : "", stream);
   });
 }
 
@@ -38,6 +38,6 @@ ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* ou
   });
 }
 
-ddp_status ddp_model_join(ddp_model* model, void*) {
-  return guarded([&] { model_of(model, "ddp_model_join")->join(); });
+ddp_status ddp_model_join(ddp_model* model, void* stream) {
+  return guarded([&] { model_of(model, "ddp_model_join")->join(stream); });
 }

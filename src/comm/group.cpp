@@ -145,19 +145,19 @@ void Group::barrier() {
   collective("ddp_group_barrier", [&] { impl_->transport->barrier(); });
 }
 
-void Group::all_reduce(const Tensor& tensor, ddp_reduce op) {
+void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void*) {
   check_operation("ddp_group_all_reduce", tensor, op);
   collective("ddp_group_all_reduce", [&] { impl_->transport->all_reduce(real_view(tensor), op); });
 }
 
-void Group::all_gather(const Tensor& input, const Tensor& output) {
+void Group::all_gather(const Tensor& input, const Tensor& output, void*) {
   if (input.dtype != output.dtype || output.count != input.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(), static_cast<long long>(input.count * size()));
   collective("ddp_group_all_gather", [&] { impl_->transport->all_gather(real_view(input), real_view(output)); });
 }
 
-void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
+void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void*) {
   if (input.dtype != output.dtype || input.count != output.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(), static_cast<long long>(output.count * size()));
@@ -165,7 +165,7 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
   collective("ddp_group_reduce_scatter", [&] { impl_->transport->reduce_scatter(real_view(input), real_view(output), op); });
 }
 
-void Group::broadcast(const Tensor& tensor, int32_t root) {
+void Group::broadcast(const Tensor& tensor, int32_t root, void*) {
   if (root < 0 || root >= size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root, size() - 1);
   collective("ddp_group_broadcast", [&] { impl_->transport->broadcast(real_view(tensor), root); });

@@ -36,10 +36,10 @@ class Group {
   [[nodiscard]] std::string name_of(int32_t rank) const;
 
   void barrier();
-  void all_reduce(const Tensor& tensor, ddp_reduce op);
-  void all_gather(const Tensor& input, const Tensor& output);
-  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op);
-  void broadcast(const Tensor& tensor, int32_t root);
+  void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream = nullptr);
+  void all_gather(const Tensor& input, const Tensor& output, void* stream = nullptr);
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream = nullptr);
+  void broadcast(const Tensor& tensor, int32_t root, void* stream = nullptr);
 
   /// Sparse sums, see rows.hpp: returns the rows of the union, which get_rows() copies until the next call.
   int64_t all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op);

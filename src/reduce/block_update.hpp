@@ -1,5 +1,5 @@
 // How an optimizer takes part in the passes of its model: it changes parts of parameters when the pass says that their gradients are final.
-// Threads: update_block and restore from one thread at a time, which may be the lane's.
+// Threads: update_block, restore and flush from one thread at a time, which may be the lane's.
 // Tested by process/fused_test.cpp.
 #pragma once
 
@@ -27,6 +27,9 @@ class BlockUpdate {
   virtual void update_block(int32_t index, int64_t first, int64_t count) noexcept = 0;
   /// Take back what this step's blocks have changed on this rank.
   virtual void restore() noexcept = 0;
+  /// Blocks of parameters on a GPU are only noted by update_block and restore; now they change, in this stream's order. Throws what a GPU
+  /// throws.
+  virtual void flush(void* stream) = 0;
 };
 
 }  // namespace ddp

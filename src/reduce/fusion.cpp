@@ -158,7 +158,7 @@ void Fusion::give_up() noexcept {
   if (immediate_) update_.restore();
 }
 
-void Fusion::run_step() {
+void Fusion::run_step(void*) {
   if (!sharded_) {
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index)) update_.update_block(index, 0, table_.parameter(index).value.count);

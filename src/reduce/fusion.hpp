@@ -53,7 +53,7 @@ class Fusion {
   void give_up() noexcept;
 
   /// The blocks of a step, on the own slices, and their publication. Collective if sharded.
-  void run_step();
+  void run_step(void* stream = nullptr);
   /// True once after a pass in which the step was made already.
   [[nodiscard]] bool take_made_step() noexcept;
   [[nodiscard]] bool step_is_made() const noexcept { return made_step_; }

@@ -9,13 +9,13 @@
 
 namespace ddp {
 
-void Model::zero_grad() {
+void Model::zero_grad(void*) {
   require_ready("ddp_model_zero_grad");
   for (const Parameter& parameter : table_.parameters())
     if (parameter.grad.bytes() > 0) std::memset(parameter.grad.data, 0, static_cast<size_t>(parameter.grad.bytes()));
 }
 
-double Model::grad_norm(double p) const {
+double Model::grad_norm(double p, void*) const {
   require_ready("ddp_model_get_grad_norm");
   if (p != 1.0 && p != 2.0 && !(std::isinf(p) && p > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_get_grad_norm: p is %g; it is 1, 2 or INFINITY", p);
@@ -49,24 +49,24 @@ void join_sums(Group& group, ExactSum& sum) {
   group.all_reduce(flat_tensor(sum.words().data(), DDP_I64, static_cast<int64_t>(ExactSum::kWords)), DDP_SUM);
 }
 
-void Model::scale_grad(double factor) {
+void Model::scale_grad(double factor, void*) {
   require_ready("ddp_model_scale_grad");
   if (Fusion* const fusion = pass_->fusion(); fusion != nullptr) fusion->forget_norm();
   for (const Parameter& parameter : table_.parameters())
     cpu::scale(parameter.grad.dtype, parameter.grad.data, parameter.grad.count, factor);
 }
 
-double Model::clip_grad_norm(double max_norm, double p) {
+double Model::clip_grad_norm(double max_norm, double p, void* stream) {
   if (!(max_norm > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_norm: max_norm is %g; it must be above 0", max_norm);
   constexpr double kGuard = 1e-6;  // torch.nn.utils.clip_grad_norm_'s
-  const double norm = grad_norm(p);
+  const double norm = grad_norm(p, stream);
   const double factor = max_norm / (norm + kGuard);
-  if (!(factor >= 1)) scale_grad(factor);  // a NaN goes on to the gradients
+  if (!(factor >= 1)) scale_grad(factor, stream);  // a NaN goes on to the gradients
   return norm;
 }
 
-void Model::clip_grad_value(double limit) {
+void Model::clip_grad_value(double limit, void*) {
   require_ready("ddp_model_clip_grad_value");
   if (!(limit > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_value: limit is %g; it must be above 0", limit);
@@ -98,11 +98,11 @@ bool Model::is_sharded() const noexcept {
   return pass_ != nullptr && update != nullptr && update->is_sharded();
 }
 
-void Model::run_step(const BlockUpdate& update) {
+void Model::run_step(const BlockUpdate& update, void* stream) {
   Fusion* const fusion = fusion_of(update);
   if (fusion == nullptr) throw make_error(DDP_ERROR_INTERNAL, "a step of an optimizer that is not attached");
   try {
-    fusion->run_step();
+    fusion->run_step(stream);
   } catch (const Error& error) {
     group_->fail(error);
     throw;

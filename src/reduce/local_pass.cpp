@@ -23,7 +23,7 @@ void Pass::end_local() {
   has_reduced_ = true;
 }
 
-void Model::average_parameters() {
+void Model::average_parameters(void*) {
   require_ready("ddp_model_average_parameters");
   group_->check_idle("ddp_model_average_parameters");
   require_everybody("ddp_model_average_parameters");

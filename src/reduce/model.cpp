@@ -99,7 +99,7 @@ void Model::set_hook(Hook hook) {
   hook_ = std::move(hook);
 }
 
-void Model::commit() {
+void Model::commit(void*) {
   require_building("ddp_model_commit");
   group_->check_idle("ddp_model_commit");
   if (options_.uneven_inputs != 0 && hook_.kind == Hook::Kind::kPulled)
@@ -182,11 +182,11 @@ void Model::begin_backward(ddp_pass mode) {
   mode_ = mode;
 }
 
-void Model::mark_ready(int32_t index) { open_pass().mark_ready(index); }
+void Model::mark_ready(int32_t index, void* stream) { open_pass().mark_ready(index, stream); }
 void Model::mark_unused(int32_t index) { open_pass().mark_unused(index); }
 
-void Model::end_backward() {
-  open_pass().end();
+void Model::end_backward(void* stream) {
+  open_pass().end(stream);
   if (mode_ == DDP_PASS_REDUCE) check_drift_when_due();
 }
 
@@ -239,7 +239,7 @@ Pass& Model::open_pass() const {
   return *pass_;
 }
 
-void Model::sync_buffers(int32_t root) {
+void Model::sync_buffers(int32_t root, void*) {
   require_ready("ddp_model_sync_buffers");
   if (root < 0 || root >= group_->size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
@@ -260,7 +260,7 @@ void Model::send_buffers(int32_t root) {
   spread(*group_, tensors, root);
 }
 
-void Model::check_replicas() {
+void Model::check_replicas(void*) {
   require_ready("ddp_model_check");
   group_->check_idle("ddp_model_check");
   require_everybody("ddp_model_check");

@@ -28,6 +28,7 @@ class Pass;
 class ReplicaState;
 class RollCall;
 
+/// `stream`: a cudaStream_t in whose order tensors on a GPU are read and written; it means nothing to others.
 class Model {
  public:
   enum class Phase { kBuilding, kReady, kOpen };
@@ -47,13 +48,13 @@ class Model {
   int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
   int32_t add_buffer(std::string name, const Tensor& value);
   void set_hook(Hook hook);
-  void commit();
+  void commit(void* stream = nullptr);
   void set_grad(int32_t index, void* data);
 
   void begin_backward(ddp_pass mode);
-  void mark_ready(int32_t index);
+  void mark_ready(int32_t index, void* stream = nullptr);
   void mark_unused(int32_t index);
-  void end_backward();
+  void end_backward(void* stream = nullptr);
   /// For a model whose hook is kPulled; see Pass.
   [[nodiscard]] std::shared_ptr<HookBucket> next_bucket(bool rest);
   void finish_bucket(const std::optional<Error>& problem);
@@ -61,19 +62,19 @@ class Model {
   // For ranks with unequal data (ddp/uneven.h).
   void set_weight(double weight);
   void set_last_pass();
-  void skip_backward();
-  void abandon_backward(std::string reason);
+  void skip_backward(void* stream = nullptr);
+  void abandon_backward(std::string reason, void* stream = nullptr);
   void fill_report(ddp_pass_report& report) const;
-  void join();
+  void join(void* stream = nullptr);
   /// The first line of what a joined rank has no part in: throws INVALID_STATE on all others while there is one. Collective with
   /// uneven_inputs once committed, else nothing.
   void require_everybody(const char* function);
   void answer_sync_buffers(const RollCall& roll);
   [[nodiscard]] Pass& pass() const noexcept { return *pass_; }
 
-  void sync_buffers(int32_t root);
-  void average_parameters();
-  void check_replicas();
+  void sync_buffers(int32_t root, void* stream = nullptr);
+  void average_parameters(void* stream = nullptr);
+  void check_replicas(void* stream = nullptr);
   [[nodiscard]] uint64_t content_hash() const;
 
   /// State that is to stay as equal as the parameters (an optimizer's); the same ones in the same order on all ranks. Any thread.
@@ -93,17 +94,17 @@ class Model {
   /// Its part once the model is committed; NULL if `update` is not attached.
   [[nodiscard]] Fusion* fusion_of(const BlockUpdate& update) const noexcept;
   /// The step of the attached optimizer. Collective if sharded.
-  void run_step(const BlockUpdate& update);
+  void run_step(const BlockUpdate& update, void* stream = nullptr);
   /// Does any attached optimizer leave each rank its slice of the gradients alone?
   [[nodiscard]] bool is_sharded() const noexcept;
 
-  void zero_grad();
+  void zero_grad(void* stream = nullptr);
   /// Collective if an attached optimizer is sharded.
-  [[nodiscard]] double grad_norm(double p) const;
-  void scale_grad(double factor);
+  [[nodiscard]] double grad_norm(double p, void* stream = nullptr) const;
+  void scale_grad(double factor, void* stream = nullptr);
   /// Returns the norm before.
-  double clip_grad_norm(double max_norm, double p);
-  void clip_grad_value(double limit);
+  double clip_grad_norm(double max_norm, double p, void* stream = nullptr);
+  void clip_grad_value(double limit, void* stream = nullptr);
 
   /// Has a REDUCE pass ended well? Before one, every parameter counts as used.
   [[nodiscard]] bool has_reduced() const noexcept;

@@ -96,7 +96,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   open_.store(true, std::memory_order_release);
 }
 
-void Pass::mark(int32_t index, Mark what) {
+void Pass::mark(int32_t index, Mark what, void*) {
   if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; call ddp_model_begin_backward first");
   const auto at = static_cast<size_t>(index);
   uint32_t before = marks_[at].load(std::memory_order_relaxed);
@@ -111,12 +111,12 @@ void Pass::mark(int32_t index, Mark what) {
   lane_.poke(kMarkShareBytes);
 }
 
-void Pass::mark_ready(int32_t index) { mark(index, Mark::kReady); }
+void Pass::mark_ready(int32_t index, void* stream) { mark(index, Mark::kReady, stream); }
 
 void Pass::mark_unused(int32_t index) {
   if (options_.unused != DDP_UNUSED_ALLOW)
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_mark_unused needs the model option unused = DDP_UNUSED_ALLOW");
-  mark(index, Mark::kUnused);
+  mark(index, Mark::kUnused, nullptr);
 }
 
 void Pass::start_ready_buckets() {
@@ -148,7 +148,7 @@ void Pass::start_rest() {
   for (; next_ < buckets_.size(); ++next_) start_bucket(next_);
 }
 
-void Pass::end() {
+void Pass::end(void*) {
   if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; call ddp_model_begin_backward first");
   struct Closer {
     Pass& pass;

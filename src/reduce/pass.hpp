@@ -39,12 +39,12 @@ class Pass {
   enum class Role { kTraining, kSkipping, kJoined, kAbandoning };
 
   void begin(ddp_pass mode, Role role = Role::kTraining);
-  void mark_ready(int32_t index);
+  void mark_ready(int32_t index, void* stream = nullptr);
   void mark_unused(int32_t index);
   /// Throws; the pass is over whatever the result.
-  void end();
+  void end(void* stream = nullptr);
   /// End the open pass without its remaining gradients. False: there were none left, so it ended well. Throws only what breaks the group.
-  [[nodiscard]] bool abandon(std::string reason);
+  [[nodiscard]] bool abandon(std::string reason, void* stream = nullptr);
   /// For the passes that reduce; refused once the first bucket of such a pass has started.
   void set_weight(double weight);
   void set_last();
@@ -91,7 +91,7 @@ class Pass {
   };
 
   [[nodiscard]] BucketSpec describe_bucket(size_t bucket) const;
-  void mark(int32_t index, Mark what);
+  void mark(int32_t index, Mark what, void* stream);
   void start_ready_buckets();
   void start_bucket(size_t index);
   [[nodiscard]] Tally tally() const noexcept;

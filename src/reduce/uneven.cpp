@@ -30,18 +30,18 @@ void Model::set_last_pass() {
   pass_->set_last();
 }
 
-void Model::skip_backward() {
+void Model::skip_backward(void* stream) {
   constexpr const char* kFunction = "ddp_model_skip_backward";
   require_ready(kFunction);
   if (hook_.kind == Hook::Kind::kPulled)
     throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s: this model's buckets are pulled; open a pass with the weight 0, mark everything and pull its buckets", kFunction);
   pass_->begin(DDP_PASS_REDUCE, Pass::Role::kSkipping);
-  pass_->end();
+  pass_->end(stream);
   check_drift_when_due();
 }
 
-void Model::abandon_backward(std::string reason) {
-  if (open_pass().abandon(reason.empty() ? "no reason was given" : std::move(reason))) return;
+void Model::abandon_backward(std::string reason, void* stream) {
+  if (open_pass().abandon(reason.empty() ? "no reason was given" : std::move(reason), stream)) return;
   check_drift_when_due();  // as the others do now
   throw Error(DDP_ERROR_INVALID_STATE,
               "ddp_model_abandon_backward: all gradients had been sent, so the pass ended as if nothing had happened; abandon before the last mark");
@@ -54,7 +54,7 @@ void Model::fill_report(ddp_pass_report& report) const {
   pass_->fill_report(report);
 }
 
-void Model::join() {
+void Model::join(void*) {
   constexpr const char* kFunction = "ddp_model_join";
   require_ready(kFunction);
   if (options_.uneven_inputs == 0)

@@ -30,11 +30,11 @@ void Pass::set_last() {
   last_ = true;
 }
 
-bool Pass::abandon(std::string reason) {
+bool Pass::abandon(std::string reason, void* stream) {
   if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; there is nothing to abandon");
   if (mode_ != DDP_PASS_REDUCE) {
     role_ = Role::kAbandoning;
-    end();
+    end(stream);
     return true;
   }
   {
@@ -43,7 +43,7 @@ bool Pass::abandon(std::string reason) {
     reason_ = std::move(reason);
   }
   try {
-    end();
+    end(stream);
   } catch (const Error&) {
     group_.check_usable();
     if (incomplete_) return true;  // what the others were told

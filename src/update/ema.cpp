@@ -47,7 +47,7 @@ Ema::Ema(std::shared_ptr<Model> model, std::vector<double> decays)
   check_decays(decays_);
 }
 
-void Ema::update() {
+void Ema::update(void*) {
   model_->require_ready("ddp_ema_update");
   if (swapped_ >= 0)
     throw make_error(DDP_ERROR_INVALID_STATE, "ddp_ema_update: the parameters hold average %d; swap it back first with ddp_ema_swap", swapped_);
@@ -73,7 +73,7 @@ void Ema::start() {
   }
 }
 
-void Ema::swap(int32_t which) {
+void Ema::swap(int32_t which, void*) {
   if (which < 0 || static_cast<size_t>(which) >= decays_.size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_ema_swap: which is %d; there are %zu averages, from 0 on", which, decays_.size());
   model_->require_ready("ddp_ema_swap");

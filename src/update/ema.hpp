@@ -24,8 +24,8 @@ class Ema final : public ReplicaState {
   /// Throws INVALID_ARGUMENT in the name of ddp_ema_create.
   Ema(std::shared_ptr<Model> model, std::vector<double> decays);
 
-  void update();
-  void swap(int32_t which);
+  void update(void* stream = nullptr);
+  void swap(int32_t which, void* stream = nullptr);
 
   [[nodiscard]] const std::vector<double>& decays() const noexcept { return decays_; }
   /// Averages by name "<decay>.<parameter>", allocated (zeroed) if they were not yet. Refused (INVALID_STATE) while swapped.

@@ -16,8 +16,9 @@ namespace ddp {
 class Optimizer : public ReplicaState {
  public:
   explicit Optimizer(std::shared_ptr<Model> model) : model_(std::move(model)) {}
-  /// One update of every used parameter.
-  virtual void step() = 0;
+  /// One update of every used parameter. `stream`: as for a model.
+  virtual void step(void* stream) = 0;
+  void step() { step(nullptr); }
   virtual void set_rate(double rate) = 0;
   [[nodiscard]] virtual double rate() const noexcept = 0;
   [[nodiscard]] virtual int64_t step_count() const noexcept = 0;

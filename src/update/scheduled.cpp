@@ -78,7 +78,7 @@ void ScheduledOptimizer::restore() noexcept {
   if (undoes_) undo_.restore(model().table());
 }
 
-void ScheduledOptimizer::step() {
+void ScheduledOptimizer::step(void* stream) {
   model().require_ready("ddp_optimizer_step");
   Fusion* const fusion = model().fusion_of(*this);
   if (fusion != nullptr && fusion->take_made_step()) return count_all();
@@ -100,12 +100,12 @@ void ScheduledOptimizer::step() {
     }
     shape_ = decision.shape;
   }
-  update_all();
+  update_all(stream);
   count_all();
 }
 
-void ScheduledOptimizer::update_all() {
-  if (model().fusion_of(*this) != nullptr) return model().run_step(*this);
+void ScheduledOptimizer::update_all(void* stream) {
+  if (model().fusion_of(*this) != nullptr) return model().run_step(*this, stream);
   const Table& table = model().table();
   for (int32_t i = 0; i < table.parameter_count(); ++i) {
     if (!takes_part(i)) continue;

@@ -41,7 +41,8 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
       : Optimizer(std::move(model)), schedule_(std::move(schedule)), policy_(policy) {}
 
   /// Memory is allocated before the first parameter changes.
-  void step() final;
+  using Optimizer::step;
+  void step(void* stream) final;
 
   void set_rate(double rate) final;
   [[nodiscard]] double rate() const noexcept final { return schedule_.rate(); }
@@ -61,6 +62,7 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
   void update_block(int32_t index, int64_t first, int64_t count) noexcept final;
   void restore() noexcept final;
+  void flush(void*) final {}
 
  protected:
   /// The state arrays of the rule; NULL: it has none.
@@ -93,7 +95,7 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept;
   [[nodiscard]] Decision look_at_gradients();
   [[noreturn]] void report_nonfinite();
-  void update_all();
+  void update_all(void* stream);
   void count_all() noexcept;
   void add_tensor(std::vector<StateTensor>& tensors, const Store& from, int32_t index, size_t array, const std::string& field) const;
 

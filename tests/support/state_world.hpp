@@ -24,7 +24,7 @@ class PlainOptimizer final : public Optimizer {
  public:
   explicit PlainOptimizer(std::shared_ptr<Model> model, const char* kind = "plain") : Optimizer(std::move(model)), kind_(kind) {}
   const char* kind() const noexcept override { return kind_; }
-  void step() override {}
+  void step(void*) override {}
   std::vector<StateTensor> state_tensors() override {
     const Table& table = model().table();
     averages.resize(static_cast<size_t>(table.parameter_count()));
