@@ -81,6 +81,48 @@ typedef struct ddp_gpu_shape {
   const ddp_gpu_gate *gate; /* device memory, or NULL: its scale in the place of `scale`, and its skip */
 } ddp_gpu_shape;
 
+/* Batch normalisation (norm/batch_norm.cpp, norm/moments.hpp): values [rows, channels, inner] of one floating ddp_dtype. */
+typedef struct ddp_gpu_batch {
+  int64_t rows;
+  int64_t channels;
+  int64_t inner;
+  int32_t dtype;
+  int32_t reserved;
+} ddp_gpu_batch;
+
+/* One value for each channel, of any floating ddp_dtype. data NULL: there are none. */
+typedef struct ddp_gpu_channels {
+  void *data;
+  int32_t dtype;
+  int32_t reserved;
+} ddp_gpu_channels;
+
+/* Moments of all ranks to the factors of bn_apply. Without blocks: from the running statistics (not training). */
+typedef struct ddp_gpu_bn_join {
+  const double *blocks; /* as bn_moments wrote them, 1 + 2 * channels numbers each, in rank order; or NULL */
+  int64_t block_count;
+  int64_t channels;
+  double epsilon;
+  double momentum;
+  ddp_gpu_channels weight, bias;
+  ddp_gpu_channels running_mean, running_var; /* with blocks: updated, both or neither */
+  ddp_gpu_channels saved_mean, saved_invstd;  /* written */
+  double *coefficients;                       /* written: mean, factor, shift, `channels` of each */
+} ddp_gpu_bn_join;
+
+/* Sums of all ranks to the factors of bn_apply_backward and to the gradients of weight and bias. */
+typedef struct ddp_gpu_bn_slopes {
+  const double *own; /* as bn_sums wrote them, of this rank: for dweight and dbias */
+  const double *all; /* of all ranks together: for dx; not read when coefficients is NULL */
+  int64_t channels;
+  double share;      /* 1 / values per channel over all ranks; 0 when not training */
+  int32_t accumulate; /* not 0: dweight and dbias are added to */
+  int32_t reserved;
+  ddp_gpu_channels weight, saved_mean, saved_invstd;
+  ddp_gpu_channels dweight, dbias; /* written */
+  double *coefficients;            /* written: mean, factor, slope, shift, `channels` of each; or NULL */
+} ddp_gpu_bn_slopes;
+
 /* How NCCL reduces. */
 enum ddp_gpu_reduce { DDP_GPU_SUM = 0, DDP_GPU_MIN = 2, DDP_GPU_MAX = 3 };
 
@@ -191,6 +233,25 @@ typedef struct ddp_gpu_table {
   /* Open NCCL: `path`, or if that is NULL or empty a copy that the process has loaded already, or else the loader's search. 0, or 1 with
    * one line in `error` that says what was tried. The table is valid for ever. */
   int32_t (*open_nccl)(const char *path, const ddp_nccl_table **out, char *error, int64_t capacity);
+
+  /* Batch normalisation: arithmetic in F64, results rounded once; the same input gives the same bits. All pointers are device memory but
+   * `batch`, `join` and `slopes`, which are read before the call returns. */
+
+  /* Bytes of scratch memory that bn_moments and bn_sums need; it may be used again by whatever follows them on the stream. */
+  int64_t (*bn_scratch_bytes)(const ddp_gpu_batch *batch);
+  /* out: count, then the mean of each channel, then the sum of squared differences of each. */
+  int32_t (*bn_moments)(const ddp_gpu_batch *batch, const void *x, double *out, void *scratch, void *stream);
+  /* Nothing is written when there is not one value on any rank. */
+  int32_t (*bn_join)(const ddp_gpu_bn_join *join, ddp_gpu_stop stop, void *stream);
+  /* y = (x - mean) * factor + shift; coefficients: of bn_join. y may be x. */
+  int32_t (*bn_apply)(const ddp_gpu_batch *batch, const void *x, const double *coefficients, void *y, ddp_gpu_stop stop, void *stream);
+  /* out: for each channel the sum of dy, then for each the sum of dy * (x - mean). */
+  int32_t (*bn_sums)(const ddp_gpu_batch *batch, const void *dy, const void *x, const ddp_gpu_channels *mean, double *out, void *scratch,
+                     void *stream);
+  int32_t (*bn_slopes)(const ddp_gpu_bn_slopes *slopes, ddp_gpu_stop stop, void *stream);
+  /* dx = dy * factor - (x - mean) * slope - shift; coefficients: of bn_slopes. dx may be dy. */
+  int32_t (*bn_apply_backward)(const ddp_gpu_batch *batch, const void *dy, const void *x, const double *coefficients, void *dx,
+                               ddp_gpu_stop stop, void *stream);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it does not speak `version`. Valid as long as the module is loaded. */
