@@ -62,8 +62,8 @@ std::unique_ptr<Transport> on_many_hosts(const TransportContext& context, Deadli
 }  // namespace
 
 std::unique_ptr<Transport> choose_transport(const TransportContext& context, bool threads, Deadline deadline) {
-  const ddp_backend wanted = context.options.backend;
-  if (wanted == DDP_BACKEND_NCCL) throw no_backend("NCCL", "this build of libddp has no CUDA module");
+  // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
+  const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
   if (context.control->size() == 1) return make_single_transport();
   if (threads && wanted == DDP_BACKEND_GLOO) return make_rail_transport(context);
   if (threads) return shm::make_transport(context, true, deadline);

@@ -8,10 +8,14 @@
 #include "base/bytes.hpp"
 #include "base/log.hpp"
 #include "comm/choose.hpp"
+#include "comm/control/agree.hpp"
 #include "comm/control/control.hpp"
 #include "comm/control/texts.hpp"
 #include "comm/failure.hpp"
 #include "comm/nccl/own_gpu.hpp"
+#include "comm/nccl/sharded.hpp"
+#include "comm/nccl/side.hpp"
+#include "comm/nccl/stamps.hpp"
 #include "comm/rendezvous/rendezvous.hpp"
 #include "comm/rows.hpp"
 #include "comm/transport.hpp"
@@ -26,6 +30,8 @@ struct Group::Impl {
   Failure failure;
   std::unique_ptr<Control> control;
   std::unique_ptr<Transport> transport;
+  std::unique_ptr<nccl::Side> side;
+  std::atomic<nccl::Side*> published_side{nullptr};  // for those who must not wait
   std::atomic<const void*> pass_owner{nullptr};
   std::atomic<int32_t> busy{0};  // collectives that threads are in
   std::atomic<bool> closed{false};
@@ -47,6 +53,12 @@ void agree_on_options(Control& control, const ddp_group_options& options, Deadli
       throw make_error(DDP_ERROR_MISMATCH, "ddp_group_create: the ranks ask for different backends: %s for %s, %s for %s",
                        control.member(0).name().c_str(), all[0].c_str(), control.member(static_cast<int32_t>(rank)).name().c_str(),
                        all[rank].c_str());
+}
+
+void check_together(const char* function, const Tensor& input, const Tensor& output) {
+  if (input.is_on_gpu() != output.is_on_gpu())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s but output is %s; both must lie on the GPU or both in host memory", function,
+                     describe(input).c_str(), describe(output).c_str());
 }
 
 void check_operation(const char* function, const Tensor& tensor, ddp_reduce op) {
@@ -77,15 +89,77 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   agree_on_options(*impl->control, options, deadline);
   impl->transport = choose_transport(context, meeting.kind == Meeting::Kind::kLocal, deadline);
   impl->failure.add_waker([raw] { raw->transport->wake(); });
-  return std::shared_ptr<Group>(new Group(std::move(impl)));
+  std::shared_ptr<Group> group(new Group(std::move(impl)));
+  if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->gpu_side());
+  return group;
 }
 
 int32_t Group::rank() const noexcept { return impl_->control->rank(); }
 int32_t Group::size() const noexcept { return impl_->control->size(); }
-ddp_backend Group::backend() const noexcept { return impl_->transport->backend(); }
+ddp_backend Group::backend() const noexcept {
+  return impl_->options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : impl_->transport->backend();
+}
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
 const gpu::Device& Group::gpu() { return impl_->gpu->open(); }
 void Group::bind(Tensor& tensor, const std::string& what) { impl_->gpu->bind(tensor, what); }
+
+nccl::Side& Group::gpu_side() {
+  if (impl_->side != nullptr) return *impl_->side;
+  check_usable();
+  const Deadline deadline = Deadline::in_ms(impl_->options.rendezvous_timeout_ms);
+  const TransportContext context{impl_->control.get(), &impl_->failure, impl_->options};
+  const std::optional<Error> problem = try_to([&] { static_cast<void>(gpu()); });
+  try {
+    ddp::agree(*impl_->control, "GPU", problem, deadline);
+    impl_->side = std::make_unique<nccl::Side>(context, gpu(), deadline);
+  } catch (const Error& error) {
+    fail(error);
+    throw;
+  }
+  impl_->published_side.store(impl_->side.get());
+  impl_->failure.add_waker([raw = impl_.get()] { raw->side->wake(); });
+  return *impl_->side;
+}
+
+nccl::Side* Group::existing_gpu_side() const noexcept { return impl_->published_side.load(); }
+
+const uint32_t* Group::gpu_stop(void* stream) const noexcept {
+  const nccl::Side* const side = existing_gpu_side();
+  return side == nullptr ? nullptr : side->stop_on(stream);
+}
+
+std::unique_ptr<BucketOperation> Group::prepare(const BucketSpec& spec) {
+  if (!spec.on_gpu) return transport().prepare(spec);
+  auto words = transport().prepare(nccl::words_of(spec, Collective::kBucket));
+  std::unique_ptr<BucketOperation> made;
+  const auto problem = try_to([&] { made = std::make_unique<nccl::Bucket>(gpu_side(), std::move(words), spec); });
+  agree("bucket memory", problem ? &*problem : nullptr);
+  return made;
+}
+
+std::unique_ptr<BucketOperation> Group::prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work) {
+  if (!spec.on_gpu) return transport().prepare_scatter(spec, slices, work);
+  auto words = transport().prepare(nccl::words_of(spec, Collective::kScatter));
+  std::unique_ptr<BucketOperation> made;
+  const auto problem = try_to([&] { made = std::make_unique<nccl::Scatter>(gpu_side(), std::move(words), spec, slices); });
+  agree("slice memory", problem ? &*problem : nullptr);
+  return made;
+}
+
+std::unique_ptr<BucketOperation> Group::prepare_publish(const PublishSpec& spec) {
+  if (!spec.on_gpu) return transport().prepare_publish(spec);
+  BucketSpec as_bucket;
+  as_bucket.index = spec.bucket;
+  as_bucket.plan_hash = spec.plan_hash;
+  as_bucket.rule.dtype = spec.dtype;
+  as_bucket.rule.divisor = size();
+  as_bucket.pieces = spec.pieces;
+  auto words = transport().prepare(nccl::words_of(as_bucket, Collective::kPublish));
+  std::unique_ptr<BucketOperation> made;
+  const auto problem = try_to([&] { made = std::make_unique<nccl::Publication>(gpu_side(), std::move(words), spec); });
+  agree("parameter memory", problem ? &*problem : nullptr);
+  return made;
+}
 Transport& Group::transport() noexcept { return *impl_->transport; }
 Control& Group::control() noexcept { return *impl_->control; }
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }
@@ -141,33 +215,63 @@ void Group::fail(const Error& error) {
   impl_->failure.check();  // the first cause, whichever it was
 }
 
+/// As collective(), for tensors on a GPU: the ranks compare what they do before anybody waits inside NCCL.
+template <class Body>
+void Group::gpu_collective(const char* function, const Stamp& stamp, Body&& body) {
+  collective(function, [&] {
+    nccl::compare_stamps(*impl_->transport, *impl_->control, stamp);
+    body(gpu_side());
+  });
+}
+
 void Group::barrier() {
   collective("ddp_group_barrier", [&] { impl_->transport->barrier(); });
 }
 
-void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void*) {
+void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   check_operation("ddp_group_all_reduce", tensor, op);
+  if (tensor.is_on_gpu()) {
+    nccl::check_reduction("ddp_group_all_reduce", tensor, op);
+    const Tensor real = real_view(tensor);
+    return gpu_collective("ddp_group_all_reduce", nccl::stamp_of(Collective::kAllReduce, real, real.count, op),
+                          [&](nccl::Side& side) { side.all_reduce(real, op, stream); });
+  }
   collective("ddp_group_all_reduce", [&] { impl_->transport->all_reduce(real_view(tensor), op); });
 }
 
-void Group::all_gather(const Tensor& input, const Tensor& output, void*) {
+void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) {
+  check_together("ddp_group_all_gather", input, output);
   if (input.dtype != output.dtype || output.count != input.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(), static_cast<long long>(input.count * size()));
+  if (input.is_on_gpu())
+    return gpu_collective("ddp_group_all_gather", nccl::stamp_of(Collective::kAllGather, input, input.count),
+                          [&](nccl::Side& side) { side.all_gather(real_view(input), real_view(output), stream); });
   collective("ddp_group_all_gather", [&] { impl_->transport->all_gather(real_view(input), real_view(output)); });
 }
 
-void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void*) {
+void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
+  check_together("ddp_group_reduce_scatter", input, output);
   if (input.dtype != output.dtype || input.count != output.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(), static_cast<long long>(output.count * size()));
   check_operation("ddp_group_reduce_scatter", input, op);
+  if (input.is_on_gpu()) {
+    nccl::check_reduction("ddp_group_reduce_scatter", input, op);
+    return gpu_collective("ddp_group_reduce_scatter", nccl::stamp_of(Collective::kReduceScatter, real_view(input), real_view(output).count, op),
+                          [&](nccl::Side& side) { side.reduce_scatter(real_view(input), real_view(output), op, stream); });
+  }
   collective("ddp_group_reduce_scatter", [&] { impl_->transport->reduce_scatter(real_view(input), real_view(output), op); });
 }
 
-void Group::broadcast(const Tensor& tensor, int32_t root, void*) {
+void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
   if (root < 0 || root >= size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root, size() - 1);
+  if (tensor.is_on_gpu()) {
+    Stamp stamp = nccl::stamp_of(Collective::kBroadcast, tensor, tensor.count);
+    stamp.root = root;
+    return gpu_collective("ddp_group_broadcast", stamp, [&](nccl::Side& side) { side.broadcast(real_view(tensor), root, stream); });
+  }
   collective("ddp_group_broadcast", [&] { impl_->transport->broadcast(real_view(tensor), root); });
 }
 
@@ -201,10 +305,16 @@ void Group::agree(std::string_view what, const Error* mine) {
 
 void* Group::alloc(int64_t bytes) {
   check_usable();
-  return impl_->transport->alloc(bytes);
+  return impl_->options.backend == DDP_BACKEND_NCCL ? alloc_on_gpu(bytes) : alloc_in_host(bytes);
 }
 
-void Group::free(void* data) { impl_->transport->free(data); }
+void* Group::alloc_in_host(int64_t bytes) { return impl_->transport->alloc(bytes); }
+
+void* Group::alloc_on_gpu(int64_t bytes) { return gpu_side().alloc(bytes); }
+
+void Group::free(void* data) {
+  if (nccl::Side* const side = existing_gpu_side(); side == nullptr || !side->free(data)) impl_->transport->free(data);
+}
 
 void Group::abort(const Error& cause) noexcept {
   impl_->control->abort(cause);
@@ -216,6 +326,7 @@ void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (impl_->closed.exchange(true)) return;
   const bool in_order = impl_->busy.load() == 0 && impl_->pass_owner.load() == nullptr && !impl_->failure.woken();
+  if (impl_->side != nullptr) impl_->side->close(in_order);
   if (in_order) impl_->transport->farewell();
   impl_->control->leave();
   impl_->failure.set(Error(DDP_ERROR_INVALID_STATE, "the group was destroyed"));  // ends waits in other threads

@@ -11,15 +11,23 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/owned_span.hpp"
 #include "base/tensor.hpp"
 #include "ddp/group.h"
 
 namespace ddp {
 
-class Transport;
+class BucketOperation;
 class Control;
+class SliceWork;
+class Transport;
+struct BucketSpec;
+struct PublishSpec;
 namespace gpu {
 class Device;
+}
+namespace nccl {
+class Side;
 }
 
 class Group {
@@ -52,8 +60,18 @@ class Group {
   /// lowest failing rank (its own status and text). Collective.
   void agree(std::string_view what, const Error* mine);
 
+  /// In the reach of the others: shared memory, or memory of the GPU in a group that was made for NCCL.
   [[nodiscard]] void* alloc(int64_t bytes);
+  /// In shared memory, or on this rank's GPU, whatever the group was made for.
+  [[nodiscard]] void* alloc_in_host(int64_t bytes);
+  [[nodiscard]] void* alloc_on_gpu(int64_t bytes);
   void free(void* data);
+
+  /// The operations of a bucket, by NCCL if its pieces lie on a GPU, else by the transport. Collective; in bucket order on all ranks.
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec);
+  /// NULL: there is no short cut to slices.
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work);
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec);
 
   /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
   void check_usable() const;
@@ -71,6 +89,12 @@ class Group {
   /// Find out where the tensor lies: nothing to do in host memory, this rank's GPU otherwise. `what` names it in the error. Local. Throws
   /// NOT_SUPPORTED, INVALID_ARGUMENT (another GPU, or no GPU memory at all).
   void bind(Tensor& tensor, const std::string& what);
+  /// What communicates on GPUs, made by the first who asks: collective then, if there are other ranks. Throws NOT_SUPPORTED on all of them.
+  [[nodiscard]] nccl::Side& gpu_side();
+  /// NULL as long as nobody has asked.
+  [[nodiscard]] nccl::Side* existing_gpu_side() const noexcept;
+  /// For kernels on this stream that change what must not be changed once the group is broken: their `stop` word, or NULL.
+  [[nodiscard]] const uint32_t* gpu_stop(void* stream) const noexcept;
 
   [[nodiscard]] Transport& transport() noexcept;
   [[nodiscard]] Control& control() noexcept;
@@ -95,6 +119,8 @@ class Group {
   explicit Group(std::unique_ptr<Impl> impl);
   template <class Body>
   void collective(const char* function, Body&& body);
+  template <class Body>
+  void gpu_collective(const char* function, const struct Stamp& stamp, Body&& body);
   std::unique_ptr<Impl> impl_;
 };
 

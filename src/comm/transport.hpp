@@ -59,6 +59,8 @@ struct BucketSpec {
     bool owned = false; // libddp's own memory, from alloc(), padded with zeros up to the next piece
   };
   std::vector<Piece> pieces;
+  bool on_gpu = false;    // where all pieces lie
+  bool may_lack = false;  // a rank need not have all of them, or weighs what it has: nothing is known before all ranks have spoken
   [[nodiscard]] size_t used_words() const noexcept { return (pieces.size() + 63) / 64; }  // length of Note::used
 };
 
@@ -71,6 +73,8 @@ enum class Progress { kDone, kAdvanced, kWaiting };
 class BucketOperation {
  public:
   virtual ~BucketOperation() = default;
+  /// A gradient of this bucket was written on this stream of a GPU: what start() begins comes after what is on it then. Any thread.
+  virtual void follows(void*) {}
   /// All gradients of this bucket are complete here. Publishes that to the others. Never blocks, never throws for their sake.
   /// Buckets of a group are started in the same order on all ranks.
   virtual void start(const Note& mine) = 0;
@@ -100,6 +104,8 @@ class SliceWork {
  public:
   virtual ~SliceWork() = default;
   virtual void on_block(int32_t piece, int64_t first, int64_t count) noexcept = 0;
+  /// On a GPU blocks are only noted by on_block; now they are to be worked on, in this stream's order.
+  virtual void flush(void*) {}
 };
 
 /// Values that follow from a bucket: rank r writes its slice, and afterwards all ranks have all of it.
@@ -108,6 +114,7 @@ struct PublishSpec {
   uint64_t plan_hash = 0;
   ddp_dtype dtype = DDP_F32;
   std::vector<BucketSpec::Piece> pieces;  // the values, in bucket order
+  bool on_gpu = false;
   const Slices* slices = nullptr;         // outlives the operation
   SliceWork* work = nullptr;              // writes the own slice, before it goes to the others
 };

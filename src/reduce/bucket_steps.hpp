@@ -21,6 +21,7 @@ class UpdateWork final : public SliceWork {
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
     if (on_) update_.update_block(bucket_.parameters[static_cast<size_t>(piece)], first, count);
   }
+  void flush(void* stream) override { update_.flush(stream); }
 
  private:
   BlockUpdate& update_;

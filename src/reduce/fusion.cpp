@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/control/agree.hpp"
+#include "comm/nccl/side.hpp"
 #include "device/cpu/arrays.hpp"
 #include "reduce/bucket_steps.hpp"
 
@@ -61,6 +63,7 @@ Fusion::Fusion(Group& group, const Table& table, const Plan& plan, BlockUpdate& 
       owned_(table.parameters().size()),
       bucket_of_(table.parameters().size()) {
   for (size_t b = 0; b < plan_.size(); ++b) {
+    (plan_[b].on_gpu ? on_gpu_ : in_host_) = true;
     parts_.push_back(std::make_unique<Part>(table, plan_[b], update, group.size()));
     for (const int32_t index : plan_[b].parameters) {
       bucket_of_[static_cast<size_t>(index)] = b;
@@ -97,9 +100,10 @@ void Fusion::prepare() {
     }
     publish.slices = &part.slices;
     publish.work = &part.work;
-    part.publication = group_.transport().prepare_publish(publish);
+    publish.on_gpu = plan_[b].on_gpu;
+    part.publication = group_.prepare_publish(publish);
     part.publish_after = std::make_unique<PublishAfter>(*part.publication);
-    part.scatter = group_.transport().prepare_scatter(spec, part.slices, &part.norm);
+    part.scatter = group_.prepare_scatter(spec, part.slices, &part.norm);
   }
 }
 
@@ -110,11 +114,12 @@ void Fusion::begin() {
                 "after every REDUCE pass");
   immediate_ = update_.is_immediate();
   if (immediate_) update_.prepare_blocks();
-  const bool in_pass = may_follow_ && prepared_ && (!sharded_ || group_.transport().pollable());
+  const bool in_pass = may_follow_ && prepared_ && (!sharded_ || !in_host_ || group_.transport().pollable());
   followed_ = immediate_ && in_pass;
   norm_taken_ = false;
+  problem_.reset();
   for (const auto& part : parts_) {
-    part->norm.wanted = prepared_ && part->scatter != nullptr && update_.wants_norm();
+    part->norm.wanted = prepared_ && !on_gpu_ && part->scatter != nullptr && update_.wants_norm();
     part->norm.sum = ExactSum();
     part->work.set_on(true);
   }
@@ -128,6 +133,7 @@ BucketOperation& Fusion::reduction(size_t bucket, BucketOperation& usual) noexce
 void Fusion::follow(size_t bucket, BucketOperation& reduction, const Note& mine, Lane& lane) {
   if (!followed_) return;
   Part& part = *parts_[bucket];
+  if (!sharded_ && plan_[bucket].on_gpu) return update_now(bucket);
   if (!sharded_) {
     part.after.set_reduction(reduction);
     part.after.start(mine);
@@ -139,33 +145,51 @@ void Fusion::follow(size_t bucket, BucketOperation& reduction, const Note& mine,
   lane.push(*part.publish_after);
 }
 
+/// On a GPU the order of the stream does what the lane does elsewhere: the step is enqueued behind the reduction.
+void Fusion::update_now(size_t bucket) {
+  Part& part = *parts_[bucket];
+  for (size_t piece = 0; piece < plan_[bucket].parameters.size(); ++piece)
+    part.work.on_block(static_cast<int32_t>(piece), 0, table_.parameter(plan_[bucket].parameters[piece]).value.count);
+  if (!problem_) problem_ = try_to([&] { part.work.flush(gpu_stream()); });  // this may be the thread that marks; the pass's end says it
+}
+
+void* Fusion::gpu_stream() const { return on_gpu_ ? group_.gpu_side().stream() : nullptr; }
+
 void Fusion::end(bool is_void) {
+  if (problem_) throw Error(*problem_);
   norm_taken_ = !is_void && prepared_ && sharded_ && parts_.front()->norm.wanted;
   if (!prepared_) prepare();
   if (is_void) {
     if (followed_) {
       update_.restore();
+      update_.flush(gpu_stream());
       publish(true);
     }
     return;
   }
   if (!immediate_) return;
-  if (!followed_) run_step();
+  if (!followed_) run_step(gpu_stream());
   made_step_ = true;
 }
 
-void Fusion::give_up() noexcept {
-  if (immediate_) update_.restore();
+void Fusion::give_up() {
+  if (!immediate_) return;
+  update_.restore();
+  update_.flush(gpu_stream());
 }
 
-void Fusion::run_step(void*) {
+void Fusion::run_step(void* stream) {
   if (!sharded_) {
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index)) update_.update_block(index, 0, table_.parameter(index).value.count);
+    update_.flush(stream);
     return;
   }
   if (!prepared_) prepare();
+  const bool elsewhere = on_gpu_ && stream != gpu_stream();
+  if (elsewhere) group_.gpu_side().order_after(stream);
   publish(false);
+  if (elsewhere) group_.gpu_side().order_before(stream);
 }
 
 /// `restored`: the owners have their old values again, and the others need them.

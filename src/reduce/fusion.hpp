@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "bucket/plan.hpp"
@@ -50,9 +51,9 @@ class Fusion {
   /// All buckets are reduced; `is_void`: no step follows from them. Collective.
   void end(bool is_void);
   /// The pass failed with the group.
-  void give_up() noexcept;
+  void give_up();
 
-  /// The blocks of a step, on the own slices, and their publication. Collective if sharded.
+  /// The blocks of a step, on the own slices, and their publication. Collective if sharded. `stream`: that of tensors on a GPU.
   void run_step(void* stream = nullptr);
   /// True once after a pass in which the step was made already.
   [[nodiscard]] bool take_made_step() noexcept;
@@ -77,6 +78,8 @@ class Fusion {
   void join_taken(ExactSum& sum) const noexcept;
   void prepare();
   void publish(bool restored);
+  void update_now(size_t bucket);
+  [[nodiscard]] void* gpu_stream() const;
   [[nodiscard]] size_t plan_index(int32_t parameter) const noexcept { return bucket_of_[static_cast<size_t>(parameter)]; }
 
   Group& group_;
@@ -86,6 +89,8 @@ class Fusion {
   DescribeBucket describe_;
   const bool sharded_;
   const bool may_follow_;
+  bool on_gpu_ = false;   // some bucket is
+  bool in_host_ = false;  // some bucket is not
   std::vector<std::unique_ptr<Part>> parts_;  // by bucket
   std::vector<OwnedSpan> owned_;              // by parameter
   std::vector<size_t> bucket_of_;             // by parameter
@@ -94,6 +99,7 @@ class Fusion {
   bool followed_ = false;    // buckets were followed by their step in this pass
   bool made_step_ = false;
   bool norm_taken_ = false;
+  std::optional<Error> problem_;  // of a step within this pass
 };
 
 }  // namespace ddp

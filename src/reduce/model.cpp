@@ -105,8 +105,9 @@ void Model::commit(void*) {
   if (options_.uneven_inputs != 0 && hook_.kind == Hook::Kind::kPulled)
     throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
+  if (has_gpu_tensors()) static_cast<void>(group_->gpu_side());
   std::vector<PlanItem> items;
-  for (const Parameter& parameter : table_.parameters()) items.push_back(PlanItem{parameter.value.count, parameter.value.dtype});
+  for (const Parameter& parameter : table_.parameters()) items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
   Plan plan = plan_buckets(items, options_.first_bucket_bytes, options_.bucket_bytes);
   allocate_grads(plan);
   distribute_values(*group_, table_, 0);
@@ -115,6 +116,12 @@ void Model::commit(void*) {
   pass_ = std::make_unique<Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   if (options_.uneven_inputs != 0) group_->set_uneven();
   pass_->attach(attached_);
+}
+
+bool Model::has_gpu_tensors() const noexcept {
+  const auto on_gpu = [](const auto& lent) { return lent.value.is_on_gpu(); };
+  return std::any_of(table_.parameters().begin(), table_.parameters().end(), on_gpu) ||
+         std::any_of(table_.buffers().begin(), table_.buffers().end(), on_gpu);
 }
 
 /// What ranks have loaded by themselves: rank 0's for everybody, as the values.
@@ -132,7 +139,8 @@ void Model::allocate_grads(const Plan& plan) {
       bool any = false;
       for (const int32_t index : bucket.parameters) any = any || table_.parameter(index).owned_grad;
       if (!any || bucket.count == 0) continue;
-      grad_memory_.push_back(group_->alloc(bucket.count * dtype_size(bucket.dtype)));
+      const int64_t bytes = bucket.count * dtype_size(bucket.dtype);
+      grad_memory_.push_back(bucket.on_gpu ? group_->alloc_on_gpu(bytes) : group_->alloc_in_host(bytes));
       auto* base = static_cast<std::byte*>(grad_memory_.back());
       for (size_t piece = 0; piece < bucket.parameters.size(); ++piece) {
         Parameter& parameter = table_.parameter(bucket.parameters[piece]);
@@ -162,7 +170,9 @@ void Model::set_grad(int32_t index, void* data) {
   Tensor moved = parameter.grad;
   moved.data = static_cast<std::byte*>(data);
   const ddp_tensor described = to_c(moved);
-  (void)checked_tensor(&described, "the gradient of parameter \"" + parameter.name + "\"");
+  const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
+  Tensor checked = checked_any_tensor(&described, what);
+  group_->bind(checked, what);
   if (pass_ != nullptr && !pass_->set_address(index, moved.data))
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks reach it; it cannot move", name);

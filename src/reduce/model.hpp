@@ -123,6 +123,7 @@ class Model {
   void close() noexcept;
 
  private:
+  [[nodiscard]] bool has_gpu_tensors() const noexcept;
   void require_live(const char* function) const;
   void require_pulled(const char* function) const;
   void require_building(const char* function) const;

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "comm/control/agree.hpp"
 #include "comm/control/control.hpp"
+#include "comm/nccl/side.hpp"
 #include "reduce/driver.hpp"
 #include "reduce/void_pass.hpp"
 #include "sync/description.hpp"
@@ -25,6 +27,7 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
       hook_(hook),
       plan_(std::move(plan)),
       plan_hash_(plan_hash),
+      on_gpu_(std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
       places_(table.parameters().size()),
       marks_(table.parameters().size()),
       contributes_(table.parameters().size(), 0),
@@ -40,7 +43,7 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
       stats_.elements += table.parameter(index).grad.count;
     }
     auto bucket = std::make_unique<Bucket>();
-    bucket->operation = hooked_ != nullptr ? hooked_->make(spec, plan_[b], table, b + 1 == plan_.size()) : group.transport().prepare(spec);
+    bucket->operation = hooked_ != nullptr ? hooked_->make(spec, plan_[b], table, b + 1 == plan_.size()) : group.prepare(spec);
     bucket->active = bucket->operation.get();
     bucket->note.used.resize(spec.used_words());
     buckets_.push_back(std::move(bucket));
@@ -57,6 +60,8 @@ BucketSpec Pass::describe_bucket(size_t bucket) const {
   spec.rule = cpu::ReduceRule{planned.dtype, options_.reduce, group_.size(), options_.divisor == DDP_DIVISOR_WEIGHTS};
   spec.rule.wire = hook_.wire_of(planned.dtype);
   spec.plan_hash = plan_hash_;
+  spec.on_gpu = planned.on_gpu;
+  spec.may_lack = may_lack();
   for (const int32_t index : planned.parameters) {
     const Parameter& parameter = table_.parameter(index);
     spec.pieces.push_back(BucketSpec::Piece{parameter.grad.data, parameter.grad.count, parameter.owned_grad});
@@ -68,7 +73,7 @@ void Pass::attach(std::weak_ptr<BlockUpdate> update) {
   const std::shared_ptr<BlockUpdate> held = update.lock();
   if (held == nullptr) return;
   fusion_ = std::make_unique<Fusion>(group_, table_, plan_, *held, [this](size_t bucket) { return describe_bucket(bucket); },
-                                     !hook_.copies());
+                                     !hook_.copies() && !(on_gpu_ && may_lack()));
   attached_ = std::move(update);
 }
 
@@ -83,8 +88,11 @@ void Pass::begin(ddp_pass mode, Role role) {
   epoch_ = (epoch_ + 1) & 0x3fffffff;
   next_ = 0;
   incomplete_ = false;
-  for (size_t b = 0; b < buckets_.size(); ++b)
-    buckets_[b]->pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Bucket& bucket = *buckets_[b];
+    bucket.pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
+    bucket.active = active_fusion_ != nullptr && !hook_.copies() ? &active_fusion_->reduction(b, *bucket.operation) : bucket.operation.get();
+  }
   if (hooked_ != nullptr) hooked_->begin_pass(mode == DDP_PASS_REDUCE);
   begin_ns_ = now_ns();
   sent_before_ = group_.transport().sent_bytes();
@@ -96,7 +104,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   open_.store(true, std::memory_order_release);
 }
 
-void Pass::mark(int32_t index, Mark what, void*) {
+void Pass::mark(int32_t index, Mark what, void* stream) {
   if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; call ddp_model_begin_backward first");
   const auto at = static_cast<size_t>(index);
   uint32_t before = marks_[at].load(std::memory_order_relaxed);
@@ -107,6 +115,7 @@ void Pass::mark(int32_t index, Mark what, void*) {
   if (what == Mark::kReady) contributes_[at] = 1;
   if (mode_ != DDP_PASS_REDUCE) return;
   const Place place = places_[at];
+  if (plan_[static_cast<size_t>(place.bucket)].on_gpu) buckets_[static_cast<size_t>(place.bucket)]->active->follows(stream);
   if (buckets_[static_cast<size_t>(place.bucket)]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) start_ready_buckets();
   lane_.poke(kMarkShareBytes);
 }
@@ -137,18 +146,20 @@ void Pass::start_bucket(size_t index) {
   bucket.note.tally = tally();
   for (size_t piece = 0; piece < planned.parameters.size(); ++piece)
     if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0 && bucket.note.tally.contributors > 0) bucket.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
-  bucket.active = active_fusion_ != nullptr && !hook_.copies() ? &active_fusion_->reduction(index, *bucket.operation) : bucket.operation.get();
   bucket.active->start(bucket.note);
   lane_.push(*bucket.active);
   if (active_fusion_ != nullptr) active_fusion_->follow(index, *bucket.active, bucket.note, lane_);
 }
 
-void Pass::start_rest() {
+void Pass::start_rest(void* stream) {
   const std::lock_guard lock(starting_);
-  for (; next_ < buckets_.size(); ++next_) start_bucket(next_);
+  for (; next_ < buckets_.size(); ++next_) {
+    if (plan_[next_].on_gpu) buckets_[next_]->active->follows(stream);  // of what is not marked, its memory
+    start_bucket(next_);
+  }
 }
 
-void Pass::end(void*) {
+void Pass::end(void* stream) {
   if (!is_open()) throw Error(DDP_ERROR_INVALID_STATE, "no backward pass is open; call ddp_model_begin_backward first");
   struct Closer {
     Pass& pass;
@@ -162,13 +173,15 @@ void Pass::end(void*) {
   if (mode_ == DDP_PASS_ACCUMULATE) return;
   const int64_t begin = now_ns();
   try {
-    start_rest();
+    start_rest(stream);
     lane_.drain();
     drained_ns_ = now_ns() - begin;
     take_notes();
     if (active_fusion_ != nullptr) active_fusion_->end(incomplete_ || all_.contributors == 0 || (hooked_ != nullptr && hooked_->has_failed()));
+    if (on_gpu_) group_.gpu_side().order_before(stream);
   } catch (const Error& error) {
-    if (active_fusion_ != nullptr) active_fusion_->give_up();
+    // What it takes back on a GPU may fail with it; the first cause counts.
+    if (active_fusion_ != nullptr) static_cast<void>(try_to([&] { active_fusion_->give_up(); }));
     group_.fail(error);
     throw;
   }

@@ -96,7 +96,11 @@ class Pass {
   void start_bucket(size_t index);
   [[nodiscard]] Tally tally() const noexcept;
   [[nodiscard]] bool has_started() noexcept;
-  void start_rest();
+  void start_rest(void* stream = nullptr);
+  /// Is what a rank contributes known only when the pass ends?
+  [[nodiscard]] bool may_lack() const noexcept {
+    return options_.unused == DDP_UNUSED_ALLOW || options_.divisor == DDP_DIVISOR_WEIGHTS;
+  }
   void take_notes();
   void report_missing();
   void end_local();
@@ -109,6 +113,7 @@ class Pass {
   const Hook hook_;
   const Plan plan_;
   const uint64_t plan_hash_;
+  const bool on_gpu_;  // some bucket is
   std::vector<Place> places_;  // by parameter
   std::unique_ptr<HookedBuckets> hooked_;  // of a hook that works on copies
   std::vector<std::unique_ptr<Bucket>> buckets_;

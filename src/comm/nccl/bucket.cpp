@@ -1,0 +1,172 @@
+#include "comm/nccl/bucket.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.hpp"
+#include "comm/control/agree.hpp"
+
+namespace ddp::nccl {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes between the beginnings of pieces, for wide accesses
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+bool is_used(const Note& note, size_t piece) noexcept { return (note.used[piece / 64] >> (piece % 64) & 1) != 0; }
+
+bool divides_first(const cpu::ReduceRule& rule) noexcept { return rule.is_wired() || rule.dtype == DDP_F16; }
+
+/// One block of the library's memory with zeros between the pieces?
+bool is_one_block(const BucketSpec& spec) noexcept {
+  return !spec.pieces.empty() && std::all_of(spec.pieces.begin(), spec.pieces.end(), [](const BucketSpec::Piece& piece) { return piece.owned; });
+}
+
+}  // namespace
+
+void Producers::add(void* stream) {
+  const std::lock_guard lock(mutex_);
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);
+}
+
+void Producers::order(Side& side) {
+  const std::lock_guard lock(mutex_);
+  for (void* const stream : streams_) side.order_after(stream);
+  streams_.clear();
+}
+
+Factors factors_of(const cpu::ReduceRule& rule, double weight) noexcept {
+  if (rule.op != DDP_AVERAGE) return Factors{weight, 1};
+  if (divides_first(rule)) return Factors{weight / rule.divisor, 1};
+  return Factors{weight, 1.0 / rule.divisor};
+}
+
+double late_factor(const cpu::ReduceRule& rule, const Note& joined) noexcept {
+  if (rule.op != DDP_AVERAGE) return 1;
+  const double divided = divides_first(rule) ? rule.divisor : 1;
+  return divided / (rule.by_weight ? joined.tally.weight : rule.divisor);
+}
+
+BucketSpec words_of(const BucketSpec& spec, Collective what) {
+  BucketSpec words = spec;
+  words.on_gpu = false;
+  words.rule.wire = cpu::ReduceRule::kAsItIs;
+  words.plan_hash ^= static_cast<uint64_t>(what) * 0x9e3779b97f4a7c15u;  // so that ranks which do different things find out
+  for (BucketSpec::Piece& piece : words.pieces) piece = BucketSpec::Piece{nullptr, 0, false};
+  return words;
+}
+
+void Operation::start(const Note& mine) {
+  settled_ = false;
+  problem_ = try_to([&] {
+    producers_.order(side_);
+    launch(mine);
+  });
+  words_->start(mine);
+}
+
+Progress Operation::advance(int64_t budget_bytes) {
+  const Progress progress = words_->advance(budget_bytes);
+  if (progress == Progress::kDone) settle_once();
+  return progress;
+}
+
+void Operation::finish() {
+  if (problem_) settle_once();  // the others wait in NCCL for what did not come
+  words_->finish();
+  settle_once();
+}
+
+void Operation::settle_once() {
+  if (settled_) return;
+  settled_ = true;
+  if (problem_ && (side_.size() == 1 || breaks_group(problem_->status()))) throw Error(*problem_);
+  if (problem_) throw Error(DDP_ERROR_ABORTED, "the pass cannot go on, because another rank is waiting for this one inside NCCL: " + problem_->text());
+  settle(words_->note());
+}
+
+void Operation::move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop, const char* doing) const {
+  if (spans.empty()) return;
+  const gpu::Device& device = side_.device();
+  const gpu::Device::Current current(device);
+  device.check(device.table().move(spans.data(), static_cast<int64_t>(spans.size()), from, to, factor, kNoLimit, stop, side_.stream()), doing);
+}
+
+Bucket::Bucket(Side& side, std::unique_ptr<BucketOperation> words, const BucketSpec& spec) : Operation(side, std::move(words)), spec_(spec) {
+  const int64_t unit = kAlignment / dtype_size(spec.rule.travel_dtype());
+  for (const BucketSpec::Piece& piece : spec.pieces) {
+    offsets_.push_back(count_);
+    count_ += (piece.count + unit - 1) / unit * unit;
+  }
+  spans_.reserve(spec.pieces.size());
+  in_place_ = is_one_block(spec) && !spec.may_lack && !spec.rule.is_wired();
+  if (in_place_) count_ = (spec.pieces.back().data - spec.pieces.front().data) / dtype_size(spec.rule.dtype) + spec.pieces.back().count;
+  if (side.size() > 1 && !in_place_ && count_ > 0) memory_ = static_cast<std::byte*>(side.alloc(count_ * dtype_size(spec.rule.travel_dtype())));
+}
+
+Bucket::~Bucket() {
+  if (memory_ != nullptr) side().free(memory_);
+}
+
+void Bucket::launch(const Note& mine) {
+  if (side().size() == 1 || count_ == 0) return;
+  if (in_place_)
+    reduce_in_place(mine);
+  else
+    reduce_copy(mine);
+}
+
+void Bucket::reduce_in_place(const Note& mine) {
+  const Factors factors = factors_of(spec_.rule, mine.tally.weight);
+  std::byte* const block = spec_.pieces.front().data;
+  const ddp_dtype dtype = spec_.rule.dtype;
+  spans_.assign(1, ddp_gpu_span{block, block, count_});
+  if (mine.tally.contributors == 0)
+    side().device().zero(block, count_ * dtype_size(dtype), side().stream());
+  else if (factors.before != 1)
+    move(spans_, dtype, dtype, factors.before, nullptr, "dividing a bucket");
+  side().communicator().all_reduce(block, block, count_, dtype, DDP_GPU_SUM, side().stream());
+  side().sample_stop();
+  if (factors.after != 1) move(spans_, dtype, dtype, factors.after, side().stop_on(side().stream()), "dividing a bucket");
+}
+
+void Bucket::reduce_copy(const Note& mine) {
+  const Factors factors = factors_of(spec_.rule, mine.tally.weight);
+  const ddp_dtype wire = spec_.rule.travel_dtype();
+  spans_.clear();
+  for (size_t piece = 0; piece < spec_.pieces.size(); ++piece) {
+    const bool contributes = mine.tally.contributors > 0 && is_used(mine, piece);
+    if (spec_.pieces[piece].count > 0)
+      spans_.push_back(ddp_gpu_span{contributes ? spec_.pieces[piece].data : nullptr, memory_ + offsets_[piece] * dtype_size(wire), spec_.pieces[piece].count});
+  }
+  move(spans_, spec_.rule.dtype, wire, factors.before, nullptr, "packing a bucket");
+  side().communicator().all_reduce(memory_, memory_, count_, wire, DDP_GPU_SUM, side().stream());
+  side().sample_stop();
+  if (!spec_.may_lack) unpack(nullptr, factors.after);
+}
+
+/// `joined`: only what some rank has contributed; NULL: everything.
+void Bucket::unpack(const Note* joined, double factor) {
+  const ddp_dtype wire = spec_.rule.travel_dtype();
+  spans_.clear();
+  for (size_t piece = 0; piece < spec_.pieces.size(); ++piece)
+    if (spec_.pieces[piece].count > 0 && (joined == nullptr || is_used(*joined, piece)))
+      spans_.push_back(ddp_gpu_span{memory_ + offsets_[piece] * dtype_size(wire), spec_.pieces[piece].data, spec_.pieces[piece].count});
+  move(spans_, wire, spec_.rule.dtype, factor, side().stop_on(side().stream()), "writing a bucket back");
+}
+
+void Bucket::settle(const Note& joined) {
+  if (side().size() == 1 || !spec_.may_lack || joined.is_void()) return;
+  unpack(&joined, late_factor(spec_.rule, joined));
+}
+
+bool Bucket::set_address(int32_t piece, std::byte* data) noexcept {
+  spec_.pieces[static_cast<size_t>(piece)].data = data;
+  return true;  // owned pieces do not move: the model refuses that
+}
+
+std::string Bucket::way() const {
+  if (side().size() == 1) return "one GPU";
+  return in_place_ ? "NCCL, in place" : spec_.rule.is_wired() ? std::string("NCCL, sent as ") + dtype_name(spec_.rule.wire) : "NCCL, copied";
+}
+
+}  // namespace ddp::nccl

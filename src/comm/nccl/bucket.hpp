@@ -1,0 +1,105 @@
+// Buckets of gradients on a GPU: what is enqueued when one is complete, and when its result may be written.
+//
+// Data and words go two ways. The gradients go through NCCL, on the communication stream. The note (what each rank contributes, misses, weighs;
+// the stamp) goes over the group's host transport as a bucket without data. So everything that holds for gradients in host memory holds here
+// too: what is missing is named, ranks that do different things find out, weights and skipped ranks count. The host waits for the words of
+// other hosts, never for a device.
+//
+// Where the gradients lie in one block of the library they are reduced in place. Otherwise one kernel packs them into the bucket's memory and one
+// writes the result back. It does so at once if every rank must contribute everything (`may_lack` is false); then a pass that turns out void
+// leaves gradients undefined. Otherwise it waits for the notes, and a void pass or an unused gradient is left as it was.
+// Divided is where nothing can overflow: before the sum for 16 bits of F16, and for what is sent with 16 bits; else behind it.
+// Cost: on the host two calls for each stream, one to four launches and one message; nothing is allocated after prepare.
+// Tested by gpu_host/pass_test.cpp.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "comm/nccl/side.hpp"
+#include "comm/transport.hpp"
+
+namespace ddp::nccl {
+
+/// The streams on which a bucket's gradients were written. Any thread.
+class Producers {
+ public:
+  void add(void* stream);
+  /// The communication stream waits for all of them; then there are none.
+  void order(Side& side);
+
+ private:
+  std::mutex mutex_;
+  std::vector<void*> streams_;
+};
+
+/// What a rank's terms and the sum are multiplied with.
+struct Factors {
+  double before = 1;
+  double after = 1;
+};
+[[nodiscard]] Factors factors_of(const cpu::ReduceRule& rule, double weight) noexcept;
+/// `after`, once the weights of all ranks are known.
+[[nodiscard]] double late_factor(const cpu::ReduceRule& rule, const Note& joined) noexcept;
+
+/// The words about a bucket: as spec, without its data. `what` tells apart operations on one bucket.
+[[nodiscard]] BucketSpec words_of(const BucketSpec& spec, Collective what);
+
+/// Common to all operations of a bucket on a GPU.
+class Operation : public BucketOperation {
+ public:
+  Operation(Side& side, std::unique_ptr<BucketOperation> words) : side_(side), words_(std::move(words)) {}
+
+  void follows(void* stream) final { producers_.add(stream); }
+  void start(const Note& mine) final;
+  [[nodiscard]] Progress advance(int64_t budget_bytes) final;
+  void finish() final;
+  [[nodiscard]] bool share_done() const noexcept final { return words_->share_done(); }
+  [[nodiscard]] const Note& note() const noexcept final { return words_->note(); }
+
+ protected:
+  /// Enqueue what needs no word of the other ranks; the producers are waited for already. The same collectives on all ranks.
+  virtual void launch(const Note& mine) = 0;
+  /// All ranks have spoken: enqueue the rest.
+  virtual void settle(const Note& joined) = 0;
+  [[nodiscard]] Side& side() const noexcept { return side_; }
+  /// One launch of spans, in the order of the communication stream.
+  void move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop, const char* doing) const;
+
+ private:
+  void settle_once();
+
+  Side& side_;
+  std::unique_ptr<BucketOperation> words_;
+  Producers producers_;
+  std::optional<Error> problem_;  // of this rank while it launched
+  bool settled_ = true;
+};
+
+/// All ranks get the whole sum.
+class Bucket final : public Operation {
+ public:
+  Bucket(Side& side, std::unique_ptr<BucketOperation> words, const BucketSpec& spec);
+  ~Bucket() override;
+
+  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
+  [[nodiscard]] std::string way() const override;
+
+ private:
+  void launch(const Note& mine) override;
+  void settle(const Note& joined) override;
+  void reduce_in_place(const Note& mine);
+  void reduce_copy(const Note& mine);
+  void unpack(const Note* joined, double factor);
+
+  BucketSpec spec_;
+  std::vector<int64_t> offsets_;  // of the pieces in the bucket's memory, elements
+  int64_t count_ = 0;             // elements, with what lies between
+  bool in_place_ = false;
+  std::byte* memory_ = nullptr;   // unless in place; from the side
+  std::vector<ddp_gpu_span> spans_;
+};
+
+}  // namespace ddp::nccl

@@ -1,0 +1,135 @@
+#include "comm/nccl/sharded.hpp"
+
+#include <algorithm>
+
+namespace ddp::nccl {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes, for wide accesses
+
+bool is_used(const Note& note, int32_t piece) noexcept {
+  return (note.used[static_cast<size_t>(piece) / 64] >> (piece % 64) & 1) != 0;
+}
+
+}  // namespace
+
+SliceLayout lay_out(const Slices& slices, int64_t unit) {
+  SliceLayout layout;
+  const auto up = [unit](int64_t count) { return (count + unit - 1) / unit * unit; };
+  for (const auto& spans : slices) {
+    std::vector<SliceLayout::Part> parts;
+    int64_t at = 0;
+    for (const OwnedSpan& span : spans) {
+      if (span.count == 0) continue;
+      parts.push_back(SliceLayout::Part{span, at});
+      at += up(span.count);
+    }
+    layout.ranks.push_back(std::move(parts));
+    layout.slice = std::max(layout.slice, at);
+  }
+  for (size_t rank = 0; rank < layout.ranks.size(); ++rank)
+    for (SliceLayout::Part& part : layout.ranks[rank]) part.offset += static_cast<int64_t>(rank) * layout.slice;
+  return layout;
+}
+
+Scatter::Scatter(Side& side, std::unique_ptr<BucketOperation> words, const BucketSpec& spec, const Slices& slices)
+    : Operation(side, std::move(words)), spec_(spec), layout_(lay_out(slices, kAlignment / dtype_size(spec.rule.travel_dtype()))) {
+  size_t most = 0;
+  for (const auto& parts : layout_.ranks) most += parts.size();
+  spans_.reserve(most);
+  if (side.size() > 1 && layout_.slice > 0)
+    memory_ = static_cast<std::byte*>(side.alloc(layout_.slice * side.size() * dtype_size(spec.rule.travel_dtype())));
+}
+
+Scatter::~Scatter() {
+  if (memory_ != nullptr) side().free(memory_);
+}
+
+void Scatter::launch(const Note& mine) {
+  if (memory_ == nullptr) return;
+  const Factors factors = factors_of(spec_.rule, mine.tally.weight);
+  const ddp_dtype wire = spec_.rule.travel_dtype();
+  pack(mine, factors.before);
+  std::byte* const own = memory_ + side().rank() * layout_.slice * dtype_size(wire);
+  side().communicator().reduce_scatter(memory_, own, layout_.slice, wire, DDP_GPU_SUM, side().stream());
+  side().sample_stop();
+  if (!spec_.may_lack) unpack(nullptr, factors.after);
+}
+
+void Scatter::pack(const Note& mine, double factor) {
+  const ddp_dtype wire = spec_.rule.travel_dtype();
+  const int64_t size = dtype_size(spec_.rule.dtype);
+  spans_.clear();
+  for (const auto& parts : layout_.ranks)
+    for (const SliceLayout::Part& part : parts) {
+      const bool contributes = mine.tally.contributors > 0 && is_used(mine, part.span.piece);
+      std::byte* const from = contributes ? spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size : nullptr;
+      spans_.push_back(ddp_gpu_span{from, memory_ + part.offset * dtype_size(wire), part.span.count});
+    }
+  move(spans_, spec_.rule.dtype, wire, factor, nullptr, "packing a bucket");
+}
+
+void Scatter::unpack(const Note* joined, double factor) {
+  const ddp_dtype wire = spec_.rule.travel_dtype();
+  const int64_t size = dtype_size(spec_.rule.dtype);
+  spans_.clear();
+  for (const SliceLayout::Part& part : layout_.ranks[static_cast<size_t>(side().rank())])
+    if (joined == nullptr || is_used(*joined, part.span.piece))
+      spans_.push_back(ddp_gpu_span{memory_ + part.offset * dtype_size(wire),
+                                    spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size, part.span.count});
+  move(spans_, wire, spec_.rule.dtype, factor, side().stop_on(side().stream()), "writing a slice back");
+}
+
+void Scatter::settle(const Note& joined) {
+  if (memory_ == nullptr || !spec_.may_lack || joined.is_void()) return;
+  unpack(&joined, late_factor(spec_.rule, joined));
+}
+
+bool Scatter::set_address(int32_t piece, std::byte* data) noexcept {
+  spec_.pieces[static_cast<size_t>(piece)].data = data;
+  return true;
+}
+
+Publication::Publication(Side& side, std::unique_ptr<BucketOperation> words, const PublishSpec& spec)
+    : Operation(side, std::move(words)), spec_(spec), layout_(lay_out(*spec.slices, kAlignment / dtype_size(spec.dtype))) {
+  size_t most = 0;
+  for (const auto& parts : layout_.ranks) most += parts.size();
+  spans_.reserve(most);
+  if (side.size() > 1 && layout_.slice > 0) memory_ = static_cast<std::byte*>(side.alloc(layout_.slice * side.size() * dtype_size(spec.dtype)));
+}
+
+Publication::~Publication() {
+  if (memory_ != nullptr) side().free(memory_);
+}
+
+/// The spans of a rank's slice, from the values into the bucket's memory or back.
+void Publication::collect(const Note& note, size_t rank, bool to_memory) {
+  const int64_t size = dtype_size(spec_.dtype);
+  for (const SliceLayout::Part& part : layout_.ranks[rank]) {
+    if (!is_used(note, part.span.piece)) continue;
+    std::byte* const value = spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size;
+    std::byte* const place = memory_ + part.offset * size;
+    spans_.push_back(to_memory ? ddp_gpu_span{value, place, part.span.count} : ddp_gpu_span{place, value, part.span.count});
+  }
+}
+
+void Publication::launch(const Note& mine) {
+  if (mine.is_void()) return;
+  const auto own = static_cast<size_t>(side().rank());
+  for (const SliceLayout::Part& part : layout_.ranks[own])
+    if (is_used(mine, part.span.piece)) spec_.work->on_block(part.span.piece, part.span.first, part.span.count);
+  spec_.work->flush(side().stream());
+  if (memory_ == nullptr) return;
+  spans_.clear();
+  collect(mine, own, true);
+  move(spans_, spec_.dtype, spec_.dtype, 1, nullptr, "packing parameters");
+  std::byte* const place = memory_ + side().rank() * layout_.slice * dtype_size(spec_.dtype);
+  side().communicator().all_gather(place, memory_, layout_.slice, spec_.dtype, side().stream());
+  side().sample_stop();
+  spans_.clear();
+  for (size_t rank = 0; rank < layout_.ranks.size(); ++rank)
+    if (rank != own) collect(mine, rank, false);
+  move(spans_, spec_.dtype, spec_.dtype, 1, side().stop_on(side().stream()), "writing parameters of other ranks");
+}
+
+}  // namespace ddp::nccl

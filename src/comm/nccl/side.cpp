@@ -1,0 +1,189 @@
+#include "comm/nccl/side.hpp"
+
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/control/agree.hpp"
+#include "device/gpu/module.hpp"
+
+namespace ddp::nccl {
+namespace {
+
+constexpr int64_t kWord = static_cast<int64_t>(sizeof(uint32_t));
+constexpr int64_t kApart = 256;     // bytes between the two copies of the word
+constexpr int64_t kCloseMs = 1000;  // for NCCL's orderly end
+
+int32_t nccl_reduction(ddp_reduce op) noexcept {
+  if (op == DDP_MIN) return DDP_GPU_MIN;
+  return op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
+}
+
+}  // namespace
+
+void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op) {
+  if (op == DDP_AVERAGE && !is_floating(tensor.dtype))
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s: %s cannot be averaged there; take DDP_SUM and divide, or reduce it in host memory", function,
+                     describe(tensor).c_str());
+}
+
+Side::Side(const TransportContext& context, const gpu::Device& device, Deadline deadline)
+    : context_(context), device_(device), rank_(context.control->rank()), size_(context.control->size()) {
+  const ddp_nccl_table* nccl = nullptr;
+  std::string id;
+  const auto prepare = [&] {
+    stream_ = std::make_unique<gpu::Stream>(device, gpu::Stream::Priority::kHigh);
+    event_ = std::make_unique<gpu::Event>(device);
+    if (size_ == 1) return;
+    broken_ = std::make_unique<gpu::Pinned>(device, kWord, "the word that stops kernels");
+    seen_ = gpu::Array(device, 2 * kApart, "the word that stops kernels");
+    nccl = &gpu::load_nccl(device.table());
+    if (rank_ == 0) id = Communicator::make_id(*nccl);
+  };
+  if (size_ == 1) {
+    prepare();
+    return;
+  }
+  agree(*context.control, "NCCL", try_to(prepare), deadline);
+  id = context.control->gather("NCCL id", id, deadline).front();
+  communicator_ = std::make_shared<Communicator>(device, *nccl, Communicator::Place{rank_, size_, id, "libddp"}, deadline);
+  watch_ = std::make_unique<Watch>(context, device, communicator_);
+  // The first collective makes the connections; better here than in a pass.
+  communicator_->all_reduce(seen_.data() + kApart / 2, seen_.data() + kApart / 2, 1, DDP_F32, DDP_GPU_SUM, stream_->get());
+  const gpu::Event done(device);
+  done.record(stream_->get());
+  while (!done.is_done()) {
+    context.failure->check();
+    if (deadline.passed()) throw Error(DDP_ERROR_TIMED_OUT, "NCCL connected the ranks but did not carry out its first collective in time");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (rank_ == 0) log(DDP_LOG_INFO, "%d ranks: NCCL %d (%s), %s", size_, nccl->library_version, nccl->path, device.table().name);
+}
+
+Side::~Side() { close(false); }
+
+Communicator& Side::communicator() {
+  context_.failure->check();
+  return *communicator_;
+}
+
+void Side::order_after(void* stream) {
+  const std::lock_guard lock(ordering_);
+  event_->record(stream);
+  event_->hold_back(stream_->get());
+}
+
+void Side::order_before(void* stream) {
+  {
+    const std::lock_guard lock(ordering_);
+    event_->record(stream_->get());
+    event_->hold_back(stream);
+  }
+  if (size_ == 1) return;
+  device_.copy(seen_.data() + kApart, broken_->host(), kWord, stream);
+  if (!device_.is_capturing(stream)) watch_->expect_end_of(stream);
+}
+
+ddp_gpu_stop Side::stop_on(void* stream) const noexcept {
+  if (size_ == 1) return nullptr;
+  return reinterpret_cast<const uint32_t*>(seen_.data() + (stream == stream_->get() ? 0 : kApart));
+}
+
+void Side::sample_stop() {
+  if (size_ > 1) device_.copy(seen_.data(), broken_->host(), kWord, stream_->get());
+}
+
+void Side::scale(const Tensor& tensor, double factor, void* stream) const {
+  if (factor == 1 || tensor.count == 0) return;
+  const gpu::Device::Current current(device_);
+  const ddp_gpu_span span{tensor.data, tensor.data, tensor.count};
+  device_.check(device_.table().move(&span, 1, tensor.dtype, tensor.dtype, factor, std::numeric_limits<double>::infinity(), stop_on(stream), stream),
+                "dividing a sum");
+}
+
+void Side::finish_collective(void* stream) {
+  sample_stop();
+  order_before(stream);
+}
+
+void Side::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
+  if (size_ == 1 || tensor.count == 0) return;
+  order_after(stream);
+  const double share = op == DDP_AVERAGE ? 1.0 / size_ : 1.0;
+  const bool first = tensor.dtype == DDP_F16;  // a sum of many may not fit
+  if (first) scale(tensor, share, stream_->get());
+  communicator().all_reduce(tensor.data, tensor.data, tensor.count, tensor.dtype, nccl_reduction(op), stream_->get());
+  sample_stop();
+  if (!first) scale(tensor, share, stream_->get());
+  order_before(stream);
+}
+
+void Side::all_gather(const Tensor& input, const Tensor& output, void* stream) {
+  if (output.count == 0) return;
+  if (size_ == 1) {
+    if (input.data != output.data) device_.copy(output.data, input.data, input.bytes(), stream);
+    return;
+  }
+  order_after(stream);
+  communicator().all_gather(input.data, output.data, input.count, input.dtype, stream_->get());
+  finish_collective(stream);
+}
+
+void Side::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
+  if (input.count == 0) return;
+  if (size_ == 1) {
+    if (input.data != output.data) device_.copy(output.data, input.data, input.bytes(), stream);
+    return;
+  }
+  order_after(stream);
+  communicator().reduce_scatter(input.data, output.data, output.count, output.dtype, nccl_reduction(op), stream_->get());
+  sample_stop();
+  if (op == DDP_AVERAGE) scale(output, 1.0 / size_, stream_->get());
+  order_before(stream);
+}
+
+void Side::broadcast(const Tensor& tensor, int32_t root, void* stream) {
+  if (size_ == 1 || tensor.count == 0) return;
+  order_after(stream);
+  communicator().broadcast(tensor.data, tensor.data, tensor.count, tensor.dtype, root, stream_->get());
+  finish_collective(stream);
+}
+
+void* Side::alloc(int64_t bytes) {
+  if (size_ > 1) {
+    void* const memory = communicator().alloc(bytes);
+    device_.zero(memory, bytes, nullptr);
+    device_.synchronize(nullptr);
+    return memory;
+  }
+  gpu::Array array(device_, bytes, "the group's memory");
+  void* const data = array.data();
+  const std::lock_guard lock(memory_);
+  own_.emplace(data, std::move(array));
+  return data;
+}
+
+bool Side::free(void* data) noexcept {
+  if (communicator_ != nullptr) return communicator_->free(data);
+  const std::lock_guard lock(memory_);
+  return own_.erase(data) != 0;
+}
+
+void Side::wake() noexcept {
+  if (broken_ != nullptr) __atomic_store_n(reinterpret_cast<uint32_t*>(broken_->host()), 1u, __ATOMIC_SEQ_CST);  // before NCCL ends
+  if (watch_ != nullptr) watch_->wake();
+}
+
+void Side::close(bool in_order) noexcept {
+  if (communicator_ == nullptr) return;
+  if (!in_order && watch_ != nullptr) {
+    wake();
+    watch_->await_end(kCloseMs);
+  }
+  watch_.reset();
+  if (in_order) communicator_->close(kCloseMs);
+}
+
+}  // namespace ddp::nccl
