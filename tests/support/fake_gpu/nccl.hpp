@@ -1,0 +1,108 @@
+// Communicators between threads of this process. Everything under the runtime's lock.
+#pragma once
+
+#include "support/fake_gpu/runtime.hpp"
+
+namespace ddp::test::fake_gpu {
+
+/// What all ranks must agree on.
+struct Spec {
+  const char* name = nullptr;
+  int64_t count = 0;  // elements: of the whole (all_reduce, broadcast) or of one rank
+  int32_t dtype = 0;
+  int32_t reduce = 0;
+  int32_t root = 0;
+};
+
+struct Arrival {
+  bool here = false;
+  const void* send = nullptr;  // real addresses
+  void* receive = nullptr;
+};
+
+/// One collective operation: its ranks' streams meet here.
+struct Collective {
+  Spec spec;          // of the first that came
+  int32_t first = -1;  // who that was
+  int32_t arrived = 0;
+  bool agreed = true;
+  bool done = false;
+  std::vector<Arrival> ranks;
+};
+
+/// A rank's place.
+struct Member {
+  int32_t device = -1;  // -1: it has not come yet
+  bool aborted = false;
+};
+
+/// The ranks that met by one id.
+struct World {
+  std::string name;  // for sentences
+  int32_t size = 0;  // 0: nobody came yet
+  std::vector<Member> ranks;
+  int32_t joined = 0;
+  int32_t failure = kNcclOk;  // of all their comm_init
+  std::map<uint64_t, std::shared_ptr<Collective>> running;
+};
+
+enum class CommState { kInitializing, kReady, kFinalized, kGone };
+
+struct Comm {
+  void* handle = nullptr;
+  int64_t number = 0;
+  std::shared_ptr<World> world;
+  int32_t rank = 0;
+  int32_t device = 0;
+  CommState state = CommState::kInitializing;
+  bool aborted = false;
+  uint64_t next = 0;    // number of its next collective
+  int64_t pending = 0;  // collectives that are queued and not over
+  std::thread::id user;  // whose call is inside; none: nobody's
+  int64_t uses = 0;      // of that thread: a group keeps them
+  std::string last_error;
+
+  [[nodiscard]] std::string name() const {
+    return "communicator " + std::to_string(number) + " (rank " + std::to_string(rank) + " of " + world->name + ")";
+  }
+};
+
+/// NULL: none, or one that is gone (a violation).
+CommPtr comm_of(Runtime& r, void* handle);
+
+/// A thread inside a communicator; another one at the same time is a violation.
+void begin_use(Runtime& r, Lock& lock, Comm& comm, const char* name);
+void end_use(Comm& comm);
+
+/// Remembers the text for last_error, and returns the code.
+int32_t fail(Comm& comm, int32_t code, const std::string& text);
+void set_thread_error(const std::string& text);
+
+/// As delay_nccl asks for. False: aborted or reset meanwhile.
+bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm);
+
+/// comm_async_error's result.
+int32_t async_result(const Runtime& r, const Comm& comm);
+
+/// Not in a group: queues it. In a group: keeps it until group_end.
+struct Request {
+  Spec spec;
+  CommPtr comm;
+  StreamPtr stream;
+  const void* send = nullptr;  // device addresses
+  void* receive = nullptr;
+};
+int32_t submit(Runtime& r, Request request);
+
+/// The sums and copies of a collective that all ranks have come to.
+void compute(Collective& collective);
+
+/// Bytes of a rank's input and output.
+struct Extent {
+  int64_t send, receive;
+};
+Extent extent_of(const Spec& spec, int32_t size);
+
+void set_nccl_version(int32_t version);
+
+}  // namespace ddp::test::fake_gpu

@@ -1,0 +1,101 @@
+// The functions that start collectives: arguments, rules about send and receive.
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "support/fake_gpu/calls.hpp"
+#include "support/fake_gpu/nccl.hpp"
+
+namespace ddp::test::fake_gpu {
+namespace {
+
+int64_t size_of(const Spec& spec) { return dtype_size(static_cast<ddp_dtype>(spec.dtype)); }
+
+/// Where `receive` must lie if the operation is in place; NCCL's rules.
+uintptr_t place_in(const Request& request) {
+  const uintptr_t send = address_of(request.send);
+  const auto own = static_cast<uintptr_t>(request.comm->rank * request.spec.count * size_of(request.spec));
+  const std::string name = request.spec.name;
+  if (name == "nccl.reduce_scatter") return send + own;
+  if (name == "nccl.all_gather") return send - own;
+  return send;
+}
+
+std::string problem_of(const Request& request) {
+  const Spec& spec = request.spec;
+  const auto dtype = static_cast<ddp_dtype>(spec.dtype);
+  if (spec.count < 0) return "a count below 0";
+  if (!is_dtype(dtype) || is_complex(dtype)) return "a dtype that NCCL does not have";
+  if (spec.reduce != DDP_GPU_SUM && spec.reduce != DDP_GPU_MIN && spec.reduce != DDP_GPU_MAX) return "a reduction that is none";
+  if (spec.root < 0 || spec.root >= request.comm->world->size) return "a root that is no rank";
+  if (spec.count > 0 && (request.send == nullptr || request.receive == nullptr)) return "a NULL buffer";
+  if (request.stream->device != request.comm->device) return "a stream of another device";
+  return {};
+}
+
+bool overlaps_wrongly(const Request& request) {
+  const Extent extent = extent_of(request.spec, request.comm->world->size);
+  const uintptr_t send = address_of(request.send), receive = address_of(request.receive);
+  const bool apart = send + static_cast<uintptr_t>(extent.send) <= receive || receive + static_cast<uintptr_t>(extent.receive) <= send;
+  return !apart && receive != place_in(request);
+}
+
+int32_t check(Runtime& r, const Request& request) {
+  Comm& comm = *request.comm;
+  if (comm.aborted || comm.state != CommState::kReady) return fail(comm, kNcclInvalidUsage, "the communicator is not ready");
+  if (const int32_t code = async_result(r, comm); code != kNcclOk) return fail(comm, code, nccl_code_text(code));
+  const std::string problem = problem_of(request);
+  if (!problem.empty()) {
+    r.violate(std::string(request.spec.name) + " on " + comm.name() + " gets " + problem);
+    return fail(comm, kNcclInvalidArgument, problem);
+  }
+  if (request.spec.count > 0 && overlaps_wrongly(request))
+    r.violate(std::string(request.spec.name) + " on " + comm.name() + " gets buffers that overlap and are not in place");
+  return kNcclOk;
+}
+
+int32_t start(Spec spec, const void* send, void* receive, void* handle, void* stream) {
+  Call call{spec.name, stream};
+  call.has_stream = true;
+  call.bytes = spec.count * size_of(spec);
+  call.is_nccl = true;
+  return entered(call, [&](Runtime& r, Lock& lock) -> int32_t {
+    const CommPtr comm = comm_of(r, handle);
+    if (comm == nullptr) return kNcclInvalidArgument;
+    begin_use(r, lock, *comm, spec.name);
+    Request request{spec, comm, r.stream_of(stream), send, receive};
+    int32_t code = kNcclInvalidArgument;
+    if (request.stream != nullptr) code = check(r, request);
+    if (request.stream != nullptr && code == kNcclOk) code = submit(r, std::move(request));
+    end_use(*comm);
+    return code;
+  });
+}
+
+}  // namespace
+
+Extent extent_of(const Spec& spec, int32_t size) {
+  const int64_t bytes = spec.count * size_of(spec);
+  const std::string name = spec.name;
+  return {name == "nccl.reduce_scatter" ? bytes * size : bytes, name == "nccl.all_gather" ? bytes * size : bytes};
+}
+
+namespace nccl_entry {
+
+int32_t all_reduce(const void* send, void* receive, int64_t count, int32_t dtype, int32_t reduce, void* comm, void* stream) {
+  return start(Spec{"nccl.all_reduce", count, dtype, reduce, 0}, send, receive, comm, stream);
+}
+
+int32_t reduce_scatter(const void* send, void* receive, int64_t receive_count, int32_t dtype, int32_t reduce, void* comm, void* stream) {
+  return start(Spec{"nccl.reduce_scatter", receive_count, dtype, reduce, 0}, send, receive, comm, stream);
+}
+
+int32_t all_gather(const void* send, void* receive, int64_t send_count, int32_t dtype, void* comm, void* stream) {
+  return start(Spec{"nccl.all_gather", send_count, dtype, DDP_GPU_SUM, 0}, send, receive, comm, stream);
+}
+
+int32_t broadcast(const void* send, void* receive, int64_t count, int32_t dtype, int32_t root, void* comm, void* stream) {
+  return start(Spec{"nccl.broadcast", count, dtype, DDP_GPU_SUM, root}, send, receive, comm, stream);
+}
+
+}  // namespace nccl_entry
+}  // namespace ddp::test::fake_gpu

@@ -1,0 +1,158 @@
+// Collectives: what a call queues, and how the ranks' streams meet.
+#include <cstring>
+#include <utility>
+
+#include "support/fake_gpu/calls.hpp"
+#include "support/fake_gpu/launch.hpp"
+#include "support/fake_gpu/nccl.hpp"
+
+namespace ddp::test::fake_gpu {
+namespace {
+
+struct Group {
+  int32_t depth = 0;
+  int64_t generation = 0;
+  int32_t failure = kNcclOk;
+  std::vector<Request> requests;
+};
+thread_local Group group;
+
+bool in_group(const Runtime& r) {
+  if (group.generation != r.generation) group = Group{0, r.generation, kNcclOk, {}};
+  return group.depth > 0;
+}
+
+/// One rank's part in a collective.
+struct Part {
+  CommPtr comm;
+  uint64_t number;
+  Spec spec;
+  const void* send;  // real addresses
+  void* receive;
+  int64_t receive_bytes;
+};
+
+std::string words_of(const Spec& spec) {
+  return std::string(spec.name) + " of " + std::to_string(spec.count) + " " + dtype_name(static_cast<ddp_dtype>(spec.dtype)) + ", reduce " +
+         std::to_string(spec.reduce) + ", root " + std::to_string(spec.root);
+}
+
+bool equal(const Spec& a, const Spec& b) {
+  return std::strcmp(a.name, b.name) == 0 && a.count == b.count && a.dtype == b.dtype && a.reduce == b.reduce && a.root == b.root;
+}
+
+bool is_anyone_aborted(const World& world) {
+  for (const Member& member : world.ranks)
+    if (member.aborted) return true;
+  return false;
+}
+
+void arrive(Runtime& r, Collective& collective, const Part& part) {
+  const auto rank = static_cast<size_t>(part.comm->rank);
+  if (collective.arrived == 0) {
+    collective.spec = part.spec;
+    collective.first = part.comm->rank;
+    collective.ranks.resize(static_cast<size_t>(part.comm->world->size));
+  } else if (!equal(collective.spec, part.spec)) {
+    collective.agreed = false;
+    r.violate("ranks of " + part.comm->world->name + " disagree about collective " + std::to_string(part.number) + ": rank " +
+              std::to_string(collective.first) + " has " + words_of(collective.spec) + ", rank " + std::to_string(part.comm->rank) + " has " +
+              words_of(part.spec));
+  }
+  collective.ranks[rank] = Arrival{true, part.send, part.receive};
+  ++collective.arrived;
+}
+
+/// Run by the stream's thread. A missing rank lets it wait for ever, as NCCL's kernel does, until abort.
+void take_part(const Part& part) {
+  Runtime& r = runtime();
+  Lock lock(r.mutex);
+  World& world = *part.comm->world;
+  std::shared_ptr<Collective>& place = world.running[part.number];
+  if (place == nullptr) place = std::make_shared<Collective>();
+  const std::shared_ptr<Collective> collective = place;
+  if (!part.comm->aborted) arrive(r, *collective, part);
+  if (collective->arrived == world.size && !is_anyone_aborted(world)) {
+    if (collective->agreed) compute(*collective);
+    collective->done = true;
+    ++r.state->collectives;
+    world.running.erase(part.number);
+    r.changed.notify_all();
+  }
+  r.changed.wait(lock, [&] { return r.stopping || collective->done || part.comm->aborted; });
+  if (!collective->done || !collective->agreed) std::memset(part.receive, kAborted, static_cast<size_t>(part.receive_bytes));
+  --part.comm->pending;
+  r.changed.notify_all();
+}
+
+int32_t queue(Runtime& r, const Request& request) {
+  const Extent extent = extent_of(request.spec, request.comm->world->size);
+  Touches touches(r, *request.stream, request.spec.name);
+  const auto* const send = touches.read(static_cast<const std::byte*>(request.send), extent.send);
+  auto* const receive = touches.write(static_cast<std::byte*>(request.receive), extent.receive);
+  if (!touches.ok()) return kNcclInvalidArgument;
+  const auto instantiate = [&r, request, send, receive, extent]() -> Work {
+    ++request.comm->pending;
+    const Part part{request.comm, request.comm->next++, request.spec, send, receive, extent.receive};
+    return [part] { take_part(part); };
+  };
+  r.enqueue(request.stream, Operation{request.spec.name, touches.take(), nullptr, instantiate});
+  return kNcclOk;
+}
+
+/// Nothing orders the operations of one group: they must not touch the same bytes.
+void check_group(Runtime& r, const std::vector<Request>& requests) {
+  Races races;
+  size_t actor = 0;
+  for (const Request& request : requests) {
+    const Extent extent = extent_of(request.spec, request.comm->world->size);
+    Clock clock;
+    clock.tick(actor);
+    const std::vector<Access> accesses{{address_of(request.send), extent.send, false}, {address_of(request.receive), extent.receive, true}};
+    const std::string name = std::string(request.spec.name) + " (operation " + std::to_string(actor + 1) + " of a group)";
+    for (std::string& text : races.touch(accesses, actor++, clock, name)) r.violate(std::move(text));
+  }
+}
+
+}  // namespace
+
+int32_t submit(Runtime& r, Request request) {
+  if (request.spec.count == 0) return kNcclOk;
+  if (!in_group(r)) return queue(r, request);
+  ++request.comm->uses;  // until group_end
+  group.requests.push_back(std::move(request));
+  return kNcclOk;
+}
+
+namespace nccl_entry {
+
+int32_t group_start() {
+  Call call{"nccl.group_start"};
+  call.is_nccl = true;
+  return entered(call, [](Runtime& r, Lock&) -> int32_t {
+    (void)in_group(r);
+    ++group.depth;
+    return kNcclOk;
+  });
+}
+
+int32_t group_end() {
+  Call call{"nccl.group_end"};
+  call.is_nccl = true;
+  return entered(call, [](Runtime& r, Lock&) -> int32_t {
+    if (!in_group(r)) return kNcclInvalidUsage;
+    if (--group.depth > 0) return kNcclOk;
+    const std::vector<Request> requests = std::exchange(group.requests, {});
+    check_group(r, requests);
+    int32_t result = kNcclOk;
+    for (const Request& request : requests) {
+      end_use(*request.comm);
+      const int32_t code = request.comm->state == CommState::kReady ? queue(r, request) : static_cast<int32_t>(kNcclInvalidUsage);
+      if (result == kNcclOk) result = code;
+    }
+    return result;
+  });
+}
+
+}  // namespace nccl_entry
+}  // namespace ddp::test::fake_gpu

@@ -1,0 +1,167 @@
+// The update rules, with the arithmetic of the CPU.
+#include <algorithm>
+#include <cstring>
+
+#include "device/cpu/arrays.hpp"
+#include "support/fake_gpu/calls.hpp"
+#include "support/fake_gpu/launch.hpp"
+#include "update/kernels.hpp"
+
+namespace ddp::test::fake_gpu::entry {
+namespace {
+
+constexpr int64_t kBlock = 1024;  // elements with a master copy
+constexpr int64_t kHalf = 2;      // bytes of such an element
+
+struct Shaping {
+  GradShape shape;
+  const ddp_gpu_gate* gate = nullptr;
+  const uint32_t* stop = nullptr;
+};
+
+Shaping read_shape(Touches& touches, const ddp_gpu_shape& shape, ddp_gpu_stop stop) {
+  Shaping shaping;
+  shaping.shape.scale = shape.scale;
+  shaping.shape.limit = shape.limit;
+  if (shape.gate != nullptr) shaping.gate = touches.read(shape.gate, sizeof *shape.gate);
+  shaping.stop = touches.stop_word(stop);
+  return shaping;
+}
+
+/// The arrays with real addresses.
+ddp_gpu_update real_update(Touches& touches, const ddp_gpu_update& update, ddp_dtype dtype) {
+  ddp_gpu_update real = update;
+  if (update.count == 0) return real;
+  using Bytes = unsigned char;
+  const int64_t moments = update.count * dtype_size(moment_dtype(dtype));
+  const auto changed = [&](void* memory, int64_t bytes) -> void* {
+    return memory == nullptr ? nullptr : touches.change(static_cast<Bytes*>(memory), bytes);
+  };
+  real.value = touches.change(static_cast<Bytes*>(update.value), update.count * dtype_size(dtype));
+  real.grad = touches.read(static_cast<const Bytes*>(update.grad), update.count * dtype_size(dtype));
+  for (size_t k = 0; k < 2; ++k) real.state[k] = changed(update.state[k], moments);
+  real.master = changed(update.master, update.count * static_cast<int64_t>(sizeof(float)));
+  return real;
+}
+
+AdamStep step_of(const ddp_gpu_adam_rule& rule) {
+  AdamStep step;
+  step.keep = rule.keep;
+  step.weight_decay = rule.weight_decay;
+  step.beta1 = rule.beta1;
+  step.share1 = rule.share1;
+  step.beta2 = rule.beta2;
+  step.share2 = rule.share2;
+  step.size = rule.size;
+  step.root_scale = rule.root_scale;
+  step.epsilon = rule.epsilon;
+  return step;
+}
+
+SgdStep step_of(const ddp_gpu_sgd_rule& rule) {
+  SgdStep step;
+  step.rate = rule.rate;
+  step.weight_decay = rule.weight_decay;
+  step.momentum = rule.momentum;
+  step.gradient_share = rule.gradient_share;
+  step.mode = static_cast<Momentum>(rule.mode);
+  step.nesterov = rule.nesterov != 0;
+  return step;
+}
+
+struct Piece {
+  void* value;
+  const void* grad;
+  std::byte* state[2];
+  int64_t count;
+};
+
+void apply(const AdamStep& step, ddp_dtype dtype, const Piece& piece) {
+  adam_update(step, dtype, piece.value, piece.grad, piece.state[0], piece.state[1], piece.count);
+}
+void apply(const SgdStep& step, ddp_dtype dtype, const Piece& piece) {
+  sgd_update(step, dtype, piece.value, piece.grad, piece.state[0], piece.count);
+}
+
+/// Where the value is no longer the copy rounded, its owner changed it, and the copy starts anew from it (update/masters.hpp).
+void refresh(ddp_dtype dtype, const std::byte* value, float* copy, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    std::byte rounded[kHalf];
+    cpu::convert(DDP_F32, copy + i, dtype, rounded, 1);
+    if (std::memcmp(rounded, value + i * kHalf, kHalf) != 0) cpu::convert(dtype, value + i * kHalf, DDP_F32, copy + i, 1);
+  }
+}
+
+template <class Step>
+void update_master(const Step& step, ddp_dtype dtype, const ddp_gpu_update& update) {
+  auto* const value = static_cast<std::byte*>(update.value);
+  const auto* const grad = static_cast<const std::byte*>(update.grad);
+  auto* const master = static_cast<float*>(update.master);
+  for (int64_t at = 0; at < update.count; at += kBlock) {
+    const int64_t n = std::min(kBlock, update.count - at);
+    alignas(64) float gradient[kBlock];
+    refresh(dtype, value + at * kHalf, master + at, n);
+    cpu::convert(dtype, grad + at * kHalf, DDP_F32, gradient, n);
+    Piece piece{master + at, gradient, {}, n};
+    for (size_t k = 0; k < 2; ++k)
+      if (update.state[k] != nullptr) piece.state[k] = static_cast<std::byte*>(update.state[k]) + at * 4;
+    apply(step, DDP_F32, piece);
+    cpu::convert(DDP_F32, master + at, dtype, value + at * kHalf, n);
+  }
+}
+
+template <class Step>
+void run_updates(const std::vector<ddp_gpu_update>& updates, const std::vector<Step>& steps, ddp_dtype dtype, const Shaping& shaping) {
+  if (is_stopped(shaping.stop) || (shaping.gate != nullptr && shaping.gate->skip != 0)) return;
+  for (const ddp_gpu_update& update : updates) {
+    Step step = steps[static_cast<size_t>(update.rule)];
+    step.shape = shaping.shape;
+    if (shaping.gate != nullptr) step.shape.scale = shaping.gate->scale;
+    if (update.count == 0) continue;
+    if (update.master != nullptr) {
+      update_master(step, dtype, update);
+      continue;
+    }
+    apply(step, dtype,
+          Piece{update.value, update.grad, {static_cast<std::byte*>(update.state[0]), static_cast<std::byte*>(update.state[1])}, update.count});
+  }
+}
+
+/// What a rule cannot do without.
+bool is_complete(const ddp_gpu_update& update, const AdamStep&) { return update.state[0] != nullptr && update.state[1] != nullptr; }
+bool is_complete(const ddp_gpu_update& update, const SgdStep& step) { return step.mode == Momentum::kNone || update.state[0] != nullptr; }
+
+template <class Rule>
+int32_t launch_updates(const char* name, const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,
+                       int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
+  return launch(name, stream, [&](Touches& touches) -> Work {
+    if (!is_floating_dtype(dtype) || count < 0 || shape == nullptr) return nullptr;
+    const auto type = static_cast<ddp_dtype>(dtype);
+    std::vector<decltype(step_of(*rules))> steps;
+    for (int64_t k = 0; k < rule_count; ++k) steps.push_back(step_of(rules[k]));
+    std::vector<ddp_gpu_update> real;
+    for (int64_t k = 0; k < count; ++k) {
+      const ddp_gpu_update& update = updates[k];
+      if (update.count < 0 || update.rule < 0 || update.rule >= rule_count) return nullptr;
+      if (update.master != nullptr && type != DDP_F16 && type != DDP_BF16) return nullptr;
+      if (!is_complete(update, steps[static_cast<size_t>(update.rule)])) return nullptr;
+      real.push_back(real_update(touches, update, type));
+    }
+    const Shaping shaping = read_shape(touches, *shape, stop);
+    return [=, real = std::move(real), steps = std::move(steps)] { run_updates(real, steps, type, shaping); };
+  });
+}
+
+}  // namespace
+
+int32_t adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count, int32_t dtype,
+             const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
+  return launch_updates("adam", updates, count, rules, rule_count, dtype, shape, stop, stream);
+}
+
+int32_t sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count, int32_t dtype,
+            const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
+  return launch_updates("sgd", updates, count, rules, rule_count, dtype, shape, stop, stream);
+}
+
+}  // namespace ddp::test::fake_gpu::entry

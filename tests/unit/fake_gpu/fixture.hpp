@@ -1,0 +1,89 @@
+// What the tests of the fake GPU share.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "ddp/types.h"
+#include "support/check.hpp"
+#include "support/fake_gpu/fake_gpu.hpp"
+
+namespace ddp::test::fake_gpu {
+
+inline const ddp_gpu_table& gpu = table();
+
+/// For cmocka: every test begins anew.
+inline int begin_anew(void**) {
+  reset();
+  return 0;
+}
+
+/// For cmocka: no test leaves a violation behind.
+inline int without_violations(void**) {
+  for (const std::string& text : violations()) print_error("%s\n", text.c_str());
+  return violations().empty() ? 0 : -1;
+}
+
+#define fake_gpu_test(function) \
+  { #function, ddp::test::guarded<function>, begin_anew, without_violations, nullptr }
+#define check(condition) ddp::test::expect((condition), #condition)
+#define check_equal(got, wanted) ddp::test::expect_equal(static_cast<int64_t>(got), static_cast<int64_t>(wanted), #got)
+
+inline void assert_ok(int32_t code) { expect_equal(code, 0, gpu.error_text(code)); }
+
+/// One violation with this in it, which is then forgotten.
+inline void assert_violation(const std::string& part) {
+  const std::vector<std::string> all = violations();
+  for (const std::string& text : all) expect_contains(text, part);
+  expect_equal(all.size(), size_t{1}, "violations");
+  clear_violations();
+}
+
+inline void* make_stream() {
+  void* stream = nullptr;
+  assert_ok(gpu.stream_create(&stream, 0));
+  return stream;
+}
+
+inline void* make_event() {
+  void* event = nullptr;
+  assert_ok(gpu.event_create(&event, 0));
+  return event;
+}
+
+template <class T>
+T* make_array(const std::vector<T>& values) {
+  void* memory = nullptr;
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
+  assert_ok(gpu.alloc(&memory, bytes));
+  check(poke(memory, values.data(), bytes));
+  return static_cast<T*>(memory);
+}
+
+template <class T>
+std::vector<T> values_of(const T* memory, size_t count) {
+  std::vector<T> values(count);
+  check(peek(values.data(), memory, static_cast<int64_t>(count * sizeof(T))));
+  return values;
+}
+
+/// On another thread; get() ends with its failure.
+template <class Body>
+std::future<void> later(Body&& body) {
+  return std::async(std::launch::async, std::forward<Body>(body));
+}
+
+/// On threads, each with the device of its rank.
+inline void on_ranks(int32_t count, const std::function<void(int32_t rank)>& body) {
+  std::vector<std::future<void>> ranks;
+  for (int32_t rank = 0; rank < count; ++rank)
+    ranks.push_back(later([&body, rank] {
+      assert_ok(gpu.set_device(rank));
+      body(rank);
+    }));
+  for (std::future<void>& rank : ranks) rank.get();
+}
+
+}  // namespace ddp::test::fake_gpu

@@ -1,0 +1,225 @@
+// Streams and events of the fake GPU: work happens later, and in the order that events give.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "unit/fake_gpu/fixture.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::test::fake_gpu;
+
+bool is_done(void* event) {
+  int32_t done = 7;
+  assert_ok(gpu.event_query(event, &done));
+  return done != 0;
+}
+
+void work_waits_while_its_stream_is_held(void**) {
+  void *const stream = make_stream(), *const event = make_event();
+  uint8_t* const array = make_array<uint8_t>({1, 1});
+  pause(stream);
+  assert_ok(gpu.fill(array, 5, 2, stream));
+  assert_ok(gpu.event_record(event, stream));
+  check_equal(pending(stream), 2);
+  check(!is_done(event));
+  check_equal(values_of(array, 2)[1], 1);
+  resume(stream);
+  assert_ok(gpu.event_synchronize(event));
+  check_equal(values_of(array, 2)[1], 5);
+  check(wait_idle());
+  check_equal(pending(stream), 0);
+}
+
+void the_default_stream_can_be_held_too(void**) {
+  uint8_t* const array = make_array<uint8_t>({1, 1});
+  pause(nullptr);
+  assert_ok(gpu.fill(array, 5, 2, nullptr));
+  check_equal(pending(nullptr), 1);
+  check_equal(pending_on_device(0), 1);
+  resume(nullptr);
+  assert_ok(gpu.synchronize());
+  check_equal(values_of(array, 2)[1], 5);
+}
+
+void a_held_device_holds_streams_that_are_made_later(void**) {
+  pause_device(0);
+  void* const stream = make_stream();
+  uint8_t* const array = make_array<uint8_t>({1});
+  assert_ok(gpu.fill(array, 5, 1, stream));
+  check(!wait_idle(20));
+  resume_device(0);
+  check(wait_idle());
+  check_equal(values_of(array, 1)[0], 5);
+}
+
+void a_stream_waits_for_an_event_of_another(void**) {
+  void *const first = make_stream(), *const second = make_stream(), *const event = make_event();
+  uint8_t* const array = make_array<uint8_t>({1});
+  pause(first);
+  assert_ok(gpu.fill(array, 2, 1, first));
+  assert_ok(gpu.event_record(event, first));
+  assert_ok(gpu.stream_wait(second, event));
+  assert_ok(gpu.fill(array, 3, 1, second));
+  check_equal(pending(second), 2);
+  resume(first);
+  check(wait_idle());
+  check_equal(values_of(array, 1)[0], 3);
+}
+
+void a_wait_is_for_the_recording_that_was_there(void**) {
+  void *const first = make_stream(), *const second = make_stream(), *const event = make_event();
+  assert_ok(gpu.event_record(event, first));
+  assert_ok(gpu.stream_wait(second, event));
+  check(wait_idle());
+  pause(first);
+  assert_ok(gpu.event_record(event, first));  // again; the wait above does not care
+  check_equal(pending(second), 0);
+  check(!is_done(event));
+  resume(first);
+}
+
+void an_event_that_was_never_recorded_is_done(void**) {
+  void *const stream = make_stream(), *const event = make_event();
+  check(is_done(event));
+  assert_ok(gpu.event_synchronize(event));
+  assert_ok(gpu.stream_wait(stream, event));
+  assert_ok(gpu.stream_synchronize(stream));
+}
+
+void synchronize_waits_for_all_streams_of_its_device(void**) {
+  void *const first = make_stream(), *const second = make_stream();
+  assert_ok(gpu.set_device(1));
+  void* const foreign = make_stream();
+  void* const foreign_event = make_event();
+  assert_ok(gpu.set_device(0));
+  uint8_t* const array = make_array<uint8_t>({1, 1});
+  pause(first);
+  pause(foreign);
+  assert_ok(gpu.event_record(foreign_event, foreign));
+  assert_ok(gpu.fill(array, 2, 1, first));
+  assert_ok(gpu.fill(array + 1, 2, 1, second));
+  std::atomic<bool> over{false};
+  auto waiting = later([&] {
+    gpu.synchronize();
+    over = true;
+  });
+  while (pending(second) > 0) std::this_thread::yield();
+  check(!over);
+  resume(first);
+  waiting.get();
+  check_equal(values_of(array, 2)[0], 2);
+  resume(foreign);
+}
+
+void events_tell_the_time_between_them(void**) {
+  void* const stream = make_stream();
+  void *from = nullptr, *to = nullptr;
+  assert_ok(gpu.event_create(&from, 1));
+  assert_ok(gpu.event_create(&to, 1));
+  const auto before = std::chrono::steady_clock::now();
+  assert_ok(gpu.event_record(from, stream));
+  assert_ok(gpu.event_synchronize(from));
+  pause(stream);
+  assert_ok(gpu.event_record(to, stream));
+  double ms = -1;
+  check_equal(gpu.error_kind(gpu.event_elapsed(from, to, &ms)), DDP_GPU_OTHER);  // not done yet
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  resume(stream);
+  assert_ok(gpu.event_synchronize(to));
+  assert_ok(gpu.event_elapsed(from, to, &ms));
+  check(ms >= 3);
+  check((ms <= std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before).count()));
+  check_equal(gpu.error_kind(gpu.event_elapsed(from, make_event(), &ms)), DDP_GPU_BAD_ARGUMENT);
+}
+
+void a_destroyed_stream_finishes_its_work(void**) {
+  void* const stream = make_stream();
+  uint8_t* const array = make_array<uint8_t>({1});
+  pause(stream);
+  assert_ok(gpu.fill(array, 5, 1, stream));
+  check_equal(streams().size(), 1);
+  const int64_t number = stream_number(stream);
+  check_equal(number, streams()[0].number);
+  resume(stream);
+  assert_ok(gpu.stream_destroy(stream));
+  check(wait_idle());
+  check_equal(values_of(array, 1)[0], 5);
+  check_equal(live().streams, 0);
+}
+
+void destroyed_handles_are_recognised(void**) {
+  void *const stream = make_stream(), *const event = make_event();
+  assert_ok(gpu.stream_destroy(stream));
+  assert_ok(gpu.event_destroy(event));
+  check_equal(gpu.error_kind(gpu.stream_synchronize(stream)), DDP_GPU_BAD_ARGUMENT);
+  assert_violation("use of stream 1, which was destroyed");
+  check_equal(gpu.error_kind(gpu.event_record(event, nullptr)), DDP_GPU_BAD_ARGUMENT);
+  assert_violation("use of event 1, which was destroyed");
+  int32_t garbage = 0;
+  check_equal(gpu.error_kind(gpu.stream_synchronize(&garbage)), DDP_GPU_BAD_ARGUMENT);
+}
+
+void a_launch_needs_the_device_of_its_stream(void**) {
+  void* const stream = make_stream();
+  void* const event = make_event();
+  uint8_t* const array = make_array<uint8_t>({1});
+  assert_ok(gpu.set_device(1));
+  check_equal(gpu.error_kind(gpu.fill(array, 0, 1, stream)), DDP_GPU_BAD_ARGUMENT);
+  assert_violation("while device 1 is current");
+  check_equal(gpu.error_kind(gpu.event_record(event, nullptr)), DDP_GPU_BAD_ARGUMENT);
+  assert_violation("is recorded on stream 0 of device 1");
+  assert_ok(gpu.stream_wait(nullptr, event));  // across devices: allowed
+}
+
+void random_delays_change_no_result(void**) {
+  reset(Options{.seed = 42, .max_delay_us = 300});
+  void *const first = make_stream(), *const second = make_stream(), *const event = make_event();
+  uint8_t* const array = make_array<uint8_t>({0});
+  for (int i = 1; i <= 20; ++i) {
+    assert_ok(gpu.fill(array, i, 1, i % 2 == 0 ? first : second));
+    assert_ok(gpu.event_record(event, i % 2 == 0 ? first : second));
+    assert_ok(gpu.stream_wait(i % 2 == 0 ? second : first, event));
+  }
+  check(wait_idle());
+  check_equal(values_of(array, 1)[0], 20);
+}
+
+void reset_ends_work_that_is_held(void**) {
+  void* const stream = make_stream();
+  pause(stream);
+  uint8_t* const array = make_array<uint8_t>({0});
+  assert_ok(gpu.fill(array, 1, 1, stream));
+  std::atomic<bool> entered{false};
+  auto waiting = later([&] {
+    entered = true;
+    gpu.stream_synchronize(stream);  // an error or success: it returns
+  });
+  while (!entered || calls("stream_synchronize") == 0) std::this_thread::yield();
+  reset();
+  waiting.get();
+  check_equal(live().total(), 0);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      fake_gpu_test(work_waits_while_its_stream_is_held),
+      fake_gpu_test(the_default_stream_can_be_held_too),
+      fake_gpu_test(a_held_device_holds_streams_that_are_made_later),
+      fake_gpu_test(a_stream_waits_for_an_event_of_another),
+      fake_gpu_test(a_wait_is_for_the_recording_that_was_there),
+      fake_gpu_test(an_event_that_was_never_recorded_is_done),
+      fake_gpu_test(synchronize_waits_for_all_streams_of_its_device),
+      fake_gpu_test(events_tell_the_time_between_them),
+      fake_gpu_test(a_destroyed_stream_finishes_its_work),
+      fake_gpu_test(destroyed_handles_are_recognised),
+      fake_gpu_test(a_launch_needs_the_device_of_its_stream),
+      fake_gpu_test(random_delays_change_no_result),
+      fake_gpu_test(reset_ends_work_that_is_held),
+  };
+  return cmocka_run_group_tests_name("fake_gpu.streams", tests, nullptr, nullptr);
+}
