@@ -1,0 +1,216 @@
+// Passes over CUDA tensors on one rank: what gradients hold afterwards, in every dtype and both kinds of memory, is what the CPU gives, bit for bit.
+#include <cmath>
+
+#include "gpu/support/trainer.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::test::gpu;
+
+namespace {
+
+constexpr ddp_dtype kAll[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64, DDP_C128};
+
+/// Runs `body` on the CPU and on the GPU, for each dtype and both kinds of gradients, and compares what it returns.
+template <class Body>
+void same_on_both(const std::string& what, Body body, std::initializer_list<ddp_dtype> dtypes = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64, DDP_C128}) {
+  const GroupHandle group = alone();
+  for (const ddp_dtype dtype : dtypes)
+    for (const bool own : {false, true}) {
+      Plan plan;
+      plan.dtype = dtype;
+      plan.own_gradients = own;
+      const auto run = [&](Place place) {
+        plan.place = place;
+        Trainer trainer(group.get(), plan);
+        return body(trainer);
+      };
+      expect_same_bytes(run(kGpu), run(kCpu), what + ", " + dtype_name(dtype) + (own ? ", own gradients" : ", libddp's gradients"));
+    }
+}
+
+void a_pass_of_one_rank_leaves_its_gradients(void**) {
+  const GroupHandle group = alone();
+  for (const ddp_dtype dtype : kAll)
+    for (const bool own : {false, true}) {
+      Plan plan;
+      plan.dtype = dtype;
+      plan.own_gradients = own;
+      Trainer trainer(group.get(), plan);
+      for (int step = 0; step < 3; ++step) {
+        trainer.pass(step);
+        expect_same_bytes(trainer.grad_bytes(), trainer.expected_grads([&](size_t p, int64_t i) { return fine_gradient(0, step, p, i); }), dtype_name(dtype));
+      }
+    }
+}
+
+void gradients_begin_at_zero_and_can_be_cleared(void**) {
+  same_on_both("cleared", [](Trainer& t) {
+    std::string all = t.grad_bytes();
+    t.pass(0);
+    all += t.grad_bytes();
+    OK(ddp_model_zero_grad(t.model.get(), t.stream.get()));
+    return all + t.grad_bytes();
+  });
+}
+
+void gradients_can_be_scaled_and_limited(void**) {
+  same_on_both("scaled", [](Trainer& t) {
+    t.pass(0);
+    OK(ddp_model_scale_grad(t.model.get(), 0.3, t.stream.get()));
+    std::string all = t.grad_bytes();
+    OK(ddp_model_clip_grad_value(t.model.get(), 1.1, t.stream.get()));
+    return all + t.grad_bytes();
+  });
+}
+
+void norms_are_those_of_the_cpu(void**) {
+  same_on_both("norms", [](Trainer& t) {
+    t.pass(0);
+    double norm[4] = {};
+    OK(ddp_model_get_grad_norm(t.model.get(), 1, &norm[0], t.stream.get()));
+    OK(ddp_model_get_grad_norm(t.model.get(), 2, &norm[1], t.stream.get()));
+    OK(ddp_model_get_grad_norm(t.model.get(), INFINITY, &norm[2], t.stream.get()));
+    OK(ddp_model_clip_grad_norm(t.model.get(), 3.0, 2, &norm[3], t.stream.get()));
+    return std::string(reinterpret_cast<const char*>(norm), sizeof norm) + t.grad_bytes();
+  });
+}
+
+void a_nan_reaches_the_norm(void**) {
+  const GroupHandle group = alone();
+  Trainer t(group.get(), Plan{});
+  t.scale = NAN;
+  t.pass(0);
+  for (const double p : {1.0, 2.0, static_cast<double>(INFINITY)}) {
+    double norm = 0;
+    OK(ddp_model_get_grad_norm(t.model.get(), p, &norm, t.stream.get()));
+    expect(std::isnan(norm), "the norm of a NaN is NaN");
+  }
+}
+
+void accumulated_gradients_are_reduced_by_the_last_pass(void**) {
+  same_on_both("accumulated", [](Trainer& t) {
+    t.pass(0, DDP_PASS_ACCUMULATE);
+    t.pass(1, DDP_PASS_ACCUMULATE);
+    t.pass(2);
+    ddp_model_stats stats{};
+    stats.struct_size = sizeof stats;
+    OK(ddp_model_get_stats(t.model.get(), &stats));
+    expect_equal(stats.passes, int64_t{1}, "passes that reduced");
+    t.pass(3, DDP_PASS_LOCAL);
+    return t.grad_bytes();
+  }, {DDP_F32, DDP_BF16});
+}
+
+void what_nobody_used_is_left_alone(void**) {
+  const GroupHandle group = alone();
+  for (const Place place : {kGpu, kCpu}) {
+    Plan plan;
+    plan.place = place;
+    plan.options = [](ddp_model_options& options) { options.unused = DDP_UNUSED_ALLOW; };
+    Trainer t(group.get(), plan);
+    OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
+    for (int32_t p = t.count(); p-- > 1;) {
+      t.produce(static_cast<size_t>(p), 0, t.stream.get());
+      OK(ddp_model_mark_ready(t.model.get(), p, t.stream.get()));
+    }
+    OK(ddp_model_mark_unused(t.model.get(), 0));
+    OK(ddp_model_end_backward(t.model.get(), t.stream.get()));
+    expect_equal(ddp_model_was_used(t.model.get(), 0), 0, "the first was used");
+    expect_equal(ddp_model_was_used(t.model.get(), 1), 1, "the second was used");
+  }
+}
+
+void a_gradient_that_nobody_marked_is_named_and_the_next_pass_works(void**) {
+  const GroupHandle group = alone();
+  Trainer t(group.get(), Plan{});
+  OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
+  OK(ddp_model_mark_ready(t.model.get(), 1, t.stream.get()));
+  FAILS(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(t.model.get(), t.stream.get()), "p0");
+  t.pass(1);
+  expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return fine_gradient(0, 1, p, i); }), "the pass after it");
+}
+
+void gradients_that_move_are_found(void**) {
+  const GroupHandle group = alone();
+  Plan plan;
+  plan.own_gradients = true;
+  Trainer t(group.get(), plan);
+  std::vector<Memory> moved;
+  for (size_t p = 0; p < plan.counts.size(); ++p) {
+    moved.emplace_back(kGpu, t.bytes_of(p));
+    OK(ddp_model_set_grad(t.model.get(), static_cast<int32_t>(p), moved[p].data()));
+    t.grads[p] = moved[p].data();
+  }
+  t.pass(4);
+  OK(ddp_model_scale_grad(t.model.get(), 2.0, t.stream.get()));
+  expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return 2 * static_cast<double>(static_cast<float>(fine_gradient(0, 4, p, i))); }), "moved gradients");
+}
+
+/// Tensors on the CPU and on the GPU in one model.
+void a_model_may_be_on_both(void**) {
+  const GroupHandle group = alone();
+  ddp_model* made = nullptr;
+  OK(ddp_model_create(group.get(), nullptr, &made));
+  const Memory on_cpu(kCpu, 400), on_gpu(kGpu, 800);
+  const Stream stream(kGpu);
+  const ModelHandle model(made);
+  const ddp_tensor first = flat(on_cpu.data(), DDP_F32, 100, kCpu), second = flat(on_gpu.data(), DDP_F32, 200, kGpu);
+  OK(ddp_model_add_parameter(made, "on the CPU", &first, nullptr, nullptr));
+  OK(ddp_model_add_parameter(made, "on the GPU", &second, nullptr, nullptr));
+  OK(ddp_model_commit(made, stream.get()));
+  ddp_sgd_options options;
+  OK(ddp_sgd_options_init(&options, sizeof options));
+  options.rate = 0.5;
+  ddp_optimizer* optimizer = nullptr;
+  OK(ddp_optimizer_create_sgd(made, &options, &optimizer));
+  const OptimizerHandle owner(optimizer);
+  ddp_tensor grad[2];
+  for (const int32_t p : {0, 1}) OK(ddp_model_get_grad(made, p, &grad[p]));
+  expect_equal(static_cast<int>(grad[0].device), static_cast<int>(DDP_CPU), "the first gradient's device");
+  expect_equal(static_cast<int>(grad[1].device), static_cast<int>(DDP_CUDA), "the second gradient's device");
+  const std::string ones = encoded(DDP_F32, 200, [](int64_t) { return 1.0; });
+  OK(ddp_model_begin_backward(made, DDP_PASS_REDUCE));
+  std::memcpy(grad[0].data, ones.data(), 400);
+  GPU_CALL(copy(grad[1].data, ones.data(), 800, stream.get()));
+  OK(ddp_model_mark_ready(made, 1, stream.get()));
+  OK(ddp_model_mark_ready(made, 0, nullptr));
+  OK(ddp_model_end_backward(made, stream.get()));
+  double norm = 0;
+  OK(ddp_model_get_grad_norm(made, 1, &norm, stream.get()));
+  expect_equal(norm, 300.0, "the norm over both");
+  OK(ddp_optimizer_step(optimizer, stream.get()));
+  stream.wait();
+  expect_same_bytes(on_cpu.read() + on_gpu.read(), encoded(DDP_F32, 300, [](int64_t) { return -0.5; }), "values on both");
+}
+
+void memory_of_a_gpu_group_lies_on_the_gpu(void**) {
+  const GroupHandle group = alone(DDP_BACKEND_NCCL, 0);
+  void* memory = nullptr;
+  OK(ddp_group_alloc(group.get(), 4096, &memory));
+  int32_t device = -1;
+  GPU_CALL(pointer_device(memory, &device));
+  expect_equal(device, 0, "where it lies");
+  expect_same_bytes(read_memory(kGpu, memory, 4096), std::string(4096, '\0'), "zeroed");
+  OK(ddp_group_free(group.get(), memory));
+}
+
+}  // namespace
+
+int main() {
+  need_devices(1);
+  const CMUnitTest tests[] = {
+      ddp_test(a_pass_of_one_rank_leaves_its_gradients),
+      ddp_test(gradients_begin_at_zero_and_can_be_cleared),
+      ddp_test(gradients_can_be_scaled_and_limited),
+      ddp_test(norms_are_those_of_the_cpu),
+      ddp_test(a_nan_reaches_the_norm),
+      ddp_test(accumulated_gradients_are_reduced_by_the_last_pass),
+      ddp_test(what_nobody_used_is_left_alone),
+      ddp_test(a_gradient_that_nobody_marked_is_named_and_the_next_pass_works),
+      ddp_test(gradients_that_move_are_found),
+      ddp_test(a_model_may_be_on_both),
+      ddp_test(memory_of_a_gpu_group_lies_on_the_gpu),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
