@@ -135,6 +135,12 @@ class SlowWork {
   Memory a_, b_;
 };
 
+inline std::string encoded_one(float number) {
+  std::string bytes(sizeof number, '\0');
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
 /// A dense tensor of one dimension.
 inline ddp_tensor flat(void* data, ddp_dtype dtype, int64_t count, Place place) {
   return {data, dtype, place.on_gpu() ? DDP_CUDA : DDP_CPU, place.on_gpu() ? place.device : 0, 1, {count}};

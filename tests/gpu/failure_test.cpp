@@ -1,0 +1,136 @@
+// A rank that is killed or stopped in the middle of a step: every survivor gets the right error within the limit, and its parameters are those of a whole
+// step, never of half a one. Ranks are processes; on the GPU that is none they would be threads, which cannot be killed.
+#include <csignal>
+#include <chrono>
+
+#include "gpu/support/trainer.hpp"
+#include "gpu/support/world.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::test::gpu;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kWholeSteps = 4;
+constexpr double kLimit = 3.0 /* dead_after_ms */ + 2.0 + 1.0 /* a machine that is busy */;
+
+struct Ways {
+  bool in_backward = false;
+  bool shard = false;
+};
+
+OptimizerHandle adam(ddp_model* model, const Ways& ways) {
+  ddp_adam_options options;
+  OK(ddp_adam_options_init(&options, sizeof options));
+  options.rate = 0.01;
+  options.in_backward = ways.in_backward;
+  options.shard = ways.shard;
+  ddp_optimizer* made = nullptr;
+  OK(ddp_optimizer_create_adam(model, &options, &made));
+  return OptimizerHandle(made);
+}
+
+/// The same gradients on every rank, so that the CPU alone knows what all compute.
+Plan plan_for(Place place) {
+  Plan plan;
+  plan.place = place;
+  plan.fine = false;
+  return plan;
+}
+
+std::string values_after(int steps) {
+  const GroupHandle group = alone();
+  Trainer t(group.get(), plan_for(kCpu));
+  const OptimizerHandle optimizer = adam(t.model.get(), {});
+  for (int step = 0; step < steps; ++step) {
+    t.pass(step);
+    OK(ddp_optimizer_step(optimizer.get(), nullptr));
+  }
+  return t.value_bytes();
+}
+
+/// Whole steps, then one in which it marks half of its gradients, says so, and waits for what comes.
+void half_a_step(Trainer& t, ddp_optimizer* optimizer, Reporter& report) {
+  for (int step = 0; step < kWholeSteps; ++step) {
+    t.pass(step);
+    OK(ddp_optimizer_step(optimizer, t.stream.get()));
+  }
+  t.stream.wait();
+  OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
+  for (int32_t p = t.count(); p-- > t.count() / 2;) {
+    t.produce(static_cast<size_t>(p), kWholeSteps, t.stream.get());
+    OK(ddp_model_mark_ready(t.model.get(), p, t.stream.get()));
+  }
+  report.say("in the middle");
+}
+
+/// Steps until something fails; what fails, when, and what is left.
+std::string survive(Trainer& t, ddp_optimizer* optimizer, ddp_group* group) {
+  const auto start = Clock::now();
+  ddp_status status = DDP_OK;
+  for (int32_t p = t.count() / 2; status == DDP_OK && p-- > 0;) {
+    t.produce(static_cast<size_t>(p), kWholeSteps, t.stream.get());
+    status = ddp_model_mark_ready(t.model.get(), p, t.stream.get());
+  }
+  if (status == DDP_OK) status = ddp_model_end_backward(t.model.get(), t.stream.get());
+  if (status == DDP_OK) status = ddp_optimizer_step(optimizer, t.stream.get());
+  // The host does not wait for the GPU, so it may hear of the failure later than it finished the step.
+  while (status == DDP_OK && Clock::now() - start < std::chrono::seconds(30)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    status = ddp_group_status(group);
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const std::string text = ddp_last_error();
+  expect(status == DDP_ERROR_PEER_FAILED, std::string("the status is DDP_ERROR_PEER_FAILED, not ") + ddp_status_name(status) + ": " + text);
+  expect_contains(text, "rank 1");
+  expect(seconds < kLimit, "it was noticed after " + std::to_string(seconds) + " s");
+  expect_same_bytes(t.value_bytes(), values_after(kWholeSteps), "parameters of the last whole step");
+  expect(ddp_optimizer_step(optimizer, t.stream.get()) != DDP_OK, "a step after it is refused");
+  expect_same_bytes(t.value_bytes(), values_after(kWholeSteps), "parameters after the refused step");
+  return "survived";
+}
+
+void lose_rank_1(int size, int signal, const Ways& ways) {
+  const Folder folder;
+  Procs procs(size, [&](int rank, Reporter& report) -> std::string {
+    const Place place = settle_in_process(rank, size);
+    const GroupHandle group = join_world(folder, rank, size, place);
+    Trainer t(group.get(), plan_for(place));
+    const OptimizerHandle optimizer = adam(t.model.get(), ways);
+    half_a_step(t, optimizer.get(), report);
+    if (rank != 1) return survive(t, optimizer.get(), group.get());
+    for (;;) pause();
+  });
+  for (int rank = 0; rank < size; ++rank) procs.wait_for(rank, "in the middle", 60'000);
+  procs.signal(1, signal);
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == 1) continue;
+    const ProcResult& result = procs.wait_one(rank, 60'000);
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
+  }
+  if (signal != SIGKILL) procs.signal(1, SIGKILL);
+}
+
+void a_killed_rank_is_named_and_changes_nothing(void**) {
+  for (const int size : {2, 3})
+    for (const Ways& ways : {Ways{false, false}, Ways{true, false}, Ways{false, true}}) lose_rank_1(size, SIGKILL, ways);
+}
+
+void a_stopped_rank_is_named_and_changes_nothing(void**) {
+  lose_rank_1(2, SIGSTOP, {});
+  lose_rank_1(2, SIGSTOP, {true, true});
+}
+
+}  // namespace
+
+int main() {
+  if (is_fake()) end_skipped("ranks must be processes here, and the GPU that is none knows only threads");
+  need_world();
+  const CMUnitTest tests[] = {
+      ddp_test(a_killed_rank_is_named_and_changes_nothing),
+      ddp_test(a_stopped_rank_is_named_and_changes_nothing),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,94 @@
+// A hundred lives of a group, a model and an optimizer on the GPU leave nothing behind: no device memory, no threads, no file descriptors, and little on the host.
+#include <cuda_runtime.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "gpu/support/trainer.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::test::gpu;
+
+namespace {
+
+int64_t free_device_bytes() {
+  size_t free = 0, total = 0;
+  if (cudaDeviceSynchronize() != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) throw std::runtime_error("cudaMemGetInfo failed");
+  return static_cast<int64_t>(free);
+}
+
+int64_t entries(const char* folder) {
+  int64_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) count += !entry.path().empty();
+  return count;
+}
+
+int64_t resident_pages() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident;
+}
+
+void live_once(bool own_gradients) {
+  const GroupHandle group = alone(DDP_BACKEND_NCCL);
+  Plan plan;
+  plan.own_gradients = own_gradients;
+  plan.counts = {1'000'000, 3, 250'000};
+  Trainer t(group.get(), plan);
+  ddp_adam_options options;
+  OK(ddp_adam_options_init(&options, sizeof options));
+  options.max_norm = 1;
+  options.in_backward = own_gradients;
+  ddp_optimizer* made = nullptr;
+  OK(ddp_optimizer_create_adam(t.model.get(), &options, &made));
+  const OptimizerHandle optimizer(made);
+  const double decay = 0.9;
+  ddp_ema* averages = nullptr;
+  OK(ddp_ema_create(t.model.get(), &decay, 1, &averages));
+  const EmaHandle ema(averages);
+  t.pass(0);
+  OK(ddp_optimizer_step(made, t.stream.get()));
+  OK(ddp_ema_update(averages, t.stream.get()));
+  t.stream.wait();
+}
+
+void a_hundred_lives_leave_nothing_behind(void**) {
+  for (int k = 0; k < 10; ++k) live_once(k % 2 == 0);
+  const int64_t free = free_device_bytes(), threads = entries("/proc/self/task"), files = entries("/proc/self/fd"), pages = resident_pages();
+  for (int k = 0; k < 100; ++k) live_once(k % 2 == 0);
+  expect_equal(entries("/proc/self/task"), threads, "threads");
+  expect_equal(entries("/proc/self/fd"), files, "file descriptors");
+  // One life has 25 MB on the device; others may use it at the same time.
+  expect(free - free_device_bytes() < int64_t{64} << 20, "device memory came back but for " + std::to_string((free - free_device_bytes()) >> 20) + " MiB");
+  expect(resident_pages() - pages < (int64_t{64} << 20) / 4096, "host memory came back but for " + std::to_string((resident_pages() - pages) >> 8) + " MiB");
+}
+
+/// Gone in the middle of a pass whose gradients are still being written.
+void models_may_be_destroyed_while_the_gpu_works(void**) {
+  const SlowWork slow(kGpu);
+  for (int k = 0; k < 10; ++k) {
+    const GroupHandle group = alone();
+    Trainer t(group.get(), Plan{});
+    t.put_aside(0);
+    OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
+    slow.enqueue(t.stream.get(), 4);
+    for (int32_t p = t.count(); p-- > 2;) {
+      t.copy_grad(static_cast<size_t>(p), t.stream.get());
+      OK(ddp_model_mark_ready(t.model.get(), p, t.stream.get()));
+    }
+    t.stream.wait();  // the copies above are the test's: their memory goes with the model
+    t.model.reset();
+  }
+  if (cudaDeviceSynchronize() != cudaSuccess) throw std::runtime_error(std::string("the GPU says ") + cudaGetErrorString(cudaGetLastError()));
+}
+
+}  // namespace
+
+int main() {
+  if (is_fake()) end_skipped("memory is counted by the CUDA runtime");
+  need_devices(1);
+  const CMUnitTest tests[] = {ddp_test(a_hundred_lives_leave_nothing_behind), ddp_test(models_may_be_destroyed_while_the_gpu_works)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,265 @@
+// Several ranks with CUDA tensors: sums of whole numbers are exact, all ranks hold the same bits, and what one process computes from the mean gradient is
+// what they compute together.
+#include <cmath>
+
+#include "gpu/support/trainer.hpp"
+#include "gpu/support/world.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::test::gpu;
+
+namespace {
+
+/// All ranks hold these bytes; compared over the host's transport.
+void expect_same_on_all_ranks(const Rank& at, const std::string& bytes, const char* what) {
+  auto mine = static_cast<int64_t>(std::hash<std::string>{}(bytes));
+  std::vector<int64_t> all(static_cast<size_t>(at.size));
+  const ddp_tensor input = flat(&mine, DDP_I64, 1, kCpu), output = flat(all.data(), DDP_I64, at.size, kCpu);
+  OK(ddp_group_all_gather(at.group, &input, &output, nullptr));
+  for (const int64_t theirs : all) expect(theirs == all[0], std::string(what) + ": the same bits on all ranks");
+}
+
+Plan plan_for(const Rank& at) {
+  Plan plan;
+  plan.place = at.place;
+  plan.rank = at.rank;
+  plan.fine = false;
+  return plan;
+}
+
+double sum_of(int size, int step, size_t p, int64_t i) {
+  double sum = 0;
+  for (int rank = 0; rank < size; ++rank) sum += whole_gradient(rank, step, p, i);
+  return sum;
+}
+
+void sums_of_whole_numbers_are_exact(void**) {
+  for (const int size : {2, 3, 4})
+    run_world(size, [](const Rank& at) {
+      for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64})
+        for (const bool own : {false, true}) {
+          Plan plan = plan_for(at);
+          plan.dtype = dtype;
+          plan.own_gradients = own;
+          plan.options = [](ddp_model_options& options) { options.reduce = DDP_SUM; };
+          Trainer t(at.group, plan);
+          for (int step = 0; step < 2; ++step) {
+            t.pass(step);
+            expect_same_bytes(t.grad_bytes(), t.expected_grads([&](size_t p, int64_t i) { return sum_of(at.size, step, p, i); }), dtype_name(dtype));
+          }
+        }
+    });
+}
+
+void means_are_the_same_bits_everywhere_and_near_the_exact_ones(void**) {
+  for (const int size : {2, 3})
+    run_world(size, [](const Rank& at) {
+      Plan plan = plan_for(at);
+      plan.fine = true;
+      Trainer t(at.group, plan);
+      t.pass(7);
+      const std::string bytes = t.grad_bytes();
+      expect_same_on_all_ranks(at, bytes, "means");
+      size_t k = 0;
+      for (size_t p = 0; p < plan.counts.size(); ++p)
+        for (int64_t i = 0; i < plan.counts[p]; ++i, ++k) {
+          double sum = 0, magnitude = 0;
+          for (int rank = 0; rank < at.size; ++rank) {
+            sum += static_cast<double>(static_cast<float>(fine_gradient(rank, 7, p, i)));
+            magnitude += std::abs(fine_gradient(rank, 7, p, i));
+          }
+          const double got = get_element(DDP_F32, bytes.data(), k);
+          expect(std::abs(got - sum / at.size) <= (at.size + 1) * 0x1p-24 * magnitude, "a mean within the rounding of its additions");
+        }
+    });
+}
+
+struct Ways {
+  bool shard = false, in_backward = false, own_gradients = false;
+  double max_norm = 0;
+};
+
+OptimizerHandle adam(ddp_model* model, const Ways& ways) {
+  ddp_adam_options options;
+  OK(ddp_adam_options_init(&options, sizeof options));
+  options.rate = 0.01;
+  options.shard = ways.shard;
+  options.in_backward = ways.in_backward;
+  options.max_norm = ways.max_norm;
+  ddp_optimizer* made = nullptr;
+  OK(ddp_optimizer_create_adam(model, &options, &made));
+  return OptimizerHandle(made);
+}
+
+std::string train(const Rank& at, const Ways& ways, int steps) {
+  Plan plan = plan_for(at);
+  plan.own_gradients = ways.own_gradients;
+  Trainer t(at.group, plan);
+  const OptimizerHandle optimizer = adam(t.model.get(), ways);
+  for (int step = 0; step < steps; ++step) {
+    t.pass(step);
+    OK(ddp_optimizer_step(optimizer.get(), t.stream.get()));
+  }
+  OK(ddp_model_check(t.model.get(), t.stream.get()));
+  return t.value_bytes();
+}
+
+/// One process on the CPU that is given the mean of the ranks' gradients.
+std::string train_alone(int ranks, int steps) {
+  const GroupHandle group = alone();
+  Plan plan;
+  plan.place = kCpu;
+  Trainer t(group.get(), plan);
+  const OptimizerHandle optimizer = adam(t.model.get(), {});
+  for (int step = 0; step < steps; ++step) {
+    OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
+    for (auto p = plan.counts.size(); p-- > 0;) {
+      const std::string mean = encoded(DDP_F32, plan.counts[p], [&](int64_t i) { return sum_of(ranks, step, p, i) / ranks; });
+      std::memcpy(t.grads[p], mean.data(), mean.size());
+      OK(ddp_model_mark_ready(t.model.get(), static_cast<int32_t>(p), nullptr));
+    }
+    OK(ddp_model_end_backward(t.model.get(), nullptr));
+    OK(ddp_optimizer_step(optimizer.get(), nullptr));
+  }
+  return t.value_bytes();
+}
+
+void two_hundred_steps_are_those_of_one_process(void**) {
+  const int steps = 200;
+  run_world(2, [&](const Rank& at) { expect_same_bytes(train(at, {}, steps), train_alone(2, steps), "parameters"); },
+            30'000 + 5 * steps * collective_ms(2));
+}
+
+void every_way_to_step_gives_the_bits_of_the_plain_one(void**) {
+  for (const int size : {2, 4})
+    run_world(size, [](const Rank& at) {
+      const std::string plain = train(at, {}, 5);
+      for (const bool own : {false, true})
+        for (const bool shard : {false, true})
+          for (const bool in_backward : {false, true})
+            expect_same_bytes(train(at, {shard, in_backward, own, 0}, 5), plain, std::string(shard ? "sharded " : "") + (in_backward ? "in backward" : ""));
+      const std::string clipped = train(at, {false, false, false, 2.0}, 5);
+      expect(clipped != plain, "clipping does something");
+      expect_same_bytes(train(at, {true, true, false, 2.0}, 5), clipped, "clipped, sharded, in backward");
+    });
+}
+
+void hooks_of_16_bits_are_exact_where_numbers_fit(void**) {
+  run_world(2, [](const Rank& at) {
+    for (const ddp_hook_fn hook : {ddp_hook_fp16, ddp_hook_bf16})
+      for (const bool own : {false, true}) {
+        Plan plan = plan_for(at);
+        plan.own_gradients = own;
+        plan.before_commit = [hook](ddp_model* model) { OK(ddp_model_set_hook(model, hook, nullptr, nullptr)); };
+        Trainer t(at.group, plan);
+        t.pass(1);
+        expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return sum_of(2, 1, p, i) / 2; }), "means of 16 bits");
+      }
+  });
+}
+
+void gradients_count_by_their_weights(void**) {
+  run_world(2, [](const Rank& at) {
+    Plan plan = plan_for(at);
+    plan.options = [](ddp_model_options& options) { options.divisor = DDP_DIVISOR_WEIGHTS; };
+    Trainer t(at.group, plan);
+    OK(ddp_model_set_weight(t.model.get(), at.rank == 0 ? 3.0 : 1.0));
+    t.pass(0);
+    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return (3 * whole_gradient(0, 0, p, i) + whole_gradient(1, 0, p, i)) / 4; }), "weighted");
+    if (at.rank == 1) OK(ddp_model_skip_backward(t.model.get(), t.stream.get()));
+    else t.pass(1);
+    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return whole_gradient(0, 1, p, i); }), "one rank skipped");
+  });
+}
+
+void parameters_and_buffers_begin_as_those_of_rank_0(void**) {
+  run_world(2, [](const Rank& at) {
+    const Stream stream(at.place);
+    const Memory value(at.place, 4), buffer(at.place, 4);
+    value.write(encoded_one(10.0F + static_cast<float>(at.rank)));
+    buffer.write(encoded_one(20.0F + static_cast<float>(at.rank)));
+    ddp_model* made = nullptr;
+    OK(ddp_model_create(at.group, nullptr, &made));
+    const ModelHandle model(made);
+    const ddp_tensor v = flat(value.data(), DDP_F32, 1, at.place), b = flat(buffer.data(), DDP_F32, 1, at.place);
+    OK(ddp_model_add_parameter(made, "value", &v, nullptr, nullptr));
+    OK(ddp_model_add_buffer(made, "buffer", &b, nullptr));
+    OK(ddp_model_commit(made, stream.get()));
+    stream.wait();
+    expect(value.read() == encoded_one(10) && buffer.read() == encoded_one(20), "rank 0's values");
+    buffer.write(encoded_one(30.0F + static_cast<float>(at.rank)));
+    OK(ddp_model_sync_buffers(made, 1, stream.get()));
+    stream.wait();
+    expect(buffer.read() == encoded_one(31), "rank 1's buffer");
+    if (at.rank == 1) value.write(encoded_one(11));
+    FAILS(DDP_ERROR_MISMATCH, ddp_model_check(made, stream.get()), "value");
+  });
+}
+
+void collectives_take_cuda_tensors(void**) {
+  run_world(3, [](const Rank& at) {
+    sum_of_ranks(at);
+    const Stream stream(at.place);
+    const Memory part(at.place, 8), whole(at.place, 24);
+    part.write(encoded_one(1.0F + static_cast<float>(at.rank)) + encoded_one(-1.0F));
+    const ddp_tensor p = flat(part.data(), DDP_F32, 2, at.place), w = flat(whole.data(), DDP_F32, 6, at.place);
+    OK(ddp_group_all_gather(at.group, &p, &w, stream.get()));
+    OK(ddp_group_reduce_scatter(at.group, &w, &p, DDP_SUM, stream.get()));
+    stream.wait();
+    expect(part.read() == encoded_one(3.0F * (1.0F + static_cast<float>(at.rank))) + encoded_one(-3.0F), "the part that was reduced");
+    OK(ddp_group_broadcast(at.group, &p, 2, stream.get()));
+    stream.wait();
+    expect(part.read() == encoded_one(9) + encoded_one(-3), "rank 2's part");
+    part.write(encoded_one(at.rank == 1 ? NAN : 1.0F) + encoded_one(static_cast<float>(at.rank)));
+    OK(ddp_group_all_reduce(at.group, &p, DDP_MAX, stream.get()));
+    stream.wait();
+    expect(part.read().substr(4) == encoded_one(2), "the largest");
+  });
+}
+
+void a_gradient_missing_on_one_rank_is_named_on_all(void**) {
+  run_world(2, [](const Rank& at) {
+    Trainer t(at.group, plan_for(at));
+    OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
+    for (int32_t p = t.count(); p-- > 0;)
+      if (at.rank != 1 || p != 3) OK(ddp_model_mark_ready(t.model.get(), p, t.stream.get()));
+    FAILS(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(t.model.get(), t.stream.get()), "p3");
+    OK(ddp_model_zero_grad(t.model.get(), t.stream.get()));
+    t.pass(2);
+    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return sum_of(2, 2, p, i) / 2; }), "the pass after it");
+  });
+}
+
+void local_steps_and_averages_of_parameters_work(void**) {
+  run_world(2, [](const Rank& at) {
+    Trainer t(at.group, plan_for(at));
+    const OptimizerHandle optimizer = adam(t.model.get(), {});
+    for (int step = 0; step < 3; ++step) {
+      t.pass(step, DDP_PASS_LOCAL);
+      OK(ddp_optimizer_step(optimizer.get(), t.stream.get()));
+    }
+    OK(ddp_model_average_parameters(t.model.get(), t.stream.get()));
+    expect_same_on_all_ranks(at, t.value_bytes(), "averaged parameters");
+    OK(ddp_model_check(t.model.get(), t.stream.get()));
+  });
+}
+
+}  // namespace
+
+int main() {
+  need_world();
+  const CMUnitTest tests[] = {
+      ddp_test(sums_of_whole_numbers_are_exact),
+      ddp_test(means_are_the_same_bits_everywhere_and_near_the_exact_ones),
+      ddp_test(two_hundred_steps_are_those_of_one_process),
+      ddp_test(every_way_to_step_gives_the_bits_of_the_plain_one),
+      ddp_test(hooks_of_16_bits_are_exact_where_numbers_fit),
+      ddp_test(gradients_count_by_their_weights),
+      ddp_test(parameters_and_buffers_begin_as_those_of_rank_0),
+      ddp_test(collectives_take_cuda_tensors),
+      ddp_test(a_gradient_missing_on_one_rank_is_named_on_all),
+      ddp_test(local_steps_and_averages_of_parameters_work),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
