@@ -123,8 +123,8 @@ nccl::Side& Group::gpu_side() {
 
 nccl::Side* Group::existing_gpu_side() const noexcept { return impl_->published_side.load(); }
 
-const uint32_t* Group::gpu_stop(void* stream) const noexcept {
-  const nccl::Side* const side = existing_gpu_side();
+const uint32_t* Group::gpu_stop(void* stream) const {
+  nccl::Side* const side = existing_gpu_side();
   return side == nullptr ? nullptr : side->stop_on(stream);
 }
 

@@ -93,8 +93,8 @@ class Group {
   [[nodiscard]] nccl::Side& gpu_side();
   /// NULL as long as nobody has asked.
   [[nodiscard]] nccl::Side* existing_gpu_side() const noexcept;
-  /// For kernels on this stream that change what must not be changed once the group is broken: their `stop` word, or NULL.
-  [[nodiscard]] const uint32_t* gpu_stop(void* stream) const noexcept;
+  /// For the kernels that come next on this stream and change what must not be changed once the group is broken: their `stop` word, or NULL.
+  [[nodiscard]] const uint32_t* gpu_stop(void* stream) const;
 
   [[nodiscard]] Transport& transport() noexcept;
   [[nodiscard]] Control& control() noexcept;

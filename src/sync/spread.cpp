@@ -49,8 +49,15 @@ void Spreader::send(const std::vector<Tensor>& tensors, const Message& message) 
   }
 }
 
-void spread(Group& group, const std::vector<Tensor>& tensors, int32_t root) {
+void spread(Group& group, const std::vector<Tensor>& all, int32_t root) {
   if (group.size() == 1) return;
+  std::vector<Tensor> tensors;
+  for (const Tensor& tensor : all) {
+    if (tensor.is_on_gpu())
+      group.broadcast(tensor, root);
+    else
+      tensors.push_back(tensor);
+  }
   Spreader spreader(group, root);
   for (const Message& message : plan_messages(tensors, std::numeric_limits<int64_t>::max())) spreader.send(tensors, message);
 }

@@ -125,7 +125,6 @@ void Bucket::reduce_in_place(const Note& mine) {
   else if (factors.before != 1)
     move(spans_, dtype, dtype, factors.before, nullptr, "dividing a bucket");
   side().communicator().all_reduce(block, block, count_, dtype, DDP_GPU_SUM, side().stream());
-  side().sample_stop();
   if (factors.after != 1) move(spans_, dtype, dtype, factors.after, side().stop_on(side().stream()), "dividing a bucket");
 }
 
@@ -140,7 +139,6 @@ void Bucket::reduce_copy(const Note& mine) {
   }
   move(spans_, spec_.rule.dtype, wire, factors.before, nullptr, "packing a bucket");
   side().communicator().all_reduce(memory_, memory_, count_, wire, DDP_GPU_SUM, side().stream());
-  side().sample_stop();
   if (!spec_.may_lack) unpack(nullptr, factors.after);
 }
 

@@ -52,7 +52,6 @@ void Scatter::launch(const Note& mine) {
   pack(mine, factors.before);
   std::byte* const own = memory_ + side().rank() * layout_.slice * dtype_size(wire);
   side().communicator().reduce_scatter(memory_, own, layout_.slice, wire, DDP_GPU_SUM, side().stream());
-  side().sample_stop();
   if (!spec_.may_lack) unpack(nullptr, factors.after);
 }
 
@@ -125,7 +124,6 @@ void Publication::launch(const Note& mine) {
   move(spans_, spec_.dtype, spec_.dtype, 1, nullptr, "packing parameters");
   std::byte* const place = memory_ + side().rank() * layout_.slice * dtype_size(spec_.dtype);
   side().communicator().all_gather(place, memory_, layout_.slice, spec_.dtype, side().stream());
-  side().sample_stop();
   spans_.clear();
   for (size_t rank = 0; rank < layout_.ranks.size(); ++rank)
     if (rank != own) collect(mine, rank, false);

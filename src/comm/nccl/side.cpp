@@ -1,5 +1,6 @@
 #include "comm/nccl/side.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <thread>
@@ -13,7 +14,8 @@ namespace ddp::nccl {
 namespace {
 
 constexpr int64_t kWord = static_cast<int64_t>(sizeof(uint32_t));
-constexpr int64_t kApart = 256;     // bytes between the two copies of the word
+constexpr int64_t kApart = 256;     // bytes between the copies of the word
+constexpr size_t kStreams = 64;      // that have a copy of their own
 constexpr int64_t kCloseMs = 1000;  // for NCCL's orderly end
 
 int32_t nccl_reduction(ddp_reduce op) noexcept {
@@ -37,8 +39,9 @@ Side::Side(const TransportContext& context, const gpu::Device& device, Deadline 
     stream_ = std::make_unique<gpu::Stream>(device, gpu::Stream::Priority::kHigh);
     event_ = std::make_unique<gpu::Event>(device);
     if (size_ == 1) return;
+    seen_by_.reserve(kStreams);
     broken_ = std::make_unique<gpu::Pinned>(device, kWord, "the word that stops kernels");
-    seen_ = gpu::Array(device, 2 * kApart, "the word that stops kernels");
+    seen_ = gpu::Array(device, static_cast<int64_t>(kStreams) * kApart, "the word that stops kernels");
     nccl = &gpu::load_nccl(device.table());
     if (rank_ == 0) id = Communicator::make_id(*nccl);
   };
@@ -81,31 +84,31 @@ void Side::order_before(void* stream) {
     event_->record(stream_->get());
     event_->hold_back(stream);
   }
-  if (size_ == 1) return;
-  device_.copy(seen_.data() + kApart, broken_->host(), kWord, stream);
-  if (!device_.is_capturing(stream)) watch_->expect_end_of(stream);
+  if (size_ > 1 && !device_.is_capturing(stream)) watch_->expect_end_of(stream);
 }
 
-ddp_gpu_stop Side::stop_on(void* stream) const noexcept {
+/// Two streams do not share one, unless a program has very many.
+std::byte* Side::word_of(void* stream) {
+  const std::lock_guard lock(seeing_);
+  size_t at = static_cast<size_t>(std::find(seen_by_.begin(), seen_by_.end(), stream) - seen_by_.begin());
+  if (at == seen_by_.size() && at == kStreams) at = 1 + reinterpret_cast<uintptr_t>(stream) / 64 % (kStreams - 1);
+  if (at == seen_by_.size()) seen_by_.push_back(stream);
+  return seen_.data() + static_cast<int64_t>(at) * kApart;
+}
+
+ddp_gpu_stop Side::stop_on(void* stream) {
   if (size_ == 1) return nullptr;
-  return reinterpret_cast<const uint32_t*>(seen_.data() + (stream == stream_->get() ? 0 : kApart));
+  std::byte* const word = word_of(stream);
+  device_.copy(word, broken_->host(), kWord, stream);
+  return reinterpret_cast<const uint32_t*>(word);
 }
 
-void Side::sample_stop() {
-  if (size_ > 1) device_.copy(seen_.data(), broken_->host(), kWord, stream_->get());
-}
-
-void Side::scale(const Tensor& tensor, double factor, void* stream) const {
+void Side::scale(const Tensor& tensor, double factor, void* stream) {
   if (factor == 1 || tensor.count == 0) return;
   const gpu::Device::Current current(device_);
   const ddp_gpu_span span{tensor.data, tensor.data, tensor.count};
   device_.check(device_.table().move(&span, 1, tensor.dtype, tensor.dtype, factor, std::numeric_limits<double>::infinity(), stop_on(stream), stream),
                 "dividing a sum");
-}
-
-void Side::finish_collective(void* stream) {
-  sample_stop();
-  order_before(stream);
 }
 
 void Side::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
@@ -115,7 +118,6 @@ void Side::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   const bool first = tensor.dtype == DDP_F16;  // a sum of many may not fit
   if (first) scale(tensor, share, stream_->get());
   communicator().all_reduce(tensor.data, tensor.data, tensor.count, tensor.dtype, nccl_reduction(op), stream_->get());
-  sample_stop();
   if (!first) scale(tensor, share, stream_->get());
   order_before(stream);
 }
@@ -128,7 +130,7 @@ void Side::all_gather(const Tensor& input, const Tensor& output, void* stream) {
   }
   order_after(stream);
   communicator().all_gather(input.data, output.data, input.count, input.dtype, stream_->get());
-  finish_collective(stream);
+  order_before(stream);
 }
 
 void Side::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
@@ -139,7 +141,6 @@ void Side::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce 
   }
   order_after(stream);
   communicator().reduce_scatter(input.data, output.data, output.count, output.dtype, nccl_reduction(op), stream_->get());
-  sample_stop();
   if (op == DDP_AVERAGE) scale(output, 1.0 / size_, stream_->get());
   order_before(stream);
 }
@@ -148,7 +149,7 @@ void Side::broadcast(const Tensor& tensor, int32_t root, void* stream) {
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
   communicator().broadcast(tensor.data, tensor.data, tensor.count, tensor.dtype, root, stream_->get());
-  finish_collective(stream);
+  order_before(stream);
 }
 
 void* Side::alloc(int64_t bytes) {

@@ -4,8 +4,9 @@
 // the stream of whoever uses the result waits for it (order_before). The host waits for no device. With one rank there is no NCCL.
 //
 // Failure. When the group breaks, a word in page-locked memory is set first and NCCL is ended then, off this thread. Behind every collective
-// that word is copied into device memory, in the order of the stream: kernels that would use the result look at the copy and do nothing if it
-// is set. So what a broken collective leaves behind never reaches a parameter, and no kernel changes its mind half way.
+// that word is copied into device memory, in the order of the stream, and once more before a kernel on another stream changes parameters: kernels
+// look at the copy and do nothing if it is set. So what a broken collective leaves behind never reaches a parameter, and no kernel changes
+// its mind half way.
 //
 // Threads: collectives and orders as the group's; the watch is a thread of its own. Tested by gpu_host/side_test.cpp.
 #pragma once
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "comm/nccl/communicator.hpp"
 #include "comm/nccl/watch.hpp"
@@ -43,10 +45,8 @@ class Side {
   void order_after(void* stream);
   void order_before(void* stream);
 
-  /// For kernels on this stream: the word that says whether the group was whole when the last collective ended; NULL with one rank.
-  [[nodiscard]] ddp_gpu_stop stop_on(void* stream) const noexcept;
-  /// Behind a collective, before its result is used.
-  void sample_stop();
+  /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one rank.
+  [[nodiscard]] ddp_gpu_stop stop_on(void* stream);
 
   // On this rank's tensors; reductions of floats. `stream`: as above. Not while a bucket is under way.
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream);
@@ -65,8 +65,8 @@ class Side {
   void close(bool in_order) noexcept;
 
  private:
-  void scale(const Tensor& tensor, double factor, void* stream) const;
-  void finish_collective(void* stream);
+  void scale(const Tensor& tensor, double factor, void* stream);
+  [[nodiscard]] std::byte* word_of(void* stream);
 
   const TransportContext context_;
   const gpu::Device& device_;
@@ -76,7 +76,9 @@ class Side {
   std::mutex ordering_;             // guards event_ between record and wait
   std::unique_ptr<gpu::Event> event_;
   std::unique_ptr<gpu::Pinned> broken_;  // one word, set when the group breaks
-  gpu::Array seen_;                      // two copies of it: one for the communication stream, one for the program's
+  gpu::Array seen_;                      // copies of it, one for each stream
+  std::mutex seeing_;                    // guards seen_by_
+  std::vector<void*> seen_by_;           // which stream has which copy
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
   std::mutex memory_;  // guards own_
