@@ -48,6 +48,16 @@ int32_t largest(const ddp_gpu_span* spans, int64_t count, int32_t dtype, uint64_
 int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate, void* stream);
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream);
 
+int64_t bn_scratch_bytes(const ddp_gpu_batch* batch);
+int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void* scratch, void* stream);
+int32_t bn_join(const ddp_gpu_bn_join* join, ddp_gpu_stop stop, void* stream);
+int32_t bn_apply(const ddp_gpu_batch* batch, const void* x, const double* coefficients, void* y, ddp_gpu_stop stop, void* stream);
+int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out, void* scratch,
+                void* stream);
+int32_t bn_slopes(const ddp_gpu_bn_slopes* slopes, ddp_gpu_stop stop, void* stream);
+int32_t bn_apply_backward(const ddp_gpu_batch* batch, const void* dy, const void* x, const double* coefficients, void* dx,
+                          ddp_gpu_stop stop, void* stream);
+
 }  // namespace ddp::test::fake_gpu::entry
 
 namespace ddp::test::fake_gpu::nccl_entry {

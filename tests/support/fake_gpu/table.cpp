@@ -5,6 +5,25 @@
 namespace ddp::test::fake_gpu {
 namespace {
 
+void add_kernels(ddp_gpu_table& t) {
+  t.move = entry::move;
+  t.exchange = entry::exchange;
+  t.ema = entry::ema;
+  t.adam = entry::adam;
+  t.sgd = entry::sgd;
+  t.add_norm_terms = entry::add_norm_terms;
+  t.largest = entry::largest;
+  t.decide = entry::decide;
+  t.hash = entry::hash;
+  t.bn_scratch_bytes = entry::bn_scratch_bytes;
+  t.bn_moments = entry::bn_moments;
+  t.bn_join = entry::bn_join;
+  t.bn_apply = entry::bn_apply;
+  t.bn_sums = entry::bn_sums;
+  t.bn_slopes = entry::bn_slopes;
+  t.bn_apply_backward = entry::bn_apply_backward;
+}
+
 ddp_gpu_table make_table() {
   ddp_gpu_table t{};
   t.struct_size = sizeof t;
@@ -39,15 +58,7 @@ ddp_gpu_table make_table() {
   t.copy = entry::copy;
   t.fill = entry::fill;
   t.relax_capture = entry::relax_capture;
-  t.move = entry::move;
-  t.exchange = entry::exchange;
-  t.ema = entry::ema;
-  t.adam = entry::adam;
-  t.sgd = entry::sgd;
-  t.add_norm_terms = entry::add_norm_terms;
-  t.largest = entry::largest;
-  t.decide = entry::decide;
-  t.hash = entry::hash;
+  add_kernels(t);
   t.open_nccl = entry::open_nccl;
   return t;
 }
