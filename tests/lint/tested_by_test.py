@@ -8,7 +8,7 @@ import tree
 problems = []
 promises = 0
 for path in tree.files():
-    if not re.match(r"(src|tests)/.*\.(hpp|cpp|h|c)$", path):
+    if not re.match(r"(src|tests)/.*\.(hpp|cpp|h|c|cu|cuh)$", path):
         continue
     for match in re.finditer(r"Tested by ([^\n]*(?:\n//[^\n]*)?)", tree.read(path)):
         for test in re.findall(r"([a-z_]+/[a-z_/*]*(?:\.cpp|\.c|\.sh|\.py|/))", match.group(1)):

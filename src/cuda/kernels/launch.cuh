@@ -1,0 +1,106 @@
+// Launching a kernel whose parameters are one struct by value, and choosing the kernel of a dtype. Host code of the .cu files.
+// Any thread. Tested by unit/cuda/module_test.cpp (arguments); launches need a GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/errors.hpp"
+#include "cuda/kernels/launchers.hpp"
+#include "cuda/kernels/tile_loop.cuh"
+#include "ddp/types.h"
+
+namespace ddp::cuda {
+
+inline constexpr int32_t kBadArgument = cudaErrorInvalidValue;
+inline constexpr uint32_t kBlocksPerProcessor = 8;
+
+/// Bytes of all parameters of a kernel. Small ones are copied sooner.
+inline constexpr size_t kSmall = 4000;
+#if CUDART_VERSION >= 12010
+inline constexpr size_t kLarge = 32764;
+#else
+inline constexpr size_t kLarge = 4096;
+#endif
+/// Pieces that fit beside a header of some bytes.
+template <class Entry>
+constexpr int capacity(size_t bytes, size_t header) {
+  return static_cast<int>((bytes - header - 2 * sizeof(uint64_t)) / sizeof(Entry));
+}
+
+/// *out: blocks that fill the current device a few times over, at most `most`.
+inline int32_t grid_for(uint32_t most, uint32_t& out) noexcept {
+  int device = 0;
+  int processors = 0;
+  if (const cudaError_t code = cudaGetDevice(&device); code != cudaSuccess) return settled(code);
+  if (const cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device); code != cudaSuccess)
+    return settled(code);
+  out = std::min(most, static_cast<uint32_t>(processors) * kBlocksPerProcessor);
+  return 0;
+}
+
+template <class Parameters>
+int32_t launch(void (*kernel)(Parameters), const Parameters& parameters, dim3 grid, dim3 block, void* stream) noexcept {
+  void* arguments[] = {const_cast<void*>(static_cast<const void*>(&parameters))};
+  return settled(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, arguments, 0, static_cast<cudaStream_t>(stream)));
+}
+
+/// A kernel over the tiles of parameters.table.
+template <class Parameters>
+int32_t launch_tiles(void (*kernel)(Parameters), const Parameters& parameters, void* stream) noexcept {
+  if (parameters.table.tiles == 0) return 0;
+  uint32_t blocks = 0;
+  if (const int32_t code = grid_for(parameters.table.tiles, blocks); code != 0) return code;
+  return launch(kernel, parameters, dim3(blocks), dim3(kThreads), stream);
+}
+
+/// Collects pieces in the table of a kernel's parameters, and launches the kernel whenever the table is full, and at the end.
+template <class Parameters>
+class Batches {
+ public:
+  Batches(void (*kernel)(Parameters), Parameters& parameters, uint32_t tile, void* stream) noexcept
+      : kernel_(kernel), parameters_(parameters), planner_(parameters.table, tile), stream_(stream) {}
+
+  template <class Piece>
+  void add(const Piece& piece) noexcept {
+    if (planner_.full()) flush();
+    planner_.add(piece);
+  }
+  void flush() noexcept {
+    if (code_ == 0) code_ = launch_tiles(kernel_, parameters_, stream_);
+    planner_.clear();
+  }
+  /// Launches what is left. The first code that was not 0.
+  [[nodiscard]] int32_t finish() noexcept {
+    flush();
+    return code_;
+  }
+
+ private:
+  void (*kernel_)(Parameters);
+  Parameters& parameters_;
+  Planner<decltype(Parameters::table)> planner_;
+  void* stream_;
+  int32_t code_ = 0;
+};
+
+/// body(E{}) with the element type of a floating dtype.
+template <class Body>
+int32_t with_element(int32_t dtype, Body body) {
+  switch (dtype) {
+    case DDP_F32: return body(float{});
+    case DDP_F64: return body(double{});
+    case DDP_F16: return body(Half{});
+    case DDP_BF16: return body(Bfloat{});
+    default: return kBadArgument;
+  }
+}
+
+template <class Kernel>
+const void* address_of(Kernel* kernel) noexcept {
+  return reinterpret_cast<const void*>(kernel);
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,159 @@
+// What the optimizers' kernels share: the arrays of a parameter as they come and go, and launching with tables of pieces and rules.
+//
+// One vector is 16 bytes of state: four elements, or two F64. An element is read, computed in its wide type and rounded to its own type once.
+// With a master the rule works on that, and the parameter is the master rounded. Tested by unit/cuda/rules_test.cpp (the formulas).
+#pragma once
+
+#include "cuda/kernels/launch.cuh"
+#include "cuda/kernels/rules.hpp"
+
+namespace ddp::cuda {
+
+struct UpdatePiece {
+  void* value;
+  const void* grad;
+  void* state[2];
+  void* master;
+  uint32_t count;
+  uint32_t first_tile;
+  uint32_t rule;  // in the launch's own list
+  uint32_t reserved;
+};
+
+inline constexpr int kRulesInLaunch = 48;
+inline constexpr uint32_t kUpdateTile = 4096;
+
+/// How a gradient is shaped, and whether anything happens at all.
+template <class T>
+struct Step {
+  T scale;
+  T limit;
+  const ddp_gpu_gate* gate;
+  ddp_gpu_stop stop;
+  __device__ __forceinline__ T scale_now() const { return gate != nullptr ? static_cast<T>(gate->scale) : scale; }
+};
+
+template <class Scalars, class T, int pieces>
+struct UpdateParameters {
+  Step<T> step;
+  Scalars rules[kRulesInLaunch];
+  Table<UpdatePiece, pieces> table;
+};
+
+template <class Scalars, class T>
+constexpr int kUpdatePieces = capacity<UpdatePiece>(kLarge, sizeof(Step<T>) + kRulesInLaunch * sizeof(Scalars) + 16);
+
+/// A rule's arrays from the first element of a tile on. states: how many of them the rule keeps now.
+template <class E, int states, bool has_master, class Rule>
+struct Update {
+  using T = Wide<E>;
+  E* value;
+  const E* grad;
+  T* state[2];
+  T* master;
+  T scale, limit;
+  Rule rule;
+
+  template <uint32_t width>
+  struct Loaded {
+    Pack<E, width> value, grad;
+    Pack<T, width> state[2];
+    Pack<T, width> master;
+  };
+  template <uint32_t width>
+  __device__ __forceinline__ Loaded<width> load(uint32_t at) const {
+    Loaded<width> loaded;
+    loaded.value = load_pack<E, width>(value, at);
+    loaded.grad = load_pack<E, width>(grad, at);
+#pragma unroll
+    for (int k = 0; k < states; ++k) loaded.state[k] = load_pack<T, width>(state[k], at);
+    if constexpr (has_master) loaded.master = load_pack<T, width>(master, at);
+    return loaded;
+  }
+  template <uint32_t width>
+  __device__ __forceinline__ void store(uint32_t at, Loaded<width> loaded) const {
+#pragma unroll
+    for (uint32_t k = 0; k < width; ++k) {
+      T x = widened(loaded.value.element[k]);
+      if constexpr (has_master) x = refreshed(loaded.master.element[k], loaded.value.element[k]);
+      rule(shaped(widened(loaded.grad.element[k]), scale, limit), x, loaded.state[0].element[k], loaded.state[1].element[k]);
+      if constexpr (has_master) loaded.master.element[k] = x;
+      loaded.value.element[k] = Narrow<E>::of(x);
+    }
+    store_pack<E, width>(value, at, loaded.value);
+#pragma unroll
+    for (int k = 0; k < states; ++k) store_pack<T, width>(state[k], at, loaded.state[k]);
+    if constexpr (has_master) store_pack<T, width>(master, at, loaded.master);
+  }
+};
+
+/// One tile of a piece.
+template <class E, int states, bool has_master, class Rule>
+__device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, Wide<E> scale, Wide<E> limit,
+                                            const Rule& rule) {
+  using T = Wide<E>;
+  constexpr uint32_t kWidth = 16 / sizeof(T);
+  Update<E, states, has_master, Rule> update{static_cast<E*>(piece.value) + first, static_cast<const E*>(piece.grad) + first, {nullptr, nullptr},
+                                             nullptr, scale, limit, rule};
+  for (int k = 0; k < states; ++k) update.state[k] = static_cast<T*>(piece.state[k]) + first;
+  if constexpr (has_master) update.master = static_cast<T*>(piece.master) + first;
+  const Lane lanes[] = {{update.value, sizeof(E)}, {update.grad, sizeof(E)}, {update.state[0], sizeof(T)}, {update.state[1], sizeof(T)},
+                        {update.master, sizeof(T)}};
+  each_element<kWidth, 1>(split(count, kWidth, lanes), count, update);
+}
+
+/// The rules of one launch: those that its pieces name, in the order in which they came.
+template <class Scalars>
+class RuleSlots {
+ public:
+  explicit RuleSlots(Scalars* slots) noexcept : slots_(slots) {}
+  [[nodiscard]] int find(int64_t rule) const noexcept {
+    for (int k = used_ - 1; k >= 0; --k)
+      if (names_[k] == rule) return k;
+    return -1;
+  }
+  [[nodiscard]] bool full() const noexcept { return used_ == kRulesInLaunch; }
+  void clear() noexcept { used_ = 0; }
+  int add(int64_t rule, const Scalars& scalars) noexcept {
+    names_[used_] = rule;
+    slots_[used_] = scalars;
+    return used_++;
+  }
+
+ private:
+  Scalars* slots_;
+  int64_t names_[kRulesInLaunch] = {};
+  int used_ = 0;
+};
+
+/// Launches `kernel` for all updates, with tables that hold what fits.
+template <class Scalars, class E, class Parameters, class Rule>
+int32_t launch_updates(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,
+                       const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
+  using T = Wide<E>;
+  Parameters p;
+  p.step = {static_cast<T>(shape.scale), static_cast<T>(shape.limit), shape.gate, stop};
+  RuleSlots<Scalars> slots(p.rules);
+  Batches batches(kernel, p, kUpdateTile, stream);
+  for (int64_t i = 0; i < count; ++i) {
+    const ddp_gpu_update& u = updates[i];
+    if (u.rule < 0 || u.rule >= rule_count) return kBadArgument;
+    int slot = slots.find(u.rule);
+    if (slot < 0) {
+      if (slots.full()) {
+        batches.flush();
+        slots.clear();
+      }
+      slot = slots.add(u.rule, Scalars(rules[u.rule]));
+    }
+    each_part(u.count, [&](int64_t first, uint32_t length) {
+      const int64_t raw = first * static_cast<int64_t>(sizeof(E));
+      const int64_t wide = first * static_cast<int64_t>(sizeof(T));
+      batches.add(UpdatePiece{moved(u.value, raw), moved(u.grad, raw), {moved(u.state[0], wide), moved(u.state[1], wide)},
+                              moved(u.master, wide), length, 0, static_cast<uint32_t>(slot), 0});
+    });
+  }
+  return batches.finish();
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,12 @@
+// NCCL as the table of the module has it: dtypes and operations translated, calls handed on.
+// Threads: as gpu_abi.h says. Tested by unit/cuda/nccl_test.cpp.
+#pragma once
+
+#include "device/gpu/gpu_abi.h"
+
+namespace ddp::cuda {
+
+/// The table's open_nccl. Every file that was opened stays so, and asking again for one that is open gives the same table.
+int32_t open_nccl(const char* path, const ddp_nccl_table** out, char* error, int64_t capacity) noexcept;
+
+}  // namespace ddp::cuda

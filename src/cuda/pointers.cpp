@@ -1,0 +1,51 @@
+#include "cuda/pointers.hpp"
+
+#include <cuda.h>
+
+#include "cuda/errors.hpp"
+
+namespace ddp::cuda {
+namespace {
+
+using PointerGetAttributes = CUresult (*)(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer);
+
+constexpr unsigned kSince = 7000;  // the CUDA version whose form of the function this is
+
+cudaError_t find(PointerGetAttributes& out) noexcept {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  const cudaError_t code = cudaGetDriverEntryPointByVersion("cuPointerGetAttributes", &entry, kSince, cudaEnableDefault, &found);
+#else
+  static_cast<void>(kSince);
+  const cudaError_t code = cudaGetDriverEntryPoint("cuPointerGetAttributes", &entry, cudaEnableDefault, &found);
+#endif
+  if (code == cudaSuccess && found == cudaDriverEntryPointSuccess) out = reinterpret_cast<PointerGetAttributes>(entry);
+  return code;
+}
+
+}  // namespace
+
+int32_t pointer_device(const void* memory, int32_t* out_device) noexcept {
+  *out_device = -1;
+  PointerGetAttributes attributes_of = nullptr;
+  if (const cudaError_t code = find(attributes_of); code != cudaSuccess) {
+    static_cast<void>(settled(code));
+    const bool no_gpu = code == cudaErrorInsufficientDriver || code == cudaErrorNoDevice || code == cudaErrorStubLibrary;
+    return no_gpu ? 0 : static_cast<int32_t>(code);  // without a GPU all memory is the host's
+  }
+  if (attributes_of == nullptr) return static_cast<int32_t>(cudaErrorSymbolNotFound);
+  unsigned type = 0;
+  unsigned managed = 0;
+  int ordinal = -1;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* results[] = {&type, &managed, &ordinal};
+  const CUresult result = attributes_of(3, wanted, results, reinterpret_cast<CUdeviceptr>(memory));
+  // An address that the driver does not know is success with type 0. A driver that nobody has started yet has given out no memory.
+  if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT) return 0;
+  if (result != CUDA_SUCCESS) return static_cast<int32_t>(result);  // the runtime numbers these codes alike
+  if (type == CU_MEMORYTYPE_DEVICE || managed != 0) *out_device = ordinal;
+  return 0;
+}
+
+}  // namespace ddp::cuda
