@@ -1,0 +1,263 @@
+// What a group with GPUs does when a rank, a GPU, NCCL or its connections fail: a named error on every rank within bounds, nothing written that
+// should not be, nothing left.
+#include "base/clock.hpp"
+#include "comm/nccl/side.hpp"
+#include "reduce/model.hpp"
+#include "support/gpu_world.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int64_t kCount = 5000;
+
+/// A model of one parameter, its gradient in memory of the program.
+struct SmallModel {
+  GpuStream stream;
+  GpuArray value, grad, fresh;
+  Model model;
+
+  SmallModel(Group& group, int rank)
+      : stream(rank), value(rank, kCount * 4), grad(rank, kCount * 4), fresh(rank, kCount * 4),
+        model(std::shared_ptr<Group>(&group, [](Group*) {}), options()) {
+    value.poke(std::vector<float>(kCount, 1));
+    fresh.poke(std::vector<float>(kCount, static_cast<float>(rank + 1)));
+    const Tensor lent = grad.tensor(group, DDP_F32);
+    model.add_parameter("w", value.tensor(group, DDP_F32), &lent);
+    model.commit(stream.get());
+  }
+  static ddp_model_options options() {
+    ddp_model_options made{};
+    made.first_bucket_bytes = made.bucket_bytes = 1 << 20;
+    return made;
+  }
+  void pass() {
+    model.begin_backward(DDP_PASS_REDUCE);
+    write_on(stream.get(), fresh, grad.data());
+    model.mark_ready(0, stream.get());
+    model.end_backward(stream.get());
+  }
+};
+
+int64_t ms_of(const std::function<void()>& body) {
+  const int64_t begin = now_ns();
+  body();
+  return (now_ns() - begin) / 1'000'000;
+}
+
+/// Calls until the group is known to be broken.
+std::string first_error(Group& group, ddp_status status) {
+  std::string text;
+  wait_until([&] {
+    try {
+      group.check_usable();
+    } catch (const Error& error) {
+      expect_equal(static_cast<int>(error.status()), static_cast<int>(status), "the status (" + error.text() + ")");
+      text = error.text();
+    }
+    return !text.empty();
+  });
+  return text;
+}
+
+void an_error_that_nccl_reports_breaks_the_group_within_a_second(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    SmallModel world(group, rank);
+    world.pass();
+    world.stream.synchronize();
+    group.barrier();
+    if (rank == 0) fake_gpu::set_async_error(1, DDP_NCCL_REMOTE);
+    std::string text;
+    expect(ms_of([&] { text = first_error(group, DDP_ERROR_PEER_FAILED); }) < 3000, "soon");
+    expect_contains(text, "NCCL");
+    expect_contains(text, "rank 1");
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+/// Rank 1 leaves without its half of a pass; rank 0's collective never ends by itself.
+void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
+  const FakeGpus gpus;
+  std::atomic<bool> marked{false};
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    SmallModel world(group, rank);
+    world.pass();
+    world.stream.synchronize();
+    const std::vector<float> before = read_on(world.stream, rank, world.grad.data(), kCount);
+    expect_equal(before[0], 1.5F, "the mean");
+    group.barrier();
+    if (rank == 1) {
+      wait_until([&] { return marked.load(); });
+      group.abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+      return;
+    }
+    world.model.begin_backward(DDP_PASS_REDUCE);
+    world.model.mark_ready(0, world.stream.get());
+    marked = true;
+    expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { world.model.end_backward(world.stream.get()); }), "had enough");
+    expect(fake_gpu::wait_idle(), "the device comes to an end");
+    expect(read_on(world.stream, rank, world.grad.data(), kCount) == before, "the gradient is what it was");
+  });
+  FakeGpus::expect_nothing_left();
+}
+
+/// The pass ended well for the hosts; then rank 1's device never comes, and rank 1 goes away.
+void an_update_behind_a_broken_collective_changes_nothing(void**) {
+  const FakeGpus gpus;
+  std::atomic<bool> ended{false};
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    SmallModel world(group, rank);
+    world.pass();
+    world.stream.synchronize();
+    group.barrier();
+    if (rank == 1) fake_gpu::pause_device(1);
+    group.barrier();
+    world.pass();
+    group.barrier();
+    if (rank == 1) {
+      group.abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+      wait_until([&] { return ended.load(); });
+      fake_gpu::resume_device(1);
+      return;
+    }
+    first_error(group, DDP_ERROR_ABORTED);
+    // The program, which does not know yet, has an update enqueued that believes in the gradient.
+    const ddp_gpu_span span{world.grad.data(), world.value.data(), kCount};
+    expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(), group.gpu_stop(world.stream.get()),
+                                  world.stream.get()) == 0,
+           "an update");
+    world.stream.synchronize();
+    expect(world.value.peek<float>() == std::vector<float>(kCount, 1), "the parameter is what it was");
+    ended = true;
+  });
+  FakeGpus::expect_nothing_left();
+}
+
+void a_lost_gpu_is_named_on_every_rank(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    SmallModel world(group, rank);
+    world.pass();
+    world.stream.synchronize();
+    group.barrier();
+    if (rank == 1) {
+      fake_gpu::lose_device(1);
+      expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] {
+                        world.model.begin_backward(DDP_PASS_REDUCE);
+                        world.model.mark_ready(0, world.stream.get());
+                        world.model.end_backward(world.stream.get());
+                      }),
+                      "restart");
+    }
+    expect_contains(first_error(group, DDP_ERROR_PEER_FAILED), "rank 1");
+  });
+}
+
+void work_that_does_not_end_is_a_time_out(void**) {
+  const FakeGpus gpus;
+  ddp_group_options options = world_options();
+  options.timeout_ms = 700;
+  run_gpu_groups_with(2, options, [&](Group& group, int rank) {
+    SmallModel world(group, rank);
+    world.pass();
+    world.stream.synchronize();
+    group.barrier();
+    if (rank == 1) fake_gpu::pause_device(1);
+    world.pass();
+    expect_contains(first_error(group, DDP_ERROR_TIMED_OUT), "timeout_ms");
+    fake_gpu::resume_device(1);
+  });
+  FakeGpus::expect_nothing_left();
+}
+
+void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
+  const FakeGpus gpus;
+  fake_gpu::delay_nccl(fake_gpu::NcclCall::kInit, 1, -1);
+  run_ranks(2, [&](int rank) {
+    ddp_group_options options = world_options();
+    options.backend = DDP_BACKEND_NCCL;
+    options.rendezvous_timeout_ms = 800;
+    options.rank = rank;
+    options.world_size = 2;
+    options.device_index = rank;
+    const int64_t ms = ms_of([&] {
+      try {
+        static_cast<void>(Group::create("local://late-nccl", options));
+        expect(false, "it cannot be made");
+      } catch (const Error& error) {
+        expect(error.status() == DDP_ERROR_TIMED_OUT || error.status() == DDP_ERROR_ABORTED || error.status() == DDP_ERROR_PEER_FAILED, error.text());
+      }
+    });
+    expect(ms < 6000, "bounded: " + std::to_string(ms) + " ms");
+  });
+}
+
+void leaving_is_bounded_when_nccl_blocks(void**) {
+  for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
+    const FakeGpus gpus;
+    run_gpu_groups(2, [&](Group& group, int rank) {
+      SmallModel world(group, rank);
+      world.pass();
+      world.stream.synchronize();
+      group.barrier();
+      fake_gpu::delay_nccl(call, rank, 2500);
+      expect(ms_of([&] { group.close(); }) < 2200, "left in time");
+    });
+  }
+}
+
+/// Every call of the runtime and of NCCL in a pass fails once: an error, or a pass that was right; and the ranks agree about the group.
+void every_call_of_a_pass_may_fail(void**) {
+  for (const char* const function : {"event_record", "stream_wait", "move", "copy", "nccl.all_reduce", "set_device", "get_device", "stream_is_capturing"})
+    for (int64_t nth = 1; nth <= 6; ++nth) {
+      const FakeGpus gpus;
+      run_gpu_groups(2, [&](Group& group, int rank) {
+        SmallModel world(group, rank);
+        world.pass();
+        world.stream.synchronize();
+        group.barrier();
+        fake_gpu::Fault fault;
+        fault.function = function;
+        fault.nth = nth;
+        fault.kind = std::string(function).rfind("nccl.", 0) == 0 ? int32_t{DDP_NCCL_FAILED} : int32_t{DDP_GPU_OTHER};
+        fault.device = 1;
+        write_on(world.stream.get(), world.fresh, world.grad.data());
+        group.barrier();
+        if (rank == 1) fake_gpu::inject(fault);
+        group.barrier();
+        bool failed = false;
+        try {
+          world.model.begin_backward(DDP_PASS_REDUCE);
+          world.model.mark_ready(0, world.stream.get());
+          world.model.end_backward(world.stream.get());
+        } catch (const Error& error) {
+          failed = true;
+          expect(!error.text().empty(), "it says why");
+        }
+        fake_gpu::clear_faults();
+        if (!failed && rank == 1) {
+          world.stream.synchronize();
+          expect_equal(world.grad.peek<float>()[0], 1.5F, std::string(function) + " " + std::to_string(nth) + ": the mean");
+        }
+      });
+    }
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(an_error_that_nccl_reports_breaks_the_group_within_a_second),
+      ddp_test(what_a_broken_collective_leaves_reaches_no_gradient),
+      ddp_test(an_update_behind_a_broken_collective_changes_nothing),
+      ddp_test(a_lost_gpu_is_named_on_every_rank),
+      ddp_test(work_that_does_not_end_is_a_time_out),
+      ddp_test(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang),
+      ddp_test(leaving_is_bounded_when_nccl_blocks),
+      ddp_test(every_call_of_a_pass_may_fail),
+  };
+  return cmocka_run_group_tests_name("gpu_failure", tests, nullptr, nullptr);
+}
