@@ -3,6 +3,15 @@
 #include "base/error.hpp"
 
 namespace ddp {
+namespace {
+
+std::pair<int32_t, uintptr_t> place_of(const Tensor& tensor, int64_t bytes) noexcept {
+  return {tensor.device_index, reinterpret_cast<uintptr_t>(tensor.data) + static_cast<uintptr_t>(bytes)};
+}
+
+std::string home_of(const Tensor& tensor) { return tensor.is_on_gpu() ? "on GPU " + std::to_string(tensor.device_index) : "in host memory"; }
+
+}  // namespace
 
 void Table::check_name(const std::string& name) const {
   if (name.empty() || name.size() > 1024)
@@ -14,8 +23,8 @@ void Table::check_name(const std::string& name) const {
 
 void Table::check_memory(const Tensor& tensor, const std::string& what) const {
   if (tensor.count == 0) return;
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
-  const uintptr_t end = begin + static_cast<uintptr_t>(tensor.bytes());
+  const Place begin = place_of(tensor, 0);
+  const Place end = place_of(tensor, tensor.bytes());
   auto last = ranges_.lower_bound(end);  // the first that starts at or after our end
   if (last == ranges_.begin()) return;
   --last;
@@ -26,8 +35,7 @@ void Table::check_memory(const Tensor& tensor, const std::string& what) const {
 
 void Table::claim_memory(const Tensor& tensor, const std::string& what) {
   if (tensor.count == 0) return;
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
-  ranges_.emplace(begin, Range{begin + static_cast<uintptr_t>(tensor.bytes()), what});
+  ranges_.emplace(place_of(tensor, 0), Range{place_of(tensor, tensor.bytes()), what});
 }
 
 int32_t Table::add_parameter(std::string name, const Tensor& value, const Tensor* grad) {
@@ -40,6 +48,9 @@ int32_t Table::add_parameter(std::string name, const Tensor& value, const Tensor
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the gradient of %s is %s but the parameter is %s", what.c_str(),
                      describe(*grad).c_str(), describe(value).c_str());
   const std::string grad_what = "the gradient of " + what;
+  if (grad != nullptr && grad->device_index != value.device_index)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is %s but the parameter is %s; both must be in the same memory", grad_what.c_str(),
+                     home_of(*grad).c_str(), home_of(value).c_str());
   check_memory(value, what);
   if (grad != nullptr) {
     check_memory(*grad, grad_what);
@@ -54,6 +65,7 @@ int32_t Table::add_parameter(std::string name, const Tensor& value, const Tensor
   parameter.owned_grad = grad == nullptr;
   parameter.grad = parameter.value;
   parameter.grad.data = grad != nullptr ? grad->data : nullptr;
+  if (value.gpu != nullptr) gpu_ = value.gpu;
   names_.insert(name);
   parameter.name = std::move(name);
   parameters_.push_back(std::move(parameter));

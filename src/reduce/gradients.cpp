@@ -2,58 +2,81 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "device/cpu/arrays.hpp"
+#include "reduce/gpu_gradients.hpp"
 #include "reduce/model.hpp"
 #include "reduce/pass.hpp"
 
 namespace ddp {
 
-void Model::zero_grad(void*) {
-  require_ready("ddp_model_zero_grad");
-  for (const Parameter& parameter : table_.parameters())
-    if (parameter.grad.bytes() > 0) std::memset(parameter.grad.data, 0, static_cast<size_t>(parameter.grad.bytes()));
+GpuGradients* Model::gpu_gradients() {
+  if (gpu_gradients_ == nullptr && table_.gpu() != nullptr) gpu_gradients_ = std::make_unique<GpuGradients>(*table_.gpu(), table_);
+  return gpu_gradients_.get();
 }
 
-double Model::grad_norm(double p, void*) const {
+void Model::zero_grad(void* stream) {
+  require_ready("ddp_model_zero_grad");
+  if (GpuGradients* const on_gpu = gpu_gradients()) on_gpu->zero(stream);
+  for (const Parameter& parameter : table_.parameters())
+    if (const Tensor& grad = parameter.grad; !grad.is_on_gpu() && grad.bytes() > 0) std::memset(grad.data, 0, static_cast<size_t>(grad.bytes()));
+}
+
+double Model::grad_norm(double p, void* stream) {
   require_ready("ddp_model_get_grad_norm");
   if (p != 1.0 && p != 2.0 && !(std::isinf(p) && p > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_get_grad_norm: p is %g; it is 1, 2 or INFINITY", p);
-  const Fusion* const fusion = is_sharded() ? pass_->fusion() : nullptr;
-  const auto part_of = [&](int32_t index) {
-    Tensor part = table_.parameter(index).grad;
-    if (fusion == nullptr) return part;
-    const OwnedSpan span = fusion->owned(index);
-    return flat_tensor(part.data + span.first * dtype_size(part.dtype), part.dtype, span.count);
-  };
-  if (std::isinf(p)) {
-    double most = 0;
-    for (int32_t index = 0; index < table_.parameter_count() && !std::isnan(most); ++index) {
-      const Tensor part = part_of(index);
-      const double here = cpu::largest_magnitude(part.dtype, part.data, part.count);
-      most = std::isnan(here) ? here : std::max(most, here);
-    }
-    if (fusion != nullptr) group_->all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
-    return most;
-  }
-  ExactSum sum;
-  for (int32_t index = 0; index < table_.parameter_count(); ++index) {
-    const Tensor part = part_of(index);
-    cpu::add_norm_terms(part.dtype, part.data, part.count, p, sum);
-  }
-  if (fusion != nullptr) join_sums(*group_, sum);
+  if (const GpuGradients* const on_gpu = gpu_gradients()) on_gpu->require_no_capture(stream, "ddp_model_get_grad_norm");
+  if (std::isinf(p)) return largest_gradient(stream);
+  const ExactSum sum = sum_of_gradients(static_cast<int32_t>(p), stream);
   return p == 2.0 ? std::sqrt(sum.value()) : sum.value();
+}
+
+/// What this rank knows of a gradient: all of it (NULL), or its slice.
+Tensor Model::grad_part(int32_t index, const Fusion* slices) const {
+  const Tensor& grad = table_.parameter(index).grad;
+  const OwnedSpan span = slices != nullptr ? slices->owned(index) : OwnedSpan{0, 0, grad.count};
+  return flat_part(grad, span.first, span.count);
+}
+
+double Model::largest_gradient(void* stream) {
+  const Fusion* const slices = is_sharded() ? pass_->fusion() : nullptr;
+  double most = 0;
+  const auto look_at = [&](double here) { most = std::isnan(here) || std::isnan(most) ? std::nan("") : std::max(most, here); };
+  for (int32_t index = 0; index < table_.parameter_count(); ++index)
+    if (const Tensor part = grad_part(index, slices); part.is_on_gpu())
+      gpu_gradients()->add(part);
+    else
+      look_at(cpu::largest_magnitude(part.dtype, part.data, part.count));
+  if (gpu_gradients() != nullptr) look_at(gpu_gradients()->largest(stream));
+  if (slices != nullptr) group_->all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
+  return most;
+}
+
+ExactSum Model::sum_of_gradients(int32_t p, void* stream) {
+  const Fusion* const slices = is_sharded() ? pass_->fusion() : nullptr;
+  ExactSum sum;
+  for (int32_t index = 0; index < table_.parameter_count(); ++index)
+    if (const Tensor part = grad_part(index, slices); part.is_on_gpu())
+      gpu_gradients()->add(part);
+    else
+      cpu::add_norm_terms(part.dtype, part.data, part.count, p, sum);
+  if (gpu_gradients() != nullptr) sum.join(gpu_gradients()->sum(p, stream));
+  if (slices != nullptr) join_sums(*group_, sum);
+  return sum;
 }
 
 void join_sums(Group& group, ExactSum& sum) {
   group.all_reduce(flat_tensor(sum.words().data(), DDP_I64, static_cast<int64_t>(ExactSum::kWords)), DDP_SUM);
 }
 
-void Model::scale_grad(double factor, void*) {
+void Model::scale_grad(double factor, void* stream) {
   require_ready("ddp_model_scale_grad");
   if (Fusion* const fusion = pass_->fusion(); fusion != nullptr) fusion->forget_norm();
+  if (GpuGradients* const on_gpu = gpu_gradients()) on_gpu->change(factor, std::numeric_limits<double>::infinity(), stream);
   for (const Parameter& parameter : table_.parameters())
-    cpu::scale(parameter.grad.dtype, parameter.grad.data, parameter.grad.count, factor);
+    if (const Tensor& grad = parameter.grad; !grad.is_on_gpu()) cpu::scale(grad.dtype, grad.data, grad.count, factor);
 }
 
 double Model::clip_grad_norm(double max_norm, double p, void* stream) {
@@ -66,13 +89,14 @@ double Model::clip_grad_norm(double max_norm, double p, void* stream) {
   return norm;
 }
 
-void Model::clip_grad_value(double limit, void*) {
+void Model::clip_grad_value(double limit, void* stream) {
   require_ready("ddp_model_clip_grad_value");
   if (!(limit > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_value: limit is %g; it must be above 0", limit);
   if (Fusion* const fusion = pass_->fusion(); fusion != nullptr) fusion->forget_norm();
+  if (GpuGradients* const on_gpu = gpu_gradients()) on_gpu->change(1.0, limit, stream);
   for (const Parameter& parameter : table_.parameters())
-    cpu::limit(parameter.grad.dtype, parameter.grad.data, parameter.grad.count, limit);
+    if (const Tensor& grad = parameter.grad; !grad.is_on_gpu()) cpu::limit(grad.dtype, grad.data, grad.count, limit);
 }
 
 void Model::attach(const std::shared_ptr<BlockUpdate>& update) {

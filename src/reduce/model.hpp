@@ -24,6 +24,7 @@ namespace ddp {
 
 class BlockUpdate;
 class Fusion;
+class GpuGradients;
 class Pass;
 class ReplicaState;
 class RollCall;
@@ -99,8 +100,8 @@ class Model {
   [[nodiscard]] bool is_sharded() const noexcept;
 
   void zero_grad(void* stream = nullptr);
-  /// Collective if an attached optimizer is sharded.
-  [[nodiscard]] double grad_norm(double p, void* stream = nullptr) const;
+  /// Collective if an attached optimizer is sharded. The host waits for the stream if gradients lie on a GPU.
+  [[nodiscard]] double grad_norm(double p, void* stream = nullptr);
   void scale_grad(double factor, void* stream = nullptr);
   /// Returns the norm before.
   double clip_grad_norm(double max_norm, double p, void* stream = nullptr);
@@ -133,6 +134,10 @@ class Model {
   void allocate_grads(const Plan& plan);
   [[nodiscard]] Pass& open_pass() const;
   void check_drift_when_due();
+  [[nodiscard]] GpuGradients* gpu_gradients();  // NULL: none lie there
+  [[nodiscard]] Tensor grad_part(int32_t index, const Fusion* slices) const;
+  [[nodiscard]] double largest_gradient(void* stream);
+  [[nodiscard]] ExactSum sum_of_gradients(int32_t p, void* stream);
   void check_drift();
   void distribute_loaded();
   [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
@@ -145,6 +150,7 @@ class Model {
   std::vector<void*> grad_memory_;  // of the gradients that libddp owns, from the group
   std::weak_ptr<BlockUpdate> attached_;
   std::unique_ptr<Pass> pass_;      // from commit on
+  std::unique_ptr<GpuGradients> gpu_gradients_;  // NULL: not needed yet
   ddp_pass mode_ = DDP_PASS_REDUCE;  // of the last pass
   bool has_loaded_ = false;
   LoadReport load_report_;

@@ -9,8 +9,12 @@ void Adam::update(const Block& block, const GradShape& shape) {
   const int32_t index = block.index;
   AdamStep step = adam_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
   step.shape = shape;
-  adam_update(step, block.dtype, block.value, block.grad, moments_.at(block.parameter, index, 0, block.first),
-              moments_.at(block.parameter, index, 1, block.first), block.count);
+  std::byte* const exp_avg = moments_.at(block.parameter, index, 0, block.first);
+  std::byte* const exp_avg_sq = moments_.at(block.parameter, index, 1, block.first);
+  if (block.parameter.value.is_on_gpu())
+    noted_.add(block.dtype, ddp_gpu_update{block.value, block.grad, {exp_avg, exp_avg_sq}, block.master, block.count, 0}, gpu_rule(step));
+  else
+    adam_update(step, block.dtype, block.value, block.grad, exp_avg, exp_avg_sq, block.count);
 }
 
 std::vector<StateTensor> Adam::state_tensors() { return named_tensors({"exp_avg", "exp_avg_sq"}); }

@@ -20,11 +20,13 @@ class Adam final : public ScheduledOptimizer {
 
  protected:
   [[nodiscard]] Store* store() noexcept override { return &moments_; }
+  [[nodiscard]] GpuUpdates* gpu_updates() noexcept override { return &noted_; }
   void update(const Block& block, const GradShape& shape) override;
 
  private:
   ddp_adam_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones
   Store moments_;             // exp_avg, exp_avg_sq
+  RuleUpdates<ddp_gpu_adam_rule> noted_;
 };
 
 }  // namespace ddp

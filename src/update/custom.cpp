@@ -12,7 +12,7 @@ void Custom::update(const Block& block, const GradShape&) {
   const Parameter& parameter = block.parameter;
   const ddp_tensor value = to_c(declared_view(parameter.value, parameter.declared));
   const ddp_tensor grad = to_c(declared_view(parameter.grad, parameter.declared));
-  const int32_t status = fn_(user_data_.get(), index, &value, &grad, schedule().rate_of(index), nullptr);
+  const int32_t status = fn_(user_data_.get(), index, &value, &grad, schedule().rate_of(index), block.stream);
   if (status != 0)
     throw make_error(DDP_ERROR_CALLBACK, "ddp_optimizer_step: the update of parameter \"%s\" (index %d) returned %d",
                      parameter.name.c_str(), index, status);

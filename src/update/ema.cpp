@@ -40,6 +40,14 @@ void exchange(std::byte* a, std::byte* b, size_t bytes) noexcept {
   }
 }
 
+/// As many bytes as the parameter has, where it lies.
+void copy_bytes(std::byte* to, const Tensor& value, const std::byte* from, void* stream) {
+  if (value.gpu != nullptr)
+    value.gpu->copy(to, from, value.bytes(), stream);
+  else
+    std::copy_n(from, value.bytes(), to);
+}
+
 }  // namespace
 
 Ema::Ema(std::shared_ptr<Model> model, std::vector<double> decays)
@@ -47,33 +55,58 @@ Ema::Ema(std::shared_ptr<Model> model, std::vector<double> decays)
   check_decays(decays_);
 }
 
-void Ema::update(void*) {
+void Ema::refuse_capture(const char* function, void* stream) const {
+  if (device() != nullptr) device()->refuse_capture(stream, function, "what it does depends on what was called before");
+}
+
+void Ema::update(void* stream) {
   model_->require_ready("ddp_ema_update");
   if (swapped_ >= 0)
     throw make_error(DDP_ERROR_INVALID_STATE, "ddp_ema_update: the parameters hold average %d; swap it back first with ddp_ema_swap", swapped_);
+  refuse_capture("ddp_ema_update", stream);
   averages_.allocate(model_->table());
-  if (updates_ == 0) {
-    start();
-  } else {
-    for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
-      const Tensor& value = model_->table().parameter(i).value;
-      std::array<void*, kMaxDecays> places{};
-      for (size_t k = 0; k < decays_.size(); ++k) places[k] = averages_.data(i, k);
-      ema_update(decays_.data(), static_cast<int32_t>(decays_.size()), value.dtype, value.data, places.data(), value.count);
-    }
-  }
+  updates_ == 0 ? start(stream) : follow(stream);
   ++updates_;
 }
 
-void Ema::start() {
+void Ema::start(void* stream) {
+  spans_.clear();
   for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
     const Tensor& value = model_->table().parameter(i).value;
     for (size_t k = 0; k < decays_.size(); ++k)
-      cpu::convert(value.dtype, value.data, moment_dtype(value.dtype), averages_.data(i, k), value.count);
+      if (value.is_on_gpu())
+        spans_.add(value.dtype, moment_dtype(value.dtype), value.data, averages_.data(i, k), value.count);
+      else
+        cpu::convert(value.dtype, value.data, moment_dtype(value.dtype), averages_.data(i, k), value.count);
+  }
+  if (device() != nullptr) spans_.copy(*device(), stream, "starting averages");
+}
+
+void Ema::follow(void* stream) {
+  if (device() != nullptr) follow_on_gpu(stream);
+  for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
+    const Tensor& value = model_->table().parameter(i).value;
+    if (value.is_on_gpu()) continue;
+    std::array<void*, kMaxDecays> places{};
+    for (size_t k = 0; k < decays_.size(); ++k) places[k] = averages_.data(i, k);
+    ema_update(decays_.data(), static_cast<int32_t>(decays_.size()), value.dtype, value.data, places.data(), value.count);
   }
 }
 
-void Ema::swap(int32_t which, void*) {
+void Ema::follow_on_gpu(void* stream) {
+  const gpu::Device::Current current(*device());
+  for (size_t k = 0; k < decays_.size(); ++k) {
+    spans_.clear();
+    for (int32_t i = 0; i < model_->table().parameter_count(); ++i)
+      if (const Tensor& value = model_->table().parameter(i).value; value.is_on_gpu())
+        spans_.add(value.dtype, moment_dtype(value.dtype), value.data, averages_.data(i, k), value.count);
+    spans_.each([&](const ddp_gpu_span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
+      device()->check(device()->table().ema(spans, count, dtype, decays_[k], model_->group().gpu_stop(stream), stream), "updating averages");
+    });
+  }
+}
+
+void Ema::swap(int32_t which, void* stream) {
   if (which < 0 || static_cast<size_t>(which) >= decays_.size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_ema_swap: which is %d; there are %zu averages, from 0 on", which, decays_.size());
   model_->require_ready("ddp_ema_swap");
@@ -81,46 +114,59 @@ void Ema::swap(int32_t which, void*) {
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_ema_swap: there is no average yet; call ddp_ema_update first");
   if (swapped_ >= 0 && swapped_ != which)
     throw make_error(DDP_ERROR_INVALID_STATE, "ddp_ema_swap: the parameters hold average %d, not %d; swap that one back first", swapped_, which);
-  if (swapped_ < 0) {
-    swap_in(which);
-  } else {
-    swap_back();
-  }
+  refuse_capture("ddp_ema_swap", stream);
+  swapped_ < 0 ? swap_in(which, stream) : swap_back(stream);
 }
 
-void Ema::swap_in(int32_t which) {
+void Ema::swap_in(int32_t which, void* stream) {
   const std::vector<Parameter>& parameters = model_->table().parameters();
-  std::vector<std::vector<std::byte>> saved(parameters.size());
+  std::vector<Beside> saved(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (!is_exchanged(parameters[i])) saved[i] = Beside(parameters[i].value, parameters[i].value.bytes(), "a parameter while an average is swapped in");
+  spans_.clear();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& value = parameters[i].value;
-    if (!is_exchanged(parameters[i])) saved[i].assign(value.data, value.data + value.bytes());
+    if (is_exchanged(parameters[i])) continue;
+    copy_bytes(saved[i].data(), value, value.data, stream);
+    std::byte* const average = averages_.data(static_cast<int32_t>(i), static_cast<size_t>(which));
+    if (value.is_on_gpu())
+      spans_.add(moment_dtype(value.dtype), value.dtype, average, value.data, value.count);
+    else
+      cpu::convert(moment_dtype(value.dtype), average, value.dtype, value.data, value.count);
   }
-  saved_ = std::move(saved);  // from here on nothing fails
+  saved_ = std::move(saved);
+  swapped_ = which;
+  if (device() != nullptr) spans_.copy(*device(), stream, "swapping an average in");
+  exchange_values(which, stream);
+}
+
+void Ema::swap_back(void* stream) {
+  for (size_t i = 0; i < model_->table().parameters().size(); ++i)
+    if (const Parameter& parameter = model_->table().parameters()[i]; !is_exchanged(parameter))
+      copy_bytes(parameter.value.data, parameter.value, saved_[i].data(), stream);
+  exchange_values(swapped_, stream);
+  saved_.clear();
+  swapped_ = -1;
+}
+
+/// The parameters and averages of one type change places.
+void Ema::exchange_values(int32_t which, void* stream) {
+  spans_.clear();
   for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
     const Parameter& parameter = model_->table().parameter(i);
     const Tensor& value = parameter.value;
     std::byte* const average = averages_.data(i, static_cast<size_t>(which));
-    if (is_exchanged(parameter)) {
+    if (!is_exchanged(parameter)) continue;
+    if (value.is_on_gpu())
+      spans_.add(DDP_U8, DDP_U8, value.data, average, value.bytes());
+    else
       exchange(value.data, average, static_cast<size_t>(value.bytes()));
-    } else {
-      cpu::convert(moment_dtype(value.dtype), average, value.dtype, value.data, value.count);
-    }
   }
-  swapped_ = which;
-}
-
-void Ema::swap_back() {
-  for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
-    const Parameter& parameter = model_->table().parameter(i);
-    const Tensor& value = parameter.value;
-    if (is_exchanged(parameter)) {
-      exchange(value.data, averages_.data(i, static_cast<size_t>(swapped_)), static_cast<size_t>(value.bytes()));
-    } else {
-      std::copy_n(saved_[static_cast<size_t>(i)].data(), value.bytes(), value.data);
-    }
-  }
-  saved_.clear();
-  swapped_ = -1;
+  if (device() == nullptr) return;
+  const gpu::Device::Current current(*device());
+  spans_.each([&](const ddp_gpu_span* spans, int64_t count, ddp_dtype, ddp_dtype) {
+    device()->check(device()->table().exchange(spans, count, stream), "exchanging parameters and averages");
+  });
 }
 
 std::vector<StateTensor> Ema::state_tensors() {
@@ -139,12 +185,22 @@ std::map<std::string, std::string> Ema::state_fields() const { return {{"updates
 
 void Ema::load_fields(const std::map<std::string, std::string>& fields) { updates_ = read_count(fields, "updates"); }
 
+/// What was written to the parameter before, in whatever stream, is in the average afterwards.
 void Ema::begin_at_parameter(const std::string& name) {
   const std::vector<StateTensor> tensors = state_tensors();
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].name != name) continue;
     const Tensor& value = model_->table().parameters()[i % model_->table().parameters().size()].value;
-    cpu::convert(value.dtype, value.data, tensors[i].tensor.dtype, tensors[i].tensor.data, value.count);
+    const Tensor& average = tensors[i].tensor;
+    if (!value.is_on_gpu()) {
+      cpu::convert(value.dtype, value.data, average.dtype, average.data, value.count);
+      continue;
+    }
+    device()->synchronize();
+    spans_.clear();
+    spans_.add(value.dtype, average.dtype, value.data, average.data, value.count);
+    spans_.copy(*device(), nullptr, "beginning an average");
+    device()->synchronize(nullptr);
   }
 }
 

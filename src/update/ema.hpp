@@ -3,8 +3,10 @@
 // Averages are F32 (F64 for F64 parameters). A swap exchanges bits where both have one type. Where the parameter is of 16 bits it receives
 // the rounded average, and the average stays as it is; the parameter's own bits wait in a copy, so swapping back is exact in all types.
 // What is written to the parameters in between is therefore kept in the average or lost: do not train while swapped.
+// On a GPU the work is put into the order of a stream, and the host waits only where memory is made or freed (the first update, and swaps of
+// 16-bit parameters).
 // Threads: one at a time.
-// Tested by unit/update/ema_test.cpp.
+// Tested by unit/update/ema_test.cpp and gpu_host/ema_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "device/gpu/span_lists.hpp"
 #include "reduce/model.hpp"
+#include "update/beside.hpp"
 #include "update/optimizer.hpp"
 #include "update/store.hpp"
 
@@ -42,15 +46,21 @@ class Ema final : public ReplicaState {
   [[nodiscard]] Model& model() const noexcept { return *model_; }
 
  private:
-  void start();
-  void swap_in(int32_t which);
-  void swap_back();
+  [[nodiscard]] const gpu::Device* device() const noexcept { return model_->table().gpu(); }
+  void refuse_capture(const char* function, void* stream) const;
+  void start(void* stream);
+  void follow(void* stream);
+  void follow_on_gpu(void* stream);
+  void swap_in(int32_t which, void* stream);
+  void swap_back(void* stream);
+  void exchange_values(int32_t which, void* stream);
 
   std::shared_ptr<Model> model_;
   std::vector<double> decays_;
-  Store averages_;                              // one array for each decay
-  std::vector<std::vector<std::byte>> saved_;   // while swapped: 16-bit parameters by index, others empty
-  int32_t swapped_ = -1;                        // which average the parameters hold
+  Store averages_;              // one array for each decay
+  gpu::SpanLists spans_;        // of the call under way
+  std::vector<Beside> saved_;   // while swapped: 16-bit parameters by index, others empty
+  int32_t swapped_ = -1;        // which average the parameters hold
   int64_t updates_ = 0;
 };
 

@@ -23,7 +23,7 @@ class Masters {
   [[nodiscard]] const Store& store() const noexcept { return copies_; }
 
   /// rule(value, gradient, count) on F32 arrays for the elements first to first + count, kBlock at a time.
-  template <class Rule>
+  template <class Rule>  // of a parameter in host memory; on a GPU, kernels do this
   void update(const Parameter& parameter, int32_t index, int64_t first, int64_t count, Rule&& rule) noexcept {
     for (int64_t at = first; at < first + count; at += kBlock) {
       const int64_t n = first + count - at < kBlock ? first + count - at : kBlock;

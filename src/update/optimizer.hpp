@@ -30,8 +30,8 @@ class Optimizer : public ReplicaState {
   }
   [[nodiscard]] virtual double loss_scale() const noexcept { return 1; }
   [[nodiscard]] virtual int64_t skipped_count() const noexcept { return 0; }
-  /// Of the last step that looked at the whole gradient; -1: none did.
-  [[nodiscard]] virtual double grad_norm() const noexcept { return -1; }
+  /// Of the last step that looked at the whole gradient; -1: none did. May wait for a GPU.
+  [[nodiscard]] virtual double grad_norm() const { return -1; }
   /// Its part in the model's passes, to be attached; NULL: it has none.
   [[nodiscard]] virtual BlockUpdate* in_passes() noexcept { return nullptr; }
 

@@ -1,9 +1,5 @@
 #include "update/scheduled.hpp"
 
-#include <cmath>
-
-#include "device/cpu/arrays.hpp"
-
 namespace ddp {
 
 void ScheduledOptimizer::require_outside_made_step(const char* function) const {
@@ -33,6 +29,8 @@ OwnedSpan ScheduledOptimizer::owned(int32_t index) const noexcept {
   return fusion != nullptr ? fusion->owned(index) : OwnedSpan{0, 0, model().table().parameter(index).value.count};
 }
 
+bool ScheduledOptimizer::is_noted(int32_t index) noexcept { return model().table().parameter(index).value.is_on_gpu() && gpu_updates() != nullptr; }
+
 void ScheduledOptimizer::allocate() {
   const Table& table = model().table();
   if (policy_.shard && model().fusion_of(*this) == nullptr)
@@ -45,7 +43,9 @@ void ScheduledOptimizer::allocate() {
 void ScheduledOptimizer::prepare_blocks() {
   schedule_.reserve(model().table());
   allocate();
+  if (model().table().gpu() != nullptr && gpu_updates() != nullptr) gpu_updates()->reserve(model().table());
   shape_ = plain_shape(policy_, loss_scale_);
+  gate_ = nullptr;
   undoes_ = is_immediate() && policy_.undo;
   if (!undoes_) return;
   std::vector<const Store*> stores;
@@ -59,27 +59,45 @@ bool ScheduledOptimizer::takes_part(int32_t index) const noexcept {
   return (!model().has_reduced() || model().was_used(index)) && !schedule_.is_frozen(index);
 }
 
+Block ScheduledOptimizer::block_of(int32_t index, int64_t first, int64_t count, void* stream) const noexcept {
+  const Parameter& parameter = model().table().parameter(index);
+  const ddp_dtype dtype = parameter.value.dtype;
+  const int64_t at = first * dtype_size(dtype);
+  Block block{index, parameter, first, count, dtype, parameter.value.data + at, parameter.grad.data + at, nullptr, stream};
+  if (parameter.value.is_on_gpu() && policy_.master_weights && Masters::has(parameter))
+    block.master = reinterpret_cast<float*>(masters_.store().at(parameter, index, 0, first));
+  return block;
+}
+
 void ScheduledOptimizer::update_block(int32_t index, int64_t first, int64_t count) noexcept {
   if (schedule_.is_frozen(index) || count == 0) return;
   const Parameter& parameter = model().table().parameter(index);
   if (undoes_) undo_.save(parameter, index, first, count);
-  if (policy_.master_weights && Masters::has(parameter)) {
+  if (policy_.master_weights && Masters::has(parameter) && !parameter.value.is_on_gpu()) {
     masters_.update(parameter, index, first, count, [&](float* value, const float* grad, int64_t at, int64_t n) {
       update(Block{index, parameter, at, n, DDP_F32, value, grad}, shape_);
     });
     return;
   }
-  const int64_t size = dtype_size(parameter.value.dtype);
-  update(Block{index, parameter, first, count, parameter.value.dtype, parameter.value.data + first * size, parameter.grad.data + first * size},
-         shape_);
+  update(block_of(index, first, count, nullptr), shape_);
 }
 
 void ScheduledOptimizer::restore() noexcept {
+  if (gpu_updates() != nullptr) gpu_updates()->clear();
   if (undoes_) undo_.restore(model().table());
+}
+
+void ScheduledOptimizer::flush(void* stream) {
+  const gpu::Device* const device = model().table().gpu();
+  if (device == nullptr) return;
+  if (undoes_) undo_.flush(model().table(), stream);
+  if (gpu_updates() != nullptr) gpu_updates()->launch(*device, ddp_gpu_shape{shape_.scale, shape_.limit, gate_}, model().group().gpu_stop(stream), stream);
 }
 
 void ScheduledOptimizer::step(void* stream) {
   model().require_ready("ddp_optimizer_step");
+  if (const gpu::Device* const device = model().table().gpu())
+    device->refuse_capture(stream, "ddp_optimizer_step", "its learning rate and step count would stay those of the capture");
   Fusion* const fusion = model().fusion_of(*this);
   if (fusion != nullptr && fusion->take_made_step()) return count_all();
   if (policy_.shard)
@@ -88,18 +106,7 @@ void ScheduledOptimizer::step(void* stream) {
     model().group().check_no_fault();
   prepare_blocks();
   undoes_ = false;
-  if (wants_norm()) {
-    const Decision decision = look_at_gradients();
-    norm_ = decision.norm;
-    if (decision.kind == Decision::Kind::kFail) report_nonfinite();
-    const bool good = decision.kind == Decision::Kind::kStep;
-    loss_scale_.count(good);
-    if (!good) {
-      ++skipped_;
-      return;
-    }
-    shape_ = decision.shape;
-  }
+  if (wants_norm() && !decide_step(stream)) return;
   update_all(stream);
   count_all();
 }
@@ -113,9 +120,12 @@ void ScheduledOptimizer::update_all(void* stream) {
     if (policy_.master_weights && Masters::has(parameter))
       update_block(i, 0, parameter.value.count);
     else
-      update(Block{i, parameter, 0, parameter.value.count, parameter.value.dtype, parameter.value.data, parameter.grad.data}, shape_);
-    schedule_.count_step_of(i);
+      update(block_of(i, 0, parameter.value.count, stream), shape_);
+    if (!is_noted(i)) schedule_.count_step_of(i);
   }
+  flush(stream);
+  for (int32_t i = 0; i < table.parameter_count(); ++i)
+    if (is_noted(i) && takes_part(i)) schedule_.count_step_of(i);
 }
 
 void ScheduledOptimizer::count_all() noexcept {
@@ -123,39 +133,6 @@ void ScheduledOptimizer::count_all() noexcept {
     for (int32_t i = 0; i < model().table().parameter_count(); ++i)
       if (takes_part(i)) schedule_.count_step_of(i);
   schedule_.count_step();
-}
-
-Decision ScheduledOptimizer::look_at_gradients() {
-  const auto counts = [&](int32_t index) { return !model().has_reduced() || model().was_used(index); };
-  ExactSum sum;
-  if (const Fusion* const fusion = model().fusion_of(*this); fusion != nullptr) {
-    fusion->add_square_terms(sum, counts);
-  } else {
-    for (int32_t i = 0; i < model().table().parameter_count(); ++i) {
-      const Tensor& grad = model().table().parameter(i).grad;
-      if (counts(i)) cpu::add_norm_terms(grad.dtype, grad.data, grad.count, 2, sum);
-    }
-  }
-  if (policy_.shard) join_sums(model().group(), sum);
-  return decide(policy_, loss_scale_, std::sqrt(sum.value()), sum.all_finite());
-}
-
-/// Every rank comes here; each names what it has seen.
-void ScheduledOptimizer::report_nonfinite() {
-  const Table& table = model().table();
-  std::string mine;
-  for (int32_t i = 0; i < table.parameter_count() && mine.empty(); ++i) {
-    const Tensor& grad = table.parameter(i).grad;
-    const OwnedSpan part = owned(i);
-    const bool used = !model().has_reduced() || model().was_used(i);
-    if (used && cpu::count_nonfinite(grad.dtype, grad.data + part.first * dtype_size(grad.dtype), part.count) > 0) mine = table.parameter(i).name;
-  }
-  if (policy_.shard)
-    for (const std::string& theirs : model().group().gather("gradients that are not finite", mine))
-      if (mine.empty() && !theirs.empty()) mine = theirs;
-  throw Error(DDP_ERROR_INVALID_STATE, "ddp_optimizer_step: the gradient of parameter \"" + mine +
-                                           "\" has infinite or NaN elements, so no parameter was changed; lower the learning rate or the loss "
-                                           "scale, or set nonfinite = DDP_NONFINITE_SKIP");
 }
 
 Fields ScheduledOptimizer::common_fields() const {

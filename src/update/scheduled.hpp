@@ -5,7 +5,10 @@
 // A step is made in one of three places, with the same bits: here, over whole parameters; sharded, over the own slices, which are then
 // published (reduce/fusion.hpp); or in the pass, bucket by bucket. Clipping by norm, a check for numbers that are not finite and a dynamic loss
 // scale need all gradients before the first change; then a step in the pass becomes one at ddp_optimizer_step.
-// Tested by unit/update/optimizer_test.cpp, process/fused_test.cpp.
+//
+// Blocks of parameters on a GPU are noted, and flush launches them in the order of a stream (update/gpu_updates.hpp). The host waits for a
+// GPU only where it must decide about a step itself (update/gpu_decision.hpp).
+// Tested by unit/update/optimizer_test.cpp, process/fused_test.cpp, gpu_host/optimizer_test.cpp.
 #pragma once
 
 #include <memory>
@@ -15,6 +18,8 @@
 
 #include "reduce/block_update.hpp"
 #include "reduce/fusion.hpp"
+#include "update/gpu_decision.hpp"
+#include "update/gpu_updates.hpp"
 #include "update/masters.hpp"
 #include "update/optimizer.hpp"
 #include "update/policy.hpp"
@@ -33,6 +38,8 @@ struct Block {
   ddp_dtype dtype = DDP_F32;  // of the two arrays below: the parameter's, or F32 for a master copy
   void* value = nullptr;
   const void* grad = nullptr;
+  float* master = nullptr;  // on a GPU, of an F16 or BF16 parameter: the rule works on that
+  void* stream = nullptr;   // of the step that changes it
 };
 
 class ScheduledOptimizer : public Optimizer, public BlockUpdate {
@@ -51,7 +58,7 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   void set_loss_scale(const ddp_loss_scale_options& options) override;
   [[nodiscard]] double loss_scale() const noexcept final { return loss_scale_.scale(); }
   [[nodiscard]] int64_t skipped_count() const noexcept final { return skipped_; }
-  [[nodiscard]] double grad_norm() const noexcept final { return norm_; }
+  [[nodiscard]] double grad_norm() const final { return norm_is_on_gpu_ ? decision_->norm() : norm_; }
   [[nodiscard]] BlockUpdate* in_passes() noexcept final { return policy_.shard || policy_.in_backward ? this : nullptr; }
 
   [[nodiscard]] bool is_replicated() const noexcept final { return !policy_.shard; }
@@ -62,12 +69,14 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
   void update_block(int32_t index, int64_t first, int64_t count) noexcept final;
   void restore() noexcept final;
-  void flush(void*) final {}
+  void flush(void* stream) final;
 
  protected:
   /// The state arrays of the rule; NULL: it has none.
   [[nodiscard]] virtual Store* store() noexcept { return nullptr; }
-  /// Change a block. Only a rule without blocks of its own (the caller's) may throw.
+  /// Where blocks on a GPU are noted; NULL: the rule (the caller's) changes them at once.
+  [[nodiscard]] virtual GpuUpdates* gpu_updates() noexcept { return nullptr; }
+  /// Change a block, or note it. Only a rule that changes all blocks at once may throw.
   virtual void update(const Block& block, const GradShape& shape) = 0;
 
   [[nodiscard]] const Schedule& schedule() const noexcept { return schedule_; }
@@ -93,9 +102,19 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   void require_outside_made_step(const char* function) const;
   void allocate();
   [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept;
-  [[nodiscard]] Decision look_at_gradients();
-  [[noreturn]] void report_nonfinite();
+  [[nodiscard]] Tensor owned_grad(int32_t index) const noexcept;
+  /// Does its gradient count in this step's norm?
+  [[nodiscard]] bool counts(int32_t index) const noexcept;
+  [[nodiscard]] bool is_noted(int32_t index) noexcept;
+  [[nodiscard]] bool decides_on_gpu() const noexcept;
+  void note_gradients();
+  /// False: the step is left out.
+  [[nodiscard]] bool decide_step(void* stream);
+  [[nodiscard]] Decision look_at_gradients(void* stream);
+  [[nodiscard]] bool is_finite(int32_t index, void* stream);
+  [[noreturn]] void report_nonfinite(void* stream);
   void update_all(void* stream);
+  [[nodiscard]] Block block_of(int32_t index, int64_t first, int64_t count, void* stream) const noexcept;
   void count_all() noexcept;
   void add_tensor(std::vector<StateTensor>& tensors, const Store& from, int32_t index, size_t array, const std::string& field) const;
 
@@ -104,10 +123,13 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   LossScale loss_scale_;
   Masters masters_;
   Undo undo_;
+  std::unique_ptr<GpuDecision> decision_;  // NULL: no step has needed the norm of gradients on a GPU
+  const ddp_gpu_gate* gate_ = nullptr;     // of the step under way: what the device has decided; NULL: shape_ says everything
   GradShape shape_;      // of the step under way
   bool undoes_ = false;  // blocks are saved before they change
   int64_t skipped_ = 0;
   double norm_ = -1;     // of the last step that needed it; -1: none did
+  bool norm_is_on_gpu_ = false;  // that step's norm has to be fetched
 };
 
 }  // namespace ddp

@@ -14,7 +14,10 @@ void Sgd::update(const Block& block, const GradShape& shape) {
   SgdStep step = sgd_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
   step.shape = shape;
   void* const buffer = step.mode == Momentum::kNone ? nullptr : buffers_.at(block.parameter, index, 0, block.first);
-  sgd_update(step, block.dtype, block.value, block.grad, buffer, block.count);
+  if (block.parameter.value.is_on_gpu())
+    noted_.add(block.dtype, ddp_gpu_update{block.value, block.grad, {buffer, nullptr}, block.master, block.count, 0}, gpu_rule(step));
+  else
+    sgd_update(step, block.dtype, block.value, block.grad, buffer, block.count);
 }
 
 std::vector<StateTensor> Sgd::state_tensors() { return named_tensors({"momentum_buffer"}); }

@@ -21,11 +21,13 @@ class Sgd final : public ScheduledOptimizer {
 
  protected:
   [[nodiscard]] Store* store() noexcept override { return &buffers_; }
+  [[nodiscard]] GpuUpdates* gpu_updates() noexcept override { return &noted_; }
   void update(const Block& block, const GradShape& shape) override;
 
  private:
   ddp_sgd_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones
   Store buffers_;
+  RuleUpdates<ddp_gpu_sgd_rule> noted_;
 };
 
 }  // namespace ddp

@@ -9,10 +9,10 @@
 namespace ddp {
 
 void Store::add(const Parameter& parameter, const OwnedSpan& owned) {
-  const auto bytes = static_cast<size_t>(owned.count) * static_cast<size_t>(dtype_size(moment_dtype(parameter.value.dtype)));
+  const int64_t bytes = owned.count * dtype_size(moment_dtype(parameter.value.dtype));
   const std::string what = "state for the parameter \"" + parameter.name + "\"";
-  std::vector<LargeArray> made;
-  for (size_t array = 0; array < arrays_; ++array) made.emplace_back(bytes, what.c_str());
+  std::vector<Beside> made;
+  for (size_t array = 0; array < arrays_; ++array) made.emplace_back(parameter.value, bytes, what.c_str());
   blocks_.reserve(blocks_.size() + arrays_);
   first_.reserve(first_.size() + 1);
   has_.reserve(has_.size() + 1);

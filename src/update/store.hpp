@@ -1,6 +1,6 @@
-// Zeroed memory beside the parameters: for each parameter the same few arrays, as long as the part of it that this rank owns, and of the type
-// that its arithmetic uses.
-// Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free. Addresses never change.
+// Zeroed memory beside the parameters: for each parameter the same few arrays, as long as the part of it that this rank owns, of the type
+// that its arithmetic uses, and on the GPU on which it lies.
+// Host pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change.
 // Tested by unit/update/store_test.cpp.
 #pragma once
 
@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/memory.hpp"
 #include "base/owned_span.hpp"
 #include "base/tensor.hpp"
 #include "param/table.hpp"
+#include "update/beside.hpp"
 
 namespace ddp {
 
@@ -42,9 +42,9 @@ class Store {
   void add(const Parameter& parameter, const OwnedSpan& owned);
 
   size_t arrays_;
-  std::vector<int64_t> first_;      // of each parameter's part
-  std::vector<bool> has_;           // is it more than nothing?
-  std::vector<LargeArray> blocks_;  // arrays_ for each parameter
+  std::vector<int64_t> first_;  // of each parameter's part
+  std::vector<bool> has_;       // is it more than nothing?
+  std::vector<Beside> blocks_;  // arrays_ for each parameter
 };
 
 }  // namespace ddp

@@ -107,10 +107,51 @@ void a_refused_tensor_leaves_the_table_as_it_was(void**) {
   expect_equal(table.add_parameter("w", at(0, 10), &grad), 1, "the same name and memory can be registered after all");
 }
 
+Tensor on_gpu(int32_t device, int64_t begin, int64_t count) {
+  Tensor tensor = at(begin, count);
+  tensor.device_index = device;
+  return tensor;
+}
+
+void a_gradient_in_other_memory_than_its_parameter_is_refused_with_both(void**) {
+  Table table;
+  const Tensor host = at(100, 10), first = on_gpu(0, 100, 10), second = on_gpu(1, 100, 10);
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", on_gpu(0, 0, 10), &host); }),
+                  "the gradient of parameter \"w\" is in host memory but the parameter is on GPU 0");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &first); }), "is on GPU 0");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", on_gpu(0, 0, 10), &second); }), "is on GPU 1");
+  table.add_parameter("w", on_gpu(1, 0, 10), &second);
+  expect_equal(table.parameter(0).grad.device_index, 1, "the gradient's GPU");
+}
+
+void equal_addresses_on_different_devices_are_different_memory(void**) {
+  Table table;
+  table.add_parameter("host", at(100, 10), nullptr);
+  table.add_parameter("first", on_gpu(0, 100, 10), nullptr);
+  table.add_parameter("second", on_gpu(1, 95, 10), nullptr);
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_buffer("b", on_gpu(0, 109, 1)); }), "parameter \"first\"");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_buffer("b", at(109, 1)); }), "parameter \"host\"");
+  table.add_buffer("b", on_gpu(1, 105, 10));
+}
+
+void the_table_knows_the_gpu_of_its_parameters(void**) {
+  Table table;
+  table.add_parameter("host", at(0, 10), nullptr);
+  expect(table.gpu() == nullptr, "none");
+  Tensor bound = on_gpu(0, 0, 10);
+  bound.gpu = reinterpret_cast<const gpu::Device*>(memory);  // never looked at
+  table.add_parameter("w", bound, nullptr);
+  table.add_parameter("other", at(10, 10), nullptr);
+  expect(table.gpu() == bound.gpu, "that of the parameter on one");
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
+      ddp_test(a_gradient_in_other_memory_than_its_parameter_is_refused_with_both),
+      ddp_test(equal_addresses_on_different_devices_are_different_memory),
+      ddp_test(the_table_knows_the_gpu_of_its_parameters),
       ddp_test(indices_count_from_zero_in_the_order_of_registration),
       ddp_test(a_missing_gradient_is_owned_and_shaped_like_the_value),
       ddp_test(names_are_unique_among_parameters_and_buffers),

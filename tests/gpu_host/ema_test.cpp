@@ -1,0 +1,118 @@
+// Averages of parameters on a GPU: the bits of host memory, swaps that are exact, and no wait but where memory is made or freed.
+#include "update/ema.hpp"
+
+#include "gpu_host/placed_model.hpp"
+#include "update/kernels.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+const std::vector<double> kDecays{0.9, 0.0, 0.999};
+
+void change_values(const PlacedModel& placed, uint64_t step) {
+  for (int32_t i = 0; i < placed.size(); ++i)
+    placed.write(placed.value(i), PlacedModel::random_bytes(placed.value(i).dtype, placed.value(i).count, 2.0, 100 * step + static_cast<uint64_t>(i)));
+}
+
+void averages_have_the_bits_of_the_cpu(void**) {
+  for (const auto& homes : {all_types(Home::kGpu), mixed_homes()}) {
+    PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), homes);
+    Ema wanted(host.model, kDecays), got(gpu.model, kDecays);
+    for (uint64_t step = 0; step < 5; ++step) {
+      change_values(host, step);
+      change_values(gpu, step);
+      wanted.update();
+      got.update(gpu.stream());
+      expect_same_state(gpu, got, host, wanted, "step " + std::to_string(step));
+    }
+    for (const int32_t which : {1, 0, 2}) {
+      for (int turn = 0; turn < 2; ++turn) {
+        wanted.swap(which);
+        got.swap(which, gpu.stream());
+        expect_same(gpu, host, "swap " + std::to_string(which));
+      }
+      expect_same_state(gpu, got, host, wanted, "after swap " + std::to_string(which));
+    }
+  }
+}
+
+void a_swap_there_and_back_changes_nothing(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  Ema ema(placed.model, kDecays);
+  ema.update(placed.stream());
+  change_values(placed, 3);
+  ema.update(placed.stream());
+  std::vector<Bytes> before, between;
+  const auto contents = [&] {
+    std::vector<Bytes> all;
+    for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
+    return all;
+  };
+  before = contents();
+  ema.swap(0, placed.stream());
+  expect(contents() != before, "the parameters hold the average");
+  ema.swap(0, placed.stream());
+  expect(contents() == before, "the parameters are what they were");
+}
+
+void updates_allocate_nothing_and_wait_for_nobody_after_the_first(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  Ema ema(placed.model, kDecays);
+  ema.update(placed.stream());
+  fake_gpu::clear_log();
+  fake_gpu::pause(placed.stream());
+  ema.update(placed.stream());
+  ema.update(placed.stream());
+  expect(fake_gpu::pending(placed.stream()) > 0, "the work is enqueued and not done");
+  fake_gpu::resume(placed.stream());
+  expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
+  expect_equal(fake_gpu::host_waits(), int64_t{0}, "waits");
+  expect_equal(fake_gpu::calls("ema"), int64_t{2 * 3 * 4}, "one launch for each update, decay and type");
+}
+
+void swaps_of_wide_types_wait_for_nobody(void**) {
+  PlacedModel placed(lone_group(), {{DDP_F32, 3000}, {DDP_F64, 200}});
+  Ema ema(placed.model, {0.5});
+  ema.update(placed.stream());
+  fake_gpu::clear_log();
+  ema.swap(0, placed.stream());
+  ema.swap(0, placed.stream());
+  expect_equal(fake_gpu::host_waits() + fake_gpu::allocations(), int64_t{0}, "waits and allocations");
+}
+
+void an_average_that_a_checkpoint_lacks_begins_at_its_parameter(void**) {
+  PlacedModel placed(lone_group(), mixed_homes());
+  Ema ema(placed.model, {0.5});
+  for (const StateTensor& state : ema.state_tensors()) ema.begin_at_parameter(state.name);
+  const auto tensors = ema.state_tensors();
+  for (int32_t i = 0; i < placed.size(); ++i) {
+    const Bytes value = placed.read(placed.value(i)), average = placed.read(tensors[static_cast<size_t>(i)].tensor);
+    for (size_t k = 0; k < static_cast<size_t>(placed.value(i).count); ++k)
+      expect_equal(get_element(moment_dtype(placed.value(i).dtype), average.data(), k), get_element(placed.value(i).dtype, value.data(), k), "element");
+  }
+}
+
+void a_capture_is_refused_and_not_spoiled(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  Ema ema(placed.model, {0.5});
+  ema.update(placed.stream());
+  expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
+  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(placed.stream()); }), "ddp_ema_update");
+  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0, placed.stream()); }), "ddp_ema_swap");
+  expect(fake_gpu::end_capture(placed.stream()) != nullptr, "the capture is not spoiled");
+  expect_equal(ema.update_count(), int64_t{1}, "updates");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {fake_gpu_host_test(averages_have_the_bits_of_the_cpu),
+                              fake_gpu_host_test(a_swap_there_and_back_changes_nothing),
+                              fake_gpu_host_test(updates_allocate_nothing_and_wait_for_nobody_after_the_first),
+                              fake_gpu_host_test(swaps_of_wide_types_wait_for_nobody),
+                              fake_gpu_host_test(an_average_that_a_checkpoint_lacks_begins_at_its_parameter),
+                              fake_gpu_host_test(a_capture_is_refused_and_not_spoiled)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,112 @@
+// What a model does with gradients between passes, when some or all lie on a GPU: the bits of host memory, in the order of the stream.
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "gpu_host/placed_model.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// body(model, stream) on a model in host memory, one on the GPU and one in both; its numbers and all bytes afterwards are the same.
+void compare(const std::function<double(Model&, void*)>& body, const std::string& what) {
+  for (const auto& homes : {all_types(Home::kGpu), mixed_homes()}) {
+    PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), homes);
+    for (const uint64_t step : {uint64_t{1}, uint64_t{2}}) {
+      host.fill_grads(step, 3.0);
+      gpu.fill_grads(step, 3.0);
+      expect_equal(body(*gpu.model, gpu.stream()), body(*host.model, nullptr), what);
+      expect_same(gpu, host, what);
+    }
+  }
+}
+
+void gradients_become_zero(void**) {
+  compare([](Model& model, void* stream) { model.zero_grad(stream); return 0.0; }, "zero");
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  placed.fill_grads(1);
+  placed.model->zero_grad(placed.stream());
+  for (int32_t i = 0; i < placed.size(); ++i) expect(placed.read(placed.grad(i)) == Bytes(static_cast<size_t>(placed.grad(i).bytes())), "zeros");
+}
+
+void gradients_are_scaled(void**) {
+  for (const double factor : {0.5, 1.0 / 3.0, -7.0, 0.0})
+    compare([&](Model& model, void* stream) { model.scale_grad(factor, stream); return 0.0; }, "scaled");
+}
+
+void gradients_are_limited(void**) {
+  compare([](Model& model, void* stream) { model.clip_grad_value(0.7, stream); return 0.0; }, "limited");
+}
+
+void norms_are_those_of_the_cpu(void**) {
+  for (const double p : {1.0, 2.0, kInfinity}) compare([&](Model& model, void* stream) { return model.grad_norm(p, stream); }, "norm");
+}
+
+void gradients_are_clipped_by_norm(void**) {
+  for (const double p : {1.0, 2.0, kInfinity})
+    for (const double most : {0.5, 1e9}) compare([&](Model& model, void* stream) { return model.clip_grad_norm(most, p, stream); }, "clipped");
+}
+
+void norms_of_numbers_that_are_not_finite_say_so(void**) {
+  for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
+    for (const int32_t place : {0, 2}) {
+      PlacedModel placed(lone_group(), homes);
+      placed.fill_grads(1);
+      placed.set_grad_element(place, 0, -kInfinity);
+      for (const double p : {1.0, 2.0, kInfinity}) expect_equal(placed.model->grad_norm(p, placed.stream()), kInfinity, "norm");
+      placed.set_grad_element(place, 1, place == 0 ? std::nan("") : 0.0);
+      for (const double p : {1.0, 2.0, kInfinity}) expect_equal(std::isnan(placed.model->grad_norm(p, placed.stream())), place == 0, "norm is NaN");
+    }
+}
+
+void only_norms_wait_and_once_each(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  placed.fill_grads(1);
+  static_cast<void>(placed.model->grad_norm(2, placed.stream()));
+  fake_gpu::clear_log();
+  fake_gpu::pause(placed.stream());
+  placed.model->zero_grad(placed.stream());
+  placed.model->scale_grad(0.5, placed.stream());
+  placed.model->clip_grad_value(1, placed.stream());
+  expect(fake_gpu::pending(placed.stream()) > 0, "the work is enqueued and not done");
+  fake_gpu::resume(placed.stream());
+  expect_equal(fake_gpu::host_waits(), int64_t{0}, "waits");
+  int64_t waits = 0;
+  for (const double p : {1.0, 2.0, kInfinity}) {
+    static_cast<void>(placed.model->clip_grad_norm(1, p, placed.stream()));
+    expect_equal(fake_gpu::host_waits(), ++waits, "waits");
+  }
+  expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
+}
+
+void norms_are_refused_in_a_capture_and_the_rest_is_captured(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  placed.fill_grads(1);
+  expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
+  for (const double p : {2.0, kInfinity})
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->grad_norm(p, placed.stream())); }), "captured");
+  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->clip_grad_norm(1, 2, placed.stream())); }), "captured");
+  placed.model->zero_grad(placed.stream());
+  const auto graph = fake_gpu::end_capture(placed.stream());
+  expect(graph != nullptr, "the capture is not spoiled");
+  fake_gpu::launch_graph(graph, placed.stream());
+  expect_equal(placed.model->grad_norm(INFINITY, placed.stream()), 0.0, "the norm after the graph");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {fake_gpu_host_test(gradients_become_zero),
+                              fake_gpu_host_test(gradients_are_scaled),
+                              fake_gpu_host_test(gradients_are_limited),
+                              fake_gpu_host_test(norms_are_those_of_the_cpu),
+                              fake_gpu_host_test(gradients_are_clipped_by_norm),
+                              fake_gpu_host_test(norms_of_numbers_that_are_not_finite_say_so),
+                              fake_gpu_host_test(only_norms_wait_and_once_each),
+                              fake_gpu_host_test(norms_are_refused_in_a_capture_and_the_rest_is_captured)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

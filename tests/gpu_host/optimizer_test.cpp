@@ -1,0 +1,349 @@
+// Optimizers of parameters on a GPU: the same bits as in host memory for every option, nothing allocated and nobody waited for after the first
+// step, and everything in the order of the stream.
+#include "update/optimizer.hpp"
+
+#include <functional>
+#include <limits>
+
+#include "gpu_host/placed_model.hpp"
+#include "update/adam.hpp"
+#include "update/custom.hpp"
+#include "update/sgd.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+using Make = std::function<std::shared_ptr<ScheduledOptimizer>(const std::shared_ptr<Model>&)>;
+
+struct Case {
+  std::string name;
+  Make make;
+};
+
+template <class Change>
+Make sgd(Change change) {
+  ddp_sgd_options options = default_sgd_options();
+  options.rate = 0.05;
+  options.weight_decay = 0.03;
+  change(options);
+  return [options](const std::shared_ptr<Model>& model) { return std::make_shared<Sgd>(model, options); };
+}
+template <class Change>
+Make adam(Change change) {
+  ddp_adam_options options = default_adam_options();
+  options.rate = 0.02;
+  options.weight_decay = 0.05;
+  change(options);
+  return [options](const std::shared_ptr<Model>& model) { return std::make_shared<Adam>(model, options); };
+}
+
+std::vector<Case> rules() {
+  return {{"sgd", sgd([](auto&) {})},
+          {"momentum", sgd([](auto& o) { o.momentum = 0.9; })},
+          {"dampening", sgd([](auto& o) { o.momentum = 0.9; o.dampening = 0.2; o.weight_decay = 0; })},
+          {"nesterov", sgd([](auto& o) { o.momentum = 0.8; o.nesterov = 1; })},
+          {"adamw", adam([](auto&) {})},
+          {"adam", adam([](auto& o) { o.decoupled = 0; })}};
+}
+
+std::vector<Case> policies() {
+  std::vector<Case> cases;
+  const auto both = [&](const std::string& name, auto change) {
+    cases.push_back({"nesterov, " + name, sgd([&](auto& o) { o.momentum = 0.8; o.nesterov = 1; change(o); })});
+    cases.push_back({"adamw, " + name, adam(change)});
+  };
+  both("master weights", [](auto& o) { o.master_weights = 1; });
+  both("clip by norm", [](auto& o) { o.max_norm = 3; });
+  both("clip by norm that does nothing", [](auto& o) { o.max_norm = 1e6; });
+  both("clip by value", [](auto& o) { o.clip_value = 0.4; });
+  both("clip by both", [](auto& o) { o.max_norm = 60; o.clip_value = 0.3; o.master_weights = 1; });
+  both("skip", [](auto& o) { o.nonfinite = DDP_NONFINITE_SKIP; });
+  both("skip and clip", [](auto& o) { o.nonfinite = DDP_NONFINITE_SKIP; o.max_norm = 5; o.master_weights = 1; });
+  return cases;
+}
+
+/// Rates, groups and a freeze that change on the way; an infinite element if the rule copes with it.
+void prepare_step(ScheduledOptimizer& optimizer, const PlacedModel& placed, int step, bool with_infinity) {
+  if (step == 0) optimizer.set_group(1, 0, 2);
+  if (step == 0) optimizer.set_group(3, 0.1, 0);
+  if (step == 2) optimizer.set_rate(0.01);
+  if (step == 4) optimizer.set_group(3, 0.1, 1);
+  placed.fill_grads(static_cast<uint64_t>(step));
+  if (with_infinity && step == 3) placed.set_grad_element(2, 700, std::numeric_limits<double>::infinity());
+}
+
+void compare_over_steps(const Case& each, const std::vector<Placed>& homes, bool with_infinity, const ddp_loss_scale_options* scale = nullptr) {
+  PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), homes);
+  const auto wanted = each.make(host.model), got = each.make(gpu.model);
+  if (scale != nullptr) wanted->set_loss_scale(*scale);
+  if (scale != nullptr) got->set_loss_scale(*scale);
+  for (int step = 0; step < 6; ++step) {
+    prepare_step(*wanted, host, step, with_infinity);
+    prepare_step(*got, gpu, step, with_infinity);
+    wanted->step();
+    got->step(gpu.stream());
+    const std::string what = each.name + ", step " + std::to_string(step);
+    expect_same(gpu, host, what);
+    expect_same_state(gpu, *got, host, *wanted, what);
+    expect_equal(got->grad_norm(), wanted->grad_norm(), what + ": norm");
+    expect_equal(got->skipped_count(), wanted->skipped_count(), what + ": skipped");
+    expect_equal(got->loss_scale(), wanted->loss_scale(), what + ": loss scale");
+  }
+  expect_equal(wanted->skipped_count(), with_infinity ? int64_t{1} : int64_t{0}, each.name + ": one step was left out");
+}
+
+void every_rule_gives_the_bits_of_the_cpu(void**) {
+  for (const Case& each : rules()) compare_over_steps(each, all_types(Home::kGpu), false);
+}
+
+void every_policy_gives_the_bits_of_the_cpu(void**) {
+  for (const Case& each : policies()) compare_over_steps(each, all_types(Home::kGpu), each.name.find("skip") != std::string::npos);
+}
+
+void models_in_both_memories_give_the_bits_of_one_in_host_memory(void**) {
+  for (const Case& each : rules()) compare_over_steps(each, mixed_homes(), false);
+  for (const Case& each : policies()) compare_over_steps(each, mixed_homes(), each.name.find("skip") != std::string::npos);
+}
+
+void a_loss_scale_divides_gradients_and_adapts(void**) {
+  ddp_loss_scale_options fixed = default_loss_scale_options();
+  fixed.initial = 12;
+  fixed.interval = 0;
+  ddp_loss_scale_options dynamic = default_loss_scale_options();
+  dynamic.initial = 8;
+  dynamic.interval = 2;
+  for (const auto& homes : {all_types(Home::kGpu), mixed_homes()}) {
+    compare_over_steps({"fixed", adam([](auto&) {})}, homes, false, &fixed);
+    compare_over_steps({"fixed, clipped", adam([](auto& o) { o.max_norm = 0.2; })}, homes, false, &fixed);
+    compare_over_steps({"dynamic", adam([](auto&) {})}, homes, true, &dynamic);
+    compare_over_steps({"dynamic, clipped", sgd([](auto& o) { o.max_norm = 0.2; o.momentum = 0.5; })}, homes, true, &dynamic);
+  }
+}
+
+void a_gradient_that_is_not_finite_is_named_and_changes_nothing(void**) {
+  for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()})
+      for (const int32_t culprit : {0, 2, 7}) {
+        PlacedModel placed(lone_group(), homes);
+        const auto optimizer = adam([](auto& o) { o.nonfinite = DDP_NONFINITE_FAIL; })(placed.model);
+        placed.fill_grads(1);
+        placed.set_grad_element(culprit, 0, bad);
+        std::vector<Bytes> before;
+        for (int32_t i = 0; i < placed.size(); ++i) before.push_back(placed.read(placed.value(i)));
+        expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer->step(placed.stream()); }), "\"p" + std::to_string(culprit) + "\"");
+        for (int32_t i = 0; i < placed.size(); ++i) expect(placed.read(placed.value(i)) == before[static_cast<size_t>(i)], "no value has changed");
+        expect_equal(optimizer->step_count(), int64_t{0}, "steps");
+      }
+}
+
+void a_parameter_that_nobody_used_keeps_value_state_and_step_count(void**) {
+  for (const Case& each : {rules()[1], rules()[4], policies()[3]}) {
+    PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), mixed_homes());
+    const auto wanted = each.make(host.model), got = each.make(gpu.model);
+    for (int step = 0; step < 5; ++step) {
+      for (const PlacedModel* placed : {&host, &gpu}) {
+        placed->fill_grads(static_cast<uint64_t>(step));
+        placed->model->begin_backward(DDP_PASS_REDUCE);
+        for (int32_t i = 0; i < placed->size(); ++i)
+          i % 4 == step % 4 ? placed->model->mark_unused(i) : placed->model->mark_ready(i, placed->stream());
+        placed->model->end_backward(placed->stream());
+      }
+      wanted->step();
+      got->step(gpu.stream());
+      expect_same(gpu, host, each.name);
+      expect_same_state(gpu, *got, host, *wanted, each.name);
+      expect_equal(got->grad_norm(), wanted->grad_norm(), "norm");
+    }
+  }
+}
+
+void after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for(void**) {
+  for (const auto& list : {rules(), policies()})
+    for (const Case& each : list) {
+      if (each.name.find("skip") != std::string::npos) continue;
+      PlacedModel placed(lone_group(), all_types(Home::kGpu));
+      const auto optimizer = each.make(placed.model);
+      placed.fill_grads(1);
+      optimizer->step(placed.stream());
+      placed.fill_grads(2);
+      fake_gpu::clear_log();
+      optimizer->step(placed.stream());
+      optimizer->step(placed.stream());
+      expect_equal(fake_gpu::allocations(), int64_t{0}, each.name + ": allocations");
+      expect_equal(fake_gpu::host_waits(), int64_t{0}, each.name + ": waits");
+      const std::string kernel = each.name.rfind("adam", 0) == 0 ? "adam" : "sgd";
+      expect_equal(fake_gpu::calls(kernel), int64_t{2 * 4}, each.name + ": one launch for each type and step");
+    }
+}
+
+void a_step_returns_while_its_stream_is_held(void**) {
+  PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
+  const Make make = adam([](auto& o) { o.max_norm = 3; });
+  const auto wanted = make(host.model), got = make(gpu.model);
+  for (int step = 0; step < 3; ++step) {
+    host.fill_grads(static_cast<uint64_t>(step));
+    wanted->step();
+    gpu.fill_grads(static_cast<uint64_t>(step));
+    if (step > 0) fake_gpu::pause(gpu.stream());
+    got->step(gpu.stream());  // would never return if it waited
+    if (step > 0) expect(fake_gpu::pending(gpu.stream()) > 0, "the work is enqueued and not done");
+    fake_gpu::resume(gpu.stream());
+  }
+  expect_equal(got->grad_norm(), wanted->grad_norm(), "norm");
+  expect_same(gpu, host, "after three steps");
+}
+
+void a_step_that_must_decide_waits_once_for_its_stream_alone(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  const auto optimizer = adam([](auto& o) { o.nonfinite = DDP_NONFINITE_SKIP; })(placed.model);
+  placed.fill_grads(1);
+  optimizer->step(placed.stream());
+  const gpu::Stream other(placed.gpu(), gpu::Stream::Priority::kNormal);
+  const gpu::Event event(placed.gpu());
+  fake_gpu::pause(other.get());
+  event.record(other.get());
+  fake_gpu::clear_log();
+  optimizer->step(placed.stream());
+  expect_equal(fake_gpu::host_waits(), int64_t{1}, "waits");
+  expect_equal(fake_gpu::calls("stream_synchronize"), int64_t{1}, "waits for a stream");
+  expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
+  fake_gpu::resume(other.get());
+}
+
+void blocks_of_a_step_are_launched_together(void**) {
+  PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
+  const Make make = adam([](auto& o) { o.master_weights = 1; });
+  const auto wanted = make(host.model), got = make(gpu.model);
+  host.fill_grads(1);
+  gpu.fill_grads(1);
+  wanted->step();
+  got->prepare_blocks();
+  fake_gpu::clear_log();
+  for (int32_t i = 0; i < gpu.size(); ++i)
+    for (int64_t at = 0; at < gpu.value(i).count; at += 100) got->update_block(i, at, std::min<int64_t>(100, gpu.value(i).count - at));
+  expect_equal(fake_gpu::calls("adam"), int64_t{0}, "launches before the flush");
+  got->flush(gpu.stream());
+  expect_equal(fake_gpu::calls("adam"), int64_t{4}, "launches");
+  got->flush(gpu.stream());
+  expect_equal(fake_gpu::calls("adam"), int64_t{4}, "launches of a flush without blocks");
+  expect_same(gpu, host, "in blocks");
+}
+
+void a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten(void**) {
+  for (const Make& make : {adam([](auto& o) { o.master_weights = 1; o.in_backward = 1; }), sgd([](auto& o) { o.momentum = 0.9; o.in_backward = 1; })}) {
+    PlacedModel placed(lone_group(), mixed_homes());
+    const auto optimizer = make(placed.model);
+    const auto change = [&](int32_t index, int64_t first, int64_t end) {
+      for (int64_t at = first; at < end; at += 500) optimizer->update_block(index, at, std::min<int64_t>(500, end - at));
+    };
+    const auto contents = [&] {
+      std::vector<Bytes> all;
+      for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
+      for (const StateTensor& state : optimizer->state_tensors()) all.push_back(placed.read(state.tensor));
+      return all;
+    };
+    placed.fill_grads(1);
+    optimizer->prepare_blocks();
+    for (int32_t i = 0; i < placed.size(); ++i) change(i, 0, placed.value(i).count);
+    optimizer->flush(placed.stream());
+    const auto before = contents();
+    for (int round = 0; round < 2; ++round) {
+      placed.fill_grads(2);
+      optimizer->prepare_blocks();
+      if (round == 1) fake_gpu::clear_log();
+      for (int32_t i = 0; i < 4; ++i) change(i, 0, placed.value(i).count / 2);
+      optimizer->flush(placed.stream());
+      for (int32_t i = 0; i < 4; ++i) change(i, placed.value(i).count / 2, placed.value(i).count);
+      change(7, 0, placed.value(7).count);
+      change(6, 0, placed.value(6).count);
+      if (round == 1) expect_equal(fake_gpu::allocations() + fake_gpu::host_waits(), int64_t{0}, "allocations and waits");
+      expect(contents() != before, "something has changed");
+      optimizer->restore();
+      optimizer->flush(placed.stream());
+      expect(contents() == before, "everything is as it was");
+    }
+  }
+}
+
+void a_step_in_a_capture_is_refused_and_changes_nothing(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  const auto optimizer = adam([](auto&) {})(placed.model);
+  placed.fill_grads(1);
+  optimizer->step(placed.stream());
+  expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
+  const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer->step(placed.stream()); });
+  expect(fake_gpu::end_capture(placed.stream()) != nullptr, "the capture is not spoiled");
+  expect_contains(text, "ddp_optimizer_step");
+  expect_contains(text, "captured");
+  expect_equal(optimizer->step_count(), int64_t{1}, "steps");
+}
+
+struct Seen {
+  std::vector<ddp_tensor> values;
+  std::vector<void*> streams;
+};
+
+int32_t look(void* user_data, int32_t, const ddp_tensor* value, const ddp_tensor* grad, double, void* stream) {
+  auto* const seen = static_cast<Seen*>(user_data);
+  seen->values.push_back(*value);
+  seen->streams.push_back(stream);
+  return grad->device == value->device ? 0 : 1;
+}
+
+void a_rule_of_the_caller_gets_the_tensors_and_the_stream(void**) {
+  PlacedModel placed(lone_group(), mixed_homes());
+  Seen seen;
+  Custom optimizer(placed.model, look, UserData(&seen, nullptr));
+  optimizer.step(placed.stream());
+  expect_equal(seen.values.size(), static_cast<size_t>(placed.size()), "calls");
+  for (int32_t i = 0; i < placed.size(); ++i) {
+    const ddp_tensor& value = seen.values[static_cast<size_t>(i)];
+    expect(value.data == placed.value(i).data && seen.streams[static_cast<size_t>(i)] == placed.stream(), "the tensor and the stream");
+    expect_equal(value.device, placed.value(i).is_on_gpu() ? DDP_CUDA : DDP_CPU, "device");
+  }
+}
+
+void a_launch_that_fails_is_told_and_not_made_up_for(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  const auto optimizer = sgd([](auto&) {})(placed.model);
+  placed.fill_grads(1);
+  optimizer->step(placed.stream());
+  fake_gpu::inject({"sgd", 1, 1, DDP_GPU_BAD_ARGUMENT});
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optimizer->step(placed.stream()); }), "updating parameters");
+  fake_gpu::clear_log();
+  optimizer->flush(placed.stream());
+  expect_equal(fake_gpu::calls("sgd"), int64_t{0}, "launches of what was noted before");
+  expect_equal(optimizer->step_count(), int64_t{1}, "steps");
+}
+
+void no_memory_for_state_names_the_parameter(void**) {
+  PlacedModel placed(lone_group(), all_types(Home::kGpu));
+  const auto optimizer = adam([](auto&) {})(placed.model);
+  fake_gpu::inject({"alloc", 3, 1, DDP_GPU_OUT_OF_MEMORY});
+  expect_contains(expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { optimizer->step(placed.stream()); }), "\"p1\"");
+  optimizer->step(placed.stream());
+  expect_equal(optimizer->step_count(), int64_t{1}, "steps");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {fake_gpu_host_test(every_rule_gives_the_bits_of_the_cpu),
+                              fake_gpu_host_test(every_policy_gives_the_bits_of_the_cpu),
+                              fake_gpu_host_test(models_in_both_memories_give_the_bits_of_one_in_host_memory),
+                              fake_gpu_host_test(a_loss_scale_divides_gradients_and_adapts),
+                              fake_gpu_host_test(a_gradient_that_is_not_finite_is_named_and_changes_nothing),
+                              fake_gpu_host_test(a_parameter_that_nobody_used_keeps_value_state_and_step_count),
+                              fake_gpu_host_test(after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for),
+                              fake_gpu_host_test(a_step_returns_while_its_stream_is_held),
+                              fake_gpu_host_test(a_step_that_must_decide_waits_once_for_its_stream_alone),
+                              fake_gpu_host_test(blocks_of_a_step_are_launched_together),
+                              fake_gpu_host_test(a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten),
+                              fake_gpu_host_test(a_step_in_a_capture_is_refused_and_changes_nothing),
+                              fake_gpu_host_test(a_rule_of_the_caller_gets_the_tensors_and_the_stream),
+                              fake_gpu_host_test(a_launch_that_fails_is_told_and_not_made_up_for),
+                              fake_gpu_host_test(no_memory_for_state_names_the_parameter)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,161 @@
+// A model whose parameters lie where the test says, in host memory or on a fake GPU; a second one of the same seed in host memory is its oracle.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device/gpu/device.hpp"
+#include "device/gpu/module.hpp"
+#include "reduce/model.hpp"
+#include "support/fake_gpu/fake_gpu.hpp"
+#include "support/group_world.hpp"
+#include "unit/update/oracle.hpp"
+#include "update/optimizer.hpp"
+
+namespace ddp::test {
+
+using Bytes = std::vector<std::byte>;
+
+/// For cmocka: the fake GPU is new, and at the end nothing of it is left and nothing went wrong.
+inline int begin_on_fake_gpu(void**) {
+  fake_gpu::reset();
+  gpu::set_table(&fake_gpu::table());
+  return 0;
+}
+inline int end_on_fake_gpu(void**) {
+  gpu::set_table(nullptr);
+  for (const std::string& text : fake_gpu::violations()) print_error("%s\n", text.c_str());
+  if (fake_gpu::live().total() != 0) print_error("%lld things of the GPU are left\n", static_cast<long long>(fake_gpu::live().total()));
+  return fake_gpu::violations().empty() && fake_gpu::live().total() == 0 ? 0 : -1;
+}
+#define fake_gpu_host_test(function) \
+  { #function, ddp::test::guarded<function>, ddp::test::begin_on_fake_gpu, ddp::test::end_on_fake_gpu, nullptr }
+
+inline std::shared_ptr<Group> lone_group() {
+  ddp_group_options options = world_options();
+  options.rank = 0;
+  options.world_size = 1;
+  options.device_index = 0;
+  return Group::create("local://alone", options);
+}
+
+enum class Home { kHost, kGpu };
+
+struct Placed {
+  ddp_dtype dtype;
+  int64_t count;
+  Home home = Home::kGpu;
+};
+
+/// All types; more than one block of a norm, one element, none.
+inline std::vector<Placed> all_types(Home home) {
+  return {{DDP_F32, 3000, home}, {DDP_F64, 13, home}, {DDP_F16, 1500, home}, {DDP_BF16, 2049, home},
+          {DDP_F32, 1, home},    {DDP_F32, 0, home},  {DDP_BF16, 5, home},   {DDP_F64, 1025, home}};
+}
+inline std::vector<Placed> mixed_homes() {
+  std::vector<Placed> placed = all_types(Home::kGpu);
+  for (size_t i = 0; i < placed.size(); i += 3) placed[i].home = Home::kHost;
+  return placed;
+}
+
+class PlacedModel {
+ public:
+  PlacedModel(std::shared_ptr<Group> group, const std::vector<Placed>& placed, bool commits = true) : group_(std::move(group)) {
+    ddp_model_options options{};
+    options.first_bucket_bytes = 4'000;
+    options.bucket_bytes = 16'000;
+    options.unused = DDP_UNUSED_ALLOW;
+    model = std::make_shared<Model>(group_, options);
+    for (const Placed& each : placed)
+      if (each.home == Home::kGpu && stream_ == nullptr) stream_ = std::make_unique<gpu::Stream>(group_->gpu(), gpu::Stream::Priority::kNormal);
+    for (size_t i = 0; i < placed.size(); ++i) {
+      const Tensor value = lend(placed[i]), grad = lend(placed[i]);
+      write(value, random_bytes(value.dtype, value.count, 2.0, 50 + i));
+      model->add_parameter("p" + std::to_string(i), value, &grad);
+    }
+    if (commits) model->commit(stream());
+  }
+  ~PlacedModel() { model->close(); }
+
+  std::shared_ptr<Model> model;
+
+  [[nodiscard]] void* stream() const noexcept { return stream_ == nullptr ? nullptr : stream_->get(); }
+  [[nodiscard]] const gpu::Device& gpu() const { return group_->gpu(); }
+  [[nodiscard]] int32_t size() const { return model->table().parameter_count(); }
+  [[nodiscard]] const Tensor& value(int32_t i) const { return model->table().parameter(i).value; }
+  [[nodiscard]] const Tensor& grad(int32_t i) const { return model->table().parameter(i).grad; }
+
+  static Bytes random_bytes(ddp_dtype dtype, int64_t count, double scale, uint64_t seed) {
+    Bytes bytes(static_cast<size_t>(count * dtype_size(dtype)));
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<double> numbers(-scale, scale);
+    for (int64_t i = 0; i < count; ++i) set_element(dtype, bytes.data(), static_cast<size_t>(i), numbers(random));
+    return bytes;
+  }
+  /// As the program would: in the order of its stream.
+  void write(const Tensor& tensor, const Bytes& bytes) const {
+    if (bytes.empty()) return;
+    if (tensor.is_on_gpu())
+      tensor.gpu->copy(tensor.data, bytes.data(), tensor.bytes(), stream());
+    else
+      std::memcpy(tensor.data, bytes.data(), bytes.size());
+  }
+  [[nodiscard]] Bytes read(const Tensor& tensor) const {
+    Bytes bytes(static_cast<size_t>(tensor.bytes()));
+    if (bytes.empty()) return bytes;
+    if (tensor.is_on_gpu())
+      tensor.gpu->copy(bytes.data(), tensor.data, tensor.bytes(), stream());
+    else
+      std::memcpy(bytes.data(), tensor.data, bytes.size());
+    return bytes;
+  }
+  void fill_grads(uint64_t step, double scale = 1.0) const {
+    for (int32_t i = 0; i < size(); ++i) write(grad(i), random_bytes(grad(i).dtype, grad(i).count, scale, 1000 * step + static_cast<uint64_t>(i)));
+  }
+  void set_grad_element(int32_t i, size_t element, double number) const {
+    Bytes bytes = read(grad(i));
+    set_element(grad(i).dtype, bytes.data(), element, number);
+    write(grad(i), bytes);
+  }
+
+ private:
+  Tensor lend(const Placed& placed) {
+    const int64_t bytes = placed.count * dtype_size(placed.dtype);
+    if (placed.home == Home::kHost) {
+      host_.emplace_back(static_cast<size_t>(bytes));
+      return flat_tensor(host_.back().data(), placed.dtype, placed.count);
+    }
+    device_.emplace_back(group_->gpu(), bytes, "a test's tensor");
+    Tensor tensor = flat_tensor(device_.back().data(), placed.dtype, placed.count);
+    tensor.device_index = group_->gpu().index();
+    group_->bind(tensor, "a test's tensor");
+    return tensor;
+  }
+
+  std::shared_ptr<Group> group_;
+  std::unique_ptr<gpu::Stream> stream_;
+  std::vector<Bytes> host_;
+  std::vector<gpu::Array> device_;
+};
+
+/// Values, gradients and, if there are optimizers, state and fields of both are the same bits.
+inline void expect_same(const PlacedModel& got, const PlacedModel& wanted, const std::string& what) {
+  for (int32_t i = 0; i < wanted.size(); ++i) {
+    expect(got.read(got.value(i)) == wanted.read(wanted.value(i)), what + ": value of parameter " + std::to_string(i));
+    expect(got.read(got.grad(i)) == wanted.read(wanted.grad(i)), what + ": gradient of parameter " + std::to_string(i));
+  }
+}
+inline void expect_same_state(const PlacedModel& got, ReplicaState& got_state, const PlacedModel& wanted, ReplicaState& wanted_state, const std::string& what) {
+  const auto got_tensors = got_state.state_tensors(), wanted_tensors = wanted_state.state_tensors();
+  expect_equal(got_tensors.size(), wanted_tensors.size(), what + ": tensors");
+  for (size_t t = 0; t < wanted_tensors.size(); ++t) {
+    expect_equal(got_tensors[t].name, wanted_tensors[t].name, "name");
+    expect(got.read(got_tensors[t].tensor) == wanted.read(wanted_tensors[t].tensor), what + ": " + wanted_tensors[t].name);
+  }
+  expect(got_state.state_fields() == wanted_state.state_fields(), what + ": fields");
+}
+
+}  // namespace ddp::test
