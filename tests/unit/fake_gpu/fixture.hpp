@@ -12,7 +12,7 @@
 
 namespace ddp::test::fake_gpu {
 
-inline const ddp_gpu_table& gpu = table();
+inline const ddp_gpu_table& api = table();
 
 /// For cmocka: every test begins anew.
 inline int begin_anew(void**) {
@@ -31,7 +31,7 @@ inline int without_violations(void**) {
 #define check(condition) ddp::test::expect((condition), #condition)
 #define check_equal(got, wanted) ddp::test::expect_equal(static_cast<int64_t>(got), static_cast<int64_t>(wanted), #got)
 
-inline void assert_ok(int32_t code) { expect_equal(code, 0, gpu.error_text(code)); }
+inline void assert_ok(int32_t code) { expect_equal(code, 0, api.error_text(code)); }
 
 /// One violation with this in it, which is then forgotten.
 inline void assert_violation(const std::string& part) {
@@ -43,13 +43,13 @@ inline void assert_violation(const std::string& part) {
 
 inline void* make_stream() {
   void* stream = nullptr;
-  assert_ok(gpu.stream_create(&stream, 0));
+  assert_ok(api.stream_create(&stream, 0));
   return stream;
 }
 
 inline void* make_event() {
   void* event = nullptr;
-  assert_ok(gpu.event_create(&event, 0));
+  assert_ok(api.event_create(&event, 0));
   return event;
 }
 
@@ -57,7 +57,7 @@ template <class T>
 T* make_array(const std::vector<T>& values) {
   void* memory = nullptr;
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-  assert_ok(gpu.alloc(&memory, bytes));
+  assert_ok(api.alloc(&memory, bytes));
   check(poke(memory, values.data(), bytes));
   return static_cast<T*>(memory);
 }
@@ -80,7 +80,7 @@ inline void on_ranks(int32_t count, const std::function<void(int32_t rank)>& bod
   std::vector<std::future<void>> ranks;
   for (int32_t rank = 0; rank < count; ++rank)
     ranks.push_back(later([&body, rank] {
-      assert_ok(gpu.set_device(rank));
+      assert_ok(api.set_device(rank));
       body(rank);
     }));
   for (std::future<void>& rank : ranks) rank.get();

@@ -27,9 +27,9 @@ int signal_of_reading(const volatile char* address) {
 
 void a_host_that_reads_device_memory_faults(void**) {
   void *device = nullptr, *nccl_memory = nullptr, *host = nullptr, *pinned = nullptr;
-  assert_ok(gpu.alloc(&device, 64));
+  assert_ok(api.alloc(&device, 64));
   assert_ok(nccl().mem_alloc(&nccl_memory, 64));
-  assert_ok(gpu.host_alloc(&host, &pinned, 64));
+  assert_ok(api.host_alloc(&host, &pinned, 64));
   check_equal(signal_of_reading(static_cast<char*>(device)), SIGSEGV);
   check_equal(signal_of_reading(static_cast<char*>(nccl_memory)), SIGSEGV);
   check_equal(signal_of_reading(static_cast<char*>(pinned)), SIGSEGV);
@@ -39,10 +39,10 @@ void a_host_that_reads_device_memory_faults(void**) {
 
 void blocks_are_aligned_and_not_zeroed_but_pinned_ones_are(void**) {
   void *device = nullptr, *host = nullptr, *pinned = nullptr;
-  assert_ok(gpu.alloc(&device, 100));
+  assert_ok(api.alloc(&device, 100));
   check_equal(reinterpret_cast<uintptr_t>(device) % 256, 0);
   check_equal(values_of(static_cast<uint8_t*>(device), 100)[99], kFresh);
-  assert_ok(gpu.host_alloc(&host, &pinned, 100));
+  assert_ok(api.host_alloc(&host, &pinned, 100));
   check(host != pinned);
   check_equal(static_cast<char*>(host)[99], 0);
   static_cast<char*>(host)[99] = 7;
@@ -50,93 +50,93 @@ void blocks_are_aligned_and_not_zeroed_but_pinned_ones_are(void**) {
 }
 
 void a_pointer_tells_its_device(void**) {
-  assert_ok(gpu.set_device(3));
+  assert_ok(api.set_device(3));
   void *device = nullptr, *host = nullptr, *pinned = nullptr;
-  assert_ok(gpu.alloc(&device, 100));
-  assert_ok(gpu.host_alloc(&host, &pinned, 100));
+  assert_ok(api.alloc(&device, 100));
+  assert_ok(api.host_alloc(&host, &pinned, 100));
   int32_t found = 7;
-  assert_ok(gpu.pointer_device(static_cast<char*>(device) + 99, &found));
+  assert_ok(api.pointer_device(static_cast<char*>(device) + 99, &found));
   check_equal(found, 3);
-  assert_ok(gpu.pointer_device(host, &found));
+  assert_ok(api.pointer_device(host, &found));
   check_equal(found, -1);
-  assert_ok(gpu.pointer_device(&found, &found));
+  assert_ok(api.pointer_device(&found, &found));
   check_equal(found, -1);
-  assert_ok(gpu.free(device));
-  assert_ok(gpu.pointer_device(device, &found));
+  assert_ok(api.free(device));
+  assert_ok(api.pointer_device(device, &found));
   check_equal(found, -1);
 }
 
 void what_lives_is_counted(void**) {
   check_equal(live().total(), 0);
   void *device = nullptr, *host = nullptr;
-  assert_ok(gpu.alloc(&device, 100));
-  assert_ok(gpu.host_alloc(&host, nullptr, 100));
+  assert_ok(api.alloc(&device, 100));
+  assert_ok(api.host_alloc(&host, nullptr, 100));
   void *const stream = make_stream(), *const event = make_event();
   check_equal(live().total(), 4);
   check_equal(live().bytes, 100);
   check_equal(live(0).total(), 4);
   check_equal(live(1).total(), 0);
-  assert_ok(gpu.free(device));
-  assert_ok(gpu.host_free(host));
-  assert_ok(gpu.stream_destroy(stream));
-  assert_ok(gpu.event_destroy(event));
+  assert_ok(api.free(device));
+  assert_ok(api.host_free(host));
+  assert_ok(api.stream_destroy(stream));
+  assert_ok(api.event_destroy(event));
   check_equal(live().total(), 0);
 }
 
 void a_device_can_be_full(void**) {
   reset(Options{.devices = 1, .device_bytes = 1 << 20});
   void *first = nullptr, *second = nullptr;
-  assert_ok(gpu.alloc(&first, 600 << 10));
-  check_equal(gpu.error_kind(gpu.alloc(&second, 600 << 10)), DDP_GPU_OUT_OF_MEMORY);
+  assert_ok(api.alloc(&first, 600 << 10));
+  check_equal(api.error_kind(api.alloc(&second, 600 << 10)), DDP_GPU_OUT_OF_MEMORY);
   for (int i = 0; i < 10; ++i) {  // the part is used round and round
-    assert_ok(gpu.free(first));
-    assert_ok(gpu.alloc(&first, 600 << 10));
+    assert_ok(api.free(first));
+    assert_ok(api.alloc(&first, 600 << 10));
   }
-  assert_ok(gpu.alloc(&second, 300 << 10));
-  assert_ok(gpu.free(first));
-  assert_ok(gpu.free(second));
+  assert_ok(api.alloc(&second, 300 << 10));
+  assert_ok(api.free(first));
+  assert_ok(api.free(second));
 }
 
 void freed_memory_is_recognised(void**) {
   float* const array = make_array<float>({1, 2, 3});
-  assert_ok(gpu.free(array));
-  assert_ok(gpu.fill(array, 0, 4, nullptr));
+  assert_ok(api.free(array));
+  assert_ok(api.fill(array, 0, 4, nullptr));
   assert_violation("was freed");
-  check_equal(gpu.error_kind(gpu.free(array)), DDP_GPU_BAD_ARGUMENT);
+  check_equal(api.error_kind(api.free(array)), DDP_GPU_BAD_ARGUMENT);
   assert_violation("no live block begins");
 }
 
 void an_operation_that_leaves_its_block_is_recognised(void**) {
   float* const array = make_array<float>({1, 2, 3});
-  assert_ok(gpu.fill(array + 1, 0, 12, nullptr));
+  assert_ok(api.fill(array + 1, 0, 12, nullptr));
   assert_violation("leaves its block of 12 bytes");
-  assert_ok(gpu.fill(array, 0, 12, nullptr));
+  assert_ok(api.fill(array, 0, 12, nullptr));
 }
 
 void a_kernel_with_host_memory_is_recognised(void**) {
   float host = 1;
   void *pinned_host = nullptr, *pinned = nullptr;
-  assert_ok(gpu.host_alloc(&pinned_host, &pinned, 64));
-  assert_ok(gpu.fill(&host, 0, 4, nullptr));
+  assert_ok(api.host_alloc(&pinned_host, &pinned, 64));
+  assert_ok(api.fill(&host, 0, 4, nullptr));
   assert_violation("no device address");
-  assert_ok(gpu.fill(pinned_host, 0, 4, nullptr));
+  assert_ok(api.fill(pinned_host, 0, 4, nullptr));
   assert_violation("no device address");
-  assert_ok(gpu.fill(pinned, 1, 4, nullptr));
-  assert_ok(gpu.stream_synchronize(nullptr));
+  assert_ok(api.fill(pinned, 1, 4, nullptr));
+  assert_ok(api.stream_synchronize(nullptr));
   check_equal(static_cast<char*>(pinned_host)[0], 1);
 }
 
 void memory_of_another_device_is_recognised(void**) {
   float* const array = make_array<float>({1, 2, 3});
-  assert_ok(gpu.set_device(1));
-  assert_ok(gpu.fill(array, 0, 4, nullptr));
+  assert_ok(api.set_device(1));
+  assert_ok(api.fill(array, 0, 4, nullptr));
   assert_violation("is memory of device 0");
 }
 
 void memory_goes_back_the_way_it_came(void**) {
   void* memory = nullptr;
   assert_ok(nccl().mem_alloc(&memory, 64));
-  check(gpu.free(memory) != 0);
+  check(api.free(memory) != 0);
   assert_violation("another function allocated");
   assert_ok(nccl().mem_free(memory));
 }
@@ -144,15 +144,15 @@ void memory_goes_back_the_way_it_came(void**) {
 void copies_go_between_all_kinds_of_memory(void**) {
   float* const array = make_array<float>({1, 2, 3});
   float host[3] = {4, 5, 6}, back[3] = {};
-  assert_ok(gpu.copy(array, host, sizeof host, nullptr));
+  assert_ok(api.copy(array, host, sizeof host, nullptr));
   host[0] = 100;  // pageable memory is read before copy returns
-  assert_ok(gpu.copy(back, array, sizeof back, nullptr));
+  assert_ok(api.copy(back, array, sizeof back, nullptr));
   check_equal(back[0], 4);
   check_equal(back[2], 6);
   void* pinned = nullptr;
-  assert_ok(gpu.host_alloc(&pinned, nullptr, sizeof back));
-  assert_ok(gpu.copy(pinned, array, sizeof back, nullptr));
-  assert_ok(gpu.stream_synchronize(nullptr));
+  assert_ok(api.host_alloc(&pinned, nullptr, sizeof back));
+  assert_ok(api.copy(pinned, array, sizeof back, nullptr));
+  assert_ok(api.stream_synchronize(nullptr));
   check(std::memcmp(pinned, back, sizeof back) == 0);
   check_equal(host_waits(), 3);
 }

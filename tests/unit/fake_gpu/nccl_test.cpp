@@ -42,7 +42,7 @@ void a_sum_is_the_sum_of_all_ranks(void**) {
     const auto r = static_cast<float>(rank);
     float* const data = make_array<float>({1 + r, 10 * r});
     check_equal(n.all_reduce(data, data, 2, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
-    assert_ok(gpu.stream_synchronize(nullptr));
+    assert_ok(api.stream_synchronize(nullptr));
     check(values_of(data, 2) == (std::vector<float>{6, 30}));
   });
   check_equal(collectives(), 1);
@@ -55,7 +55,7 @@ void minimum_and_maximum_of_whole_numbers(void**) {
     int64_t* const out = make_array<int64_t>({0, 0, 0, 0});
     check_equal(n.all_reduce(data, out, 2, DDP_I64, DDP_GPU_MIN, comm, nullptr), 0);
     check_equal(n.all_reduce(data, out + 2, 2, DDP_I64, DDP_GPU_MAX, comm, nullptr), 0);
-    assert_ok(gpu.stream_synchronize(nullptr));
+    assert_ok(api.stream_synchronize(nullptr));
     check(values_of(out, 4) == (std::vector<int64_t>{0, -2, 2, 0}));
   });
 }
@@ -65,15 +65,15 @@ void scatter_gather_and_broadcast_work_in_place(void**) {
     const auto r = static_cast<float>(rank);
     float* const data = make_array<float>({1, 2 + r, 3, 4 + r});
     check_equal(n.reduce_scatter(data, data + 2 * rank, 2, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
-    assert_ok(gpu.stream_synchronize(nullptr));
+    assert_ok(api.stream_synchronize(nullptr));
     const std::vector<float> own = values_of(data + 2 * rank, 2);
     check(own == (rank == 0 ? std::vector<float>{2, 5} : std::vector<float>{6, 9}));
     check_equal(n.all_gather(data + 2 * rank, data, 2, DDP_F32, comm, nullptr), 0);
-    assert_ok(gpu.stream_synchronize(nullptr));
+    assert_ok(api.stream_synchronize(nullptr));
     check(values_of(data, 4) == (std::vector<float>{2, 5, 6, 9}));
     float* const word = make_array<float>({r});
     check_equal(n.broadcast(word, word, 1, DDP_F32, 1, comm, nullptr), 0);
-    assert_ok(gpu.stream_synchronize(nullptr));
+    assert_ok(api.stream_synchronize(nullptr));
     check(values_of(word, 1)[0] == 1);
   });
 }
@@ -86,7 +86,7 @@ void grouped_operations_run_at_the_end_of_the_group(void**) {
     check_equal(n.all_reduce(data + 1, data + 1, 1, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
     check_equal(pending(nullptr), 0);
     check_equal(n.group_end(), 0);
-    assert_ok(gpu.stream_synchronize(nullptr));
+    assert_ok(api.stream_synchronize(nullptr));
     check(values_of(data, 2) == (std::vector<float>{2, 4}));
   });
 }
@@ -98,7 +98,7 @@ void operations_of_one_group_must_not_touch_the_same_bytes(void**) {
     n.all_reduce(data, data, 2, DDP_F32, DDP_GPU_SUM, comm, nullptr);
     n.all_reduce(data, data, 2, DDP_F32, DDP_GPU_SUM, comm, nullptr);
     n.group_end();
-    gpu.stream_synchronize(nullptr);
+    api.stream_synchronize(nullptr);
   });
   assert_violation("operation 1 of a group");
 }
@@ -120,7 +120,7 @@ void different_counts_are_recognised_and_leave_rubbish(void**) {
   on_world(2, [](int32_t rank, void* comm) {
     float* const data = make_array<float>({1, 2});
     check_equal(n.all_reduce(data, data, rank + 1, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
-    assert_ok(gpu.stream_synchronize(nullptr));
+    assert_ok(api.stream_synchronize(nullptr));
     check_equal(values_of(reinterpret_cast<uint8_t*>(data), 1)[0], kAborted);
   });
   assert_violation("disagree about collective 0");
@@ -133,7 +133,7 @@ void different_roots_types_and_operations_are_recognised(void**) {
     n.all_reduce(data, data, 1, rank == 0 ? DDP_F32 : DDP_I32, DDP_GPU_SUM, comm, nullptr);
     if (rank == 0) n.all_reduce(data, data, 1, DDP_F32, DDP_GPU_SUM, comm, nullptr);
     else n.broadcast(data, data, 1, DDP_F32, 0, comm, nullptr);
-    gpu.stream_synchronize(nullptr);
+    api.stream_synchronize(nullptr);
   });
   check_equal(violations().size(), 3);
   clear_violations();
@@ -143,7 +143,7 @@ void overlapping_buffers_that_are_not_in_place_are_recognised(void**) {
   on_world(1, [](int32_t, void* comm) {
     float* const data = make_array<float>({1, 2, 3});
     n.all_reduce(data, data + 1, 2, DDP_F32, DDP_GPU_SUM, comm, nullptr);
-    gpu.stream_synchronize(nullptr);
+    api.stream_synchronize(nullptr);
   });
   assert_violation("overlap and are not in place");
 }
@@ -161,7 +161,7 @@ void a_missing_rank_hangs_the_others_until_they_abort(void**) {
     check_equal(n.all_reduce(data, data, 2, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
     check_equal(pending(nullptr), 1);
     check_equal(n.comm_abort(comm), 0);
-    assert_ok(gpu.stream_synchronize(nullptr));
+    assert_ok(api.stream_synchronize(nullptr));
     check_equal(values_of(reinterpret_cast<uint8_t*>(data), 8)[7], kAborted);
   });
   check_equal(collectives(), 0);
@@ -247,11 +247,11 @@ void opening_it_can_fail(void**) {
   const ddp_nccl_table* table = nullptr;
   char error[64] = "";
   reset(Options{.nccl_version = 21403});
-  check_equal(gpu.open_nccl(nullptr, &table, error, sizeof error), 0);
+  check_equal(api.open_nccl(nullptr, &table, error, sizeof error), 0);
   check(table == &nccl());
   check_equal(table->library_version, 21403);
   set_open_nccl_error("no libnccl.so.2 anywhere");
-  check_equal(gpu.open_nccl(nullptr, &table, error, sizeof error), 1);
+  check_equal(api.open_nccl(nullptr, &table, error, sizeof error), 1);
   expect_equal(std::string(error), "no libnccl.so.2 anywhere", "text");
 }
 
