@@ -30,7 +30,8 @@ DDP_API ddp_status ddp_model_begin_backward(ddp_model *model, ddp_pass mode);
  * The gradient of parameter `index` is complete. When it completes the next bucket in plan order, that bucket's reduction
  * starts, whatever the order of marking (src/README.md, "Why order is fixed").
  * From here to the return of ddp_model_end_backward the gradient belongs to libddp: neither read nor write it.
- * @param stream where it was written; NULL on CPU
+ * @param stream of a gradient on a GPU: the stream on which it was written, valid until the pass has ended; what is enqueued there by now
+ *        comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy default stream
  * Local, never waits, constant time, no allocation. Any thread, between begin and end.
  * Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
  * A failed communication is reported by ddp_model_end_backward. Since 0.1.
@@ -47,6 +48,9 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
 /**
  * Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
  * The pass is over whatever the result.
+ * Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are there in the order of
+ * `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the optimizer's step may not.
+ * @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on
  * Collective in a REDUCE pass (blocks on CPU), local in the others.
  * Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
  * every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), MISMATCH (with the

@@ -112,8 +112,11 @@ DDP_API ddp_status ddp_group_barrier(ddp_group *group);
  * of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
  * @param tensor this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
  * @param op AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
- * @param stream NULL on CPU
- * Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT. Since 0.1.
+ * A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of integers is not supported there.
+ * @param stream of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there in the order of
+ *        this stream
+ * Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU or NCCL, and which).
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_group_all_reduce(ddp_group *group, const ddp_tensor *tensor, ddp_reduce op, void *stream);
 
@@ -175,7 +178,7 @@ DDP_API ddp_status ddp_group_get_rows(const ddp_group *group, const ddp_tensor *
 
 /**
  * Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
- * without a copy. Zeroed, aligned to 64 bytes.
+ * without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU, registered with NCCL.
  * @param bytes 1 or more
  * @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy
  * Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.

@@ -100,12 +100,12 @@ DDP_API void ddp_model_destroy(ddp_model *model);
  * buckets expect them.
  * @param model in the building state
  * @param name unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
- * @param value the parameter: F32, F64, F16, BF16, C64 or C128, CPU; used until the model is destroyed
- * @param grad its gradient, of the same shape and dtype; used until the model is destroyed. NULL: libddp owns the
+ * @param value the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model is destroyed
+ * @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp owns the
  *        gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
  * @param out_index its number, counted from 0; may be NULL
  * Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
- * NOT_SUPPORTED (dtype, device). Since 0.1.
+ * NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
  */
 DDP_API ddp_status ddp_model_add_parameter(ddp_model *model, const char *name, const ddp_tensor *value,
                                            const ddp_tensor *grad, int32_t *out_index);

@@ -5,7 +5,8 @@
  *  - a function that can fail returns ddp_status; its text is ddp_last_error();
  *  - outputs are the trailing `out_*` pointers and are untouched on failure;
  *  - options and reports start with `struct_size` and are filled by their `_init` function;
- *  - `stream` is a cudaStream_t passed as void *; NULL on CPU;
+ *  - `stream` is a cudaStream_t passed as void *, in whose order tensors on a GPU are read and written (NULL: the legacy default
+ *    stream); it means nothing for tensors in host memory;
  *  - "collective" means: every rank of the group makes the same call in the same order; "local" means it does not matter
  *    to the others.
  */
@@ -76,11 +77,14 @@ typedef enum ddp_device_kind DDP_INT32 { DDP_CPU = 1, DDP_CUDA = 2 } ddp_device_
 /** How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1. */
 typedef enum ddp_reduce DDP_INT32 { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3 } ddp_reduce;
 
-/** How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts. Since 0.1. */
+/**
+ * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for tensors on a
+ * GPU, from the first model or collective with one. Since 0.1.
+ */
 typedef enum ddp_backend DDP_INT32 {
   DDP_BACKEND_AUTO = 0,
   DDP_BACKEND_GLOO = 1,  /**< Gloo between all ranks, also on one host */
-  DDP_BACKEND_NCCL = 2,  /**< NCCL, for CUDA tensors */
+  DDP_BACKEND_NCCL = 2,  /**< as AUTO, but NCCL is started with the group, and ddp_group_alloc lends memory of the GPU */
   DDP_BACKEND_SHM = 3,   /**< shared memory; an error when the ranks are not on one host */
   DDP_BACKEND_LOCAL = 4  /**< reported by groups made with local://: ranks are threads of one process */
 } ddp_backend;

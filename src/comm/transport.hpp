@@ -73,7 +73,8 @@ enum class Progress { kDone, kAdvanced, kWaiting };
 class BucketOperation {
  public:
   virtual ~BucketOperation() = default;
-  /// A gradient of this bucket was written on this stream of a GPU: what start() begins comes after what is on it then. Any thread.
+  /// A gradient of this bucket was written on this stream of a GPU: what start() begins comes after what is on it then. Once for
+  /// each stream, before start().
   virtual void follows(void*) {}
   /// All gradients of this bucket are complete here. Publishes that to the others. Never blocks, never throws for their sake.
   /// Buckets of a group are started in the same order on all ranks.

@@ -112,12 +112,19 @@ void Pass::mark(int32_t index, Mark what, void* stream) {
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "parameter %d (\"%s\") is marked twice in one pass; a parameter that is used several times is marked on its last use",
                      index, table_.parameter(index).name.c_str());
-  if (what == Mark::kReady) contributes_[at] = 1;
+  const auto bucket = static_cast<size_t>(places_[at].bucket);
+  if (what == Mark::kReady) {
+    contributes_[at] = 1;
+    if (plan_[bucket].on_gpu) note_stream(*buckets_[bucket], stream);
+  }
   if (mode_ != DDP_PASS_REDUCE) return;
-  const Place place = places_[at];
-  if (plan_[static_cast<size_t>(place.bucket)].on_gpu) buckets_[static_cast<size_t>(place.bucket)]->active->follows(stream);
-  if (buckets_[static_cast<size_t>(place.bucket)]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) start_ready_buckets();
+  if (buckets_[bucket]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) start_ready_buckets();
   lane_.poke(kMarkShareBytes);
+}
+
+void Pass::note_stream(Bucket& bucket, void* stream) {
+  const std::lock_guard lock(bucket.streaming);
+  if (std::find(bucket.streams.begin(), bucket.streams.end(), stream) == bucket.streams.end()) bucket.streams.push_back(stream);
 }
 
 void Pass::mark_ready(int32_t index, void* stream) { mark(index, Mark::kReady, stream); }
@@ -146,6 +153,11 @@ void Pass::start_bucket(size_t index) {
   bucket.note.tally = tally();
   for (size_t piece = 0; piece < planned.parameters.size(); ++piece)
     if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0 && bucket.note.tally.contributors > 0) bucket.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
+  {
+    const std::lock_guard lock(bucket.streaming);
+    for (void* const stream : bucket.streams) bucket.active->follows(stream);
+    bucket.streams.clear();
+  }
   bucket.active->start(bucket.note);
   lane_.push(*bucket.active);
   if (active_fusion_ != nullptr) active_fusion_->follow(index, *bucket.active, bucket.note, lane_);
@@ -154,7 +166,7 @@ void Pass::start_bucket(size_t index) {
 void Pass::start_rest(void* stream) {
   const std::lock_guard lock(starting_);
   for (; next_ < buckets_.size(); ++next_) {
-    if (plan_[next_].on_gpu) buckets_[next_]->active->follows(stream);  // of what is not marked, its memory
+    if (plan_[next_].on_gpu) note_stream(*buckets_[next_], stream);  // of what is not marked, its memory
     start_bucket(next_);
   }
 }

@@ -84,6 +84,8 @@ class Pass {
     BucketOperation* active = nullptr;  // that of this pass
     std::atomic<int32_t> pending{0};  // gradients of this pass that are still to come
     Note note;
+    std::mutex streaming;        // guards streams
+    std::vector<void*> streams;  // of a GPU, on which its gradients were written since the last reduction
   };
   struct Place {
     int32_t bucket = 0;
@@ -92,6 +94,7 @@ class Pass {
 
   [[nodiscard]] BucketSpec describe_bucket(size_t bucket) const;
   void mark(int32_t index, Mark what, void* stream);
+  void note_stream(Bucket& bucket, void* stream);
   void start_ready_buckets();
   void start_bucket(size_t index);
   [[nodiscard]] Tally tally() const noexcept;

@@ -57,7 +57,7 @@ const DDP_SUM = Int32(1)
 const DDP_MIN = Int32(2)
 const DDP_MAX = Int32(3)
 
-# ddp_backend: How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts. Since 0.1.
+# ddp_backend: * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for tensors on a * GPU, from the first model or collective with one. Since 0.1.
 const ddp_backend = Int32
 
 const DDP_BACKEND_AUTO = Int32(0)
@@ -369,8 +369,11 @@ The sum is taken in rank order; F16 and BF16 are added in F32 and rounded once; 
 of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
 - `tensor`: this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
 - `op`: AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
-- `stream`: NULL on CPU
-Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT. Since 0.1.
+A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of integers is not supported there.
+- `stream`: of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there in the order of
+       this stream
+Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU or NCCL, and which).
+Since 0.1.
 """
 function ddp_group_all_reduce(group, tensor, op, stream)
     return ccall((:ddp_group_all_reduce, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, ddp_reduce, Ptr{Cvoid}),
@@ -465,7 +468,7 @@ end
     ddp_group_alloc(group, bytes, out_data)
 
 Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
-without a copy. Zeroed, aligned to 64 bytes.
+without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU, registered with NCCL.
 - `bytes`: 1 or more
 - `out_data`: the memory; free with ddp_group_free, at the latest before ddp_group_destroy
 Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
@@ -588,12 +591,12 @@ Lend a parameter. Registration order should be the order of the forward computat
 buckets expect them.
 - `model`: in the building state
 - `name`: unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
-- `value`: the parameter: F32, F64, F16, BF16, C64 or C128, CPU; used until the model is destroyed
-- `grad`: its gradient, of the same shape and dtype; used until the model is destroyed. NULL: libddp owns the
+- `value`: the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model is destroyed
+- `grad`: its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp owns the
        gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
 - `out_index`: its number, counted from 0; may be NULL
 Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
-NOT_SUPPORTED (dtype, device). Since 0.1.
+NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
 """
 function ddp_model_add_parameter(model, name, value, grad, out_index)
     return ccall((:ddp_model_add_parameter, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{ddp_tensor}, Ptr{ddp_tensor},
@@ -735,7 +738,8 @@ end
 The gradient of parameter `index` is complete. When it completes the next bucket in plan order, that bucket's reduction
 starts, whatever the order of marking (src/README.md, "Why order is fixed").
 From here to the return of ddp_model_end_backward the gradient belongs to libddp: neither read nor write it.
-- `stream`: where it was written; NULL on CPU
+- `stream`: of a gradient on a GPU: the stream on which it was written, valid until the pass has ended; what is enqueued there by now
+       comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy default stream
 Local, never waits, constant time, no allocation. Any thread, between begin and end.
 Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
 A failed communication is reported by ddp_model_end_backward. Since 0.1.
@@ -760,6 +764,9 @@ end
 
 Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
 The pass is over whatever the result.
+Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are there in the order of
+`stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the optimizer's step may not.
+- `stream`: on which the gradients are used next; the reduction comes before what is enqueued there from now on
 Collective in a REDUCE pass (blocks on CPU), local in the others.
 Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
 every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), MISMATCH (with the

@@ -23,17 +23,6 @@ bool is_one_block(const BucketSpec& spec) noexcept {
 
 }  // namespace
 
-void Producers::add(void* stream) {
-  const std::lock_guard lock(mutex_);
-  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);
-}
-
-void Producers::order(Side& side) {
-  const std::lock_guard lock(mutex_);
-  for (void* const stream : streams_) side.order_after(stream);
-  streams_.clear();
-}
-
 Factors factors_of(const cpu::ReduceRule& rule, double weight) noexcept {
   if (rule.op != DDP_AVERAGE) return Factors{weight, 1};
   if (divides_first(rule)) return Factors{weight / rule.divisor, 1};
@@ -58,9 +47,10 @@ BucketSpec words_of(const BucketSpec& spec, Collective what) {
 void Operation::start(const Note& mine) {
   settled_ = false;
   problem_ = try_to([&] {
-    producers_.order(side_);
+    for (void* const stream : producers_) side_.order_after(stream);
     launch(mine);
   });
+  producers_.clear();
   words_->start(mine);
 }
 

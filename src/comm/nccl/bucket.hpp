@@ -14,7 +14,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -22,18 +21,6 @@
 #include "comm/transport.hpp"
 
 namespace ddp::nccl {
-
-/// The streams on which a bucket's gradients were written. Any thread.
-class Producers {
- public:
-  void add(void* stream);
-  /// The communication stream waits for all of them; then there are none.
-  void order(Side& side);
-
- private:
-  std::mutex mutex_;
-  std::vector<void*> streams_;
-};
 
 /// What a rank's terms and the sum are multiplied with.
 struct Factors {
@@ -52,7 +39,7 @@ class Operation : public BucketOperation {
  public:
   Operation(Side& side, std::unique_ptr<BucketOperation> words) : side_(side), words_(std::move(words)) {}
 
-  void follows(void* stream) final { producers_.add(stream); }
+  void follows(void* stream) final { producers_.push_back(stream); }
   void start(const Note& mine) final;
   [[nodiscard]] Progress advance(int64_t budget_bytes) final;
   void finish() final;
@@ -73,7 +60,7 @@ class Operation : public BucketOperation {
 
   Side& side_;
   std::unique_ptr<BucketOperation> words_;
-  Producers producers_;
+  std::vector<void*> producers_;  // streams; for the next start()
   std::optional<Error> problem_;  // of this rank while it launched
   bool settled_ = true;
 };

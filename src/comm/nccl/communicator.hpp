@@ -3,7 +3,7 @@
 // NCCL's calls may block for ever when a rank is gone: the one that makes a communicator, and those that end it. They run on threads of their
 // own, and who waits for them stops waiting when the time is up; what such a thread uses belongs to it as well.
 // Collectives are enqueued on a stream and return. They are the same on all ranks, in the same order: whoever calls has seen to that.
-// Threads: any. Tested by gpu_host/communicator_test.cpp.
+// Threads: any. Tested by gpu_host/failure_test.cpp.
 #pragma once
 
 #include <cstdint>
