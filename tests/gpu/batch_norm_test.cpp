@@ -3,7 +3,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -94,8 +94,8 @@ void it_is_that_of_the_cpu(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   need_devices(1);
   const CMUnitTest tests[] = {ddp_test(it_is_that_of_the_cpu)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

@@ -3,7 +3,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -94,7 +94,7 @@ void the_program_may_use_another_device_in_between(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   need_devices(1);
   const CMUnitTest tests[] = {
       ddp_test(memory_of_the_host_is_no_cuda_tensor),
@@ -105,5 +105,5 @@ int main() {
       ddp_test(a_collective_of_one_rank_takes_cuda_tensors),
       ddp_test(the_program_may_use_another_device_in_between),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

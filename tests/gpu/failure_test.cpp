@@ -8,7 +8,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -125,12 +125,12 @@ void a_stopped_rank_is_named_and_changes_nothing(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   if (is_fake()) end_skipped("ranks must be processes here, and the GPU that is none knows only threads");
   need_world();
   const CMUnitTest tests[] = {
       ddp_test(a_killed_rank_is_named_and_changes_nothing),
       ddp_test(a_stopped_rank_is_named_and_changes_nothing),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

@@ -7,7 +7,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -102,9 +102,9 @@ void a_step_in_a_capture_is_refused_with_a_reason(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   if (is_fake()) end_skipped("capture needs the CUDA runtime");
   need_world();
   const CMUnitTest tests[] = {ddp_test(a_captured_pass_may_be_replayed), ddp_test(a_step_in_a_capture_is_refused_with_a_reason)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

@@ -10,16 +10,23 @@ namespace {
 
 double limited(double x, double limit) { return x > limit ? limit : x < -limit ? -limit : x; }
 
+/// Rounded from F64 to the type in one step.
+void set_once(ddp_dtype dtype, void* array, size_t i, double number) {
+  if (dtype != DDP_F16 && dtype != DDP_BF16) return set_element(dtype, array, i, number);
+  const uint16_t bits = dtype == DDP_F16 ? double_to_half(number) : double_to_bfloat(number);
+  std::memcpy(static_cast<char*>(array) + 2 * i, &bits, 2);
+}
+
 /// What `move` does to one element.
 void move_one(ddp_dtype from, const void* source, ddp_dtype to, void* target, size_t i, double factor, double limit) {
   const double x = source == nullptr ? 0 : get_element(from, source, i);
-  if (from == DDP_F64 || to == DDP_F64) return set_element(to, target, i, limited(x * factor, limit));
+  if (from == DDP_F64 || to == DDP_F64) return set_once(to, target, i, limited(x * factor, limit));
   const float product = static_cast<float>(x) * static_cast<float>(factor), most = static_cast<float>(limit);
   set_element(to, target, i, static_cast<double>(product > most ? most : product < -most ? -most : product));
 }
 
 void move_converts_scales_and_limits(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   for (const ddp_dtype from : kFloats)
     for (const ddp_dtype to : kFloats)
       for (const auto& [factor, limit] : {std::pair{1.0, kInfinity}, {1.0 / 3, kInfinity}, {0.7, 1.25}})
@@ -43,7 +50,7 @@ void move_converts_scales_and_limits(void**) {
 }
 
 void move_works_in_place_and_writes_zeros(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats) {
     Arrays arrays(dtype, all_lengths(dtype, 3), 1);
     auto wanted = arrays.host;
@@ -62,7 +69,7 @@ void move_works_in_place_and_writes_zeros(void**) {
 }
 
 void thousands_of_spans_are_all_done(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   std::vector<std::string> data;
   for (int64_t k = 0; k < 5000; ++k) data.push_back(numbers(DDP_F32, 1 + k % 7, static_cast<uint64_t>(k)));
   Arrays source(DDP_F32, data, 0);
@@ -76,7 +83,7 @@ void thousands_of_spans_are_all_done(void**) {
 }
 
 void exchange_swaps_bytes(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   Arrays a(DDP_F16, all_lengths(DDP_F16, 5), 1), b(DDP_F16, all_lengths(DDP_F16, 6), 0);
   std::vector<ddp_gpu_span> spans;
   for (size_t k = 0; k < a.host.size(); ++k) spans.push_back({a.at(k), b.at(k), a.count(k) * 2});
@@ -86,12 +93,12 @@ void exchange_swaps_bytes(void**) {
 }
 
 void norms_have_the_bits_of_the_cpu(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats)
     for (const int32_t p : {1, 2})
       for (const bool specials : {false, true}) {
         Arrays arrays(dtype, all_lengths(dtype, 21, specials), 0);
-        const gpu::Memory words(kGpu, static_cast<int64_t>(ExactSum::kWords * 8));
+        const card::Memory words(kGpu, static_cast<int64_t>(ExactSum::kWords * 8));
         ExactSum wanted, got;
         std::vector<ddp_gpu_span> spans;
         for (size_t k = 0; k < arrays.host.size(); ++k) {
@@ -108,11 +115,11 @@ void norms_have_the_bits_of_the_cpu(void**) {
 }
 
 void the_largest_magnitude_is_found(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats)
     for (const bool specials : {false, true}) {
       Arrays arrays(dtype, all_lengths(dtype, 31, specials), 1);
-      const gpu::Memory bits(kGpu, 8);
+      const card::Memory bits(kGpu, 8);
       double wanted = 0;
       std::vector<ddp_gpu_span> spans;
       for (size_t k = 0; k < arrays.host.size(); ++k) {
@@ -127,8 +134,8 @@ void the_largest_magnitude_is_found(void**) {
 }
 
 void a_decision_is_that_of_the_policy(void**) {
-  const gpu::Stream stream(kGpu);
-  const gpu::Memory words(kGpu, static_cast<int64_t>(ExactSum::kWords * 8)), gate(kGpu, sizeof(ddp_gpu_gate));
+  const card::Stream stream(kGpu);
+  const card::Memory words(kGpu, static_cast<int64_t>(ExactSum::kWords * 8)), gate(kGpu, sizeof(ddp_gpu_gate));
   for (const double square : {0.0, 0.3, 16.0, 1e300, kInfinity, std::nan("")})
     for (const double max_norm : {0.0, 1.5})
       for (const double loss_scale : {1.0, 1024.0}) {
@@ -149,10 +156,10 @@ void a_decision_is_that_of_the_policy(void**) {
 }
 
 void a_hash_depends_on_the_bytes_alone(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   const auto hash_of = [&](const std::vector<std::string>& data, int64_t offset) {
     Arrays arrays(DDP_U8, data, offset);
-    const gpu::Memory out(kGpu, static_cast<int64_t>(data.size()) * 8);
+    const card::Memory out(kGpu, static_cast<int64_t>(data.size()) * 8);
     std::vector<ddp_gpu_span> spans;
     for (size_t k = 0; k < data.size(); ++k) spans.push_back({arrays.at(k), nullptr, arrays.count(k)});
     GPU_CALL(hash(spans.data(), static_cast<int64_t>(spans.size()), static_cast<uint64_t*>(out.data()), stream.get()));
@@ -173,8 +180,8 @@ void a_hash_depends_on_the_bytes_alone(void**) {
 
 }  // namespace
 
-int main() {
-  gpu::need_devices(1);
+int main(int argc, char** argv) {
+  card::need_devices(1);
   const CMUnitTest tests[] = {
       ddp_test(move_converts_scales_and_limits),
       ddp_test(move_works_in_place_and_writes_zeros),
@@ -185,5 +192,5 @@ int main() {
       ddp_test(a_decision_is_that_of_the_policy),
       ddp_test(a_hash_depends_on_the_bytes_alone),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

@@ -8,7 +8,7 @@ using namespace ddp::test;
 namespace {
 
 void averages_have_the_bits_of_the_cpu(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats) {
     const ddp_dtype wide = moment_dtype(dtype);
     Arrays value(dtype, all_lengths(dtype, 7), 1), average(wide, all_lengths(wide, 8), 0);
@@ -61,7 +61,7 @@ struct Rule {
 const GradShape kShapes[] = {{1, kInfinity}, {0.125, kInfinity}, {0.3, 0.7}};
 
 void adam_has_the_bits_of_the_cpu(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   const ddp_gpu_adam_rule rules[2] = {{0.999, 0, 0.9, 0.1, 0.999, 0.001, 0.0123, 3.7, 1e-8}, {1, 0.05, 0.8, 0.2, 0.99, 0.01, 0.001, 1.5, 1e-6}};
   for (const ddp_dtype dtype : kFloats)
     for (const GradShape& shape : kShapes)
@@ -80,7 +80,7 @@ void adam_has_the_bits_of_the_cpu(void**) {
 }
 
 void sgd_has_the_bits_of_the_cpu(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   const Momentum modes[] = {Momentum::kNone, Momentum::kFirst, Momentum::kRunning};
   for (const ddp_dtype dtype : kFloats)
     for (const GradShape& shape : kShapes)
@@ -104,10 +104,10 @@ void sgd_has_the_bits_of_the_cpu(void**) {
 }
 
 void a_stop_or_a_closed_gate_changes_nothing(void**) {
-  const gpu::Stream stream(kGpu);
+  const card::Stream stream(kGpu);
   void *host = nullptr, *on_device = nullptr;
   GPU_CALL(host_alloc(&host, &on_device, 8));
-  const gpu::Memory gate(kGpu, sizeof(ddp_gpu_gate));
+  const card::Memory gate(kGpu, sizeof(ddp_gpu_gate));
   const ddp_gpu_gate closed{1, 1, 1, 0};
   gate.write(std::string(reinterpret_cast<const char*>(&closed), sizeof closed));
   const auto stop = static_cast<ddp_gpu_stop>(on_device);
@@ -130,13 +130,13 @@ void a_stop_or_a_closed_gate_changes_nothing(void**) {
 
 }  // namespace
 
-int main() {
-  gpu::need_devices(1);
+int main(int argc, char** argv) {
+  card::need_devices(1);
   const CMUnitTest tests[] = {
       ddp_test(averages_have_the_bits_of_the_cpu),
       ddp_test(adam_has_the_bits_of_the_cpu),
       ddp_test(sgd_has_the_bits_of_the_cpu),
       ddp_test(a_stop_or_a_closed_gate_changes_nothing),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

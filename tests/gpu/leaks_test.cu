@@ -8,7 +8,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -86,9 +86,9 @@ void models_may_be_destroyed_while_the_gpu_works(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   if (is_fake()) end_skipped("memory is counted by the CUDA runtime");
   need_devices(1);
   const CMUnitTest tests[] = {ddp_test(a_hundred_lives_leave_nothing_behind), ddp_test(models_may_be_destroyed_while_the_gpu_works)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

@@ -6,7 +6,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -246,7 +246,7 @@ void an_update_of_the_program_gets_its_tensors_and_the_stream(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   need_devices(1);
   const CMUnitTest tests[] = {
       ddp_test(every_rule_in_every_dtype_gives_the_bits_of_the_cpu),
@@ -260,5 +260,5 @@ int main() {
       ddp_test(averages_are_those_of_the_cpu),
       ddp_test(an_update_of_the_program_gets_its_tensors_and_the_stream),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

@@ -5,7 +5,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -197,7 +197,7 @@ void memory_of_a_gpu_group_lies_on_the_gpu(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   need_devices(1);
   const CMUnitTest tests[] = {
       ddp_test(a_pass_of_one_rank_leaves_its_gradients),
@@ -212,5 +212,5 @@ int main() {
       ddp_test(a_model_may_be_on_both),
       ddp_test(memory_of_a_gpu_group_lies_on_the_gpu),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

@@ -7,7 +7,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -247,7 +247,7 @@ void local_steps_and_averages_of_parameters_work(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   need_world();
   const CMUnitTest tests[] = {
       ddp_test(sums_of_whole_numbers_are_exact),
@@ -261,5 +261,5 @@ int main() {
       ddp_test(a_gradient_missing_on_one_rank_is_named_on_all),
       ddp_test(local_steps_and_averages_of_parameters_work),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

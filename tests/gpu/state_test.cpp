@@ -4,7 +4,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -125,7 +125,7 @@ void the_hash_of_a_model_is_the_same_on_gpu_and_cpu(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   need_devices(1);
   const CMUnitTest tests[] = {
       ddp_test(a_checkpoint_goes_from_one_place_to_the_other_and_back),
@@ -133,5 +133,5 @@ int main() {
       ddp_test(a_hash_changes_with_the_parameters_and_only_with_them),
       ddp_test(the_hash_of_a_model_is_the_same_on_gpu_and_cpu),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

@@ -7,7 +7,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
-using namespace ddp::test::gpu;
+using namespace ddp::test::card;
 
 namespace {
 
@@ -200,7 +200,7 @@ void a_step_does_not_make_the_host_wait(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   need_devices(1);
   const CMUnitTest tests[] = {
       ddp_test(gradients_of_slow_kernels_on_several_streams_are_waited_for),
@@ -210,5 +210,5 @@ int main() {
       ddp_test(the_default_stream_is_a_stream),
       ddp_test(a_step_does_not_make_the_host_wait),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  return card::run_matching(tests, argc, argv);
 }

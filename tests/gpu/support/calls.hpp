@@ -7,14 +7,15 @@
 
 #include <ddp/ddp.h>
 
+#include "gpu/support/run_tests.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test::gpu {
+namespace ddp::test::card {
 
 inline void must_succeed(ddp_status status, const char* call) {
   if (status != DDP_OK) throw std::runtime_error(std::string(call) + ": " + ddp_status_name(status) + ": " + ddp_last_error());
 }
-#define OK(call) ddp::test::gpu::must_succeed((call), #call)
+#define OK(call) ddp::test::card::must_succeed((call), #call)
 
 /// The call fails with this status, and its text contains `part`.
 inline void must_fail(ddp_status status, ddp_status wanted, const char* part, const char* call) {
@@ -22,7 +23,7 @@ inline void must_fail(ddp_status status, ddp_status wanted, const char* part, co
   if (status != wanted) throw std::runtime_error(std::string(call) + " gave " + text + ", expected " + ddp_status_name(wanted));
   if (text.find(part) == std::string::npos) throw std::runtime_error(std::string(call) + " gave \"" + text + "\" without \"" + part + "\"");
 }
-#define FAILS(wanted, call, part) ddp::test::gpu::must_fail((call), wanted, part, #call)
+#define FAILS(wanted, call, part) ddp::test::card::must_fail((call), wanted, part, #call)
 
 struct Destroy {
   void operator()(ddp_group* it) const { ddp_group_destroy(it); }
@@ -48,4 +49,4 @@ inline GroupHandle alone(ddp_backend backend = DDP_BACKEND_AUTO, int32_t device 
   return GroupHandle(group);
 }
 
-}  // namespace ddp::test::gpu
+}  // namespace ddp::test::card

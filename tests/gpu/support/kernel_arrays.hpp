@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "gpu/support/place.hpp"
+#include "gpu/support/run_tests.hpp"
 #include "support/check.hpp"
 #include "unit/update/oracle.hpp"
 
 namespace ddp::test {
 
-using gpu::kGpu;
+using card::kGpu;
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Short ones, whole vectors, a rest, more than a tile; one starts at an odd element.
@@ -86,7 +87,7 @@ class Arrays {
   }
   [[nodiscard]] int64_t total() const { return start(host.size()) + 512; }
   int64_t shift;
-  gpu::Memory memory;
+  card::Memory memory;
 };
 
 inline std::vector<std::string> all_lengths(ddp_dtype dtype, uint64_t seed, bool specials = false) {

@@ -14,7 +14,7 @@
 #include "base/module_files.hpp"
 #include "device/gpu/gpu_abi.h"
 
-namespace ddp::test::gpu {
+namespace ddp::test::card {
 
 inline constexpr int kSkipped = 77;
 
@@ -60,7 +60,7 @@ inline void must(int32_t code, const char* call) {
   throw std::runtime_error(std::string(call) + ": " + table().error_name(code) + ": " + table().error_text(code));
 }
 /// A function of the table that has to succeed: GPU_CALL(alloc(&memory, bytes)).
-#define GPU_CALL(call) ddp::test::gpu::must(ddp::test::gpu::table().call, #call)
+#define GPU_CALL(call) ddp::test::card::must(ddp::test::card::table().call, #call)
 
 /// How many GPUs there are; 0 and a sentence if none can be used. The first call opens the driver, after which a process must not fork.
 inline int32_t count_devices(std::string& why) {
@@ -86,4 +86,4 @@ inline void need_devices(int32_t wanted) {
   std::printf("on %s, %d GPU%s\n", table().name, count, count == 1 ? "" : "s");
 }
 
-}  // namespace ddp::test::gpu
+}  // namespace ddp::test::card

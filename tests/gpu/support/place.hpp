@@ -9,7 +9,7 @@
 
 #include "gpu/support/module.hpp"
 
-namespace ddp::test::gpu {
+namespace ddp::test::card {
 
 /// The CPU (-1) or a GPU.
 struct Place {
@@ -146,4 +146,4 @@ inline ddp_tensor flat(void* data, ddp_dtype dtype, int64_t count, Place place) 
   return {data, dtype, place.on_gpu() ? DDP_CUDA : DDP_CPU, place.on_gpu() ? place.device : 0, 1, {count}};
 }
 
-}  // namespace ddp::test::gpu
+}  // namespace ddp::test::card

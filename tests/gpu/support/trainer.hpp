@@ -8,7 +8,7 @@
 #include "gpu/support/place.hpp"
 #include "unit/update/oracle.hpp"
 
-namespace ddp::test::gpu {
+namespace ddp::test::card {
 
 inline int64_t reals_per_element(ddp_dtype dtype) { return dtype == DDP_C64 || dtype == DDP_C128 ? 2 : 1; }
 inline ddp_dtype real_dtype(ddp_dtype dtype) { return dtype == DDP_C64 ? DDP_F32 : dtype == DDP_C128 ? DDP_F64 : dtype; }
@@ -159,4 +159,4 @@ inline void expect_same_bytes(const std::string& got, const std::string& wanted,
   throw std::runtime_error(what + ": " + std::to_string(got.size()) + " and " + std::to_string(wanted.size()) + " bytes, different from byte " + std::to_string(at) + " on");
 }
 
-}  // namespace ddp::test::gpu
+}  // namespace ddp::test::card

@@ -12,7 +12,7 @@
 #include "support/group_procs.hpp"
 #include "support/ranks.hpp"
 
-namespace ddp::test::gpu {
+namespace ddp::test::card {
 
 /// Milliseconds that a collective may take, for limits of tests.
 inline int64_t collective_ms(int size) { return size <= 3 ? 20 : 40; }
@@ -137,4 +137,4 @@ inline void need_world() {
   }
 }
 
-}  // namespace ddp::test::gpu
+}  // namespace ddp::test::card

@@ -1,0 +1,213 @@
+#!/usr/bin/env bash
+# All that needs a real GPU, unattended: the tests, compute-sanitizer over some of them, the benchmark; then a table.
+#
+#   tests/gpu/run.sh [--quick] [--out DIR] [--build DIR]     build if needed (into build/gpu), then run
+#   tests/gpu/run.sh --pack DIR [--build DIR]                build, and gather everything that runs in DIR, for another machine
+#
+#   --quick      3 minutes in the place of 9
+#   --out DIR    results (default ./gpu-results), written as they come, so a run that is killed leaves what it had
+#   --build DIR  a folder made by --pack, or a build folder of CMake; without it everything is built here
+#   --only NAME  one stage: tests, sanitizer or benchmark
+#
+# A packed folder needs nothing but the C and C++ libraries (of this machine's age or younger), a driver and NCCL: libddp, its GPU module, the tests, CMocka,
+# ddprun, the example and the benchmark lie in it. Gloo is not needed, because all ranks are on one host. compute-sanitizer and PyTorch are
+# used where they are found. NCCL is found as libddp finds it: DDP_NCCL_LIBRARY, or the loader's search; the copy that a PyTorch brings is looked for too.
+#
+# Exit status: 0 all passed, 1 something failed, 2 it could not be built or the arguments are wrong, 77 there is no GPU here.
+set -uo pipefail
+source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." 2>/dev/null && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+quick='' out=gpu-results build='' pack='' only=''
+
+fail() {
+  echo "$1" >&2
+  exit "${2:-2}"
+}
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) quick=1 ;;
+    --out | --build | --pack | --only)
+      [ $# -gt 1 ] || fail "$1 needs a value"
+      declare "${1#--}=$2"
+      shift
+      ;;
+    *) fail "$1 is not understood: see the head of $0" ;;
+  esac
+  shift
+done
+
+# --- Building and packing ---
+
+build_here() { # into $1
+  local need=''
+  command -v cmake >/dev/null || need='cmake'
+  [ -z "$need" ] || fail "$need is missing, so nothing can be built here: pack on a machine that has it (--pack DIR), and carry DIR (--build DIR)."
+  cmake -S "$source_dir" -B "$1" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDDP_CUDA=ON -DDDP_GLOO=OFF \
+    ${CUDA_ARCHITECTURES:+-DDDP_CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES"} >"$1.log" 2>&1 ||
+    fail "CMake could not configure the build ($1.log says why): install what is missing, or carry a packed folder (--pack, --build)."
+  cmake --build "$1" --parallel "$(nproc)" --target gpu_programs >>"$1.log" 2>&1 || fail "The build failed: see $1.log."
+}
+
+gather() { # from the build folder $1 into the packed folder $2
+  local from=$1 to=$2 file
+  rm -rf "$to" && mkdir -p "$to/bin" "$to/lib/ddp" "$to/lib/wire" "$to/share" || return 1
+  for file in "$from"/tests/test.gpu.* "$from"/tests/bench.gpu "$from"/bin/ddprun "$from"/examples/07_cuda; do
+    [ -f "$file" ] && strip -o "$to/bin/$(basename "$file")" "$file"
+  done
+  cp -L "$from/src/libddp.so.0" "$to/lib/" || return 1
+  cp "$from/src/ddp/libddp_cuda.so" "$to/lib/ddp/" 2>/dev/null || echo "the GPU module is not in $from" >&2
+  cp "$from/tests/wire/libddp_cuda.so" "$to/lib/wire/" 2>/dev/null
+  # CMocka comes along: as a file beside libddp, where the programs look (their rpath is $ORIGIN/../lib).
+  file=$(ldd "$from/tests/test.gpu.pass" | awk '$1 ~ /^libcmocka/ && $3 ~ "/" { print $3 }')
+  [ -z "$file" ] || cp -L "$file" "$to/lib/"
+  cp "$source_dir/examples/data/digits.csv" "$source_dir"/tests/gpu/bench/*.py "$source_dir/tests/gpu/run.sh" "$to/share/"
+  git -C "$source_dir" describe --always --dirty >"$to/KIT" 2>/dev/null || echo unknown >"$to/KIT"
+  ldd --version 2>/dev/null | head -1 >>"$to/KIT"
+}
+
+kit=''
+if [ -n "$build" ] && [ -f "$build/KIT" ]; then
+  kit=$build
+elif [ -f "$here/../KIT" ]; then
+  kit=$here/.. # this script is itself in a packed folder
+else
+  if [ -z "$build" ]; then
+    build=$source_dir/build/gpu
+    mkdir -p "$build"
+    build_here "$build"
+  elif [ ! -f "$build/CMakeCache.txt" ]; then
+    fail "$build is neither a packed folder nor a build folder of CMake."
+  fi
+  kit=${pack:-$build/gpu-kit}
+  gather "$build" "$kit" || fail "The programs could not be gathered from $build."
+fi
+if [ -n "$pack" ]; then
+  echo "packed in $pack ($(du -sm "$pack" | cut -f1) MiB): carry it, and run  tests/gpu/run.sh --build $pack  or  $pack/share/run.sh"
+  exit 0
+fi
+kit=$(cd "$kit" && pwd)
+
+# --- What there is ---
+
+mkdir -p "$out" && out=$(cd "$out" && pwd) || fail "$out cannot be made."
+export LD_LIBRARY_PATH=$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export DDP_MODULE_PATH=$kit/lib/ddp
+python=$(command -v python3 || true)
+if [ -z "${DDP_NCCL_LIBRARY:-}" ] && ! ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2'; then
+  # A wheel's copy, without importing anything.
+  found=$("${python:-false}" -c 'import importlib.util as u, glob, os
+for name in ("nvidia.nccl", "nvidia"):
+    try: spec = u.find_spec(name)
+    except ImportError: spec = None
+    for place in (spec.submodule_search_locations if spec else []):
+        for file in glob.glob(os.path.join(place, "**", "libnccl.so.2"), recursive=True):
+            print(file); raise SystemExit' 2>/dev/null)
+  [ -z "$found" ] || export DDP_NCCL_LIBRARY=$found
+fi
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | tail -1)
+
+probe=$("$kit/bin/test.gpu.errors" none 2>&1)
+if [ $? = 77 ]; then
+  echo "$probe"
+  echo "$probe" >"$out/summary.txt"
+  exit 77
+fi
+
+budget=$((${#quick} ? 170 : 520))
+SECONDS=0
+left() { echo $((budget - SECONDS)); }
+failures=0
+summary=$out/summary.txt
+row() { printf '%-34s %-9s %6s  %s\n' "$@" | tee -a "$summary"; }
+{
+  echo "libddp on a real GPU: $(head -1 "$kit/KIT"), $(date -u +%FT%TZ)"
+  nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "(no nvidia-smi)"
+  echo "NCCL: ${DDP_NCCL_LIBRARY:-found by the loader}; lo: $(cat /sys/class/net/lo/operstate 2>/dev/null), flags $(cat /sys/class/net/lo/flags 2>/dev/null)"
+  echo
+} | tee "$summary"
+trap 'echo "stopped after $SECONDS s; results so far are in $out" | tee -a "$summary"; exit 1' TERM INT HUP
+
+# Runs a command with a limit, keeps its output, and writes a row. $1 name, $2 seconds, $3 "soft" (a limit that passes is no failure) or "hard".
+stage() {
+  local name=$1 limit=$2 kind=$3 log=$out/$1.log begin=$SECONDS code=0 detail=''
+  shift 3
+  [ "$limit" -le "$(left)" ] || limit=$(left)
+  if [ "$limit" -lt 5 ]; then
+    row "$name" "not run" - "no time left"
+    return
+  fi
+  timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1 || code=$?
+  detail=$(grep -E '^\[  FAILED  \] [a-z]' "$log" | awk '{ print $4 }' | sort -u | head -4 | tr '\n' ' ')
+  case $code in
+    0) row "$name" passed "$((SECONDS - begin)) s" "$(grep -oE '^\[  PASSED  \] [0-9]+ test' "$log" | grep -oE '[0-9]+' | head -1 | sed 's/$/ tests/')" ;;
+    77) row "$name" skipped "$((SECONDS - begin)) s" "$(grep -m1 skipped "$log" | cut -c1-160)" ;;
+    124 | 137)
+      row "$name" "too long" "$((SECONDS - begin)) s" "limit $limit s; $detail"
+      [ "$kind" = soft ] || failures=$((failures + 1))
+      ;;
+    *)
+      row "$name" FAILED "$((SECONDS - begin)) s" "exit $code; ${detail:-see $log}"
+      failures=$((failures + 1))
+      ;;
+  esac
+}
+wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
+
+# --- The tests, those of one rank first ---
+
+if wanted tests; then
+  row "TEST" "" "" ""
+  one_rank='kernels kernels_update pass optimizer streams state errors batch_norm'
+  several='ranks failure graph'
+  for name in $one_rank; do [ -x "$kit/bin/test.gpu.$name" ] && stage "gpu.$name" 60 hard "$kit/bin/test.gpu.$name"; done
+  for name in $several; do [ -x "$kit/bin/test.gpu.$name" ] && stage "gpu.$name" "$((${#quick} ? 60 : 120))" hard "$kit/bin/test.gpu.$name"; done
+  [ -n "$quick" ] || stage gpu.leaks 60 hard "$kit/bin/test.gpu.leaks"
+  if [ -x "$kit/bin/07_cuda" ]; then
+    stage example.alone 40 hard "$kit/bin/07_cuda" "$kit/share/digits.csv"
+    [ -n "$quick" ] || stage example.two_ranks 90 hard "$kit/bin/ddprun" -n 2 "$kit/bin/07_cuda" "$kit/share/digits.csv"
+  fi
+fi
+
+# --- compute-sanitizer: short tests only, because it makes them ten to fifty times slower ---
+
+sanitize() { # name, tool, program, pattern
+  stage "$1" "$((${#quick} ? 20 : 40))" soft "$sanitizer" --tool "$2" --error-exitcode 9 --print-limit 20 "$kit/bin/$3" "$4"
+}
+if wanted sanitizer; then
+  row "" "" "" ""
+  row "SANITIZER" "" "" ""
+  if [ -z "$sanitizer" ]; then
+    row "compute-sanitizer" skipped - "it is not installed"
+  else
+    sanitize memcheck.update memcheck test.gpu.kernels_update 'a*'
+    sanitize memcheck.pass memcheck test.gpu.pass '*cleared*'
+    if [ -z "$quick" ]; then
+      sanitize memcheck.kernels memcheck test.gpu.kernels 'n*'
+      sanitize memcheck.optimizer memcheck test.gpu.optimizer 'clipping*'
+      sanitize racecheck.kernels racecheck test.gpu.kernels 'n*'
+      sanitize racecheck.hash racecheck test.gpu.kernels 'a_*'
+      sanitize synccheck.kernels synccheck test.gpu.kernels 'n*'
+      sanitize initcheck.hash initcheck test.gpu.kernels 'a_hash*'
+    fi
+  fi
+fi
+
+# --- The benchmark: figures, no verdict about the exit status ---
+
+if wanted benchmark; then
+  row "" "" "" ""
+  row "BENCHMARK" "" "" ""
+  if [ ! -x "$kit/bin/bench.gpu" ]; then
+    row bench.gpu skipped - "it is not in $kit"
+  elif [ -n "$python" ]; then
+    stage benchmark "$((${#quick} ? 60 : 200))" soft "$python" -B "$kit/share/compare.py" --bin "$kit/bin" --lib "$kit/lib" --out "$out" ${quick:+--quick}
+    cat "$out/benchmark.md" 2>/dev/null || tail -5 "$out/benchmark.log"
+  else
+    stage benchmark "$((${#quick} ? 60 : 200))" soft "$kit/bin/bench.gpu" --json "$out/bench.json" ${quick:+--quick}
+    cat "$out/benchmark.log"
+  fi
+fi
+
+echo | tee -a "$summary"
+echo "$failures failed, $SECONDS s; $out has the logs" | tee -a "$summary"
+[ "$failures" = 0 ]
