@@ -54,9 +54,10 @@ gather() { # from the build folder $1 into the packed folder $2
   for file in "$from"/tests/test.gpu.* "$from"/tests/bench.gpu "$from"/bin/ddprun "$from"/examples/07_cuda; do
     [ -f "$file" ] && strip -o "$to/bin/$(basename "$file")" "$file"
   done
-  cp -L "$from/src/libddp.so.0" "$to/lib/" || return 1
-  cp "$from/src/ddp/libddp_cuda.so" "$to/lib/ddp/" 2>/dev/null || echo "the GPU module is not in $from" >&2
-  cp "$from/tests/wire/libddp_cuda.so" "$to/lib/wire/" 2>/dev/null
+  strip --strip-debug -o "$to/lib/libddp.so.0" "$from/src/libddp.so.0" || return 1
+  for file in src/ddp/libddp_cuda.so tests/wire/libddp_cuda.so; do
+    strip --strip-debug -o "$to/lib/$(basename "$(dirname "$file")")/libddp_cuda.so" "$from/$file" || echo "$from has no $file" >&2
+  done
   # CMocka comes along: as a file beside libddp, where the programs look (their rpath is $ORIGIN/../lib).
   file=$(ldd "$from/tests/test.gpu.pass" | awk '$1 ~ /^libcmocka/ && $3 ~ "/" { print $3 }')
   [ -z "$file" ] || cp -L "$file" "$to/lib/"
