@@ -101,6 +101,7 @@ ddp_backend Group::backend() const noexcept {
 }
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
 const gpu::Device& Group::gpu() { return impl_->gpu->open(); }
+gpu::Scratch& Group::gpu_scratch() { return impl_->gpu->scratch(); }
 void Group::bind(Tensor& tensor, const std::string& what) { impl_->gpu->bind(tensor, what); }
 
 nccl::Side& Group::gpu_side() {

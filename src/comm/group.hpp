@@ -25,6 +25,7 @@ struct BucketSpec;
 struct PublishSpec;
 namespace gpu {
 class Device;
+class Scratch;
 }
 namespace nccl {
 class Side;
@@ -86,6 +87,8 @@ class Group {
 
   /// This rank's GPU, opened by the first who asks. Local. Throws NOT_SUPPORTED with what is missing.
   [[nodiscard]] const gpu::Device& gpu();
+  /// Device memory that collective calls share, one after the other. Throws as gpu().
+  [[nodiscard]] gpu::Scratch& gpu_scratch();
   /// Find out where the tensor lies: nothing to do in host memory, this rank's GPU otherwise. `what` names it in the error. Local. Throws
   /// NOT_SUPPORTED, INVALID_ARGUMENT (another GPU, or no GPU memory at all).
   void bind(Tensor& tensor, const std::string& what);

@@ -23,10 +23,10 @@ int32_t newest(Group& group, int64_t rounds) {
   return newest;
 }
 
-void answer_pass(Pass& pass, Group& group) {
+void answer_pass(Pass& pass, Group& group, void* stream) {
   pass.begin(DDP_PASS_REDUCE, Pass::Role::kJoined);
   try {
-    pass.end();
+    pass.end(stream);
   } catch (const Error& error) {
     group.check_usable();  // a void pass is the others' affair
     if (error.status() != DDP_ERROR_INVALID_STATE) throw;
@@ -35,16 +35,16 @@ void answer_pass(Pass& pass, Group& group) {
 
 }  // namespace
 
-int32_t answer_until_all_joined(Model& model) {
+int32_t answer_until_all_joined(Model& model, void* stream) {
   Group& group = model.group();
   Pass& pass = model.pass();
   const int64_t rounds = pass.rounds();
   for (;;) {
     const RollCall& roll = pass.call_roll(Call::kNothing, 0, true);
     if (roll.heard(Call::kPass))
-      answer_pass(pass, group);
+      answer_pass(pass, group, stream);
     else if (roll.heard(Call::kSyncBuffers))
-      model.answer_sync_buffers(roll);
+      model.answer_sync_buffers(roll, stream);
     else if (!roll.heard(Call::kRefused))
       break;
   }

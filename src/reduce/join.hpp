@@ -13,7 +13,7 @@ namespace ddp {
 
 class Model;
 
-/// Until every rank has joined. Returns the lowest rank that trained to the last: its state is the newest. Collective.
-[[nodiscard]] int32_t answer_until_all_joined(Model& model);
+/// Until every rank has joined. Returns the lowest rank that trained to the last: its state is the newest. `stream`: as for a model. Collective.
+[[nodiscard]] int32_t answer_until_all_joined(Model& model, void* stream);
 
 }  // namespace ddp

@@ -23,13 +23,13 @@ void Pass::end_local() {
   has_reduced_ = true;
 }
 
-void Model::average_parameters(void*) {
+void Model::average_parameters(void* stream) {
   require_ready("ddp_model_average_parameters");
   group_->check_idle("ddp_model_average_parameters");
   require_everybody("ddp_model_average_parameters");
   std::vector<Tensor> values;
   for (const Parameter& parameter : table_.parameters()) values.push_back(parameter.value);
-  average(*group_, values);
+  average(*group_, values, stream);
   if (values.empty()) group_->barrier();
 }
 

@@ -7,6 +7,7 @@
 #include "base/hash.hpp"
 #include "comm/transport.hpp"
 #include "device/cpu/arrays.hpp"
+#include "device/gpu/transfer.hpp"
 #include "reduce/gpu_gradients.hpp"
 #include "reduce/pass.hpp"
 #include "reduce/replicate.hpp"
@@ -100,19 +101,20 @@ void Model::set_hook(Hook hook) {
   hook_ = std::move(hook);
 }
 
-void Model::commit(void*) {
+void Model::commit(void* stream) {
   require_building("ddp_model_commit");
   group_->check_idle("ddp_model_commit");
   if (options_.uneven_inputs != 0 && hook_.kind == Hook::Kind::kPulled)
     throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
+  if (hook_.copies()) require_host_parameters();
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
   if (has_gpu_tensors()) static_cast<void>(group_->gpu_side());
   std::vector<PlanItem> items;
   for (const Parameter& parameter : table_.parameters()) items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
   Plan plan = plan_buckets(items, options_.first_bucket_bytes, options_.bucket_bytes);
   allocate_grads(plan);
-  distribute_values(*group_, table_, 0);
-  distribute_loaded();
+  distribute_values(*group_, table_, 0, stream);
+  distribute_loaded(stream);
   const uint64_t plan_hash = hash_plan(plan, model_hash);
   pass_ = std::make_unique<Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   if (options_.uneven_inputs != 0) group_->set_uneven();
@@ -125,11 +127,19 @@ bool Model::has_gpu_tensors() const noexcept {
          std::any_of(table_.buffers().begin(), table_.buffers().end(), on_gpu);
 }
 
+/// Throws NOT_SUPPORTED unless all parameters are in host memory.
+void Model::require_host_parameters() const {
+  for (const Parameter& parameter : table_.parameters())
+    if (parameter.value.is_on_gpu())
+      throw make_error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: parameter \"%s\" is on a GPU, where the hook \"%s\" cannot work; take ddp_hook_fp16 "
+                       "or ddp_hook_bf16, which can, or no hook", parameter.name.c_str(), hook_.name.c_str());
+}
+
 /// What ranks have loaded by themselves: rank 0's for everybody, as the values.
-void Model::distribute_loaded() {
+void Model::distribute_loaded(void* stream) {
   bool any = false;
   for (const std::string& answer : group_->gather("loaded state", has_loaded_ ? "1" : "0")) any = any || answer == "1";
-  if (any) replicate(*group_, "ddp_model_commit", {}, kept_equal(), 0);
+  if (any) replicate(*group_, "ddp_model_commit", {}, kept_equal(), 0, stream);
 }
 
 /// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries.
@@ -198,20 +208,20 @@ void Model::mark_unused(int32_t index) { open_pass().mark_unused(index); }
 
 void Model::end_backward(void* stream) {
   open_pass().end(stream);
-  if (mode_ == DDP_PASS_REDUCE) check_drift_when_due();
+  if (mode_ == DDP_PASS_REDUCE) check_drift_when_due(stream);
 }
 
 /// A rank that only answers passes makes no checks, and the others none while there is one.
-void Model::check_drift_when_due() {
-  if (options_.check_every > 0 && pass_->rounds() % options_.check_every == 0 && pass_->absent_rank() < 0) check_drift();
+void Model::check_drift_when_due(void* stream) {
+  if (options_.check_every > 0 && pass_->rounds() % options_.check_every == 0 && pass_->absent_rank() < 0) check_drift(stream);
 }
 
-void Model::check_drift() {
+void Model::check_drift(void* stream) {
   ++checks_;
-  const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kParameters);
+  const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kParameters, stream);
   if (!drift) return;
   if (options_.drift == DDP_DRIFT_REPORT) throw_drift("ddp_model_end_backward", *drift);
-  repair(*group_, "ddp_model_end_backward", table_, kept_equal(), *drift);
+  repair(*group_, "ddp_model_end_backward", table_, kept_equal(), *drift, stream);
   ++repairs_;
 }
 
@@ -250,17 +260,17 @@ Pass& Model::open_pass() const {
   return *pass_;
 }
 
-void Model::sync_buffers(int32_t root, void*) {
+void Model::sync_buffers(int32_t root, void* stream) {
   require_ready("ddp_model_sync_buffers");
   if (root < 0 || root >= group_->size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
                      group_->size() - 1);
-  if (options_.uneven_inputs != 0) return sync_buffers_with_joined(root);
+  if (options_.uneven_inputs != 0) return sync_buffers_with_joined(root, stream);
   group_->check_idle("ddp_model_sync_buffers");
-  send_buffers(root);
+  send_buffers(root, stream);
 }
 
-void Model::send_buffers(int32_t root) {
+void Model::send_buffers(int32_t root, void* stream) {
   std::vector<Tensor> tensors;
   int64_t bytes = 0;
   for (const Buffer& buffer : table_.buffers()) {
@@ -268,22 +278,28 @@ void Model::send_buffers(int32_t root) {
     bytes += buffer.value.bytes();
   }
   if (bytes == 0) group_->barrier();
-  spread(*group_, tensors, root);
+  spread(*group_, tensors, root, stream);
 }
 
-void Model::check_replicas(void*) {
+void Model::check_replicas(void* stream) {
   require_ready("ddp_model_check");
   group_->check_idle("ddp_model_check");
   require_everybody("ddp_model_check");
-  if (const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kAll)) throw_drift("ddp_model_check", *drift);
+  if (const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kAll, stream)) throw_drift("ddp_model_check", *drift);
 }
 
 uint64_t Model::content_hash() const {
   require_no_pass("ddp_model_get_hash");
+  std::vector<Tensor> values;
+  for (const Parameter& parameter : table_.parameters()) values.push_back(parameter.value);
+  const gpu::Device* const device = gpu::device_of(values);
+  if (device != nullptr) device->synchronize();
+  gpu::Transfer transfer(device);
   Hasher hasher;
   for (const Parameter& parameter : table_.parameters()) {
     hasher.add(parameter.name.c_str(), parameter.name.size() + 1);
-    hasher.add(parameter.value.data, static_cast<size_t>(parameter.value.bytes()));
+    transfer.read(parameter.value, 0, parameter.value.bytes(),
+                  [&](const std::byte* data, int64_t bytes) { hasher.add(data, static_cast<size_t>(bytes)); });
   }
   return hasher.value();
 }

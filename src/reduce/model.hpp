@@ -70,7 +70,7 @@ class Model {
   /// The first line of what a joined rank has no part in: throws INVALID_STATE on all others while there is one. Collective with
   /// uneven_inputs once committed, else nothing.
   void require_everybody(const char* function);
-  void answer_sync_buffers(const RollCall& roll);
+  void answer_sync_buffers(const RollCall& roll, void* stream);
   [[nodiscard]] Pass& pass() const noexcept { return *pass_; }
 
   void sync_buffers(int32_t root, void* stream = nullptr);
@@ -129,17 +129,18 @@ class Model {
   void require_pulled(const char* function) const;
   void require_building(const char* function) const;
   void require_committed(const char* function) const;
-  void sync_buffers_with_joined(int32_t root);
-  void send_buffers(int32_t root);
+  void sync_buffers_with_joined(int32_t root, void* stream);
+  void send_buffers(int32_t root, void* stream);
   void allocate_grads(const Plan& plan);
   [[nodiscard]] Pass& open_pass() const;
-  void check_drift_when_due();
+  void check_drift_when_due(void* stream);
   [[nodiscard]] GpuGradients* gpu_gradients();  // NULL: none lie there
   [[nodiscard]] Tensor grad_part(int32_t index, const Fusion* slices) const;
   [[nodiscard]] double largest_gradient(void* stream);
   [[nodiscard]] ExactSum sum_of_gradients(int32_t p, void* stream);
-  void check_drift();
-  void distribute_loaded();
+  void check_drift(void* stream);
+  void distribute_loaded(void* stream);
+  void require_host_parameters() const;
   [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
 
   std::shared_ptr<Group> group_;

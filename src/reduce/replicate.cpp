@@ -61,7 +61,7 @@ void check_alike(Group& group, const char* function, const std::string& kinds) {
 }  // namespace
 
 void replicate(Group& group, const char* function, std::vector<Tensor> tensors, const std::vector<std::shared_ptr<ReplicaState>>& states,
-               int32_t source) {
+               int32_t source, void* stream) {
   std::string kinds;
   together(group, function, "replica parts", [&] { kinds = list(states, tensors); });
   check_alike(group, function, kinds);
@@ -72,11 +72,11 @@ void replicate(Group& group, const char* function, std::vector<Tensor> tensors, 
       if (!sends) state->load_fields(unpack(all[static_cast<size_t>(source)]));
     });
   }
-  spread(group, tensors, source);
+  spread(group, tensors, source, stream);
 }
 
 void repair(Group& group, const char* function, const Table& table, const std::vector<std::shared_ptr<ReplicaState>>& states,
-            const Drift& drift) {
+            const Drift& drift, void* stream) {
   if (drift.source < 0) throw_drift(function, drift);
   std::vector<Tensor> tensors;
   for (const Parameter& parameter : table.parameters()) tensors.push_back(parameter.value);
@@ -85,7 +85,7 @@ void repair(Group& group, const char* function, const Table& table, const std::v
   if (is_odd || group.rank() == drift.source)
     log(DDP_LOG_WARNING, "the replicas differed: %s; parameters, buffers and optimizer are sent again from rank %d to %s",
         drift.text.c_str(), drift.source, name_ranks(drift.odd).c_str());
-  replicate(group, function, std::move(tensors), states, drift.source);
+  replicate(group, function, std::move(tensors), states, drift.source, stream);
 }
 
 }  // namespace ddp

@@ -1,5 +1,5 @@
 // One rank's state for everybody: when replicas differ, that of the ranks that most agree with; at commit, what rank 0 has loaded.
-// Collective. Tested by process/drift_test.cpp and process/load_test.cpp.
+// Tensors on a GPU are read and written in the order of the stream. Collective. Tested by process/drift_test.cpp and process/load_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace ddp {
 /// `tensors` and all replicated states from `source` to everybody. `function` names the caller in errors. Throws MISMATCH if the ranks have
 /// different states; nothing was changed then.
 void replicate(Group& group, const char* function, std::vector<Tensor> tensors, const std::vector<std::shared_ptr<ReplicaState>>& states,
-               int32_t source);
+               int32_t source, void* stream = nullptr);
 
 /// Parameters, buffers and states from `drift.source`, with a line in the log. Throws MISMATCH if there is no source.
 void repair(Group& group, const char* function, const Table& table, const std::vector<std::shared_ptr<ReplicaState>>& states,
-            const Drift& drift);
+            const Drift& drift, void* stream = nullptr);
 
 }  // namespace ddp

@@ -37,12 +37,12 @@ void Model::skip_backward(void* stream) {
     throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s: this model's buckets are pulled; open a pass with the weight 0, mark everything and pull its buckets", kFunction);
   pass_->begin(DDP_PASS_REDUCE, Pass::Role::kSkipping);
   pass_->end(stream);
-  check_drift_when_due();
+  check_drift_when_due(stream);
 }
 
 void Model::abandon_backward(std::string reason, void* stream) {
   if (open_pass().abandon(reason.empty() ? "no reason was given" : std::move(reason), stream)) return;
-  check_drift_when_due();  // as the others do now
+  check_drift_when_due(stream);  // as the others do now
   throw Error(DDP_ERROR_INVALID_STATE,
               "ddp_model_abandon_backward: all gradients had been sent, so the pass ended as if nothing had happened; abandon before the last mark");
 }
@@ -54,17 +54,17 @@ void Model::fill_report(ddp_pass_report& report) const {
   pass_->fill_report(report);
 }
 
-void Model::join(void*) {
+void Model::join(void* stream) {
   constexpr const char* kFunction = "ddp_model_join";
   require_ready(kFunction);
   if (options_.uneven_inputs == 0)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model was made without the option uneven_inputs = 1", kFunction);
   group_->check_usable();
-  const int32_t newest = answer_until_all_joined(*this);
+  const int32_t newest = answer_until_all_joined(*this, stream);
   std::vector<Tensor> tensors;
   for (const Parameter& parameter : table_.parameters()) tensors.push_back(parameter.value);
   for (const Buffer& buffer : table_.buffers()) tensors.push_back(buffer.value);
-  replicate(*group_, kFunction, std::move(tensors), kept_equal(), newest);
+  replicate(*group_, kFunction, std::move(tensors), kept_equal(), newest, stream);
 }
 
 void Model::require_everybody(const char* function) {
@@ -75,7 +75,7 @@ void Model::require_everybody(const char* function) {
 }
 
 /// The joined ranks learn from the roll call that buffers are sent, and from which rank.
-void Model::sync_buffers_with_joined(int32_t root) {
+void Model::sync_buffers_with_joined(int32_t root, void* stream) {
   group_->check_usable();
   const bool is_root = root == group_->rank();
   const auto call = static_cast<uint64_t>(Call::kSyncBuffers) | (is_root ? static_cast<uint64_t>(Call::kRootIsHere) : 0);
@@ -85,12 +85,12 @@ void Model::sync_buffers_with_joined(int32_t root) {
                      root);
   const int32_t absent = pass_->absent_rank();
   pass_->note_absence(-1);  // it has a part in this
-  send_buffers(root);
+  send_buffers(root, stream);
   pass_->note_absence(absent);
 }
 
-void Model::answer_sync_buffers(const RollCall& roll) {
-  if (roll.heard(Call::kRootIsHere)) send_buffers(std::min(roll.argument(), group_->size() - 1));
+void Model::answer_sync_buffers(const RollCall& roll, void* stream) {
+  if (roll.heard(Call::kRootIsHere)) send_buffers(std::min(roll.argument(), group_->size() - 1), stream);
 }
 
 }  // namespace ddp

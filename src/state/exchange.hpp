@@ -14,11 +14,13 @@ namespace ddp::state {
 /// The error with the public function and, where there are several ranks, the rank: "ddp_state_save_file, on rank 0 (...): ...".
 [[nodiscard]] Error with_place(const Group& group, const char* function, const Error& error);
 
-/// Run the body on this rank, then learn whether all succeeded; every rank throws the same error if one failed.
+/// Run the body on this rank, then learn whether all succeeded; every rank throws the same error if one failed. A rank that has lost its GPU
+/// ends the group.
 template <class Body>
 void together(Group& group, const char* function, Body&& body) {
   std::optional<Error> error = outcome_of(body);
   if (error) error = with_place(group, function, *error);
+  if (error && breaks_group(error->status())) group.fail(*error);
   group.agree(function, error ? &*error : nullptr);
 }
 

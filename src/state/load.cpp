@@ -4,7 +4,7 @@
 // changes in between does not go unnoticed. Tensors travel from rank 0's own memory, in messages of at most kChunkBytes, in the order of the
 // manifest. If rank 0 can not read in the second pass, it keeps to the protocol with what it has, so the others neither wait nor differ.
 // A local load is the same without the others.
-// Tested by ranks/state_test.cpp and process/load_test.cpp.
+// Tested by ranks/state_test.cpp, process/load_test.cpp and gpu_host/state_test.cpp.
 #include <algorithm>
 #include <vector>
 
@@ -142,29 +142,34 @@ struct Transfer {
   }
 };
 
-/// One tensor of which every rank holds a part. On the reading rank `fill(at, place, bytes)` brings each chunk into place first.
+/// One tensor of which every rank holds a part. On the reading rank `fill(at, place, bytes)` brings each chunk into place first. After this
+/// rank's first problem it keeps to the protocol and keeps nothing.
 template <class Fill>
-void send_sharded(const Company& company, const Item& item, Fill&& fill) {
+void send_sharded(const Company& company, gpu::Transfer& transfer, const Item& item, std::optional<Error>& problem, Fill&& fill) {
   const int64_t total = item.tensor.bytes();
   std::vector<std::byte> chunk(static_cast<size_t>(std::min(kChunkBytes, total)));
   for (int64_t at = 0; at < total; at += kChunkBytes) {
     const int64_t now = std::min(kChunkBytes, total - at);
     fill(at, chunk.data(), now);
     company.group().broadcast(flat_tensor(chunk.data(), DDP_U8, now), 0);
-    keep_part(company.group(), item, at, now, chunk.data());
+    if (!problem) problem = outcome_of([&] { keep_part(company.group(), transfer, item, at, now, chunk.data()); });
   }
 }
 
-void receive_all(const Company& company, const Transfer& transfer) {
-  Spreader spreader(company.group(), 0);
+/// The half of the others; returns what went wrong here.
+std::optional<Error> receive_all(const Company& company, gpu::Transfer& copies, const Transfer& transfer) {
+  std::optional<Error> problem;
+  Spreader spreader(company.group(), 0, copies.stream());
   for (const Message& message : transfer.messages) spreader.send(transfer.tensors, message);
-  for (const Transfer::Sharded& each : transfer.sharded) send_sharded(company, *each.item, [](int64_t, std::byte*, int64_t) {});
+  for (const Transfer::Sharded& each : transfer.sharded) send_sharded(company, copies, *each.item, problem, [](int64_t, std::byte*, int64_t) {});
+  return problem;
 }
 
 /// Reads spans in order and compares each tensor's hash at its end. After the first failure it does nothing.
 class Filler {
  public:
-  Filler(Source& source, const Opened& opened, const Transfer& transfer) : source_(source), opened_(opened), transfer_(transfer) {}
+  Filler(Source& source, const Opened& opened, gpu::Transfer& copies, const Transfer& transfer)
+      : source_(source), opened_(opened), copies_(copies), transfer_(transfer) {}
   void fill(const Message& message) {
     for (const Span& span : message) {
       if (error_) return;
@@ -174,13 +179,17 @@ class Filler {
   void fill(const Place& of, int64_t total, int64_t at, std::byte* to, int64_t bytes) {
     if (!error_) error_ = outcome_of([&] { read(of, total, at, to, bytes); });
   }
-  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
+  [[nodiscard]] std::optional<Error>& error() noexcept { return error_; }
 
  private:
   void fill(const Span& span) {
     const Tensor& tensor = transfer_.tensors[span.tensor];
     const Place& place = opened_.places[transfer_.places[span.tensor]];
-    read(place, tensor.bytes(), span.offset, tensor.data + span.offset, span.bytes);
+    int64_t at = span.offset;
+    copies_.write(tensor, span.offset, span.bytes, [&](std::byte* to, int64_t bytes) {
+      read(place, tensor.bytes(), at, to, bytes);
+      at += bytes;
+    });
   }
   void read(const Place& place, int64_t total, int64_t at, std::byte* to, int64_t bytes) {
     if (at == 0) hasher_.emplace();
@@ -190,25 +199,32 @@ class Filler {
   }
   Source& source_;
   const Opened& opened_;
+  gpu::Transfer& copies_;
   const Transfer& transfer_;
   std::optional<Hasher> hasher_;
   std::optional<Error> error_;
 };
 
-/// The reading rank's half of the transfer; returns what went wrong with the file, after everything was sent.
-std::optional<Error> send_all(const Company& company, Source& source, const Opened& opened, const Transfer& transfer) {
-  Filler filler(source, opened, transfer);
-  Spreader spreader(company.group(), 0);
+/// The reading rank's half of the transfer; returns what went wrong here, after everything was sent.
+std::optional<Error> send_all(const Company& company, Source& source, const Opened& opened, gpu::Transfer& copies, const Transfer& transfer) {
+  Filler filler(source, opened, copies, transfer);
+  Spreader spreader(company.group(), 0, copies.stream());
   for (const Message& message : transfer.messages) {
     filler.fill(message);
     if (!company.is_local()) spreader.send(transfer.tensors, message);
   }
   for (const Transfer::Sharded& each : transfer.sharded)
-    send_sharded(company, *each.item, [&](int64_t at, std::byte* to, int64_t bytes) {
+    send_sharded(company, copies, *each.item, filler.error(), [&](int64_t at, std::byte* to, int64_t bytes) {
       filler.fill(opened.places[each.place], each.item->tensor.bytes(), at, to, bytes);
     });
-  if (filler.error()) return Error(filler.error()->status(), filler.error()->text() + "; the model is partly overwritten, so load again");
-  return std::nullopt;
+  return filler.error();
+}
+
+/// Waits for the GPU; throws what went wrong on this rank.
+void finish(const Company& company, const gpu::Transfer& copies, std::optional<Error> problem) {
+  if (!problem) problem = outcome_of([&] { copies.finish(); });
+  if (!company.is_local() && copies.stream() != nullptr) company.group().check_usable();  // or what has arrived may be anything
+  if (problem) throw Error(problem->status(), problem->text() + "; the model is partly overwritten, so load again");
 }
 
 void require_loadable(const Parts& parts, const char* function, bool local) {
@@ -259,23 +275,20 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   Arrived arrived;
   std::optional<Fields> fields;
   std::optional<Transfer> transfer;
+  std::optional<gpu::Transfer> copies;
   const bool fresh_averages = parts.ema != nullptr && parts.ema->update_count() == 0;
   company.together([&] {
     arrived = unpack(packed, manifest.items.size());
     transfer.emplace(manifest, arrived.present);
+    copies.emplace(settled_gpu(manifest));
     fields.emplace(parts);
     fields->load(arrived.texts, mode.partial);
   });
   fields->keep();
 
-  std::optional<Error> error;
-  if (company.reads())
-    error = send_all(company, *source, opened, *transfer);
-  else
-    receive_all(company, *transfer);
-  company.together([&] {
-    if (error) throw *error;
-  });
+  const std::optional<Error> problem = company.reads() ? send_all(company, *source, opened, *copies, *transfer)
+                                                       : receive_all(company, *copies, *transfer);
+  company.together([&] { finish(company, *copies, problem); });
   settle(parts, manifest, arrived, mode, fresh_averages);
   return read_counters(arrived.texts);
 }

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <utility>
 
+#include "device/gpu/transfer.hpp"
+
 namespace ddp::state {
 namespace {
 
@@ -46,6 +48,14 @@ Manifest list_parts(const Parts& parts) {
   manifest.summary = parts.optimizer == nullptr ? "no optimizer" : std::string("optimizer ") + parts.optimizer->kind();
   manifest.summary += parts.ema == nullptr ? " and no averages" : " and averages " + decays_of(*parts.ema);
   return manifest;
+}
+
+const gpu::Device* settled_gpu(const Manifest& manifest) {
+  std::vector<Tensor> tensors;
+  for (const Item& item : manifest.items) tensors.push_back(item.tensor);
+  const gpu::Device* const device = gpu::device_of(tensors);
+  if (device != nullptr) device->synchronize();
+  return device;
 }
 
 Texts collect_texts(const Parts& parts, const Counters& counters) {

@@ -23,6 +23,9 @@ inline constexpr const char* kUserKey = "user.";
 /// Allocates the state tensors of optimizer and averages if they were not yet.
 [[nodiscard]] Manifest list_parts(const Parts& parts);
 
+/// The GPU where tensors of the manifest lie, once everything that was enqueued there is done; NULL if all are in host memory.
+[[nodiscard]] const gpu::Device* settled_gpu(const Manifest& manifest);
+
 /// What goes into __metadata__ besides what the layout adds.
 [[nodiscard]] Texts collect_texts(const Parts& parts, const Counters& counters);
 

@@ -1,6 +1,6 @@
 // Save: every rank lists what it has and compares; rank 0 hashes and writes; all learn the outcome. Tensors of which every rank has a part
 // are gathered twice, chunk by chunk, once for the hash, which stands before the data, and once for the data.
-// Tested by ranks/state_test.cpp.
+// Tested by ranks/state_test.cpp and gpu_host/state_test.cpp.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -37,27 +37,36 @@ int64_t bytes_of(const std::vector<Item>& items) noexcept {
   return bytes;
 }
 
-/// see(data, bytes) for one tensor after the other, in chunks; on rank 0. Every rank takes part where a tensor is sharded.
+/// see(item, data, bytes) for one tensor after the other, in chunks; on rank 0. Every rank takes part where a tensor is sharded, and goes through
+/// all chunks whatever happens: after this rank's first problem nothing is seen.
 template <class See>
-void each_chunk(Group& group, const std::vector<Item>& items, See&& see) {
-  const bool writes = group.rank() == 0;
+void each_chunk(Group& group, gpu::Transfer& transfer, const std::vector<Item>& items, std::optional<Error>& problem, See&& see) {
+  const auto attempt = [&](auto&& body) {
+    if (!problem) problem = outcome_of(body);
+  };
   std::vector<std::byte> buffer;
   for (size_t i = 0; i < items.size(); ++i) {
-    const Tensor& tensor = items[i].tensor;
-    const bool sharded = is_sharded(items[i]);
-    if (!writes && !sharded) continue;
-    for (int64_t at = 0; at < tensor.bytes(); at += kChunkBytes) {
-      const int64_t bytes = std::min(kChunkBytes, tensor.bytes() - at);
-      if (sharded) gather_chunk(group, items[i], at, bytes, buffer);
-      if (writes) see(i, sharded ? buffer.data() : tensor.data + at, bytes);
+    const int64_t total = items[i].tensor.bytes();
+    const auto show = [&](const std::byte* data, int64_t bytes) { see(i, data, bytes); };
+    if (!is_sharded(items[i])) {
+      if (group.rank() == 0) attempt([&] { transfer.read(items[i].tensor, 0, total, show); });
+      continue;
+    }
+    for (int64_t at = 0; at < total; at += kChunkBytes) {
+      const int64_t bytes = std::min(kChunkBytes, total - at);
+      if (static_cast<int64_t>(buffer.size()) < bytes) buffer.resize(static_cast<size_t>(bytes));
+      attempt([&] { put_part(group, transfer, items[i], at, bytes, buffer.data()); });
+      gather_chunk(group, items[i], at, bytes, buffer.data());
+      if (group.rank() == 0) attempt([&] { show(buffer.data(), bytes); });
     }
   }
 }
 
 /// One pass over the tensors. Filled on rank 0.
-std::vector<uint64_t> hashes_of(Group& group, const std::vector<Item>& items) {
+std::vector<uint64_t> hashes_of(Group& group, gpu::Transfer& transfer, const std::vector<Item>& items, std::optional<Error>& problem) {
   std::vector<Hasher> hashers(items.size());
-  each_chunk(group, items, [&](size_t item, const std::byte* data, int64_t bytes) { hashers[item].add(data, static_cast<size_t>(bytes)); });
+  each_chunk(group, transfer, items, problem,
+             [&](size_t item, const std::byte* data, int64_t bytes) { hashers[item].add(data, static_cast<size_t>(bytes)); });
   std::vector<uint64_t> hashes;
   for (const Hasher& hasher : hashers) hashes.push_back(hasher.value());
   return hashes;
@@ -80,25 +89,27 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   parts.model.require_everybody(function);
   const bool writes = group.rank() == 0;
   Manifest manifest;
+  std::optional<gpu::Transfer> transfer;
   together(group, function, [&] {
     if (refusal) throw *refusal;
     manifest = list_parts(parts);
+    transfer.emplace(settled_gpu(manifest));
   });
   check_same(group, function, manifest);
-  const std::vector<uint64_t> hashes = hashes_of(group, manifest.items);
-  std::unique_ptr<Output> output;
   std::optional<Error> problem;
-  const auto write = [&](const void* data, int64_t bytes) {
-    if (!problem) problem = outcome_of([&] { output->write(data, bytes); });
-  };
+  const std::vector<uint64_t> hashes = hashes_of(group, *transfer, manifest.items, problem);
+  std::unique_ptr<Output> output;
   together(group, function, [&] {
+    if (problem) throw *problem;
     if (!writes) return;
     const std::string head = make_head_of(parts, counters, manifest, hashes);
     output = open(static_cast<int64_t>(head.size()) + bytes_of(manifest.items));
-    for (size_t at = 0; at < head.size(); at += static_cast<size_t>(kChunkBytes))
-      write(head.data() + at, std::min(kChunkBytes, static_cast<int64_t>(head.size() - at)));
+    problem = outcome_of([&] {
+      for (size_t at = 0; at < head.size(); at += static_cast<size_t>(kChunkBytes))
+        output->write(head.data() + at, std::min(kChunkBytes, static_cast<int64_t>(head.size() - at)));
+    });
   });
-  each_chunk(group, manifest.items, [&](size_t, const std::byte* data, int64_t bytes) { write(data, bytes); });
+  each_chunk(group, *transfer, manifest.items, problem, [&](size_t, const std::byte* data, int64_t bytes) { output->write(data, bytes); });
   together(group, function, [&] {
     const std::unique_ptr<Output> closing = std::move(output);  // whatever comes of it, the file is done with when the others are told
     if (problem) throw *problem;

@@ -1,7 +1,6 @@
 #include "state/sharded.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace ddp::state {
 namespace {
@@ -18,30 +17,31 @@ Bytes overlap(const Item& item, size_t rank, int64_t at, int64_t bytes) noexcept
   return Bytes{std::max(at, part.first * size), std::min(at + bytes, (part.first + part.count) * size)};
 }
 
-/// This rank's memory at a byte of the flat tensor.
-std::byte* own(const Item& item, size_t rank, int64_t byte) noexcept {
-  return item.tensor.data + (byte - item.parts[rank].first * dtype_size(item.tensor.dtype));
+/// The first byte of this rank's part, in the flat tensor.
+int64_t begin_of_own(const Group& group, const Item& item) noexcept {
+  return item.parts[static_cast<size_t>(group.rank())].first * dtype_size(item.tensor.dtype);
 }
 
 }  // namespace
 
-void gather_chunk(Group& group, const Item& item, int64_t at, int64_t bytes, std::vector<std::byte>& buffer) {
-  if (static_cast<int64_t>(buffer.size()) < bytes) buffer.resize(static_cast<size_t>(bytes));
+void put_part(const Group& group, gpu::Transfer& transfer, const Item& item, int64_t at, int64_t bytes, std::byte* chunk) {
+  const Bytes range = overlap(item, static_cast<size_t>(group.rank()), at, bytes);
+  if (range.end > range.begin)
+    transfer.read_to(item.tensor, range.begin - begin_of_own(group, item), range.end - range.begin, chunk + (range.begin - at));
+}
+
+void gather_chunk(Group& group, const Item& item, int64_t at, int64_t bytes, std::byte* chunk) {
   for (size_t rank = 0; rank < item.parts.size(); ++rank) {
     const Bytes range = overlap(item, rank, at, bytes);
-    if (range.end <= range.begin) continue;
-    std::byte* const place = buffer.data() + (range.begin - at);
-    const int64_t length = range.end - range.begin;
-    if (static_cast<int32_t>(rank) == group.rank()) std::memcpy(place, own(item, rank, range.begin), static_cast<size_t>(length));
-    group.broadcast(flat_tensor(place, DDP_U8, length), static_cast<int32_t>(rank));
+    if (range.end > range.begin)
+      group.broadcast(flat_tensor(chunk + (range.begin - at), DDP_U8, range.end - range.begin), static_cast<int32_t>(rank));
   }
 }
 
-void keep_part(const Group& group, const Item& item, int64_t at, int64_t bytes, const std::byte* chunk) noexcept {
-  const auto rank = static_cast<size_t>(group.rank());
-  const Bytes range = overlap(item, rank, at, bytes);
+void keep_part(const Group& group, gpu::Transfer& transfer, const Item& item, int64_t at, int64_t bytes, const std::byte* chunk) {
+  const Bytes range = overlap(item, static_cast<size_t>(group.rank()), at, bytes);
   if (range.end > range.begin)
-    std::memcpy(own(item, rank, range.begin), chunk + (range.begin - at), static_cast<size_t>(range.end - range.begin));
+    transfer.write_from(item.tensor, range.begin - begin_of_own(group, item), range.end - range.begin, chunk + (range.begin - at));
 }
 
 }  // namespace ddp::state

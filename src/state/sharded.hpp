@@ -1,23 +1,26 @@
 // Tensors of which every rank holds a part, on their way to rank 0 (saving) and from it (loading), chunk by chunk, so that no rank ever holds
 // the whole. Collective: all ranks go through the same chunks in the same order. Threads: as the group's collectives.
-// Tested by process/fused_state_test.cpp.
+// Tested by process/fused_state_test.cpp and gpu_host/state_test.cpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "comm/group.hpp"
+#include "device/gpu/transfer.hpp"
 #include "state/manifest.hpp"
 
 namespace ddp::state {
 
 [[nodiscard]] inline bool is_sharded(const Item& item) noexcept { return !item.parts.empty(); }
 
-/// Brings bytes [at, at + bytes) of the flat tensor to all ranks; the result lies in `buffer`, which grows to at least that.
-void gather_chunk(Group& group, const Item& item, int64_t at, int64_t bytes, std::vector<std::byte>& buffer);
+/// Copies what this rank holds of bytes [at, at + bytes) of the flat tensor into its place in `chunk`. Local.
+void put_part(const Group& group, gpu::Transfer& transfer, const Item& item, int64_t at, int64_t bytes, std::byte* chunk);
 
-/// Takes what this rank holds of the chunk at `at` out of `chunk`.
-void keep_part(const Group& group, const Item& item, int64_t at, int64_t bytes, const std::byte* chunk) noexcept;
+/// Afterwards `chunk` holds what each rank had put into it.
+void gather_chunk(Group& group, const Item& item, int64_t at, int64_t bytes, std::byte* chunk);
+
+/// Takes what this rank holds of the chunk at `at` out of `chunk`. Local.
+void keep_part(const Group& group, gpu::Transfer& transfer, const Item& item, int64_t at, int64_t bytes, const std::byte* chunk);
 
 }  // namespace ddp::state

@@ -1,5 +1,6 @@
 // The mean over the ranks of many tensors, in place: local SGD. What is small travels together, as in spread.hpp, with others of its dtype.
-// Collective; the messages depend on the sizes alone. Tested by ranks/local_sgd_test.cpp and process/local_sgd_test.cpp.
+// Collective; the messages depend on sizes, dtypes and on where tensors lie. What lies on a GPU is read and written in the order of a stream,
+// and the host does not wait. Tested by ranks/local_sgd_test.cpp, process/local_sgd_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,7 @@
 
 namespace ddp {
 
-/// Floating dtypes. Bits as of an all-reduce with AVERAGE: the sum in rank order, divided once.
-void average(Group& group, const std::vector<Tensor>& tensors);
+/// Floating dtypes. Bits as of an all-reduce with AVERAGE: in host memory the sum in rank order, divided once.
+void average(Group& group, const std::vector<Tensor>& tensors, void* stream = nullptr);
 
 }  // namespace ddp

@@ -29,11 +29,11 @@ uint64_t agree_on_model(Group& group, const Table& table, const ddp_model_option
                                       first_difference(by_rank).value_or("their hashes differ but not their descriptions"));
 }
 
-void distribute_values(Group& group, const Table& table, int32_t root) {
+void distribute_values(Group& group, const Table& table, int32_t root, void* stream) {
   std::vector<Tensor> tensors;
   for (const Parameter& parameter : table.parameters()) tensors.push_back(parameter.value);
   for (const Buffer& buffer : table.buffers()) tensors.push_back(buffer.value);
-  spread(group, tensors, root);
+  spread(group, tensors, root, stream);
 }
 
 }  // namespace ddp

@@ -12,7 +12,7 @@ namespace ddp {
 /// One small exchange when they agree; the descriptions themselves travel only when they do not.
 [[nodiscard]] uint64_t agree_on_model(Group& group, const Table& table, const ddp_model_options& options, const std::string& hook);
 
-/// Values of all parameters and buffers from `root` to everybody.
-void distribute_values(Group& group, const Table& table, int32_t root);
+/// Values of all parameters and buffers from `root` to everybody; those on a GPU in the order of the stream.
+void distribute_values(Group& group, const Table& table, int32_t root, void* stream = nullptr);
 
 }  // namespace ddp

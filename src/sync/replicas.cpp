@@ -5,7 +5,9 @@
 
 #include "base/bytes.hpp"
 #include "base/hash.hpp"
+#include "device/gpu/device.hpp"
 #include "sync/description.hpp"
+#include "sync/gpu_pack.hpp"
 
 namespace ddp {
 namespace {
@@ -57,6 +59,21 @@ std::string describe_camps(const std::string& name, const std::vector<std::vecto
   return text;
 }
 
+std::vector<uint64_t> hashes_on_gpu(Group& group, const gpu::Device& device, const std::vector<ddp_gpu_span>& spans, void* stream) {
+  std::vector<uint64_t> hashes(spans.size());
+  const auto bytes = static_cast<int64_t>(hashes.size() * sizeof(uint64_t));
+  gpu::Scratch::Use memory = group.gpu_scratch().take(bytes, stream);
+  {
+    const gpu::Device::Current current(device);
+    device.check(device.table().hash(spans.data(), static_cast<int64_t>(spans.size()), reinterpret_cast<uint64_t*>(memory.data()), stream),
+                 "hashing tensors");
+  }
+  device.copy(hashes.data(), memory.data(), bytes, stream);
+  memory.done();
+  device.synchronize(stream);
+  return hashes;
+}
+
 }  // namespace
 
 std::optional<Drift> judge(const std::vector<std::string>& names, const std::vector<std::vector<uint64_t>>& by_rank) {
@@ -83,17 +100,38 @@ std::optional<Drift> judge(const std::vector<std::string>& names, const std::vec
   return drift;
 }
 
-std::optional<Drift> find_drift(Group& group, const Table& table, Compare compare) {
+std::vector<uint64_t> content_hashes(Group& group, const std::vector<Tensor>& tensors, void* stream) {
+  std::vector<uint64_t> hashes(tensors.size());
+  std::vector<size_t> places;  // of what the GPU hashes
+  std::vector<ddp_gpu_span> spans;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    if (tensor.is_on_gpu() && tensor.count > 0) {
+      places.push_back(i);
+      spans.push_back({tensor.data, nullptr, tensor.bytes()});
+    } else {
+      hashes[i] = content_hash(tensor.data, static_cast<size_t>(tensor.bytes()));
+    }
+  }
+  if (spans.empty()) return hashes;
+  const std::vector<uint64_t> found = or_break(group, [&] { return hashes_on_gpu(group, *tensors[places.front()].gpu, spans, stream); });
+  for (size_t i = 0; i < places.size(); ++i) hashes[places[i]] = found[i];
+  return hashes;
+}
+
+std::optional<Drift> find_drift(Group& group, const Table& table, Compare compare, void* stream) {
   if (group.size() == 1) return std::nullopt;
   std::vector<std::string> names;
-  ByteWriter hashes;
+  std::vector<Tensor> tensors;
   const auto add = [&](const char* kind, const std::string& name, const Tensor& tensor) {
     names.push_back(std::string(kind) + " \"" + name + "\"");
-    hashes.number(content_hash(tensor.data, static_cast<size_t>(tensor.bytes())));
+    tensors.push_back(tensor);
   };
   for (const Parameter& parameter : table.parameters()) add("parameter", parameter.name, parameter.value);
   if (compare == Compare::kAll)
     for (const Buffer& buffer : table.buffers()) add("buffer", buffer.name, buffer.value);
+  ByteWriter hashes;
+  for (const uint64_t hash : content_hashes(group, tensors, stream)) hashes.number(hash);
   ByteWriter whole;
   whole.number(content_hash(hashes.bytes().data(), hashes.bytes().size()));
   if (all_equal(group.gather("replica check", whole.bytes()))) return std::nullopt;

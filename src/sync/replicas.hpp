@@ -1,6 +1,7 @@
 // Do all ranks still hold the same bits? Content hashes (XXH3) are compared, one number for all tensors first, and only if that differs one
-// for each; so equal replicas cost one pass over memory and one small exchange.
-// Tested by unit/sync/replicas_test.cpp, process/drift_test.cpp and support/pass_semantics.hpp.
+// for each; so equal replicas cost one pass over memory and one small exchange. Tensors on a GPU are hashed there, by a hash of its own, and the
+// host reads the numbers once.
+// Tested by unit/sync/replicas_test.cpp, process/drift_test.cpp, support/pass_semantics.hpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,11 @@ struct Drift {
   std::vector<int32_t> odd;  // ranks that differ from the source; empty on a tie
 };
 
-/// Empty if all are equal. Collective; the same on every rank.
-[[nodiscard]] std::optional<Drift> find_drift(Group& group, const Table& table, Compare compare);
+/// Empty if all are equal. Collective; the same on every rank. Waits for the stream if there are tensors on a GPU.
+[[nodiscard]] std::optional<Drift> find_drift(Group& group, const Table& table, Compare compare, void* stream = nullptr);
+
+/// One number for each tensor: equal for equal bytes in the same place (host or GPU), on every rank.
+[[nodiscard]] std::vector<uint64_t> content_hashes(Group& group, const std::vector<Tensor>& tensors, void* stream);
 
 /// The same from hashes: by_rank[rank][tensor]. Pure.
 [[nodiscard]] std::optional<Drift> judge(const std::vector<std::string>& names, const std::vector<std::vector<uint64_t>>& by_rank);

@@ -4,18 +4,23 @@
 #include <cstring>
 #include <limits>
 
+#include "device/gpu/transfer.hpp"
+#include "sync/gpu_pack.hpp"
+
 namespace ddp {
 
 std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t limit) {
   std::vector<Message> messages;
   int64_t open = 0;  // bytes of the last message, if more fits into it
+  bool on_gpu = false;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t bytes = tensors[i].bytes();
     if (bytes == 0) continue;
     if (bytes <= std::min(kSmallBytes, limit)) {
-      if (open == 0 || open + bytes > kPackBytes) {
+      if (open == 0 || open + bytes > kPackBytes || on_gpu != tensors[i].is_on_gpu()) {
         messages.emplace_back();
         open = 0;
+        on_gpu = tensors[i].is_on_gpu();
       }
       messages.back().push_back({i, 0, bytes});
       open += bytes;
@@ -30,9 +35,12 @@ std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t l
 void Spreader::send(const std::vector<Tensor>& tensors, const Message& message) {
   if (message.size() == 1) {
     const Span& span = message.front();
-    group_.broadcast(flat_tensor(tensors[span.tensor].data + span.offset, DDP_U8, span.bytes), root_);
-    return;
+    return group_.broadcast(gpu::bytes_of(tensors[span.tensor], span.offset, span.bytes), root_, stream_);
   }
+  tensors[message.front().tensor].is_on_gpu() ? send_on_gpu(tensors, message) : send_in_host(tensors, message);
+}
+
+void Spreader::send_in_host(const std::vector<Tensor>& tensors, const Message& message) {
   if (staging_.empty()) staging_.resize(static_cast<size_t>(kPackBytes));
   int64_t at = 0;
   for (const Span& span : message) {
@@ -49,16 +57,19 @@ void Spreader::send(const std::vector<Tensor>& tensors, const Message& message) 
   }
 }
 
-void spread(Group& group, const std::vector<Tensor>& all, int32_t root) {
+void Spreader::send_on_gpu(const std::vector<Tensor>& tensors, const Message& message) {
+  std::vector<Tensor> parts;
+  for (const Span& span : message) parts.push_back(gpu::bytes_of(tensors[span.tensor], span.offset, span.bytes));
+  GpuPack pack(group_, std::move(parts), stream_);
+  if (group_.rank() == root_) pack.fill();
+  group_.broadcast(pack.tensor(), root_, stream_);
+  if (group_.rank() != root_) pack.empty();
+  pack.done();
+}
+
+void spread(Group& group, const std::vector<Tensor>& tensors, int32_t root, void* stream) {
   if (group.size() == 1) return;
-  std::vector<Tensor> tensors;
-  for (const Tensor& tensor : all) {
-    if (tensor.is_on_gpu())
-      group.broadcast(tensor, root);
-    else
-      tensors.push_back(tensor);
-  }
-  Spreader spreader(group, root);
+  Spreader spreader(group, root, stream);
   for (const Message& message : plan_messages(tensors, std::numeric_limits<int64_t>::max())) spreader.send(tensors, message);
 }
 

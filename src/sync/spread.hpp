@@ -4,8 +4,9 @@
 // A message has a cost of its own (a round over all ranks) that a tensor of a few hundred bytes does not repay; a copy of a small tensor into
 // a staging buffer costs less. So consecutive tensors are packed until a message would pass kPackBytes; a tensor above kSmallBytes is a
 // message alone, or several if a limit is given.
-// Promises: the messages depend on the sizes alone, so all ranks agree on them without talking.
-// Tested by unit/sync/spread_test.cpp and ranks/state_test.cpp.
+// What lies on a GPU travels by itself: small tensors are packed there, and the host waits for nothing (commit, buffers in every step).
+// Promises: the messages depend on the sizes and on where tensors lie, so all ranks agree on them without talking.
+// Tested by unit/sync/spread_test.cpp, ranks/state_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -29,23 +30,27 @@ struct Span {
 
 using Message = std::vector<Span>;
 
-/// Each byte of each tensor once, in order. No span has more than `limit` bytes.
+/// Each byte of each tensor once, in order. No span has more than `limit` bytes; a message is in host memory or on a GPU, not both.
 [[nodiscard]] std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t limit);
 
-/// Sends messages of one plan; keeps the staging buffer.
+/// Sends messages of one plan; keeps the staging buffer. `stream`: in whose order tensors on a GPU are read and written.
 class Spreader {
  public:
-  Spreader(Group& group, int32_t root) noexcept : group_(group), root_(root) {}
+  Spreader(Group& group, int32_t root, void* stream) noexcept : group_(group), root_(root), stream_(stream) {}
   /// Collective.
   void send(const std::vector<Tensor>& tensors, const Message& message);
 
  private:
+  void send_in_host(const std::vector<Tensor>& tensors, const Message& message);
+  void send_on_gpu(const std::vector<Tensor>& tensors, const Message& message);
+
   Group& group_;
   int32_t root_;
+  void* stream_;
   std::vector<std::byte> staging_;
 };
 
 /// All of it. Collective.
-void spread(Group& group, const std::vector<Tensor>& tensors, int32_t root);
+void spread(Group& group, const std::vector<Tensor>& tensors, int32_t root, void* stream = nullptr);
 
 }  // namespace ddp

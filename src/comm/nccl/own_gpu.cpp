@@ -28,6 +28,12 @@ const gpu::Device& OwnGpu::open() {
   return *device_;
 }
 
+gpu::Scratch& OwnGpu::scratch() {
+  const gpu::Device& device = open();
+  if (scratch_ == nullptr) scratch_ = std::make_unique<gpu::Scratch>(device);
+  return *scratch_;
+}
+
 void OwnGpu::bind(Tensor& tensor, const std::string& what) {
   if (!tensor.is_on_gpu()) return;
   const gpu::Device& device = open();

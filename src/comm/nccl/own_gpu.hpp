@@ -10,6 +10,7 @@
 #include <string>
 
 #include "device/gpu/device.hpp"
+#include "device/gpu/scratch.hpp"
 
 namespace ddp::nccl {
 
@@ -22,6 +23,8 @@ class OwnGpu {
   [[nodiscard]] const gpu::Device& open();
   /// NULL as long as nobody has asked.
   [[nodiscard]] const gpu::Device* opened() const noexcept { return device_.get(); }
+  /// Memory for what goes through several calls' hands on that GPU. Throws as open().
+  [[nodiscard]] gpu::Scratch& scratch();
   /// As Group::bind.
   void bind(Tensor& tensor, const std::string& what);
 
@@ -31,6 +34,7 @@ class OwnGpu {
   const std::string owner_;
   std::mutex opening_;  // guards device_ until it is there
   std::unique_ptr<gpu::Device> device_;
+  std::unique_ptr<gpu::Scratch> scratch_;
 };
 
 }  // namespace ddp::nccl

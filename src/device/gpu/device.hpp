@@ -96,6 +96,7 @@ class Event {
   /// Blocks.
   void synchronize() const;
   [[nodiscard]] bool is_done() const;
+  [[nodiscard]] void* get() const noexcept { return event_; }
 
  private:
   const Device& device_;

@@ -1,0 +1,53 @@
+// Small tensors of one GPU side by side in the group's scratch memory, so that they travel as one message. Everything is enqueued on one
+// stream; the host waits for nothing.
+// Promises: if something fails here on one rank, the group is broken for all, because the others wait for this rank's message.
+// Tested by gpu_host/sync_test.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/tensor.hpp"
+#include "comm/group.hpp"
+#include "device/gpu/scratch.hpp"
+
+namespace ddp {
+
+/// Runs this rank's own part of a collective. What is thrown there breaks the group, then goes on as an exception.
+template <class Body>
+auto or_break(Group& group, Body&& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    group.abort(Error(breaks_group(error.status()) ? error.status() : DDP_ERROR_PEER_FAILED,
+                      group.name_of(group.rank()) + " could not go on: " + error.text()));
+    throw;
+  }
+}
+
+class GpuPack {
+ public:
+  /// Room for `parts`, which lie on this rank's GPU and have one dtype.
+  GpuPack(Group& group, std::vector<Tensor> parts, void* stream);
+
+  void fill();
+  /// The pack as one flat tensor: what travels.
+  [[nodiscard]] Tensor tensor() const noexcept;
+  /// Back to the parts.
+  void empty();
+  /// Nothing more comes; without it, the destructor does what it can.
+  void done();
+
+ private:
+  enum class Way { kIn, kOut };
+  void copy(Way way);
+
+  Group& group_;
+  const std::vector<Tensor> parts_;
+  void* const stream_;
+  int64_t bytes_ = 0;
+  gpu::Scratch::Use memory_;
+};
+
+}  // namespace ddp
