@@ -1,0 +1,170 @@
+// A model with tensors of many sizes and dtypes, on a rank's fake GPU, in host memory, or some here and some there.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/float16.hpp"
+#include "reduce/model.hpp"
+#include "support/gpu_world.hpp"
+
+namespace ddp::test {
+
+enum class Place { kHost, kGpu, kMixed };
+
+inline ddp_model_options mixed_model_options() {
+  ddp_model_options options{};
+  options.first_bucket_bytes = 4'000;
+  options.bucket_bytes = 20'000;
+  return options;
+}
+
+/// One tensor of the model and its memory.
+struct Lent {
+  std::string name;
+  ddp_dtype dtype;
+  int64_t count;
+  bool is_buffer;
+  bool on_gpu = false;
+  std::unique_ptr<GpuArray> device{};
+  std::vector<std::byte> host{};
+
+  [[nodiscard]] std::vector<std::byte> read() const { return on_gpu ? device->peek<std::byte>() : host; }
+  /// Behind the curtain.
+  void write(const std::vector<std::byte>& bytes) {
+    if (on_gpu) device->poke(bytes);
+    else std::memcpy(host.data(), bytes.data(), bytes.size());
+  }
+};
+
+class MixedModel {
+  Group& group_;
+  std::vector<Lent> lent_;  // goes after the model
+
+ public:
+  MixedModel(Group& group, int rank, Place place, const ddp_model_options& options = mixed_model_options(), int64_t large = 40'000)
+      : group_(group), compute(rank), model(std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options)) {
+    const auto add = [&](std::string name, ddp_dtype dtype, int64_t count, bool is_buffer) {
+      lent_.push_back({std::move(name), dtype, count, is_buffer});
+    };
+    add("large", DDP_F32, large, false);
+    for (int i = 0; i < 7; ++i) add("small" + std::to_string(i), i == 3 ? DDP_F64 : DDP_F32, 1 + i * 31, false);
+    add("half", DDP_BF16, 333, false);
+    add("many", DDP_F64, 7'000, false);
+    add("running", DDP_F32, 64, true);
+    add("count", DDP_I64, 1, true);
+    add("mask", DDP_U8, 77, true);
+    add("table", DDP_U8, 50'000, true);
+    add("none", DDP_F32, 0, true);
+    for (size_t i = 0; i < lent_.size(); ++i) {
+      Lent& each = lent_[i];
+      each.on_gpu = place == Place::kGpu || (place == Place::kMixed && i % 3 != 1);
+      const int64_t bytes = each.count * dtype_size(each.dtype);
+      each.host.resize(static_cast<size_t>(bytes));
+      if (each.on_gpu) {
+        each.device = std::make_unique<GpuArray>(rank, bytes);
+        each.write(each.host);
+      }
+      const Tensor tensor = this->tensor(each);
+      each.is_buffer ? model->add_buffer(each.name, tensor) : model->add_parameter(each.name, tensor, nullptr);
+    }
+  }
+
+  /// Every element says whose it is; whole numbers, so that sums are exact.
+  void fill(int owner, int round) {
+    for (size_t i = 0; i < lent_.size(); ++i) lent_[i].write(content(i, owner, round));
+  }
+  void expect_filled(int owner, int round, const std::string& what) const {
+    for (size_t i = 0; i < lent_.size(); ++i) expect(lent_[i].read() == content(i, owner, round), what + ": " + lent_[i].name);
+  }
+  void expect_buffers_filled(int owner, int round) const {
+    for (size_t i = 0; i < lent_.size(); ++i)
+      if (lent_[i].is_buffer) expect(lent_[i].read() == content(i, owner, round), "the root's buffer: " + lent_[i].name);
+  }
+  void expect_averaged(int size, int round) const {
+    for (size_t i = 0; i < lent_.size(); ++i) {
+      if (lent_[i].is_buffer) continue;
+      const std::vector<std::byte> got = lent_[i].read();
+      for (int64_t e = 0; e < lent_[i].count; ++e) {
+        double sum = 0;
+        for (int owner = 0; owner < size; ++owner) sum += number(i, owner, round, e);
+        expect_equal(get(lent_[i].dtype, got, e), sum / size, lent_[i].name + " element " + std::to_string(e));
+      }
+    }
+  }
+  /// One element, on this rank alone.
+  void change(const std::string& name) {
+    Lent& each = lent(name);
+    std::vector<std::byte> bytes = each.read();
+    bytes.back() ^= std::byte{1};
+    each.write(bytes);
+  }
+  void pass() {
+    model->begin_backward(DDP_PASS_REDUCE);
+    for (int32_t i = model->table().parameter_count(); i-- > 0;) model->mark_ready(i, compute.get());
+    model->end_backward(compute.get());
+  }
+
+  /// Those that have content.
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const Lent& each : lent_)
+      if (each.count > 0) names.push_back(each.name);
+    return names;
+  }
+  [[nodiscard]] Lent& lent(const std::string& name) {
+    for (Lent& each : lent_)
+      if (each.name == name) return each;
+    throw std::runtime_error("no tensor " + name);
+  }
+  [[nodiscard]] Tensor tensor(const std::string& name) { return tensor(lent(name)); }
+  [[nodiscard]] int64_t bytes(const std::string& name) { return static_cast<int64_t>(lent(name).host.size()); }
+  [[nodiscard]] const gpu::Device& device() { return group_.gpu(); }
+  [[nodiscard]] const std::vector<Lent>& all() const noexcept { return lent_; }
+
+  GpuStream compute;
+  std::shared_ptr<Model> model;
+
+ private:
+  [[nodiscard]] Tensor tensor(Lent& each) {
+    return each.on_gpu ? each.device->tensor(group_, each.dtype) : flat_tensor(each.host.data(), each.dtype, each.count);
+  }
+  static double number(size_t tensor, int owner, int round, int64_t element) {
+    return static_cast<double>((element * 7 + static_cast<int64_t>(tensor) * 3 + round * 5) % 16 * 4 + owner * 4);
+  }
+  static double get(ddp_dtype dtype, const std::vector<std::byte>& bytes, int64_t element) {
+    const std::byte* const at = bytes.data() + element * dtype_size(dtype);
+    if (dtype == DDP_F64) return load<double>(at);
+    if (dtype == DDP_F32) return static_cast<double>(load<float>(at));
+    return static_cast<double>(bfloat_to_float(load<uint16_t>(at)));
+  }
+  template <class T>
+  static T load(const std::byte* at) {
+    T value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  [[nodiscard]] std::vector<std::byte> content(size_t tensor, int owner, int round) const {
+    const Lent& each = lent_[tensor];
+    std::vector<std::byte> bytes(each.host.size());
+    for (int64_t e = 0; e < each.count; ++e) {
+      std::byte* const at = bytes.data() + e * dtype_size(each.dtype);
+      const double value = number(tensor, owner, round, e);
+      const auto single = static_cast<float>(value);
+      const auto whole = static_cast<int64_t>(value);
+      const auto small = static_cast<uint8_t>(whole);
+      const uint16_t half = double_to_bfloat(value);
+      if (each.dtype == DDP_F64) std::memcpy(at, &value, sizeof value);
+      if (each.dtype == DDP_F32) std::memcpy(at, &single, sizeof single);
+      if (each.dtype == DDP_I64) std::memcpy(at, &whole, sizeof whole);
+      if (each.dtype == DDP_U8) std::memcpy(at, &small, sizeof small);
+      if (each.dtype == DDP_BF16) std::memcpy(at, &half, sizeof half);
+    }
+    return bytes;
+  }
+
+};
+
+}  // namespace ddp::test
