@@ -44,7 +44,7 @@ inline int32_t grid_for(uint32_t most, uint32_t& out) noexcept {
 template <class Parameters>
 int32_t launch(void (*kernel)(Parameters), const Parameters& parameters, dim3 grid, dim3 block, void* stream) noexcept {
   void* arguments[] = {const_cast<void*>(static_cast<const void*>(&parameters))};
-  return settled(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, arguments, 0, static_cast<cudaStream_t>(stream)));
+  return settled(cudaLaunchKernel(kernel, grid, block, arguments, 0, static_cast<cudaStream_t>(stream)));
 }
 
 /// A kernel over the tiles of parameters.table.

@@ -1,0 +1,70 @@
+// What becomes of a step, by the kernel on the host, beside update/policy: the same bits.
+#include "cuda/kernels/decide.hpp"
+
+#include <random>
+
+#include "base/exact_sum.hpp"
+#include "cuda/kernels/launchers.hpp"
+#include "update/policy.hpp"
+#include "wild_array.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+std::vector<ExactSum> some_sums() {
+  std::vector<ExactSum> sums(1);
+  std::mt19937_64 random(3);
+  for (int terms = 1; terms <= 40; ++terms)
+    for (const int exponent : {-1074, -1060, -1000, -300, -60, 0, 40, 300, 900, 1000}) {
+      ExactSum& sum = sums.emplace_back();
+      for (int k = 0; k < terms; ++k)
+        sum.add(std::ldexp(static_cast<double>(random() >> 11) * 0x1p-53, exponent + static_cast<int>(random() % 70)));
+    }
+  for (int k = 0; k < 3; ++k) sums.emplace_back().add(1.7976931348623157e308);
+  for (int k = 0; k < 5; ++k) sums.back().add(1.7976931348623157e308);  // too large for a number
+  sums.emplace_back().add(kInfinity);
+  sums.emplace_back().add(std::numeric_limits<double>::quiet_NaN());
+  sums.back().add(1);
+  return sums;
+}
+
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+void the_value_of_a_sum_is_the_cpus(void**) {
+  for (ExactSum& sum : some_sums()) expect(same(cuda::sum_of_words(sum.words().data()), sum.value()), "value " + std::to_string(sum.value()));
+}
+
+void the_decision_is_the_cpus(void**) {
+  for (const double scale : {1.0, 1024.0, 3.0})
+    for (const double max_norm : {0.0, 0.5, 1e200}) {
+      ddp_loss_scale_options options = default_loss_scale_options();
+      options.initial = scale;
+      options.interval = 0;
+      const LossScale loss_scale(options);
+      Policy policy;
+      policy.max_norm = max_norm;
+      policy.nonfinite = DDP_NONFINITE_SKIP;
+      for (ExactSum& sum : some_sums()) {
+        const Decision wanted = decide(policy, loss_scale, std::sqrt(sum.value()), sum.all_finite());
+        for (const int32_t skips : {0, 1}) {
+          ddp_gpu_gate gate{-1, -1, 9, 0};
+          expect_equal(cuda::decide(sum.words().data(), loss_scale.scale(), max_norm, skips, &gate, nullptr), 0, "code");
+          expect(same(gate.norm, wanted.norm), "norm " + std::to_string(gate.norm));
+          expect(same(gate.scale, wanted.shape.scale), "scale " + std::to_string(gate.scale));
+          expect_equal(gate.skip, skips != 0 && wanted.kind == Decision::Kind::kSkip ? 1U : 0U, "skip");
+        }
+      }
+    }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(the_value_of_a_sum_is_the_cpus),
+      ddp_test(the_decision_is_the_cpus),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
