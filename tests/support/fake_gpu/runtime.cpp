@@ -51,14 +51,8 @@ void Runtime::reset(const Options& options) {
   Lock lock(mutex);
   stopping = true;
   changed.notify_all();
-  std::vector<StreamPtr> all = streams_of(-1);
-  all.insert(all.end(), state->retired.begin(), state->retired.end());
-  for (const StreamPtr& stream : all) stream->wake.notify_all();
-  changed.wait(lock, [&] { return host_waiters == 0; });
-  lock.unlock();
-  for (const StreamPtr& stream : all)
-    if (stream->thread.joinable()) stream->thread.join();
-  lock.lock();
+  for (const StreamPtr& stream : streams_of(-1)) stream->wake.notify_all();
+  changed.wait(lock, [&] { return host_waiters == 0 && threads == 0; });
   end_captures(*state);
   state = nullptr;
   state = std::make_unique<State>(options);

@@ -64,7 +64,6 @@ struct Stream {
   bool high_priority = false;
   bool paused = false;
   bool closing = false;
-  bool ended = false;
   Clock clock;
   CapturePtr capture;
   Clock capture_clock;
@@ -73,7 +72,6 @@ struct Stream {
   int64_t done = 0;
   uint64_t random = 0;
   std::condition_variable wake;
-  std::thread thread;
 };
 using StreamPtr = std::shared_ptr<Stream>;
 
@@ -111,7 +109,7 @@ struct State {
   std::map<void*, StreamPtr> streams;
   std::map<void*, EventPtr> events;
   std::map<void*, std::string> dead_handles;
-  std::vector<StreamPtr> retired;  // destroyed, their thread not joined yet
+  std::vector<StreamPtr> retired;  // destroyed, but not empty yet
   std::vector<CapturePtr> captures;
 
   Races races;
@@ -138,6 +136,7 @@ class Runtime {
   std::condition_variable changed;
   bool stopping = false;
   int64_t host_waiters = 0;
+  int64_t threads = 0;  // of streams; detached, so that a program may end at any time
   int64_t generation = 1;
   std::unique_ptr<State> state;
 
@@ -184,7 +183,6 @@ class Runtime {
   void run(Stream& stream);
   void take_next(Stream& stream, Lock& lock);
   [[nodiscard]] bool may_run(const Stream& stream) const;
-  void join_retired();
 };
 
 /// Made, with default options, when it is asked for first.

@@ -21,7 +21,6 @@ uint64_t next_random(uint64_t& state) noexcept {
 
 StreamPtr Runtime::make_stream(int32_t device, bool high_priority, bool is_default) {
   State& s = *state;
-  join_retired();
   auto stream = std::make_shared<Stream>();
   stream->actor = s.actors++;
   stream->device = device;
@@ -33,7 +32,8 @@ StreamPtr Runtime::make_stream(int32_t device, bool high_priority, bool is_defau
     s.streams[stream->handle] = stream;
   }
   const BlockSignals block;
-  stream->thread = std::thread([this, one = stream.get()] { run(*one); });
+  std::thread([this, stream] { run(*stream); }).detach();
+  ++threads;
   return stream;
 }
 
@@ -62,19 +62,11 @@ EventPtr Runtime::event_of(void* handle) {
 
 void Runtime::close_stream(const StreamPtr& stream) {
   State& s = *state;
-  join_retired();
   s.dead_handles[stream->handle] = "stream " + std::to_string(stream->number);
   s.streams.erase(stream->handle);
   s.retired.push_back(stream);
   stream->closing = true;
   stream->wake.notify_all();
-}
-
-void Runtime::join_retired() {
-  std::erase_if(state->retired, [](const StreamPtr& stream) {
-    if (stream->ended) stream->thread.join();  // it takes the lock no more
-    return stream->ended;
-  });
 }
 
 bool Runtime::may_run(const Stream& stream) const {
@@ -88,7 +80,9 @@ void Runtime::run(Stream& stream) {
     if (stopping || stream.queue.empty()) break;
     take_next(stream, lock);
   }
-  stream.ended = true;
+  std::erase_if(state->retired, [&](const StreamPtr& one) { return one.get() == &stream; });
+  --threads;
+  changed.notify_all();
 }
 
 void Runtime::take_next(Stream& stream, Lock& lock) {

@@ -17,6 +17,11 @@ struct Two {
   uint8_t* array = make_array<uint8_t>({1, 1, 1, 1});
   uint8_t* other = make_array<uint8_t>({1, 1, 1, 1});
 
+  /// For races that are meant: nothing runs, so that the thread sanitizer has nothing to report.
+  static Two held() {
+    pause_device(0);
+    return {};
+  }
   void hand_over() const {
     assert_ok(api.event_record(event, first));
     assert_ok(api.stream_wait(second, event));
@@ -24,9 +29,8 @@ struct Two {
 };
 
 void a_planted_race_is_found_and_named(void**) {
-  const Two t;
+  const Two t = Two::held();
   assert_ok(api.fill(t.array, 2, 4, t.first));
-  assert_ok(api.stream_synchronize(nullptr));  // of another stream: no order
   assert_ok(api.fill(t.array + 3, 3, 1, t.second));
   const std::vector<std::string> all = violations();
   expect_equal(all.size(), size_t{1}, "violations");
@@ -44,7 +48,7 @@ void it_is_found_also_when_the_first_was_over_long_ago(void**) {
 }
 
 void reading_before_a_write_is_found(void**) {
-  const Two t;
+  const Two t = Two::held();
   assert_ok(api.copy(t.other, t.array, 4, t.first));
   assert_ok(api.fill(t.array, 2, 4, t.second));
   assert_violation("writes bytes that copy #1 (stream 1 of device 0) reads");
@@ -71,7 +75,7 @@ void an_event_gives_an_order(void**) {
 }
 
 void an_event_recorded_too_early_gives_none(void**) {
-  const Two t;
+  const Two t = Two::held();
   t.hand_over();
   assert_ok(api.fill(t.array, 2, 4, t.first));
   assert_ok(api.fill(t.array, 3, 4, t.second));
@@ -128,7 +132,7 @@ void freed_memory_has_no_past(void**) {
 }
 
 void pinned_memory_is_watched_by_both_of_its_addresses(void**) {
-  const Two t;
+  const Two t = Two::held();
   void *host = nullptr, *device = nullptr;
   assert_ok(api.host_alloc(&host, &device, 64));
   assert_ok(api.copy(host, t.array, 4, t.first));
@@ -141,7 +145,7 @@ void a_communicators_operation_races_like_any_other(void**) {
   check_equal(nccl().get_unique_id(id), 0);
   void* comm = nullptr;
   check_equal(nccl().comm_init(&comm, 1, id, 0, "", 0), 0);
-  const Two t;
+  const Two t = Two::held();
   assert_ok(api.fill(t.array, 2, 4, t.first));
   check_equal(nccl().all_reduce(t.array, t.array, 4, DDP_U8, DDP_GPU_SUM, comm, t.second), 0);
   assert_violation("race: nccl.all_reduce");
