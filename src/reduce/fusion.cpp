@@ -6,6 +6,7 @@
 #include "comm/control/agree.hpp"
 #include "comm/nccl/side.hpp"
 #include "device/cpu/arrays.hpp"
+#include "device/gpu/device.hpp"
 #include "reduce/bucket_steps.hpp"
 
 namespace ddp {
@@ -133,6 +134,7 @@ BucketOperation& Fusion::reduction(size_t bucket, BucketOperation& usual) noexce
 void Fusion::follow(size_t bucket, BucketOperation& reduction, const Note& mine, Lane& lane) {
   if (!followed_) return;
   Part& part = *parts_[bucket];
+  if (plan_[bucket].on_gpu && !problem_) problem_ = try_to([&] { refuse_capture(); });
   if (!sharded_ && plan_[bucket].on_gpu) return update_now(bucket);
   if (!sharded_) {
     part.after.set_reduction(reduction);
@@ -151,6 +153,11 @@ void Fusion::update_now(size_t bucket) {
   for (size_t piece = 0; piece < plan_[bucket].parameters.size(); ++piece)
     part.work.on_block(static_cast<int32_t>(piece), 0, table_.parameter(plan_[bucket].parameters[piece]).value.count);
   if (!problem_) problem_ = try_to([&] { part.work.flush(gpu_stream()); });  // this may be the thread that marks; the pass's end says it
+}
+
+void Fusion::refuse_capture() const {
+  group_.gpu().refuse_capture(gpu_stream(), "ddp_model_mark_ready",
+                              "the optimizer updates within the pass (in_backward), and its rate and step count would be frozen into the graph");
 }
 
 void* Fusion::gpu_stream() const { return on_gpu_ ? group_.gpu_side().stream() : nullptr; }

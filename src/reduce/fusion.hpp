@@ -79,6 +79,7 @@ class Fusion {
   void prepare();
   void publish(bool restored);
   void update_now(size_t bucket);
+  void refuse_capture() const;
   [[nodiscard]] void* gpu_stream() const;
   [[nodiscard]] size_t plan_index(int32_t parameter) const noexcept { return bucket_of_[static_cast<size_t>(parameter)]; }
 
