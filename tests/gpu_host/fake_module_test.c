@@ -1,5 +1,10 @@
 /* The file libddp_cuda.so with the fake GPU in it, as a C program sees it that links it: the table and the functions that control it. And libddp opens
  * this very copy. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "support/check.h"
 #include "support/fake_gpu/fake_gpu_control.h"
 
@@ -80,11 +85,33 @@ static void libddp_opens_this_copy(void **state) {
   assert_true(ddp_fake_gpu_live() == 0);
 }
 
+/* What a child ends with that leaves a violation behind. */
+static int status_of_a_sinner(const char *strict) {
+  const pid_t child = fork();
+  if (child == 0) {
+    char host[4];
+    setenv("DDP_FAKE_GPU_STRICT", strict, 1);
+    gpu()->fill(host, 0, 4, NULL);
+    exit(0);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_program_that_leaves_violations_fails_where_that_is_asked_for(void **state) {
+  (void)state;
+  ddp_fake_gpu_reset(1, 0);
+  assert_int_equal(status_of_a_sinner("1"), 86);
+  assert_int_equal(status_of_a_sinner(""), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(another_version_is_refused),
       cmocka_unit_test(memory_streams_and_graphs_work_from_c),
       cmocka_unit_test(violations_logs_and_faults_can_be_read_and_set),
+      cmocka_unit_test(a_program_that_leaves_violations_fails_where_that_is_asked_for),
       cmocka_unit_test(libddp_opens_this_copy),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

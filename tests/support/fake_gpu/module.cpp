@@ -1,5 +1,8 @@
 // The functions of the file libddp_cuda.so that has the fake in it.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 
 #include "support/fake_gpu/fake_gpu.hpp"
 #include "support/fake_gpu/fake_gpu_control.h"
@@ -11,6 +14,16 @@ namespace {
 void copy_text(const std::vector<std::string>& texts, int64_t index, char* buffer, int64_t capacity) {
   const bool is_there = index >= 0 && index < static_cast<int64_t>(texts.size());
   std::snprintf(buffer, static_cast<size_t>(capacity), "%s", is_there ? texts[static_cast<size_t>(index)].c_str() : "");
+}
+
+/// With DDP_FAKE_GPU_STRICT a program that leaves violations behind ends as failed, so that programs which know nothing of the fake are checked too.
+__attribute__((destructor)) void judge_at_exit() {
+  const char* const strict = std::getenv("DDP_FAKE_GPU_STRICT");
+  const std::vector<std::string> all = fake::violations();
+  if (strict == nullptr || *strict == '\0' || all.empty()) return;
+  for (const std::string& text : all) std::fprintf(stderr, "fake GPU: %s\n", text.c_str());
+  std::fflush(nullptr);
+  ::_exit(86);
 }
 
 }  // namespace
