@@ -20,14 +20,18 @@ ddp_batch_norm_options default_options() noexcept {
   return options;
 }
 
-Tensor needed(const ddp_tensor* tensor, const char* function, const char* name) {
-  return checked_tensor(tensor, std::string(function) + ": " + name);
-}
-
-norm::MaybeTensor optional(const ddp_tensor* tensor, const char* function, const char* name) {
-  if (tensor == nullptr) return std::nullopt;
-  return needed(tensor, function, name);
-}
+/// The tensors of a call, bound to the group's GPU if they lie there.
+struct Reader {
+  Group& group;
+  const char* function;
+  [[nodiscard]] Tensor needed(const ddp_tensor* tensor, const char* name) const {
+    return bound_tensor(group, tensor, std::string(function) + ": " + name);
+  }
+  [[nodiscard]] norm::MaybeTensor optional(const ddp_tensor* tensor, const char* name) const {
+    if (tensor == nullptr) return std::nullopt;
+    return needed(tensor, name);
+  }
+};
 
 }  // namespace
 
@@ -38,42 +42,44 @@ ddp_status ddp_batch_norm_options_init(ddp_batch_norm_options* options, int64_t 
 ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options* options, const ddp_tensor* x, const ddp_tensor* weight,
                                   const ddp_tensor* bias, const ddp_tensor* running_mean, const ddp_tensor* running_var,
                                   const ddp_tensor* y, const ddp_tensor* saved_mean, const ddp_tensor* saved_invstd, int64_t* out_count,
-                                  void*) {
+                                  void* stream) {
   constexpr const char* kName = "ddp_batch_norm_forward";
   return guarded([&] {
     const auto object = group_of(group, kName);
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
+    const Reader of{*object, kName};
     norm::Forward call;
-    call.x = needed(x, kName, "x");
-    call.weight = optional(weight, kName, "weight");
-    call.bias = optional(bias, kName, "bias");
-    call.running_mean = optional(running_mean, kName, "running_mean");
-    call.running_var = optional(running_var, kName, "running_var");
-    call.y = needed(y, kName, "y");
-    call.saved_mean = optional(saved_mean, kName, "saved_mean");
-    call.saved_invstd = optional(saved_invstd, kName, "saved_invstd");
-    const int64_t count = norm::forward(*object, read, call);
+    call.x = of.needed(x, "x");
+    call.weight = of.optional(weight, "weight");
+    call.bias = of.optional(bias, "bias");
+    call.running_mean = of.optional(running_mean, "running_mean");
+    call.running_var = of.optional(running_var, "running_var");
+    call.y = of.needed(y, "y");
+    call.saved_mean = of.optional(saved_mean, "saved_mean");
+    call.saved_invstd = of.optional(saved_invstd, "saved_invstd");
+    const int64_t count = norm::forward(*object, read, call, stream);
     if (out_count != nullptr) *out_count = count;
   });
 }
 
 ddp_status ddp_batch_norm_backward(ddp_group* group, const ddp_batch_norm_options* options, const ddp_tensor* dy, const ddp_tensor* x,
                                    const ddp_tensor* weight, const ddp_tensor* saved_mean, const ddp_tensor* saved_invstd, int64_t count,
-                                   const ddp_tensor* dx, const ddp_tensor* dweight, const ddp_tensor* dbias, void*) {
+                                   const ddp_tensor* dx, const ddp_tensor* dweight, const ddp_tensor* dbias, void* stream) {
   constexpr const char* kName = "ddp_batch_norm_backward";
   return guarded([&] {
     const auto object = group_of(group, kName);
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
+    const Reader of{*object, kName};
     norm::Backward call;
-    call.dy = needed(dy, kName, "dy");
-    call.x = needed(x, kName, "x");
-    call.weight = optional(weight, kName, "weight");
-    call.saved_mean = needed(saved_mean, kName, "saved_mean");
-    call.saved_invstd = needed(saved_invstd, kName, "saved_invstd");
+    call.dy = of.needed(dy, "dy");
+    call.x = of.needed(x, "x");
+    call.weight = of.optional(weight, "weight");
+    call.saved_mean = of.needed(saved_mean, "saved_mean");
+    call.saved_invstd = of.needed(saved_invstd, "saved_invstd");
     call.count = count;
-    call.dx = optional(dx, kName, "dx");
-    call.dweight = optional(dweight, kName, "dweight");
-    call.dbias = optional(dbias, kName, "dbias");
-    norm::backward(*object, read, call);
+    call.dx = of.optional(dx, "dx");
+    call.dweight = of.optional(dweight, "dweight");
+    call.dbias = of.optional(dbias, "dbias");
+    norm::backward(*object, read, call, stream);
   });
 }

@@ -16,6 +16,7 @@
 #include "comm/nccl/sharded.hpp"
 #include "comm/nccl/side.hpp"
 #include "comm/nccl/stamps.hpp"
+#include "comm/or_break.hpp"
 #include "comm/rendezvous/rendezvous.hpp"
 #include "comm/rows.hpp"
 #include "comm/transport.hpp"
@@ -221,7 +222,7 @@ template <class Body>
 void Group::gpu_collective(const char* function, const Stamp& stamp, Body&& body) {
   collective(function, [&] {
     nccl::compare_stamps(*impl_->transport, *impl_->control, stamp);
-    body(gpu_side());
+    or_break(*this, [&] { body(gpu_side()); });  // the others are inside NCCL
   });
 }
 

@@ -6,6 +6,7 @@
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/float_environment.hpp"
 #include "norm/checks.hpp"
+#include "norm/gpu.hpp"
 #include "norm/moments.hpp"
 
 namespace ddp::norm {
@@ -25,13 +26,6 @@ void write(const MaybeTensor& tensor, const Doubles& values) {
   if (tensor) cpu::convert(DDP_F64, values.data(), tensor->dtype, tensor->data, tensor->count);
 }
 
-[[noreturn]] void throw_options_differ(const Group& group, size_t rank, const double* there, const double* here) {
-  throw make_error(DDP_ERROR_MISMATCH,
-                   "ddp_batch_norm_forward: rank 0 normalises with epsilon %g and momentum %g, %s with epsilon %g and momentum %g; all ranks "
-                   "must pass the same options",
-                   here[0], here[1], group.name_of(static_cast<int32_t>(rank)).c_str(), there[0], there[1]);
-}
-
 /// The moments of all ranks, joined in rank order. One message.
 Moments join_ranks(Group& group, const ddp_batch_norm_options& options, const Moments& mine) {
   const size_t channels = mine.mean.size();
@@ -45,12 +39,10 @@ Moments join_ranks(Group& group, const ddp_batch_norm_options& options, const Mo
   Moments joined(static_cast<int64_t>(channels));
   for (size_t rank = 0; rank < static_cast<size_t>(group.size()); ++rank) {
     const double* const there = all.data() + rank * length;
-    if (there[0] != all[0] || there[1] != all[1]) throw_options_differ(group, rank, there, all.data());
+    check_same_options(group, rank, there, all.data());
     join(joined, there[2], there + kHead, there + kHead + channels);
   }
-  if (joined.count == 1)
-    throw Error(DDP_ERROR_INVALID_ARGUMENT,
-                "ddp_batch_norm_forward: all ranks together have a single value per channel, which has no variance; training needs two or more");
+  check_total(joined.count);
   return joined;
 }
 
@@ -89,9 +81,10 @@ void write_gradient(const MaybeTensor& tensor, bool accumulate, Doubles gradient
 
 }  // namespace
 
-int64_t forward(Group& group, const ddp_batch_norm_options& options, const Forward& call) {
+int64_t forward(Group& group, const ddp_batch_norm_options& options, const Forward& call, void* stream) {
   check_options(options, "ddp_batch_norm_forward");
   check_forward(call, options.training == 1);
+  if (call.x.is_on_gpu()) return forward_on_gpu(group, options, call, stream);
   const cpu::StandardFloats environment;
   const Shape shape = shape_of(call.x);
   Moments moments(shape.channels);
@@ -112,9 +105,10 @@ int64_t forward(Group& group, const ddp_batch_norm_options& options, const Forwa
   return static_cast<int64_t>(moments.count);
 }
 
-void backward(Group& group, const ddp_batch_norm_options& options, const Backward& call) {
+void backward(Group& group, const ddp_batch_norm_options& options, const Backward& call, void* stream) {
   check_options(options, "ddp_batch_norm_backward");
   check_backward(call, options.training == 1);
+  if (call.x.is_on_gpu()) return backward_on_gpu(group, options, call, stream);
   const cpu::StandardFloats environment;
   const Shape shape = shape_of(call.x);
   const auto channels = static_cast<size_t>(shape.channels);

@@ -2,6 +2,7 @@
 //
 // What travels is [options, count, mean of each channel, sum of squared differences of each channel] in F64 forward, and the two sums that
 // the gradient needs backward: 2C and a few numbers, once each. Unequal and empty batches need no case of their own.
+// Tensors on a GPU are normalised there (gpu.hpp).
 // Ioffe and Szegedy, "Batch Normalization", 2015, with the batch of all ranks; the joining is in moments.hpp.
 // Promises: all ranks hold the same statistics to the last bit; nothing is written before everything was checked.
 // Threads: the caller's. Tested by unit/norm/moments_test.cpp, process/batch_norm_test.cpp and capi/batch_norm_test.c.
@@ -35,7 +36,8 @@ struct Backward {
 
 /// Returns the values per channel over all ranks (of this rank alone when not training). Throws INVALID_ARGUMENT, MISMATCH, or what
 /// collectives throw.
-int64_t forward(Group& group, const ddp_batch_norm_options& options, const Forward& call);
-void backward(Group& group, const ddp_batch_norm_options& options, const Backward& call);
+/// `stream`: in whose order tensors on a GPU are read and written.
+int64_t forward(Group& group, const ddp_batch_norm_options& options, const Forward& call, void* stream = nullptr);
+void backward(Group& group, const ddp_batch_norm_options& options, const Backward& call, void* stream = nullptr);
 
 }  // namespace ddp::norm

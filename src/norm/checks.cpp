@@ -37,6 +37,13 @@ void check_saved(const char* function, const char* name, const MaybeTensor& tens
   if (tensor && tensor->dtype != DDP_F64) refuse(function, std::string(name) + " is " + describe(*tensor) + "; it is F64");
 }
 
+/// All lie where x lies: in host memory, or on its GPU (a group has one).
+void check_place(const char* function, const char* name, const MaybeTensor& tensor, const Tensor& x) {
+  if (tensor && tensor->is_on_gpu() != x.is_on_gpu())
+    refuse(function, std::string(name) + (x.is_on_gpu() ? " is in host memory, but x is on a GPU" : " is on a GPU, but x is in host memory") +
+                         "; all tensors of a call lie in the same place");
+}
+
 bool overlap(const Tensor& a, const Tensor& b) noexcept {
   return a.count > 0 && b.count > 0 && a.data < b.data + b.bytes() && b.data < a.data + a.bytes();
 }
@@ -79,6 +86,7 @@ void check_forward(const Forward& call, bool training) {
   const MaybeTensor x = call.x, y = call.y;
   const Named all[] = {{"x", x},           {"weight", call.weight},   {"bias", call.bias}, {"running_mean", call.running_mean},
                        {"running_var", call.running_var}, {"y", y}, {"saved_mean", call.saved_mean}, {"saved_invstd", call.saved_invstd}};
+  for (const Named& each : all) check_place(kForward, each.name, each.tensor, call.x);
   for (size_t i = 3; i < std::size(all); ++i)  // what is written
     for (size_t j = 0; j < i; ++j) check_apart(kForward, all[i].name, all[i].tensor, all[j].name, all[j].tensor, i == 5 && j == 0);
 }
@@ -96,11 +104,31 @@ void check_backward(const Backward& call, bool training) {
   if (training && call.count < here)
     refuse(kBackward, "count is " + std::to_string(call.count) + ", but this rank alone has " + std::to_string(here) +
                           " values per channel; pass what forward gave as out_count");
+  check_place(kBackward, "dy", call.dy, call.x);
+  check_place(kBackward, "weight", call.weight, call.x);
+  check_place(kBackward, "saved_mean", call.saved_mean, call.x);
+  check_place(kBackward, "saved_invstd", call.saved_invstd, call.x);
+  check_place(kBackward, "dx", call.dx, call.x);
+  check_place(kBackward, "dweight", call.dweight, call.x);
+  check_place(kBackward, "dbias", call.dbias, call.x);
   check_apart(kBackward, "dx", call.dx, "dy", call.dy, true);
   check_apart(kBackward, "dx", call.dx, "x", call.x);
   check_apart(kBackward, "dweight", call.dweight, "dbias", call.dbias);
   check_apart(kBackward, "dweight", call.dweight, "dx", call.dx);
   check_apart(kBackward, "dbias", call.dbias, "dx", call.dx);
+}
+
+void check_same_options(const Group& group, size_t rank, const double* there, const double* here) {
+  if (there[0] == here[0] && there[1] == here[1]) return;
+  throw make_error(DDP_ERROR_MISMATCH,
+                   "ddp_batch_norm_forward: rank 0 normalises with epsilon %g and momentum %g, %s with epsilon %g and momentum %g; all ranks "
+                   "must pass the same options",
+                   here[0], here[1], group.name_of(static_cast<int32_t>(rank)).c_str(), there[0], there[1]);
+}
+
+void check_total(double count) {
+  if (count == 1)
+    refuse(kForward, "all ranks together have a single value per channel, which has no variance; training needs two or more");
 }
 
 }  // namespace ddp::norm

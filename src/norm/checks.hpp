@@ -11,4 +11,9 @@ void check_options(const ddp_batch_norm_options& options, const char* function);
 void check_forward(const Forward& call, bool training);
 void check_backward(const Backward& call, bool training);
 
+/// Epsilon and momentum of another rank and of rank 0. Throws MISMATCH.
+void check_same_options(const Group& group, size_t rank, const double* there, const double* here);
+/// `count`: values per channel over all ranks, when training. Throws INVALID_ARGUMENT for one.
+void check_total(double count);
+
 }  // namespace ddp::norm

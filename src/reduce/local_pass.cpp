@@ -26,6 +26,7 @@ void Pass::end_local() {
 void Model::average_parameters(void* stream) {
   require_ready("ddp_model_average_parameters");
   group_->check_idle("ddp_model_average_parameters");
+  refuse_capture("ddp_model_average_parameters", stream);
   require_everybody("ddp_model_average_parameters");
   std::vector<Tensor> values;
   for (const Parameter& parameter : table_.parameters()) values.push_back(parameter.value);

@@ -104,6 +104,7 @@ void Model::set_hook(Hook hook) {
 void Model::commit(void* stream) {
   require_building("ddp_model_commit");
   group_->check_idle("ddp_model_commit");
+  refuse_capture("ddp_model_commit", stream);
   if (options_.uneven_inputs != 0 && hook_.kind == Hook::Kind::kPulled)
     throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
@@ -125,6 +126,11 @@ bool Model::has_gpu_tensors() const noexcept {
   const auto on_gpu = [](const auto& lent) { return lent.value.is_on_gpu(); };
   return std::any_of(table_.parameters().begin(), table_.parameters().end(), on_gpu) ||
          std::any_of(table_.buffers().begin(), table_.buffers().end(), on_gpu);
+}
+
+/// Throws INVALID_STATE while the stream is captured into a graph.
+void Model::refuse_capture(const char* function, void* stream) {
+  if (has_gpu_tensors()) group_->gpu().refuse_capture(stream, function, "its working memory is shared with other calls");
 }
 
 /// Throws NOT_SUPPORTED unless all parameters are in host memory.
@@ -265,6 +271,7 @@ void Model::sync_buffers(int32_t root, void* stream) {
   if (root < 0 || root >= group_->size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
                      group_->size() - 1);
+  refuse_capture("ddp_model_sync_buffers", stream);
   if (options_.uneven_inputs != 0) return sync_buffers_with_joined(root, stream);
   group_->check_idle("ddp_model_sync_buffers");
   send_buffers(root, stream);
@@ -284,6 +291,7 @@ void Model::send_buffers(int32_t root, void* stream) {
 void Model::check_replicas(void* stream) {
   require_ready("ddp_model_check");
   group_->check_idle("ddp_model_check");
+  refuse_capture("ddp_model_check", stream);
   require_everybody("ddp_model_check");
   if (const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kAll, stream)) throw_drift("ddp_model_check", *drift);
 }

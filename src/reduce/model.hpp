@@ -141,6 +141,7 @@ class Model {
   void check_drift(void* stream);
   void distribute_loaded(void* stream);
   void require_host_parameters() const;
+  void refuse_capture(const char* function, void* stream);
   [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
 
   std::shared_ptr<Group> group_;

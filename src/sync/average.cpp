@@ -1,5 +1,6 @@
 #include "sync/average.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "sync/gpu_pack.hpp"
@@ -8,42 +9,30 @@
 namespace ddp {
 namespace {
 
-/// Small tensors on their way to one message.
+constexpr int64_t kGpuPackBytes = int64_t{16} << 20;
+
+/// Small tensors in host memory on their way to one message.
 class Pack {
  public:
-  Pack(Group& group, void* stream) : group_(group), stream_(stream) {}
+  explicit Pack(Group& group) : group_(group) {}
 
   void add(const Tensor& tensor) {
-    if (!tensors_.empty() && (!alike(tensors_.front(), tensor) || bytes_ + tensor.bytes() > kPackBytes)) send();
+    if (!tensors_.empty() && (tensors_.front().dtype != tensor.dtype || bytes_ + tensor.bytes() > kPackBytes)) send();
     tensors_.push_back(tensor);
     bytes_ += tensor.bytes();
   }
   void send() {
     if (tensors_.empty()) return;
-    tensors_.front().is_on_gpu() ? send_on_gpu() : send_in_host();
-    tensors_.clear();
-    bytes_ = 0;
-  }
-
- private:
-  static bool alike(const Tensor& a, const Tensor& b) noexcept { return a.dtype == b.dtype && a.is_on_gpu() == b.is_on_gpu(); }
-
-  void send_in_host() {
     if (staging_.empty()) staging_.resize(static_cast<size_t>(kPackBytes));
     each([](std::byte* staged, const Tensor& tensor) { std::memcpy(staged, tensor.data, static_cast<size_t>(tensor.bytes())); });
     const ddp_dtype dtype = tensors_.front().dtype;
     group_.all_reduce(flat_tensor(staging_.data(), dtype, bytes_ / dtype_size(dtype)), DDP_AVERAGE);
     each([](const std::byte* staged, const Tensor& tensor) { std::memcpy(tensor.data, staged, static_cast<size_t>(tensor.bytes())); });
+    tensors_.clear();
+    bytes_ = 0;
   }
 
-  void send_on_gpu() {
-    GpuPack pack(group_, tensors_, stream_);
-    pack.fill();
-    group_.all_reduce(pack.tensor(), DDP_AVERAGE, stream_);
-    pack.empty();
-    pack.done();
-  }
-
+ private:
   template <class Copy>
   void each(Copy&& copy) {
     int64_t at = 0;
@@ -54,24 +43,62 @@ class Pack {
   }
 
   Group& group_;
-  void* stream_;
   std::vector<Tensor> tensors_;
   int64_t bytes_ = 0;
   std::vector<std::byte> staging_;
+};
+
+/// Tensors on a GPU, large ones in parts: all of them go through the group's scratch memory, because what NCCL leaves behind when a rank is lost
+/// must not reach a parameter.
+class GpuParts {
+ public:
+  GpuParts(Group& group, void* stream) : group_(group), stream_(stream) {}
+
+  void add(const Tensor& tensor) {
+    if (!parts_.empty() && parts_.front().dtype != tensor.dtype) send();
+    for (int64_t at = 0; at < tensor.count;) {
+      const int64_t room = (kGpuPackBytes - bytes_) / dtype_size(tensor.dtype);
+      const Tensor part = flat_part(tensor, at, std::min(tensor.count - at, room));
+      parts_.push_back(part);
+      bytes_ += part.bytes();
+      at += part.count;
+      if (bytes_ == kGpuPackBytes) send();
+    }
+  }
+  void send() {
+    if (parts_.empty()) return;
+    GpuPack pack(group_, std::move(parts_), stream_);
+    pack.fill();
+    group_.all_reduce(pack.tensor(), DDP_AVERAGE, stream_);
+    pack.empty();
+    pack.done();
+    parts_.clear();
+    bytes_ = 0;
+  }
+
+ private:
+  Group& group_;
+  void* stream_;
+  std::vector<Tensor> parts_;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace
 
 void average(Group& group, const std::vector<Tensor>& tensors, void* stream) {
   if (group.size() == 1) return;
-  Pack pack(group, stream);
+  Pack pack(group);
+  GpuParts on_gpu(group, stream);
   for (const Tensor& tensor : tensors) {
-    if (tensor.bytes() <= kSmallBytes)
+    if (tensor.is_on_gpu())
+      on_gpu.add(tensor);
+    else if (tensor.bytes() <= kSmallBytes)
       pack.add(tensor);
     else
-      group.all_reduce(tensor, DDP_AVERAGE, stream);
+      group.all_reduce(tensor, DDP_AVERAGE);
   }
   pack.send();
+  on_gpu.send();
 }
 
 }  // namespace ddp

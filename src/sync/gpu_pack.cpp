@@ -1,5 +1,8 @@
 #include "sync/gpu_pack.hpp"
 
+#include <limits>
+
+#include "comm/or_break.hpp"
 #include "device/gpu/device.hpp"
 
 namespace ddp {
@@ -25,20 +28,29 @@ Tensor GpuPack::tensor() const noexcept {
   return whole;
 }
 
-void GpuPack::copy(Way way) {
+void GpuPack::move(Way way) {
   const gpu::Device& device = *parts_.front().gpu;
+  const ddp_dtype dtype = parts_.front().dtype;
+  std::vector<ddp_gpu_span> spans;
+  std::byte* packed = memory_.data();
+  for (const Tensor& part : parts_) {
+    spans.push_back(way == Way::kIn ? ddp_gpu_span{part.data, packed, part.count} : ddp_gpu_span{packed, part.data, part.count});
+    packed += part.bytes();
+  }
   or_break(group_, [&] {
-    int64_t at = 0;
-    for (const Tensor& part : parts_) {
-      std::byte* const packed = memory_.data() + at;
-      device.copy(way == Way::kIn ? packed : part.data, way == Way::kIn ? part.data : packed, part.bytes(), stream_);
-      at += part.bytes();
+    if (!is_floating(dtype)) {
+      for (const ddp_gpu_span& span : spans) device.copy(span.to, span.from, span.count * dtype_size(dtype), stream_);
+      return;
     }
+    const gpu::Device::Current current(device);
+    const ddp_gpu_stop stop = way == Way::kOut ? group_.gpu_stop(stream_) : nullptr;
+    device.check(device.table().move(spans.data(), std::ssize(spans), dtype, dtype, 1, std::numeric_limits<double>::infinity(), stop, stream_),
+                 "packing small tensors");
   });
 }
 
-void GpuPack::fill() { copy(Way::kIn); }
-void GpuPack::empty() { copy(Way::kOut); }
+void GpuPack::fill() { move(Way::kIn); }
+void GpuPack::empty() { move(Way::kOut); }
 
 void GpuPack::done() {
   or_break(group_, [&] { memory_.done(); });

@@ -1,30 +1,17 @@
 // Small tensors of one GPU side by side in the group's scratch memory, so that they travel as one message. Everything is enqueued on one
 // stream; the host waits for nothing.
+// Floats are moved by kernels that look at the group's `stop` word: they write nothing once it is broken. Other bytes are copied.
 // Promises: if something fails here on one rank, the group is broken for all, because the others wait for this rank's message.
 // Tested by gpu_host/sync_test.cpp.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "base/error.hpp"
 #include "base/tensor.hpp"
 #include "comm/group.hpp"
 #include "device/gpu/scratch.hpp"
 
 namespace ddp {
-
-/// Runs this rank's own part of a collective. What is thrown there breaks the group, then goes on as an exception.
-template <class Body>
-auto or_break(Group& group, Body&& body) {
-  try {
-    return body();
-  } catch (const Error& error) {
-    group.abort(Error(breaks_group(error.status()) ? error.status() : DDP_ERROR_PEER_FAILED,
-                      group.name_of(group.rank()) + " could not go on: " + error.text()));
-    throw;
-  }
-}
 
 class GpuPack {
  public:
@@ -41,7 +28,7 @@ class GpuPack {
 
  private:
   enum class Way { kIn, kOut };
-  void copy(Way way);
+  void move(Way way);
 
   Group& group_;
   const std::vector<Tensor> parts_;

@@ -5,9 +5,10 @@
 
 #include "base/bytes.hpp"
 #include "base/hash.hpp"
+#include "comm/or_break.hpp"
 #include "device/gpu/device.hpp"
+#include "device/gpu/scratch.hpp"
 #include "sync/description.hpp"
-#include "sync/gpu_pack.hpp"
 
 namespace ddp {
 namespace {

@@ -1,6 +1,7 @@
 // Making ranks equal, comparing and averaging them, when tensors lie on GPUs, in host memory, or some here and some there.
 #include <cmath>
 
+#include "comm/nccl/side.hpp"
 #include "device/gpu/device.hpp"
 #include "reduce/model.hpp"
 #include "support/mixed_model.hpp"
@@ -236,6 +237,65 @@ void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
   }
 }
 
+void an_average_that_breaks_off_changes_no_parameter(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    MixedModel world(group, rank, Place::kGpu);
+    world.model->commit(world.compute.get());
+    world.compute.synchronize();
+    world.fill(rank, 3);
+    group.barrier();
+    fake_gpu::pause(group.gpu_side().stream());
+    world.model->average_parameters(world.compute.get());
+    if (rank == 0) group.abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
+    wait_until([&] {
+      try {
+        group.check_usable();
+        return false;
+      } catch (const Error&) {
+        return true;
+      }
+    });
+    fake_gpu::resume(group.gpu_side().stream());
+    world.compute.synchronize();
+    world.expect_filled(rank, 3, "as before");
+  });
+  FakeGpus::expect_nothing_left();
+}
+
+void a_failure_behind_the_announcement_reaches_the_others(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    MixedModel world(group, rank, Place::kGpu);
+    world.model->commit(world.compute.get());
+    world.compute.synchronize();
+    group.barrier();
+    fake_gpu::Fault fault;
+    fault.function = "event_record";
+    fault.device = 1;
+    if (rank == 1) fake_gpu::inject(fault);
+    group.barrier();
+    try {
+      group.broadcast(world.tensor("large"), 0, world.compute.get());
+      expect(rank == 0, "the failing rank says so");
+    } catch (const Error& error) {
+      expect_contains(error.text(), "GPU 1");
+    }
+    std::string text;
+    wait_until([&] {
+      try {
+        group.check_usable();
+      } catch (const Error& error) {
+        text = error.text();
+      }
+      return !text.empty();
+    });
+    expect_contains(text, "rank 1");
+  });
+  fake_gpu::clear_faults();
+  FakeGpus::expect_nothing_left();
+}
+
 }  // namespace
 }  // namespace ddp::test
 
@@ -254,6 +314,8 @@ int main() {
       ddp_test(ranks_that_differ_in_where_a_tensor_lies_do_not_fit),
       ddp_test(hooks_that_need_host_memory_are_refused),
       ddp_test(a_rank_whose_gpu_fails_inside_ends_the_group_for_all),
+      ddp_test(an_average_that_breaks_off_changes_no_parameter),
+      ddp_test(a_failure_behind_the_announcement_reaches_the_others),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
