@@ -68,12 +68,23 @@ double Stopwatch::ms() const {
   return static_cast<double>(ms);
 }
 
-double time_on_stream(cudaStream_t stream, int repetitions, const std::function<void(int)>& work) {
+namespace {
+__global__ void spin(uint64_t nanoseconds) {
+  uint64_t start = 0, now = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  do {
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  } while (now - start < nanoseconds);
+}
+}  // namespace
+
+double time_on_stream(cudaStream_t stream, int repetitions, Host host, const std::function<void(int)>& work) {
   Stopwatch watch;
   std::vector<double> all;
   for (int k = 0; k < 5; ++k) work(k);
   for (int k = 0; k < repetitions; ++k) {
     MUST(cudaStreamSynchronize(stream));
+    if (host == Host::kAhead) spin<<<1, 1, 0, stream>>>(300'000);
     watch.start(stream);
     work(k);
     watch.stop(stream);

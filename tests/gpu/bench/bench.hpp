@@ -2,7 +2,7 @@
 //
 // Method: every figure is the median of many repetitions after a warm-up, measured with events on the stream (host costs: with the host's clock around one
 // call). Data are random. What is read or written is rotated through more memory than the cache holds. The copy rate measured in the same run is the
-// yardstick. bench/README of tests says what the targets mean.
+// yardstick. tests/bench/README.md has the targets.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -76,8 +76,10 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Median milliseconds of work(k), k counting up, on the stream.
-double time_on_stream(cudaStream_t stream, int repetitions, const std::function<void(int)>& work);
+/// Median milliseconds of work(k), k counting up, on the stream. With kAhead the stream is kept busy while the host enqueues, so that what the host
+/// needs for that is not part of the figure.
+enum class Host { kCounts, kAhead };
+double time_on_stream(cudaStream_t stream, int repetitions, Host host, const std::function<void(int)>& work);
 
 /// Device memory filled with random numbers (floats between -1 and 1).
 class Buffer {

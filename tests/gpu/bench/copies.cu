@@ -22,7 +22,7 @@ struct Rotation {
 
 double copy_ms(cudaStream_t stream, int64_t bytes, int repetitions) {
   const Rotation rotation(bytes, 400 * kMiB);
-  return time_on_stream(stream, repetitions, [&](int k) {
+  return time_on_stream(stream, repetitions, Host::kAhead, [&](int k) {
     const size_t at = static_cast<size_t>(k) % rotation.from.size();
     MUST(cudaMemcpyAsync(rotation.to[at].data(), rotation.from[at].data(), static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream));
   });
@@ -61,7 +61,7 @@ void measure_pack(Report& report, const Options& options, cudaStream_t stream, c
   for (const bool pack : {true, false}) {
     std::vector<std::vector<ddp_gpu_span>> spans;
     for (size_t k = 0; k < apart.size(); ++k) spans.push_back(layout.spans(apart[k], buckets[k], pack));
-    const double ms = time_on_stream(stream, options.repetitions(100), [&](int k) {
+    const double ms = time_on_stream(stream, options.repetitions(100), Host::kAhead, [&](int k) {
       const auto& list = spans[static_cast<size_t>(k) % spans.size()];
       GPU_CALL(move(list.data(), static_cast<int64_t>(list.size()), DDP_F32, DDP_F32, pack ? 0.5 : 1.0, std::numeric_limits<double>::infinity(), nullptr, stream));
     });

@@ -83,9 +83,14 @@ void Network::backward(cudaStream_t stream, const std::vector<float*>& grads, co
   MUST(cudaGetLastError());
 }
 
-Lent::Lent(ddp_group* group, const Network& network, Way how, cudaStream_t on) : net(network), way(how), stream(on) {
+Lent::Lent(ddp_group* group, const Network& network, Way how, cudaStream_t on, int64_t bucket_bytes, ddp_reduce reduce)
+    : net(network), way(how), stream(on) {
   const std::vector<int64_t> counts = net.counts();
-  if (way != Way::kNone) MUST(ddp_model_create(group, nullptr, &model));
+  ddp_model_options options;
+  MUST(ddp_model_options_init(&options, sizeof options));
+  options.bucket_bytes = bucket_bytes;
+  options.reduce = reduce;
+  if (way != Way::kNone) MUST(ddp_model_create(group, &options, &model));
   for (int32_t p = 0; p < static_cast<int32_t>(counts.size()); ++p) {
     grads.push_back(net.own_grad(p));
     if (model == nullptr) continue;

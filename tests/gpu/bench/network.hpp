@@ -31,7 +31,7 @@ class Network {
 
 /// A model over a network, or none.
 struct Lent {
-  Lent(ddp_group* group, const Network& network, Way how, cudaStream_t stream);
+  Lent(ddp_group* group, const Network& network, Way how, cudaStream_t stream, int64_t bucket_bytes = int64_t{25} << 20, ddp_reduce reduce = DDP_AVERAGE);
   ~Lent();
   Lent(const Lent&) = delete;
   Lent& operator=(const Lent&) = delete;
