@@ -113,9 +113,14 @@ void lose_rank_1(int size, int signal, const Ways& ways) {
   if (signal != SIGKILL) procs.signal(1, SIGKILL);
 }
 
-void a_killed_rank_is_named_and_changes_nothing(void**) {
-  for (const int size : {2, 3})
-    for (const Ways& ways : {Ways{false, false}, Ways{true, false}, Ways{false, true}}) lose_rank_1(size, SIGKILL, ways);
+constexpr Ways kWays[] = {{false, false}, {true, false}, {false, true}};
+
+void a_killed_rank_of_two_is_named_and_changes_nothing(void**) {
+  for (const Ways& ways : kWays) lose_rank_1(2, SIGKILL, ways);
+}
+
+void a_killed_rank_of_three_is_named_and_changes_nothing(void**) {
+  for (const Ways& ways : kWays) lose_rank_1(3, SIGKILL, ways);
 }
 
 void a_stopped_rank_is_named_and_changes_nothing(void**) {
@@ -129,7 +134,8 @@ int main(int argc, char** argv) {
   if (is_fake()) end_skipped("ranks must be processes here, and the GPU that is none knows only threads");
   need_world();
   const CMUnitTest tests[] = {
-      ddp_test(a_killed_rank_is_named_and_changes_nothing),
+      ddp_test(a_killed_rank_of_two_is_named_and_changes_nothing),
+      ddp_test(a_killed_rank_of_three_is_named_and_changes_nothing),
       ddp_test(a_stopped_rank_is_named_and_changes_nothing),
   };
   return card::run_matching(tests, argc, argv);

@@ -87,6 +87,7 @@ if [ -n "$pack" ]; then
   exit 0
 fi
 kit=$(cd "$kit" && pwd)
+chmod +x "$kit"/bin/* 2>/dev/null # in case it was carried by something that forgets
 
 # --- What there is ---
 
@@ -114,7 +115,7 @@ if [ $? = 77 ]; then
   exit 77
 fi
 
-budget=$((${#quick} ? 170 : 520))
+budget=$((${#quick} ? 175 : 520))
 SECONDS=0
 left() { echo $((budget - SECONDS)); }
 failures=0
@@ -126,18 +127,28 @@ row() { printf '%-34s %-9s %6s  %s\n' "$@" | tee -a "$summary"; }
   echo "NCCL: ${DDP_NCCL_LIBRARY:-found by the loader}; lo: $(cat /sys/class/net/lo/operstate 2>/dev/null), flags $(cat /sys/class/net/lo/flags 2>/dev/null)"
   echo
 } | tee "$summary"
-trap 'echo "stopped after $SECONDS s; results so far are in $out" | tee -a "$summary"; exit 1' TERM INT HUP
+child=''
+stop() {
+  [ -z "$child" ] || kill "$child" 2>/dev/null
+  echo "stopped after $SECONDS s; results so far are in $out" | tee -a "$summary"
+  exit 1
+}
+trap stop TERM INT HUP
 
 # Runs a command with a limit, keeps its output, and writes a row. $1 name, $2 seconds, $3 "soft" (a limit that passes is no failure) or "hard".
 stage() {
-  local name=$1 limit=$2 kind=$3 log=$out/$1.log begin=$SECONDS code=0 detail=''
+  local name=$1 limit=$2 kind=$3 log begin=$SECONDS code=0 detail=''
+  log=$out/$(tr -cs 'a-z0-9._\n' - <<<"$1" | sed 's/-$//').log
   shift 3
   [ "$limit" -le "$(left)" ] || limit=$(left)
   if [ "$limit" -lt 5 ]; then
     row "$name" "not run" - "no time left"
     return
   fi
-  timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1 || code=$?
+  timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1 &
+  child=$!
+  wait "$child" || code=$?
+  child=''
   detail=$(grep -E '^\[  FAILED  \] [a-z]' "$log" | awk '{ print $4 }' | sort -u | head -4 | tr '\n' ' ')
   case $code in
     0) row "$name" passed "$((SECONDS - begin)) s" "$(grep -oE '^\[  PASSED  \] [0-9]+ test' "$log" | grep -oE '[0-9]+' | head -1 | sed 's/$/ tests/')" ;;
@@ -154,25 +165,51 @@ stage() {
 }
 wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
-# --- The tests, those of one rank first ---
+# --- The tests, those of one rank first. In a quick run only some of those that start processes ---
 
+test_program() { # name, limit, pattern
+  [ -x "$kit/bin/test.gpu.$1" ] && stage "gpu.$1${3:+ $3}" "$2" hard "$kit/bin/test.gpu.$1" ${3:+"$3"}
+}
 if wanted tests; then
   row "TEST" "" "" ""
-  one_rank='kernels kernels_update pass optimizer streams state errors batch_norm'
-  several='ranks failure graph'
-  for name in $one_rank; do [ -x "$kit/bin/test.gpu.$name" ] && stage "gpu.$name" 60 hard "$kit/bin/test.gpu.$name"; done
-  for name in $several; do [ -x "$kit/bin/test.gpu.$name" ] && stage "gpu.$name" "$((${#quick} ? 60 : 120))" hard "$kit/bin/test.gpu.$name"; done
-  [ -n "$quick" ] || stage gpu.leaks 60 hard "$kit/bin/test.gpu.leaks"
+  for name in kernels kernels_update pass optimizer streams state errors batch_norm; do test_program $name 60; done
+  if [ -n "$quick" ]; then
+    for pattern in 'sums*' 'two_hundred*' 'hooks*'; do test_program ranks 30 "$pattern"; done
+    test_program failure 40 '*killed_rank_of_two*'
+    test_program graph 30 '*replayed*'
+  else
+    test_program ranks 150
+    test_program failure 130
+    test_program graph 60
+    test_program leaks 60
+  fi
   if [ -x "$kit/bin/07_cuda" ]; then
     stage example.alone 40 hard "$kit/bin/07_cuda" "$kit/share/digits.csv"
     [ -n "$quick" ] || stage example.two_ranks 90 hard "$kit/bin/ddprun" -n 2 "$kit/bin/07_cuda" "$kit/share/digits.csv"
   fi
 fi
 
+# --- The benchmark ---
+
+if wanted benchmark; then
+  row "" "" "" ""
+  row "BENCHMARK" "" "" ""
+  limit=$((${#quick} ? 60 : 170))
+  if [ ! -x "$kit/bin/bench.gpu" ]; then
+    row bench.gpu skipped - "it is not in $kit"
+  elif [ -n "$python" ]; then
+    stage benchmark $limit soft "$python" -B "$kit/share/compare.py" --bin "$kit/bin" --lib "$kit/lib" --out "$out" ${quick:+--quick}
+    cat "$out/benchmark.md" 2>/dev/null || tail -5 "$out/benchmark.log"
+  else
+    stage benchmark $limit soft "$kit/bin/bench.gpu" --json "$out/bench.json" ${quick:+--quick}
+    cat "$out/benchmark.log"
+  fi
+fi
+
 # --- compute-sanitizer: short tests only, because it makes them ten to fifty times slower ---
 
-sanitize() { # name, tool, program, pattern
-  stage "$1" "$((${#quick} ? 20 : 40))" soft "$sanitizer" --tool "$2" --error-exitcode 9 --print-limit 20 "$kit/bin/$3" "$4"
+sanitize() { # tool, program, pattern
+  stage "$1 $2 $3" $((${#quick} ? 20 : 40)) soft "$sanitizer" --tool "$1" --error-exitcode 9 --print-limit 20 "$kit/bin/test.gpu.$2" "$3"
 }
 if wanted sanitizer; then
   row "" "" "" ""
@@ -180,32 +217,17 @@ if wanted sanitizer; then
   if [ -z "$sanitizer" ]; then
     row "compute-sanitizer" skipped - "it is not installed"
   else
-    sanitize memcheck.update memcheck test.gpu.kernels_update 'a*'
-    sanitize memcheck.pass memcheck test.gpu.pass '*cleared*'
+    sanitize memcheck kernels_update 'a*'
+    sanitize memcheck pass '*cleared*'
     if [ -z "$quick" ]; then
-      sanitize memcheck.kernels memcheck test.gpu.kernels 'n*'
-      sanitize memcheck.optimizer memcheck test.gpu.optimizer 'clipping*'
-      sanitize racecheck.kernels racecheck test.gpu.kernels 'n*'
-      sanitize racecheck.hash racecheck test.gpu.kernels 'a_*'
-      sanitize synccheck.kernels synccheck test.gpu.kernels 'n*'
-      sanitize initcheck.hash initcheck test.gpu.kernels 'a_hash*'
+      sanitize memcheck kernels 'norms*'
+      sanitize memcheck kernels 'move_works*'
+      sanitize memcheck optimizer 'clipping*'
+      sanitize racecheck kernels 'norms*'
+      sanitize racecheck kernels 'a_*'
+      sanitize synccheck kernels 'norms*'
+      sanitize initcheck kernels 'a_hash*'
     fi
-  fi
-fi
-
-# --- The benchmark: figures, no verdict about the exit status ---
-
-if wanted benchmark; then
-  row "" "" "" ""
-  row "BENCHMARK" "" "" ""
-  if [ ! -x "$kit/bin/bench.gpu" ]; then
-    row bench.gpu skipped - "it is not in $kit"
-  elif [ -n "$python" ]; then
-    stage benchmark "$((${#quick} ? 60 : 200))" soft "$python" -B "$kit/share/compare.py" --bin "$kit/bin" --lib "$kit/lib" --out "$out" ${quick:+--quick}
-    cat "$out/benchmark.md" 2>/dev/null || tail -5 "$out/benchmark.log"
-  else
-    stage benchmark "$((${#quick} ? 60 : 200))" soft "$kit/bin/bench.gpu" --json "$out/bench.json" ${quick:+--quick}
-    cat "$out/benchmark.log"
   fi
 fi
 

@@ -84,6 +84,7 @@ inline void need_devices(int32_t wanted) {
   if (count == 0) end_skipped("no GPU: " + why);
   if (count < wanted) end_skipped("needs " + std::to_string(wanted) + " GPUs, here is " + std::to_string(count));
   std::printf("on %s, %d GPU%s\n", table().name, count, count == 1 ? "" : "s");
+  std::fflush(stdout);
 }
 
 }  // namespace ddp::test::card
