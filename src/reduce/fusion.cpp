@@ -143,8 +143,16 @@ void Fusion::follow(size_t bucket, BucketOperation& reduction, const Note& mine,
     return;
   }
   part.publish_after->set_reduction(reduction);
-  part.publish_after->start(mine);
+  part.publish_after->start(plan_[bucket].on_gpu ? note_of_all(bucket) : mine);
   lane.push(*part.publish_after);
+}
+
+/// On a GPU a publication is enqueued before this rank knows what the others contribute. So all ranks publish everything, whatever they miss or
+/// skip themselves; if the pass turns out void it is taken back.
+const Note& Fusion::note_of_all(size_t bucket) noexcept {
+  Note& note = parts_[bucket]->note;
+  for (size_t piece = 0; piece < plan_[bucket].parameters.size(); ++piece) note.used[piece / 64] |= uint64_t{1} << (piece % 64);
+  return note;
 }
 
 /// On a GPU the order of the stream does what the lane does elsewhere: the step is enqueued behind the reduction.

@@ -80,6 +80,7 @@ class Fusion {
   void publish(bool restored);
   void update_now(size_t bucket);
   void refuse_capture() const;
+  [[nodiscard]] const Note& note_of_all(size_t bucket) noexcept;
   [[nodiscard]] void* gpu_stream() const;
   [[nodiscard]] size_t plan_index(int32_t parameter) const noexcept { return bucket_of_[static_cast<size_t>(parameter)]; }
 

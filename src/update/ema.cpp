@@ -95,13 +95,14 @@ void Ema::follow(void* stream) {
 
 void Ema::follow_on_gpu(void* stream) {
   const gpu::Device::Current current(*device());
+  const ddp_gpu_stop stop = model_->group().gpu_stop(stream);
   for (size_t k = 0; k < decays_.size(); ++k) {
     spans_.clear();
     for (int32_t i = 0; i < model_->table().parameter_count(); ++i)
       if (const Tensor& value = model_->table().parameter(i).value; value.is_on_gpu())
         spans_.add(value.dtype, moment_dtype(value.dtype), value.data, averages_.data(i, k), value.count);
     spans_.each([&](const ddp_gpu_span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
-      device()->check(device()->table().ema(spans, count, dtype, decays_[k], model_->group().gpu_stop(stream), stream), "updating averages");
+      device()->check(device()->table().ema(spans, count, dtype, decays_[k], stop, stream), "updating averages");
     });
   }
 }

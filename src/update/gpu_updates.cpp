@@ -64,6 +64,11 @@ void RuleUpdates<Rule>::clear() noexcept {
 }
 
 template <class Rule>
+bool RuleUpdates<Rule>::empty() const noexcept {
+  return std::all_of(lists_.begin(), lists_.end(), [](const List& list) { return list.updates.empty(); });
+}
+
+template <class Rule>
 void RuleUpdates<Rule>::add(ddp_dtype dtype, const ddp_gpu_update& update, const Rule& rule) {
   if (update.count == 0) return;
   List& list = lists_[dtype];

@@ -27,6 +27,7 @@ class GpuUpdates {
   /// Room for all parameters.
   virtual void reserve(const Table& table) = 0;
   virtual void clear() noexcept = 0;
+  [[nodiscard]] virtual bool empty() const noexcept = 0;
   /// Launch what was noted, in the order of the stream, and forget it. Throws what a GPU throws.
   virtual void launch(const gpu::Device& device, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) = 0;
 };
@@ -37,6 +38,7 @@ class RuleUpdates final : public GpuUpdates {
  public:
   void reserve(const Table& table) override;
   void clear() noexcept override;
+  [[nodiscard]] bool empty() const noexcept override;
   void launch(const gpu::Device& device, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) override;
 
   /// `update.rule` is set here. Nothing if there are no elements.

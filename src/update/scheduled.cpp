@@ -91,7 +91,8 @@ void ScheduledOptimizer::flush(void* stream) {
   const gpu::Device* const device = model().table().gpu();
   if (device == nullptr) return;
   if (undoes_) undo_.flush(model().table(), stream);
-  if (gpu_updates() != nullptr) gpu_updates()->launch(*device, ddp_gpu_shape{shape_.scale, shape_.limit, gate_}, model().group().gpu_stop(stream), stream);
+  if (gpu_updates() == nullptr || gpu_updates()->empty()) return;
+  gpu_updates()->launch(*device, ddp_gpu_shape{shape_.scale, shape_.limit, gate_}, model().group().gpu_stop(stream), stream);
 }
 
 void ScheduledOptimizer::step(void* stream) {

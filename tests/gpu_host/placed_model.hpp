@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "device/gpu/device.hpp"
-#include "device/gpu/module.hpp"
 #include "reduce/model.hpp"
-#include "support/fake_gpu/fake_gpu.hpp"
-#include "support/group_world.hpp"
+#include "support/gpu_world.hpp"
 #include "unit/update/oracle.hpp"
 #include "update/optimizer.hpp"
 
@@ -63,11 +61,11 @@ inline std::vector<Placed> mixed_homes() {
 
 class PlacedModel {
  public:
-  PlacedModel(std::shared_ptr<Group> group, const std::vector<Placed>& placed, bool commits = true) : group_(std::move(group)) {
+  PlacedModel(std::shared_ptr<Group> group, const std::vector<Placed>& placed, ddp_unused unused = DDP_UNUSED_ALLOW) : group_(std::move(group)) {
     ddp_model_options options{};
     options.first_bucket_bytes = 4'000;
     options.bucket_bytes = 16'000;
-    options.unused = DDP_UNUSED_ALLOW;
+    options.unused = unused;
     model = std::make_shared<Model>(group_, options);
     for (const Placed& each : placed)
       if (each.home == Home::kGpu && stream_ == nullptr) stream_ = std::make_unique<gpu::Stream>(group_->gpu(), gpu::Stream::Priority::kNormal);
@@ -76,7 +74,8 @@ class PlacedModel {
       write(value, random_bytes(value.dtype, value.count, 2.0, 50 + i));
       model->add_parameter("p" + std::to_string(i), value, &grad);
     }
-    if (commits) model->commit(stream());
+    if (stream() != nullptr) gpu().synchronize(stream());  // rank 0's values are to be there
+    model->commit(stream());
   }
   ~PlacedModel() { model->close(); }
 
@@ -114,6 +113,13 @@ class PlacedModel {
   }
   void fill_grads(uint64_t step, double scale = 1.0) const {
     for (int32_t i = 0; i < size(); ++i) write(grad(i), random_bytes(grad(i).dtype, grad(i).count, scale, 1000 * step + static_cast<uint64_t>(i)));
+  }
+  /// A REDUCE pass in which all but `missing` are marked.
+  void pass(int32_t missing = -1) const {
+    model->begin_backward(DDP_PASS_REDUCE);
+    for (int32_t i = size(); i-- > 0;)
+      if (i != missing) model->mark_ready(i, stream());
+    model->end_backward(stream());
   }
   void set_grad_element(int32_t i, size_t element, double number) const {
     Bytes bytes = read(grad(i));

@@ -101,22 +101,21 @@ Publication::~Publication() {
   if (memory_ != nullptr) side().free(memory_);
 }
 
-/// The spans of a rank's slice, from the values into the bucket's memory or back; of a void note all.
+/// The spans of a rank's slice, from the values into the bucket's memory or back.
 void Publication::collect(const Note& note, size_t rank, bool to_memory) {
   const int64_t size = dtype_size(spec_.dtype);
   for (const SliceLayout::Part& part : layout_.ranks[rank]) {
-    if (!note.is_void() && !is_used(note, part.span.piece)) continue;
+    if (!is_used(note, part.span.piece)) continue;
     std::byte* const value = spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size;
     std::byte* const place = memory_ + part.offset * size;
     spans_.push_back(to_memory ? ddp_gpu_span{value, place, part.span.count} : ddp_gpu_span{place, value, part.span.count});
   }
 }
 
-/// A rank that lacks a gradient changes nothing, but takes part: the others do not know yet, and all take their changes back soon.
 void Publication::launch(const Note& mine) {
   const auto own = static_cast<size_t>(side().rank());
   for (const SliceLayout::Part& part : layout_.ranks[own])
-    if (!mine.is_void() && is_used(mine, part.span.piece)) spec_.work->on_block(part.span.piece, part.span.first, part.span.count);
+    if (is_used(mine, part.span.piece)) spec_.work->on_block(part.span.piece, part.span.first, part.span.count);
   spec_.work->flush(side().stream());
   if (memory_ == nullptr) return;
   spans_.clear();
