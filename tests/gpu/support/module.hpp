@@ -25,6 +25,7 @@ inline constexpr int kSkipped = 77;
 }
 
 struct Module {
+  void* library = nullptr;
   const ddp_gpu_table* table = nullptr;
   std::string why;  // there is none
 };
@@ -36,6 +37,7 @@ inline const Module& module() {
     for (const std::string& file : files) {
       void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
       if (library == nullptr) continue;
+      it.library = library;
       const auto query = reinterpret_cast<ddp_gpu_query_fn>(dlsym(library, DDP_GPU_QUERY_NAME));
       if (query != nullptr) it.table = query(DDP_GPU_VERSION);
       it.why = file + " speaks another version";
