@@ -13,11 +13,11 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: Optional[torch.Tensor], bias: Optional[torch.Tensor], layer: SyncBatchNorm) -> torch.Tensor:
         x, y = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
-        mean, invstd = (torch.empty(x.shape[1], dtype=torch.float64) for _ in range(2))
+        mean, invstd = (torch.empty(x.shape[1], dtype=torch.float64, device=x.device) for _ in range(2))
         running = (None, None) if layer.running_mean is None else (layer.running_mean, layer.running_var)
         ctx.saved = batch_norm_forward(layer.ranks, x.detach(), y, weight=_plain(weight), bias=_plain(bias), running_mean=running[0],
                                        running_var=running[1], saved_mean=mean, saved_invstd=invstd, epsilon=layer.eps,
-                                       momentum=layer._share())
+                                       momentum=layer._share(), stream=stream_of(x))
         ctx.ranks = layer.ranks
         return y
 
@@ -27,8 +27,13 @@ class _Normalise(torch.autograd.Function):
         dx = torch.empty_like(dy)
         weight = ctx.saved.weight
         dweight, dbias = (None, None) if weight is None else (torch.empty_like(weight), torch.empty_like(weight))
-        batch_norm_backward(ctx.ranks, ctx.saved, dy, dx=dx, dweight=dweight, dbias=dbias)
+        batch_norm_backward(ctx.ranks, ctx.saved, dy, dx=dx, dweight=dweight, dbias=dbias, stream=stream_of(dy))
         return dx, dweight, dbias, None
+
+
+def stream_of(tensor: torch.Tensor) -> Optional[int]:
+    """The stream on which PyTorch works on this tensor now."""
+    return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
 
 
 def _plain(tensor: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

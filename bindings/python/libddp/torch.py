@@ -24,6 +24,7 @@ from ._group import Group
 from ._model import Model
 from ._sampler import Sampler
 from ._torch_norm import SyncBatchNorm as SyncBatchNorm
+from ._torch_norm import stream_of
 
 _group: Optional[Group] = None
 
@@ -41,7 +42,7 @@ class DistributedDataParallel(torch.nn.Module):
 
     The first argument is the module. Of PyTorch's other arguments these count: broadcast_buffers, bucket_cap_mb, find_unused_parameters
     and process_group (a :class:`libddp.Group`); gradients are always views of the buckets, and one module has one device, so the rest is
-    accepted and needs nothing. `hook` is what ``libddp.Model.set_hook`` takes ("bf16", "fp16", a callable); `options` go to
+    accepted and needs nothing. A module on a GPU is reduced by NCCL, in the order of PyTorch's current streams. `hook` is what ``libddp.Model.set_hook`` takes ("bf16", "fp16", a callable); `options` go to
     :class:`libddp.Model`.
     """
 
@@ -81,7 +82,10 @@ class DistributedDataParallel(torch.nn.Module):
         for name, buffer in self.module.named_buffers():
             self._lend_buffer(name, buffer)
             self._has_buffers = True
-        self.model.commit()
+        self.model.commit(stream=self._stream())
+
+    def _stream(self) -> Optional[int]:
+        return stream_of(self._parameters_lent[0]) if self._parameters_lent else None
 
     def _lend_buffer(self, name: str, buffer: torch.Tensor) -> None:
         if buffer.dtype in _OTHER_DTYPES and buffer.is_contiguous():
@@ -94,7 +98,7 @@ class DistributedDataParallel(torch.nn.Module):
         if self._open is not None:
             self._give_up()
         if self._has_buffers and self.broadcast_buffers and self.training and self.require_backward_grad_sync and torch.is_grad_enabled():
-            self.model.sync_buffers(0)
+            self.model.sync_buffers(0, stream=self._stream())
         return self.module(*inputs, **keywords)
 
     @contextlib.contextmanager
@@ -116,7 +120,7 @@ class DistributedDataParallel(torch.nn.Module):
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         self._attach(index, parameter)
         self._marked[index] = True
-        self.model.mark_ready(index)
+        self.model.mark_ready(index, stream=stream_of(self._grads[index]))
 
     def _attach(self, index: int, parameter: torch.Tensor) -> None:
         """Make p.grad the bucket's memory. After zero_grad(set_to_none=True) autograd made a tensor of its own: one copy."""
@@ -138,7 +142,7 @@ class DistributedDataParallel(torch.nn.Module):
                     else:
                         self._attach(index, self._parameters_lent[index])
                     self.model.mark_unused(index)
-        self.model.end_backward()
+        self.model.end_backward(stream=self._stream())
         if reduces and self.find_unused_parameters:
             for index, parameter in enumerate(self._parameters_lent):
                 if parameter.grad is None and self.model.was_used(index):
@@ -148,14 +152,14 @@ class DistributedDataParallel(torch.nn.Module):
         """The last backward() ended with an exception: its pass is still open, and the other ranks wait."""
         self._open = None
         with contextlib.suppress(Error):
-            self.model.abandon_backward("an exception ended its backward pass")
+            self.model.abandon_backward("an exception ended its backward pass", stream=self._stream())
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
         """Train inside on unequal data: a rank that leaves answers the others' passes until all have left. Then all ranks go on with the
         same parameters. Needs uneven_inputs=True."""
         yield
-        self.model.join()
+        self.model.join(stream=self._stream())
 
     # ---- State. ----
 
