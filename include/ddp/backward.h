@@ -79,6 +79,7 @@ DDP_API ddp_status ddp_model_zero_grad(ddp_model *model, void *stream);
 /**
  * Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
  * @param p 1, 2 or INFINITY
+ * @param stream of gradients on a GPU: the host waits for it, so it is not being captured
  * Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_grad_norm(ddp_model *model, double p, double *out_norm, void *stream);
@@ -96,6 +97,7 @@ DDP_API ddp_status ddp_model_scale_grad(ddp_model *model, double factor, void *s
  * @param max_norm above 0
  * @param p 1, 2 or INFINITY
  * @param out_norm the norm before; may be NULL
+ * @param stream as for ddp_model_get_grad_norm
  * Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
  */
 DDP_API ddp_status ddp_model_clip_grad_norm(ddp_model *model, double max_norm, double p, double *out_norm, void *stream);

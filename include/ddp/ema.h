@@ -23,14 +23,22 @@ DDP_API ddp_status ddp_ema_create(ddp_model *model, const double *decays, int32_
 /** Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1. */
 DDP_API void ddp_ema_destroy(ddp_ema *ema);
 
-/** Take the current parameters into every average, in one pass over memory. Call after each step.
- * Local. Errors: INVALID_STATE (not committed, or swapped). Since 0.1. */
+/**
+ * Take the current parameters into every average, in one pass over memory. Call after each step.
+ * @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in the first update
+ *        only (it allocates)
+ * Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY (first update).
+ * Since 0.1.
+ */
 DDP_API ddp_status ddp_ema_update(ddp_ema *ema, void *stream);
 
 /**
  * Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
  * @param which position of the decay given to ddp_ema_create
- * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, or another average is swapped in). Since 0.1.
+ * @param stream of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their bits are kept
+ *        in memory that is allocated and freed
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured), OUT_OF_MEMORY.
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_ema_swap(ddp_ema *ema, int32_t which, void *stream);
 

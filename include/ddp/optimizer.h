@@ -87,6 +87,7 @@ typedef struct ddp_loss_scale_options {
 
 /**
  * Updates one parameter in place. Called on the thread of ddp_optimizer_step, for every used parameter in index order.
+ * A parameter on a GPU is updated by what the callback enqueues on `stream`, which is that of ddp_optimizer_step.
  * A value other than 0 ends the step with CALLBACK.
  */
 typedef int32_t (*ddp_update_fn)(void *user_data, int32_t index, const ddp_tensor *value, const ddp_tensor *grad,
@@ -156,7 +157,7 @@ DDP_API ddp_status ddp_optimizer_get_skipped_count(const ddp_optimizer *optimize
 
 /**
  * 2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a dynamic loss
- * scale made the step look at it. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ * scale made the step look at it. Waits for the step's stream if the norm was taken on a GPU. Local. Errors: INVALID_ARGUMENT. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer *optimizer, double *out_norm);
 
@@ -172,9 +173,12 @@ DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t ind
 /**
  * Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
  * rank used keep their value and their optimizer state.
- * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, or gradients that are not finite with
- * DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if
- * the group is broken. Since 0.1.
+ * Parameters on a GPU change in the order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream
+ * only where the host has to decide: with nonfinite SKIP or FAIL or a dynamic loss scale, and with max_norm if `shard` is set or some
+ * parameters are in host memory. Otherwise max_norm is applied on the GPU and nothing waits.
+ * @param stream that of ddp_model_end_backward, or one that is ordered after it; it is not being captured into a CUDA graph
+ * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured, or gradients that are
+ * not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_step(ddp_optimizer *optimizer, void *stream);
 

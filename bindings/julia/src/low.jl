@@ -813,6 +813,7 @@ end
 
 Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
 - `p`: 1, 2 or INFINITY
+- `stream`: of gradients on a GPU: the host waits for it, so it is not being captured
 Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
 """
 function ddp_model_get_grad_norm(model, p, out_norm, stream)
@@ -839,6 +840,7 @@ ones clip within their step (max_norm, clip_value).
 - `max_norm`: above 0
 - `p`: 1, 2 or INFINITY
 - `out_norm`: the norm before; may be NULL
+- `stream`: as for ddp_model_get_grad_norm
 Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
 """
 function ddp_model_clip_grad_norm(model, max_norm, p, out_norm, stream)
@@ -1015,6 +1017,7 @@ end
     @ddp_update_fn(f)
 
 Updates one parameter in place. Called on the thread of ddp_optimizer_step, for every used parameter in index order.
+A parameter on a GPU is updated by what the callback enqueues on `stream`, which is that of ddp_optimizer_step.
 A value other than 0 ends the step with CALLBACK.
 """
 macro ddp_update_fn(f)
@@ -1170,7 +1173,7 @@ end
     ddp_optimizer_get_grad_norm(optimizer, out_norm)
 
 2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a dynamic loss
-scale made the step look at it. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+scale made the step look at it. Waits for the step's stream if the norm was taken on a GPU. Local. Errors: INVALID_ARGUMENT. Since 0.1.
 """
 function ddp_optimizer_get_grad_norm(optimizer, out_norm)
     return ccall((:ddp_optimizer_get_grad_norm, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Float64}), optimizer, out_norm)
@@ -1195,9 +1198,12 @@ end
 
 Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
 rank used keep their value and their optimizer state.
-Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, or gradients that are not finite with
-DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if
-the group is broken. Since 0.1.
+Parameters on a GPU change in the order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream
+only where the host has to decide: with nonfinite SKIP or FAIL or a dynamic loss scale, and with max_norm if `shard` is set or some
+parameters are in host memory. Otherwise max_norm is applied on the GPU and nothing waits.
+- `stream`: that of ddp_model_end_backward, or one that is ordered after it; it is not being captured into a CUDA graph
+Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured, or gradients that are
+not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
 """
 function ddp_optimizer_step(optimizer, stream)
     return ccall((:ddp_optimizer_step, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Cvoid}), optimizer, stream)
@@ -1477,7 +1483,10 @@ end
     ddp_ema_update(ema, stream)
 
 Take the current parameters into every average, in one pass over memory. Call after each step.
-Local. Errors: INVALID_STATE (not committed, or swapped). Since 0.1.
+- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in the first update
+       only (it allocates)
+Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY (first update).
+Since 0.1.
 """
 function ddp_ema_update(ema, stream)
     return ccall((:ddp_ema_update, libddp), ddp_status, (Ptr{ddp_ema}, Ptr{Cvoid}), ema, stream)
@@ -1488,7 +1497,10 @@ end
 
 Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
 - `which`: position of the decay given to ddp_ema_create
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, or another average is swapped in). Since 0.1.
+- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their bits are kept
+       in memory that is allocated and freed
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured), OUT_OF_MEMORY.
+Since 0.1.
 """
 function ddp_ema_swap(ema, which, stream)
     return ccall((:ddp_ema_swap, libddp), ddp_status, (Ptr{ddp_ema}, Int32, Ptr{Cvoid}), ema, which, stream)
