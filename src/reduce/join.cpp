@@ -39,6 +39,7 @@ int32_t answer_until_all_joined(Model& model, void* stream) {
   Group& group = model.group();
   Pass& pass = model.pass();
   const int64_t rounds = pass.rounds();
+  pass.note_absence(-1);  // that others joined before is a reason to refuse what this rank begins, and it begins nothing any more
   for (;;) {
     const RollCall& roll = pass.call_roll(Call::kNothing, 0, true);
     if (roll.heard(Call::kPass))
