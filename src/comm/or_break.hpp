@@ -1,5 +1,5 @@
 // One rank's own part of a collective, while the others wait for what comes of it.
-// Tested by gpu_host/sync_test.cpp and gpu_host/batch_norm_test.cpp.
+// Tested by gpu_host/sync_failure_test.cpp and gpu_host/batch_norm_test.cpp.
 #pragma once
 
 #include "base/error.hpp"

@@ -2,7 +2,7 @@
 // stream; the host waits for nothing.
 // Floats are moved by kernels that look at the group's `stop` word: they write nothing once it is broken. Other bytes are copied.
 // Promises: if something fails here on one rank, the group is broken for all, because the others wait for this rank's message.
-// Tested by gpu_host/sync_test.cpp.
+// Tested by gpu_host/sync_test.cpp and gpu_host/sync_failure_test.cpp.
 #pragma once
 
 #include <vector>

@@ -1,12 +1,10 @@
 // Making ranks equal, comparing and averaging them, when tensors lie on GPUs, in host memory, or some here and some there.
-#include <cmath>
-
-#include "comm/nccl/side.hpp"
+#include "base/hash.hpp"
 #include "device/gpu/device.hpp"
 #include "reduce/model.hpp"
 #include "support/mixed_model.hpp"
-#include "sync/spread.hpp"
-#include "update/optimizer.hpp"
+#include "update/adam.hpp"
+#include "update/rules.hpp"
 
 namespace ddp::test {
 namespace {
@@ -161,6 +159,99 @@ void the_hash_is_that_of_the_same_values_in_host_memory(void**) {
   FakeGpus::expect_nothing_left();
 }
 
+void a_rank_without_data_ends_with_the_newest_state(void**) {
+  for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
+    const FakeGpus gpus(41);
+    run_gpu_groups(3, [&](Group& group, int rank) {
+      ddp_model_options options = mixed_model_options();
+      options.uneven_inputs = 1;
+      MixedModel world(group, rank, place, options);
+      world.model->commit(world.compute.get());
+      const int32_t last = group.size() - 1;
+      for (int step = 0; step < 2 + rank; ++step) {
+        world.compute.synchronize();
+        world.fill(rank, step);
+        world.model->sync_buffers(last, world.compute.get());
+        world.pass();
+        world.compute.synchronize();
+        world.expect_buffers_filled(last, step);
+        world.fill(7, step);  // what an optimizer would make of the same gradients
+      }
+      world.model->join(world.compute.get());
+      world.compute.synchronize();
+      world.expect_filled(7, 1 + last, "what the last rank had in the end");
+      group.barrier();
+    });
+    FakeGpus::expect_correct();
+    FakeGpus::expect_nothing_left();
+  }
+}
+
+void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
+  const FakeGpus gpus(43);
+  run_gpu_groups(3, [&](Group& group, int rank) {
+    ddp_model_options options = mixed_model_options();
+    options.check_every = 2;
+    options.drift = DDP_DRIFT_RESEND;
+    MixedModel world(group, rank, Place::kMixed, options);
+    ddp_adam_options rule = default_adam_options();
+    rule.rate = 0.25;
+    const auto adam = std::make_shared<Adam>(world.model, rule);
+    world.model->keep_equal(adam);
+    world.model->commit(world.compute.get());
+    const auto step = [&] {
+      world.pass();
+      adam->step(world.compute.get());
+      world.compute.synchronize();
+    };
+    step();
+    const std::vector<StateTensor> moments = adam->state_tensors();
+    const auto moments_there = [&] {
+      std::string all;
+      for (const StateTensor& each : moments) {
+        std::string bytes(static_cast<size_t>(each.tensor.bytes()), '\0');
+        if (each.tensor.is_on_gpu()) expect(fake_gpu::peek(bytes.data(), each.tensor.data, each.tensor.bytes()), "peeked");
+        else std::memcpy(bytes.data(), each.tensor.data, bytes.size());
+        all += bytes;
+      }
+      return all;
+    };
+    if (rank == 2) {
+      world.change("large");
+      for (const StateTensor& each : moments) {
+        const float wrong = 3;
+        if (each.tensor.is_on_gpu() && each.tensor.count > 0) expect(fake_gpu::poke(each.tensor.data, &wrong, 4), "poked");
+      }
+    }
+    world.pass();  // finds and repairs
+    world.compute.synchronize();
+    const std::string mine = moments_there();
+    const uint64_t hash = content_hash(mine.data(), mine.size());
+    for (const std::string& each : group.gather("moments", std::to_string(hash))) expect(each == std::to_string(hash), "the same moments on all ranks");
+    world.model->check_replicas(world.compute.get());
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+void a_graph_cannot_hold_what_shares_memory(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(1, [&](Group& group, int rank) {
+    MixedModel world(group, rank, Place::kGpu);
+    world.model->commit(world.compute.get());
+    world.compute.synchronize();
+    expect(fake_gpu::begin_capture(world.compute.get()), "capturing");
+    void* const stream = world.compute.get();
+    for (const std::string& text : {expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->sync_buffers(0, stream); }),
+                                    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->average_parameters(stream); }),
+                                    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->check_replicas(stream); })})
+      expect_contains(text, "CUDA graph");
+    (void)fake_gpu::end_capture(world.compute.get());
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
 void averages_are_those_of_all_ranks(void**) {
   for (const int size : {1, 2, 4}) {
     const FakeGpus gpus(static_cast<uint64_t>(size) + 20);
@@ -209,93 +300,6 @@ void hooks_that_need_host_memory_are_refused(void**) {
   FakeGpus::expect_correct();
 }
 
-void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
-  for (const char* function : {"copy", "hash"}) {
-    const FakeGpus gpus;
-    run_gpu_groups(3, [&](Group& group, int rank) {
-      MixedModel world(group, rank, Place::kGpu);
-      world.model->commit(world.compute.get());
-      world.compute.synchronize();
-      group.barrier();
-      fake_gpu::Fault fault;
-      fault.function = function;
-      fault.device = 1;
-      if (rank == 1) fake_gpu::inject(fault);
-      group.barrier();
-      try {
-        if (std::string(function) == "hash") world.model->check_replicas(world.compute.get());
-        else world.model->sync_buffers(1, world.compute.get());
-        throw std::runtime_error("it succeeded");
-      } catch (const Error& error) {
-        expect_contains(error.text(), "GPU 1");
-        expect(rank == 1 || error.status() == DDP_ERROR_PEER_FAILED, "a peer failed");
-      }
-      (void)expect_error(DDP_ERROR_PEER_FAILED, [&] { group.check_usable(); });
-    });
-    fake_gpu::clear_faults();
-    FakeGpus::expect_nothing_left();
-  }
-}
-
-void an_average_that_breaks_off_changes_no_parameter(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
-    MixedModel world(group, rank, Place::kGpu);
-    world.model->commit(world.compute.get());
-    world.compute.synchronize();
-    world.fill(rank, 3);
-    group.barrier();
-    fake_gpu::pause(group.gpu_side().stream());
-    world.model->average_parameters(world.compute.get());
-    if (rank == 0) group.abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
-    wait_until([&] {
-      try {
-        group.check_usable();
-        return false;
-      } catch (const Error&) {
-        return true;
-      }
-    });
-    fake_gpu::resume(group.gpu_side().stream());
-    world.compute.synchronize();
-    world.expect_filled(rank, 3, "as before");
-  });
-  FakeGpus::expect_nothing_left();
-}
-
-void a_failure_behind_the_announcement_reaches_the_others(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
-    MixedModel world(group, rank, Place::kGpu);
-    world.model->commit(world.compute.get());
-    world.compute.synchronize();
-    group.barrier();
-    fake_gpu::Fault fault;
-    fault.function = "event_record";
-    fault.device = 1;
-    if (rank == 1) fake_gpu::inject(fault);
-    group.barrier();
-    try {
-      group.broadcast(world.tensor("large"), 0, world.compute.get());
-      expect(rank == 0, "the failing rank says so");
-    } catch (const Error& error) {
-      expect_contains(error.text(), "GPU 1");
-    }
-    std::string text;
-    wait_until([&] {
-      try {
-        group.check_usable();
-      } catch (const Error& error) {
-        text = error.text();
-      }
-      return !text.empty();
-    });
-    expect_contains(text, "rank 1");
-  });
-  fake_gpu::clear_faults();
-  FakeGpus::expect_nothing_left();
-}
-
 }  // namespace
 }  // namespace ddp::test
 
@@ -310,12 +314,12 @@ int main() {
       ddp_test(a_comparison_follows_the_stream_and_waits_once),
       ddp_test(replicas_that_drift_are_made_equal),
       ddp_test(the_hash_is_that_of_the_same_values_in_host_memory),
+      ddp_test(a_rank_without_data_ends_with_the_newest_state),
+      ddp_test(moments_on_a_gpu_are_repaired_with_their_parameters),
+      ddp_test(a_graph_cannot_hold_what_shares_memory),
       ddp_test(averages_are_those_of_all_ranks),
       ddp_test(ranks_that_differ_in_where_a_tensor_lies_do_not_fit),
       ddp_test(hooks_that_need_host_memory_are_refused),
-      ddp_test(a_rank_whose_gpu_fails_inside_ends_the_group_for_all),
-      ddp_test(an_average_that_breaks_off_changes_no_parameter),
-      ddp_test(a_failure_behind_the_announcement_reaches_the_others),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,7 +1,9 @@
 // Bytes between GPU and host memory, and the memory that calls share.
 #include "device/gpu/transfer.hpp"
 
-#include <numeric>
+#include <atomic>
+#include <cstring>
+#include <thread>
 
 #include "device/gpu/scratch.hpp"
 #include "support/gpu_world.hpp"
@@ -88,6 +90,29 @@ void the_next_block_is_copied_while_one_is_used(void**) {
       expect_equal(fake_gpu::calls("copy"), std::min<int64_t>(seen + 1, 4), "copies that were asked for");
     });
     expect_equal(seen, int64_t{4}, "blocks");
+  });
+}
+
+void a_block_is_not_filled_again_before_it_was_copied(void**) {
+  on_device([](const gpu::Device& device) {
+    GpuArray array(0, 6 * kBlock);
+    const std::vector<uint8_t> values = pattern(6 * kBlock, 6);
+    gpu::Transfer transfer(&device);
+    std::atomic<int> filled{0};
+    fake_gpu::pause(transfer.stream());
+    std::thread writer([&] {
+      int64_t at = 0;
+      transfer.write(on_gpu(array, device), 0, array.bytes(), [&](std::byte* to, int64_t bytes) {
+        std::memcpy(to, values.data() + at, static_cast<size_t>(bytes));
+        at += bytes;
+        ++filled;
+      });
+      transfer.finish();
+    });
+    while (filled < 2) std::this_thread::yield();
+    fake_gpu::resume(transfer.stream());
+    writer.join();
+    expect(array.peek<uint8_t>() == values, "every block arrived");
   });
 }
 
@@ -198,6 +223,7 @@ int main() {
       ddp_test(any_part_is_read_and_written_as_it_is),
       ddp_test(reading_again_after_a_reader_has_failed_begins_anew),
       ddp_test(the_next_block_is_copied_while_one_is_used),
+      ddp_test(a_block_is_not_filled_again_before_it_was_copied),
       ddp_test(host_memory_is_used_where_it_lies),
       ddp_test(any_call_may_fail_and_nothing_is_left),
       ddp_test(shared_memory_is_handed_on_in_the_order_of_the_streams),

@@ -1,0 +1,107 @@
+// A rank whose GPU fails while ranks are made equal, compared or averaged: nobody waits for it, and no parameter changes.
+#include "comm/nccl/side.hpp"
+#include "support/mixed_model.hpp"
+
+namespace ddp::test {
+namespace {
+
+void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
+  for (const char* function : {"copy", "hash"}) {
+    const FakeGpus gpus;
+    run_gpu_groups(3, [&](Group& group, int rank) {
+      MixedModel world(group, rank, Place::kGpu);
+      world.model->commit(world.compute.get());
+      world.compute.synchronize();
+      group.barrier();
+      fake_gpu::Fault fault;
+      fault.function = function;
+      fault.device = 1;
+      if (rank == 1) fake_gpu::inject(fault);
+      group.barrier();
+      try {
+        if (std::string(function) == "hash") world.model->check_replicas(world.compute.get());
+        else world.model->sync_buffers(1, world.compute.get());
+        throw std::runtime_error("it succeeded");
+      } catch (const Error& error) {
+        expect_contains(error.text(), "GPU 1");
+        expect(rank == 1 || error.status() == DDP_ERROR_PEER_FAILED, "a peer failed");
+      }
+      (void)expect_error(DDP_ERROR_PEER_FAILED, [&] { group.check_usable(); });
+    });
+    fake_gpu::clear_faults();
+    FakeGpus::expect_nothing_left();
+  }
+}
+
+void an_average_that_breaks_off_changes_no_parameter(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    MixedModel world(group, rank, Place::kGpu);
+    world.model->commit(world.compute.get());
+    world.compute.synchronize();
+    world.fill(rank, 3);
+    group.barrier();
+    fake_gpu::pause(group.gpu_side().stream());
+    world.model->average_parameters(world.compute.get());
+    if (rank == 0) group.abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
+    wait_until([&] {
+      try {
+        group.check_usable();
+        return false;
+      } catch (const Error&) {
+        return true;
+      }
+    });
+    fake_gpu::resume(group.gpu_side().stream());
+    world.compute.synchronize();
+    world.expect_filled(rank, 3, "as before");
+  });
+  FakeGpus::expect_nothing_left();
+}
+
+void a_failure_behind_the_announcement_reaches_the_others(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    MixedModel world(group, rank, Place::kGpu);
+    world.model->commit(world.compute.get());
+    world.compute.synchronize();
+    group.barrier();
+    fake_gpu::Fault fault;
+    fault.function = "event_record";
+    fault.device = 1;
+    if (rank == 1) fake_gpu::inject(fault);
+    group.barrier();
+    try {
+      group.broadcast(world.tensor("large"), 0, world.compute.get());
+      expect(rank == 0, "the failing rank says so");
+    } catch (const Error& error) {
+      expect_contains(error.text(), "GPU 1");
+    }
+    std::string text;
+    wait_until([&] {
+      try {
+        group.check_usable();
+      } catch (const Error& error) {
+        text = error.text();
+      }
+      return !text.empty();
+    });
+    expect_contains(text, "rank 1");
+  });
+  fake_gpu::clear_faults();
+  FakeGpus::expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+using namespace ddp::test;
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_rank_whose_gpu_fails_inside_ends_the_group_for_all),
+      ddp_test(an_average_that_breaks_off_changes_no_parameter),
+      ddp_test(a_failure_behind_the_announcement_reaches_the_others),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,130 @@
+// Checkpoints of what libddp itself trains on GPUs: Adam, sharded or not, and averages.
+#include "base/hash.hpp"
+#include "device/cpu/arrays.hpp"
+#include "state/state.hpp"
+#include "support/file_faults.hpp"
+#include "support/mixed_model.hpp"
+#include "update/adam.hpp"
+#include "update/ema.hpp"
+#include "update/rules.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr Place kPlaces[] = {Place::kHost, Place::kGpu, Place::kMixed};
+
+/// A model that trains with what libddp has, and its checkpoint.
+struct Trained {
+  MixedModel world;
+  std::shared_ptr<Adam> adam;
+  std::shared_ptr<Ema> ema;
+
+  Trained(Group& group, int rank, Place place, bool shard) : world(group, rank, place) {
+    ddp_adam_options rule = default_adam_options();
+    rule.rate = 0.5;
+    rule.shard = shard ? 1 : 0;
+    rule.in_backward = rule.shard;
+    adam = std::make_shared<Adam>(world.model, rule);
+    ema = std::make_shared<Ema>(world.model, std::vector<double>{0.75});
+    world.model->keep_equal(adam);
+    world.model->keep_equal(ema);
+    world.fill(0, 1);
+  }
+  void commit() {
+    world.model->commit(world.compute.get());
+    if (adam->in_passes() != nullptr) world.model->attach(adam);
+    world.compute.synchronize();
+  }
+  /// Gradients are the same whole numbers on all ranks, so their mean is them, in whatever order it is formed.
+  void step(int pass) {
+    for (int32_t i = 0; i < world.model->table().parameter_count(); ++i) {
+      const Tensor& grad = world.model->table().parameter(i).grad;
+      std::vector<double> values(static_cast<size_t>(grad.count));
+      for (size_t e = 0; e < values.size(); ++e) values[e] = static_cast<double>(static_cast<int>((e * 5 + static_cast<size_t>(pass)) % 8) - 4);
+      std::vector<std::byte> bytes(static_cast<size_t>(grad.bytes()));
+      cpu::convert(DDP_F64, values.data(), grad.dtype, bytes.data(), grad.count);
+      if (grad.is_on_gpu()) expect(fake_gpu::poke(grad.data, bytes.data(), grad.bytes()), "poked");
+      else std::memcpy(grad.data, bytes.data(), bytes.size());
+    }
+    world.pass();
+    adam->step(world.compute.get());
+    ema->update(world.compute.get());
+    world.compute.synchronize();
+  }
+  [[nodiscard]] state::Parts parts() { return {*world.model, adam.get(), ema.get()}; }
+  void save(const std::string& path) { state::save_file("save", parts(), {1, 2}, path, std::nullopt); }
+  void load(const std::string& path, state::LoadMode mode = {}) { (void)state::load_file("load", parts(), path, std::nullopt, mode); }
+};
+
+void real_optimizers_and_averages_come_back_on_any_number_of_ranks(void**) {
+  const TemporaryFolder folder;
+  std::string wanted;
+  for (const Place place : kPlaces)
+    for (const int size : {1, 3})
+      for (const bool shard : {false, true}) {
+        const FakeGpus gpus(place == Place::kMixed ? 31 : 0);
+        run_gpu_groups(size, [&](Group& group, int rank) {
+          Trained first(group, rank, place, shard);
+          first.commit();
+          for (int pass = 0; pass < 3; ++pass) first.step(pass);
+          first.save(folder.file("a"));
+          Trained second(group, rank, place, shard);
+          second.commit();
+          second.load(folder.file("a"));
+          second.save(folder.file("b"));
+          for (int pass = 3; pass < 5; ++pass) first.step(pass), second.step(pass);
+          first.save(folder.file("c"));
+          second.save(folder.file("d"));
+          group.barrier();
+        });
+        expect(read_whole(folder.file("a")) == read_whole(folder.file("b")), "what was loaded is saved again");
+        expect(read_whole(folder.file("c")) == read_whole(folder.file("d")), "training goes on as if nothing had happened");
+        if (wanted.empty()) wanted = read_whole(folder.file("c"));
+        expect(read_whole(folder.file("c")) == wanted, "place " + std::to_string(static_cast<int>(place)) + ", size " + std::to_string(size));
+        FakeGpus::expect_correct();
+        FakeGpus::expect_nothing_left();
+      }
+}
+
+void commit_gives_what_rank_0_has_loaded_to_all(void**) {
+  const TemporaryFolder folder;
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    {
+      Trained first(group, rank, Place::kGpu, false);
+      first.commit();
+      first.step(0);
+      first.save(folder.file("a"));
+    }
+    Trained second(group, rank, Place::kGpu, false);
+    if (rank == 0) second.load(folder.file("a"), {.partial = false, .local = true});
+    second.commit();
+    // Rank 1 writes alone what it holds now.
+    std::vector<std::byte> bytes;
+    for (const StateTensor& each : second.adam->state_tensors()) {
+      std::vector<std::byte> some(static_cast<size_t>(each.tensor.bytes()));
+      expect(fake_gpu::peek(some.data(), each.tensor.data, each.tensor.bytes()), "peeked");
+      bytes.insert(bytes.end(), some.begin(), some.end());
+    }
+    const std::string mine(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const uint64_t hash = content_hash(mine.data(), mine.size());
+    const std::string text = std::to_string(hash) + " " + second.adam->state_fields().begin()->second;
+    for (const std::string& each : group.gather("moments", text)) expect(each == text, "the same moments on all ranks");
+    expect(mine.find_first_not_of('\0') != std::string::npos, "and they are those of the file");
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+using namespace ddp::test;
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(real_optimizers_and_averages_come_back_on_any_number_of_ranks),
+      ddp_test(commit_gives_what_rank_0_has_loaded_to_all),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
