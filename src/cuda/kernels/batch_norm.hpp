@@ -81,9 +81,10 @@ struct Place {
   int64_t channel;
   int64_t inside;
   DDP_HD void next(int64_t channels, int64_t inner) noexcept {
-    if (++inside < inner) return;
-    inside = 0;
-    if (++channel == channels) channel = 0;
+    const bool last = inside + 1 == inner;
+    inside = last ? 0 : inside + 1;
+    channel += last ? 1 : 0;
+    channel = channel == channels ? 0 : channel;
   }
 };
 DDP_HD Place place_of(int64_t element, int64_t channels, int64_t inner) noexcept {

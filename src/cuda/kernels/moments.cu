@@ -52,7 +52,7 @@ struct Walk {
     const bool small = ((element | inner) >> 32) == 0;
     row = small ? static_cast<uint32_t>(element) / static_cast<uint32_t>(inner) : element / inner;
     inside = element - row * inner;
-    row_step = inner < kThreads ? kThreads / static_cast<uint32_t>(inner) : inner == kThreads ? 1 : 0;
+    row_step = inner <= kThreads ? kThreads / static_cast<uint32_t>(inner) : 0;
     inside_step = kThreads - row_step * inner;
   }
   __device__ __forceinline__ int64_t at() const { return row * row_length + base + inside; }

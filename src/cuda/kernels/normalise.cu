@@ -37,6 +37,33 @@ struct ApplyParameters {
   ddp_gpu_stop stop;
 };
 
+/// The numbers of one channel: mean, factor, and one or two more.
+template <int numbers>
+struct Coefficients {
+  double number[numbers];
+  __device__ __forceinline__ Coefficients(const double* all, int64_t channel, int64_t channels) {
+#pragma unroll
+    for (int k = 0; k < numbers; ++k) number[k] = __ldg(all + channel + k * channels);
+  }
+};
+
+/// A vector that begins at `element`: compute(k, coefficients) for each of its elements. Mostly it lies in one channel.
+template <int numbers, class E, uint32_t width, class Compute>
+__device__ __forceinline__ void store_computed(E* to, const double* all, int64_t element, int64_t channels, int64_t inner, Compute compute) {
+  Place place = place_of(element, channels, inner);
+  Pack<E, width> out;
+  if (place.inside + width <= inner) {
+    const Coefficients<numbers> one(all, place.channel, channels);
+#pragma unroll
+    for (uint32_t k = 0; k < width; ++k) out.element[k] = compute(k, one);
+    store_pack<E, width>(to, 0, out);
+    return;
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < width; ++k, place.next(channels, inner)) out.element[k] = compute(k, Coefficients<numbers>(all, place.channel, channels));
+  store_pack<E, width>(to, 0, out);
+}
+
 /// y = (x - mean) * factor + shift.
 template <class E>
 struct Forward {
@@ -51,15 +78,10 @@ struct Forward {
     return load_pack<E, width>(x, at);
   }
   template <uint32_t width>
-  __device__ __forceinline__ void store(uint32_t at, Loaded<width> loaded) const {
-    Place place = place_of(first + at, channels, inner);
-#pragma unroll
-    for (uint32_t k = 0; k < width; ++k, place.next(channels, inner)) {
-      const double* const c = coefficients + place.channel;
-      const double value = (static_cast<double>(widened(loaded.element[k])) - __ldg(c)) * __ldg(c + channels) + __ldg(c + 2 * channels);
-      loaded.element[k] = Narrow<E>::of(value);
-    }
-    store_pack<E, width>(y, at, loaded);
+  __device__ __forceinline__ void store(uint32_t at, const Loaded<width>& loaded) const {
+    store_computed<3, E, width>(y + at, coefficients, first + at, channels, inner, [&](uint32_t k, const Coefficients<3>& c) {
+      return Narrow<E>::of((static_cast<double>(widened(loaded.element[k])) - c.number[0]) * c.number[1] + c.number[2]);
+    });
   }
 };
 
@@ -80,16 +102,12 @@ struct Backward {
     return {load_pack<E, width>(x, at), load_pack<E, width>(dy, at)};
   }
   template <uint32_t width>
-  __device__ __forceinline__ void store(uint32_t at, Loaded<width> loaded) const {
-    Place place = place_of(first + at, channels, inner);
-#pragma unroll
-    for (uint32_t k = 0; k < width; ++k, place.next(channels, inner)) {
-      const double* const c = coefficients + place.channel;
-      const double g = static_cast<double>(widened(loaded.dy.element[k])) * __ldg(c + channels);
-      const double away = (static_cast<double>(widened(loaded.x.element[k])) - __ldg(c)) * __ldg(c + 2 * channels);
-      loaded.dy.element[k] = Narrow<E>::of(g - away - __ldg(c + 3 * channels));
-    }
-    store_pack<E, width>(dx, at, loaded.dy);
+  __device__ __forceinline__ void store(uint32_t at, const Loaded<width>& loaded) const {
+    store_computed<4, E, width>(dx + at, coefficients, first + at, channels, inner, [&](uint32_t k, const Coefficients<4>& c) {
+      const double g = static_cast<double>(widened(loaded.dy.element[k])) * c.number[1];
+      const double away = (static_cast<double>(widened(loaded.x.element[k])) - c.number[0]) * c.number[2];
+      return Narrow<E>::of(g - away - c.number[3]);
+    });
   }
 };
 

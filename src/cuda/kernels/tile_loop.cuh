@@ -56,13 +56,42 @@ __device__ __forceinline__ void each_element(const Split& split, uint32_t count,
   }
 }
 
+/// A type that one access moves, of some bytes.
+template <size_t bytes>
+struct AccessOf {
+  using Type = uint4;
+};
+template <>
+struct AccessOf<8> {
+  using Type = uint2;
+};
+template <>
+struct AccessOf<4> {
+  using Type = uint32_t;
+};
+template <>
+struct AccessOf<2> {
+  using Type = uint16_t;
+};
+template <>
+struct AccessOf<1> {
+  using Type = uint8_t;
+};
+template <class E, uint32_t width>
+using Access = typename AccessOf<sizeof(Pack<E, width>)>::Type;
+
 template <class E, uint32_t width>
 __device__ __forceinline__ Pack<E, width> load_pack(const E* from, uint32_t at) {
-  return *reinterpret_cast<const Pack<E, width>*>(from + at);
+  return bits_as<Pack<E, width>>(*reinterpret_cast<const Access<E, width>*>(from + at));
 }
 template <class E, uint32_t width>
 __device__ __forceinline__ void store_pack(E* to, uint32_t at, const Pack<E, width>& pack) {
-  *reinterpret_cast<Pack<E, width>*>(to + at) = pack;
+  // Stores that stand in branches nvcc 13 does not join again; __stwb is an ordinary store that stays in one piece.
+  auto* const place = reinterpret_cast<Access<E, width>*>(to + at);
+  if constexpr (sizeof *place >= 8)
+    __stwb(place, bits_as<Access<E, width>>(pack));
+  else
+    *place = bits_as<Access<E, width>>(pack);
 }
 
 }  // namespace ddp::cuda

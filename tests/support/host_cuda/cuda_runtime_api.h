@@ -29,6 +29,13 @@ struct dim3 {
   explicit dim3(unsigned x_, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
@@ -71,6 +78,10 @@ T atomicMax(T* to, T value) {
 template <class T>
 T __ldg(const T* from) {
   return *from;
+}
+template <class T>
+void __stwb(T* to, T value) {
+  *to = value;
 }
 template <class T>
 constexpr T min(T a, T b) {
