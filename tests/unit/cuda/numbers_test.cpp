@@ -31,7 +31,7 @@ void every_pair_of_types_has_the_cpus_bits(void**) {
   for (const ddp_dtype from : kFloats)
     for (const ddp_dtype to : kFloats)
       for (const auto& [factor, limit] : {std::pair{1.0, kInfinity}, {1.0 / 3, kInfinity}, {0.7, 1.25}})
-        for (const int64_t offset : {0, 1, 3}) {
+        for (const int64_t offset : {1, 3}) {
           std::vector<WildArray> sources, targets;
           std::vector<ddp_gpu_span> spans;
           for (const int64_t count : odd_lengths()) {
