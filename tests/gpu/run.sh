@@ -11,7 +11,8 @@
 #
 # A packed folder needs nothing but the C and C++ libraries (of this machine's age or younger), a driver and NCCL: libddp, its GPU module, the tests, CMocka,
 # ddprun, the example and the benchmark lie in it. Gloo is not needed, because all ranks are on one host. compute-sanitizer and PyTorch are
-# used where they are found. NCCL is found as libddp finds it: DDP_NCCL_LIBRARY, or the loader's search; the copy that a PyTorch brings is looked for too.
+# used where they are found (PYTHON names another interpreter than python3). NCCL is found as libddp finds it, by DDP_NCCL_LIBRARY or the loader's
+# search; the copy that a PyTorch brings is looked for too.
 #
 # Exit status: 0 all passed, 1 something failed, 2 it could not be built or the arguments are wrong, 77 there is no GPU here.
 set -uo pipefail
@@ -62,8 +63,10 @@ gather() { # from the build folder $1 into the packed folder $2
   file=$(ldd "$from/tests/test.gpu.pass" | awk '$1 ~ /^libcmocka/ && $3 ~ "/" { print $3 }')
   [ -z "$file" ] || cp -L "$file" "$to/lib/"
   cp "$source_dir/examples/data/digits.csv" "$source_dir"/tests/gpu/bench/*.py "$source_dir/tests/gpu/run.sh" "$to/share/"
-  git -C "$source_dir" describe --always --dirty >"$to/KIT" 2>/dev/null || echo unknown >"$to/KIT"
-  ldd --version 2>/dev/null | head -1 >>"$to/KIT"
+  {
+    git -C "$source_dir" describe --always --dirty 2>/dev/null || echo unknown
+    getconf GNU_LIBC_VERSION
+  } >"$to/KIT"
 }
 
 kit=''
@@ -94,7 +97,7 @@ chmod +x "$kit"/bin/* 2>/dev/null # in case it was carried by something that for
 mkdir -p "$out" && out=$(cd "$out" && pwd) || fail "$out cannot be made."
 export LD_LIBRARY_PATH=$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export DDP_MODULE_PATH=$kit/lib/ddp
-python=$(command -v python3 || true)
+python=$(command -v "${PYTHON:-python3}" || true)
 if [ -z "${DDP_NCCL_LIBRARY:-}" ] && ! ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2'; then
   # A wheel's copy, without importing anything.
   found=$("${python:-false}" -c 'import importlib.util as u, glob, os
