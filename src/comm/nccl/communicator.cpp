@@ -2,9 +2,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "base/error.hpp"
 #include "comm/control/quiet_thread.hpp"
@@ -21,7 +23,7 @@ struct Communicator::Link {
   explicit Link(const ddp_nccl_table& nccl) : table(nccl) {}
 
   const ddp_nccl_table& table;
-  std::timed_mutex calling;  // NCCL takes one thread at a time
+  std::mutex calling;  // NCCL takes one thread at a time
   void* comm = nullptr;      // written by NCCL while it connects
   std::atomic<bool> usable{false};
   std::map<void*, void*> registered;  // memory from alloc, and NCCL's handle of it; guarded by `calling`
@@ -145,7 +147,8 @@ std::string Communicator::trouble() const noexcept {
 void Communicator::abort() noexcept {
   if (!link_->usable.exchange(false)) return;
   // A thread may be stuck inside NCCL; the abort is what frees it.
-  const std::unique_lock lock(link_->calling, std::chrono::milliseconds(kAbortLimitMs));
+  std::unique_lock lock(link_->calling, std::defer_lock);
+  for (int64_t waited_ms = 0; !lock.try_lock() && waited_ms < kAbortLimitMs; ++waited_ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   static_cast<void>(link_->table.comm_abort(link_->comm));
 }
 

@@ -178,12 +178,12 @@ void Side::wake() noexcept {
 }
 
 void Side::close(bool in_order) noexcept {
-  if (communicator_ == nullptr) return;
-  if (!in_order && watch_ != nullptr) {
+  if (watch_ == nullptr) return;  // one rank, or never connected
+  if (!in_order) {
     wake();
     watch_->await_end(kCloseMs);
   }
-  watch_.reset();
+  watch_->stop();
   if (in_order) communicator_->close(kCloseMs);
 }
 

@@ -97,13 +97,17 @@ Watch::Watch(const TransportContext& context, const gpu::Device& device, std::sh
   thread_ = quiet_thread("ddp-nccl-watch", [shared = shared_] { shared->run(); });
 }
 
-Watch::~Watch() {
+void Watch::stop() noexcept {
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->stop = true;
   }
   shared_->changed.notify_all();
   await_end(kLeaveMs);
+}
+
+Watch::~Watch() {
+  stop();
   bool ended = false;
   {
     const std::lock_guard lock(shared_->mutex);

@@ -23,7 +23,7 @@ namespace ddp::nccl {
 class Watch {
  public:
   Watch(const TransportContext& context, const gpu::Device& device, std::shared_ptr<Communicator> communicator);
-  /// Stops within two seconds, also while NCCL blocks.
+  /// Stops within two seconds, also while NCCL blocks. No thread is in wake().
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -32,6 +32,8 @@ class Watch {
   void expect_end_of(void* stream);
   /// The group broke: end NCCL. Any thread, quick.
   void wake() noexcept;
+  /// Look no more, within two seconds. wake() may still come.
+  void stop() noexcept;
   /// Wait until NCCL was ended after wake(), at most this long.
   void await_end(int64_t limit_ms) noexcept;
 
