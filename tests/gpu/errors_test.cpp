@@ -92,6 +92,38 @@ void the_program_may_use_another_device_in_between(void**) {
   t.pass(0);
 }
 
+/// The pass fails with a sentence, at the mark or at the end, and a model made afterwards works.
+void expect_refused_stream(void* stream) {
+  const GroupHandle group = alone();
+  {
+    Trainer t(group.get(), Plan{});
+    OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
+    ddp_status status = DDP_OK;
+    for (int32_t p = t.count(); status == DDP_OK && p-- > 0;) status = ddp_model_mark_ready(t.model.get(), p, stream);
+    if (status == DDP_OK) status = ddp_model_end_backward(t.model.get(), stream);
+    expect(status != DDP_OK, "such a stream is refused");
+    expect(std::string(ddp_last_error()).size() > 20, "with a sentence");
+    std::printf("  %s: %s\n", ddp_status_name(status), ddp_last_error());
+  }
+  forgive_violations();
+  const GroupHandle fresh = alone();
+  Trainer t(fresh.get(), Plan{});
+  t.pass(0);
+}
+
+void a_stream_of_another_gpu_is_refused(void**) {
+  std::string why;
+  if (count_devices(why) < 2) return;
+  const Stream other(Place{1});
+  expect_refused_stream(other.get());
+}
+
+/// On a real GPU such an address may end the process, which no library can prevent.
+void an_address_that_is_no_stream_is_refused(void**) {
+  char nothing[64] = {};
+  if (is_fake()) expect_refused_stream(nothing);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,6 +135,8 @@ int main(int argc, char** argv) {
       ddp_test(sparse_rows_of_a_gpu_are_refused),
       ddp_test(hooks_other_than_those_of_16_bits_are_refused),
       ddp_test(a_collective_of_one_rank_takes_cuda_tensors),
+      ddp_test(a_stream_of_another_gpu_is_refused),
+      ddp_test(an_address_that_is_no_stream_is_refused),
       ddp_test(the_program_may_use_another_device_in_between),
   };
   return card::run_matching(tests, argc, argv);

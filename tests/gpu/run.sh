@@ -152,7 +152,7 @@ stage() {
   child=$!
   wait "$child" || code=$?
   child=''
-  detail=$(grep -E '^\[  FAILED  \] [a-z]' "$log" | awk '{ print $4 }' | sort -u | head -4 | tr '\n' ' ')
+  detail=$(grep -E '^\[  (FAILED|ERROR ) +\] [a-z]' "$log" | awk '{ print $4 }' | sort -u | head -4 | tr '\n' ' ')
   case $code in
     0) row "$name" passed "$((SECONDS - begin)) s" "$(grep -oE '^\[  PASSED  \] [0-9]+ test' "$log" | grep -oE '[0-9]+' | head -1 | sed 's/$/ tests/')" ;;
     77) row "$name" skipped "$((SECONDS - begin)) s" "$(grep -m1 skipped "$log" | cut -c1-160)" ;;
