@@ -19,9 +19,14 @@ struct Ends {
   uintptr_t to, from;  // 0: pageable
 };
 
-/// May be run several times (a graph).
+/// May be run several times (a graph). A word is read at once, as a GPU does: the host may set it meanwhile.
 Work copying(void* to, const void* from, int64_t bytes, bool keeps_source) {
   const auto size = static_cast<size_t>(bytes);
+  if (!keeps_source && size == sizeof(uint32_t) && (address_of(to) | address_of(from)) % sizeof(uint32_t) == 0)
+    return [=] {
+      const uint32_t word = __atomic_load_n(static_cast<const uint32_t*>(from), __ATOMIC_SEQ_CST);
+      std::memcpy(to, &word, sizeof word);
+    };
   if (!keeps_source) return [=] { std::memmove(to, from, size); };
   const auto* const first = static_cast<const std::byte*>(from);
   return [to, source = std::vector<std::byte>(first, first + size)] { std::memcpy(to, source.data(), source.size()); };
