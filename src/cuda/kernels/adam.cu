@@ -10,12 +10,8 @@ struct AdamRule {
   __device__ __forceinline__ void operator()(T grad, T& value, T& mean, T& square) const { adam(scalars, grad, value, mean, square); }
 };
 
-template <class E>
-using Parameters = UpdateParameters<AdamScalars<Wide<E>>, Wide<E>, kUpdatePieces<AdamScalars<Wide<E>>, Wide<E>>>;
-
-template <class E>
-__global__ void __launch_bounds__(kThreads) adam_kernel(const __grid_constant__ Parameters<E> p) {
-  static_assert(sizeof(Parameters<E>) <= kLarge);
+template <class E, class Parameters>
+__global__ void __launch_bounds__(kThreads) adam_kernel(const __grid_constant__ Parameters p) {
   using T = Wide<E>;
   if (halted(p.step.stop, p.step.gate)) return;
   const T scale = p.step.scale_now();
@@ -28,11 +24,16 @@ __global__ void __launch_bounds__(kThreads) adam_kernel(const __grid_constant__ 
   });
 }
 
+template <class E>
+constexpr auto* few = adam_kernel<E, FewUpdates<AdamScalars<Wide<E>>, Wide<E>>>;
+template <class E>
+constexpr auto* many = adam_kernel<E, ManyUpdates<AdamScalars<Wide<E>>, Wide<E>>>;
+
 }  // namespace
 
 KernelList adam_kernels() noexcept {
-  static const void* const kernels[] = {address_of(adam_kernel<float>), address_of(adam_kernel<double>), address_of(adam_kernel<Half>),
-                                        address_of(adam_kernel<Bfloat>)};
+  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>),  address_of(few<Half>),  address_of(few<Bfloat>),
+                                        address_of(many<float>), address_of(many<double>), address_of(many<Half>), address_of(many<Bfloat>)};
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
@@ -40,7 +41,7 @@ int32_t adam_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_ad
                   const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
-    return launch_updates<AdamScalars<Wide<E>>, E>(adam_kernel<E>, updates, count, rules, rule_count, *shape, stop, stream);
+    return launch_updates<AdamScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);
   });
 }
 

@@ -18,12 +18,13 @@ struct NormPiece {
   uint32_t reserved;
 };
 
+template <size_t bytes>
 struct NormParameters {
   int64_t* words;
   int32_t p;
-  Table<NormPiece, capacity<NormPiece>(kLarge, 2 * sizeof(int64_t))> table;
+  Table<NormPiece, capacity<NormPiece>(bytes, 2 * sizeof(int64_t))> table;
 };
-static_assert(sizeof(NormParameters) <= kLarge);
+static_assert(sizeof(NormParameters<kLarge>) <= kLarge);
 
 /// The sum of one term, in lane 0.
 template <class E>
@@ -41,8 +42,8 @@ __device__ __forceinline__ double sum_of_term(const E* from, uint32_t length, in
   return sum;
 }
 
-template <class E>
-__global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormParameters p) {
+template <class E, size_t bytes>
+__global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormParameters<bytes> p) {
   using Word = unsigned long long;
   __shared__ Word words[kSumWords];
   for (uint32_t i = threadIdx.x; i < kSumWords; i += kThreads) words[i] = 0;
@@ -127,12 +128,25 @@ __global__ void decide_kernel(const __grid_constant__ DecideParameters p) {
   *p.gate = decided(p.words, p.loss_scale, p.max_norm, p.skip_nonfinite != 0);
 }
 
+template <class E, size_t bytes>
+int32_t add_terms(const ddp_gpu_span* spans, int64_t count, int32_t p, int64_t* words, void* stream) noexcept {
+  NormParameters<bytes> parameters;
+  parameters.words = words;
+  parameters.p = p;
+  Batches batches(norm_kernel<E, bytes>, parameters, kTermsInTile, stream);
+  for (int64_t i = 0; i < count; ++i)
+    each_part(spans[i].count, [&](int64_t first, uint32_t length) {
+      batches.add(NormPiece{moved(spans[i].from, first * static_cast<int64_t>(sizeof(E))), length, terms_of(length), 0, 0});
+    });
+  return batches.finish();
+}
+
 }  // namespace
 
 KernelList norm_kernels() noexcept {
-  static const void* const kernels[] = {address_of(norm_kernel<float>),    address_of(norm_kernel<double>),    address_of(norm_kernel<Half>),
-                                        address_of(norm_kernel<Bfloat>),   address_of(largest_kernel<float>),  address_of(largest_kernel<double>),
-                                        address_of(largest_kernel<Half>),  address_of(largest_kernel<Bfloat>), address_of(decide_kernel)};
+#define DDP_NORMS(E) address_of(norm_kernel<E, kSmall>), address_of(norm_kernel<E, kLarge>), address_of(largest_kernel<E>)
+  static const void* const kernels[] = {DDP_NORMS(float), DDP_NORMS(double), DDP_NORMS(Half), DDP_NORMS(Bfloat), address_of(decide_kernel)};
+#undef DDP_NORMS
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
@@ -140,15 +154,8 @@ int32_t add_norm_terms(const ddp_gpu_span* spans, int64_t count, int32_t dtype, 
   if (p != 1 && p != 2) return kBadArgument;
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
-    NormParameters parameters;
-    parameters.words = words;
-    parameters.p = p;
-    Batches batches(norm_kernel<E>, parameters, kTermsInTile, stream);
-    for (int64_t i = 0; i < count; ++i)
-      each_part(spans[i].count, [&](int64_t first, uint32_t length) {
-        batches.add(NormPiece{moved(spans[i].from, first * static_cast<int64_t>(sizeof(E))), length, terms_of(length), 0, 0});
-      });
-    return batches.finish();
+    constexpr int64_t kFew = decltype(NormParameters<kSmall>::table)::kCapacity;
+    return count <= kFew ? add_terms<E, kSmall>(spans, count, p, words, stream) : add_terms<E, kLarge>(spans, count, p, words, stream);
   });
 }
 

@@ -10,9 +10,6 @@ struct SgdRule {
   __device__ __forceinline__ void operator()(T grad, T& value, T& buffer, T&) const { sgd(scalars, grad, value, buffer); }
 };
 
-template <class E>
-using Parameters = UpdateParameters<SgdScalars<Wide<E>>, Wide<E>, kUpdatePieces<SgdScalars<Wide<E>>, Wide<E>>>;
-
 /// With or without a momentum buffer, which the rule of the piece says.
 template <class E, bool has_master, class T>
 __device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, T scale, T limit, const SgdRule<T>& rule) {
@@ -22,9 +19,8 @@ __device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t firs
     update_tile<E, 0, has_master>(piece, first, count, scale, limit, rule);
 }
 
-template <class E>
-__global__ void __launch_bounds__(kThreads) sgd_kernel(const __grid_constant__ Parameters<E> p) {
-  static_assert(sizeof(Parameters<E>) <= kLarge);
+template <class E, class Parameters>
+__global__ void __launch_bounds__(kThreads) sgd_kernel(const __grid_constant__ Parameters p) {
   using T = Wide<E>;
   if (halted(p.step.stop, p.step.gate)) return;
   const T scale = p.step.scale_now();
@@ -37,11 +33,16 @@ __global__ void __launch_bounds__(kThreads) sgd_kernel(const __grid_constant__ P
   });
 }
 
+template <class E>
+constexpr auto* few = sgd_kernel<E, FewUpdates<SgdScalars<Wide<E>>, Wide<E>>>;
+template <class E>
+constexpr auto* many = sgd_kernel<E, ManyUpdates<SgdScalars<Wide<E>>, Wide<E>>>;
+
 }  // namespace
 
 KernelList sgd_kernels() noexcept {
-  static const void* const kernels[] = {address_of(sgd_kernel<float>), address_of(sgd_kernel<double>), address_of(sgd_kernel<Half>),
-                                        address_of(sgd_kernel<Bfloat>)};
+  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>),  address_of(few<Half>),  address_of(few<Bfloat>),
+                                        address_of(many<float>), address_of(many<double>), address_of(many<Half>), address_of(many<Bfloat>)};
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
@@ -49,7 +50,7 @@ int32_t sgd_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd
                  const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
-    return launch_updates<SgdScalars<Wide<E>>, E>(sgd_kernel<E>, updates, count, rules, rule_count, *shape, stop, stream);
+    return launch_updates<SgdScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);
   });
 }
 

@@ -20,7 +20,6 @@ struct UpdatePiece {
   uint32_t reserved;
 };
 
-inline constexpr int kRulesInLaunch = 48;
 inline constexpr uint32_t kUpdateTile = 4096;
 
 /// How a gradient is shaped, and whether anything happens at all.
@@ -33,15 +32,21 @@ struct Step {
   __device__ __forceinline__ T scale_now() const { return gate != nullptr ? static_cast<T>(gate->scale) : scale; }
 };
 
-template <class Scalars, class T, int pieces>
+template <class Scalars, class T, int rule_count, int pieces>
 struct UpdateParameters {
+  static constexpr int kRules = rule_count;
   Step<T> step;
-  Scalars rules[kRulesInLaunch];
+  Scalars rules[rule_count];
   Table<UpdatePiece, pieces> table;
 };
 
+template <class Scalars, class T, int rules, size_t bytes>
+using UpdatesIn = UpdateParameters<Scalars, T, rules, capacity<UpdatePiece>(bytes, sizeof(Step<T>) + rules * sizeof(Scalars) + 16)>;
+/// For a bucket of a few dozen parameters, and for more of them.
 template <class Scalars, class T>
-constexpr int kUpdatePieces = capacity<UpdatePiece>(kLarge, sizeof(Step<T>) + kRulesInLaunch * sizeof(Scalars) + 16);
+using FewUpdates = UpdatesIn<Scalars, T, 8, kSmall>;
+template <class Scalars, class T>
+using ManyUpdates = UpdatesIn<Scalars, T, 48, kLarge>;
 
 /// A rule's arrays from the first element of a tile on. states: how many of them the rule keeps now.
 template <class E, int states, bool has_master, class Rule>
@@ -103,7 +108,7 @@ __device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t f
 }
 
 /// The rules of one launch: those that its pieces name, in the order in which they came.
-template <class Scalars>
+template <class Scalars, int most>
 class RuleSlots {
  public:
   explicit RuleSlots(Scalars* slots) noexcept : slots_(slots) {}
@@ -112,7 +117,7 @@ class RuleSlots {
       if (names_[k] == rule) return k;
     return -1;
   }
-  [[nodiscard]] bool full() const noexcept { return used_ == kRulesInLaunch; }
+  [[nodiscard]] bool full() const noexcept { return used_ == most; }
   void clear() noexcept { used_ = 0; }
   int add(int64_t rule, const Scalars& scalars) noexcept {
     names_[used_] = rule;
@@ -122,18 +127,18 @@ class RuleSlots {
 
  private:
   Scalars* slots_;
-  int64_t names_[kRulesInLaunch] = {};
+  int64_t names_[most] = {};
   int used_ = 0;
 };
 
-/// Launches `kernel` for all updates, with tables that hold what fits.
 template <class Scalars, class E, class Parameters, class Rule>
-int32_t launch_updates(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,
-                       const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
+int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,
+                            const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
+  static_assert(sizeof(Parameters) <= kLarge);
   using T = Wide<E>;
   Parameters p;
   p.step = {static_cast<T>(shape.scale), static_cast<T>(shape.limit), shape.gate, stop};
-  RuleSlots<Scalars> slots(p.rules);
+  RuleSlots<Scalars, Parameters::kRules> slots(p.rules);
   Batches batches(kernel, p, kUpdateTile, stream);
   for (int64_t i = 0; i < count; ++i) {
     const ddp_gpu_update& u = updates[i];
@@ -154,6 +159,15 @@ int32_t launch_updates(void (*kernel)(Parameters), const ddp_gpu_update* updates
     });
   }
   return batches.finish();
+}
+
+/// Launches a kernel for all updates. `few` and `many` are that kernel with two sizes of table.
+template <class Scalars, class E, class Rule>
+int32_t launch_updates(void (*few)(FewUpdates<Scalars, Wide<E>>), void (*many)(ManyUpdates<Scalars, Wide<E>>), const ddp_gpu_update* updates,
+                       int64_t count, const Rule* rules, int64_t rule_count, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
+  if (count <= decltype(FewUpdates<Scalars, Wide<E>>::table)::kCapacity && rule_count <= FewUpdates<Scalars, Wide<E>>::kRules)
+    return launch_updates_with<Scalars, E>(few, updates, count, rules, rule_count, shape, stop, stream);
+  return launch_updates_with<Scalars, E>(many, updates, count, rules, rule_count, shape, stop, stream);
 }
 
 }  // namespace ddp::cuda

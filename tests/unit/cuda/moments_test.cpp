@@ -24,6 +24,13 @@ constexpr Shape kShapes[] = {{1, 1, 1},   {2, 3, 1},    {7, 33, 1},    {300, 5, 
 ddp_gpu_batch batch_of(const Shape& shape, ddp_dtype dtype) { return {shape.rows, shape.channels, shape.inner, dtype, 0}; }
 int64_t values_of(const Shape& shape) { return shape.rows * shape.channels * shape.inner; }
 
+/// Every shape with two dtypes, every dtype with shapes of both kinds.
+template <class Body>
+void each_case(Body body) {
+  for (size_t k = 0; k < std::size(kShapes); ++k)
+    for (const size_t more : {0U, 1U}) body(kShapes[k], kFloats[(k + more) % 4]);
+}
+
 /// Exactly as much scratch memory as is asked for.
 std::vector<char> scratch_for(const ddp_gpu_batch& batch) { return std::vector<char>(static_cast<size_t>(cuda::bn_scratch_bytes(&batch))); }
 
@@ -39,27 +46,26 @@ void near(double got, long double wanted, long double scale, const std::string& 
 }
 
 void moments_are_those_of_the_values(void**) {
-  for (const ddp_dtype dtype : kFloats)
-    for (const Shape& shape : kShapes) {
-      const ddp_gpu_batch batch = batch_of(shape, dtype);
-      WildArray x(dtype, values_of(shape), 1);
-      x.fill(static_cast<uint64_t>(values_of(shape)), false);
-      const auto channels = static_cast<size_t>(shape.channels);
-      std::vector<double> out(1 + 2 * channels, -1);
-      auto scratch = scratch_for(batch);
-      expect_equal(cuda::bn_moments(&batch, x.data(), out.data(), scratch.data(), nullptr), 0, "code");
-      const auto values = in_double(x);
-      std::vector<long double> mean(channels), m2(channels), size(channels);
-      const auto channel = [&](size_t i) { return i / static_cast<size_t>(shape.inner) % channels; };
-      for (size_t i = 0; i < values.size(); ++i) mean[channel(i)] += values[i], size[channel(i)] += std::fabs(values[i]);
-      for (long double& m : mean) m /= static_cast<long double>(shape.rows * shape.inner);
-      for (size_t i = 0; i < values.size(); ++i) m2[channel(i)] += (values[i] - mean[channel(i)]) * (values[i] - mean[channel(i)]);
-      expect_equal(out[0], static_cast<double>(shape.rows * shape.inner), "count");
-      for (size_t c = 0; c < channels; ++c) {
-        near(out[1 + c], mean[c], size[c], "mean");
-        near(out[1 + channels + c], m2[c], m2[c] + 1, "m2");
-      }
+  each_case([](const Shape& shape, ddp_dtype dtype) {
+    const ddp_gpu_batch batch = batch_of(shape, dtype);
+    WildArray x(dtype, values_of(shape), 1);
+    x.fill(static_cast<uint64_t>(values_of(shape)), false);
+    const auto channels = static_cast<size_t>(shape.channels);
+    std::vector<double> out(1 + 2 * channels, -1);
+    auto scratch = scratch_for(batch);
+    expect_equal(cuda::bn_moments(&batch, x.data(), out.data(), scratch.data(), nullptr), 0, "code");
+    const auto values = in_double(x);
+    std::vector<long double> mean(channels), m2(channels), size(channels);
+    const auto channel = [&](size_t i) { return i / static_cast<size_t>(shape.inner) % channels; };
+    for (size_t i = 0; i < values.size(); ++i) mean[channel(i)] += values[i], size[channel(i)] += std::fabs(values[i]);
+    for (long double& m : mean) m /= static_cast<long double>(shape.rows * shape.inner);
+    for (size_t i = 0; i < values.size(); ++i) m2[channel(i)] += (values[i] - mean[channel(i)]) * (values[i] - mean[channel(i)]);
+    expect_equal(out[0], static_cast<double>(shape.rows * shape.inner), "count");
+    for (size_t c = 0; c < channels; ++c) {
+      near(out[1 + c], mean[c], size[c], "mean");
+      near(out[1 + channels + c], m2[c], m2[c] + 1, "m2");
     }
+  });
 }
 
 void a_mean_far_from_zero_costs_no_digits(void**) {
@@ -104,27 +110,26 @@ void an_empty_batch_counts_nothing(void**) {
 }
 
 void sums_are_those_of_the_values(void**) {
-  for (const ddp_dtype dtype : kFloats)
-    for (const Shape& shape : kShapes) {
-      const ddp_gpu_batch batch = batch_of(shape, dtype);
-      WildArray x(dtype, values_of(shape), 1), dy(dtype, values_of(shape)), mean(DDP_F32, shape.channels);
-      x.fill(1, false), dy.fill(2, false), mean.fill(3, false);
-      const auto channels = static_cast<size_t>(shape.channels);
-      std::vector<double> out(2 * channels, -1);
-      auto scratch = scratch_for(batch);
-      const ddp_gpu_channels means{mean.data(), DDP_F32, 0};
-      expect_equal(cuda::bn_sums(&batch, dy.data(), x.data(), &means, out.data(), scratch.data(), nullptr), 0, "code");
-      const auto xs = in_double(x), gs = in_double(dy), ms = in_double(mean);
-      std::vector<long double> sum(channels), product(channels), size(channels, 1);
-      for (size_t i = 0; i < xs.size(); ++i) {
-        const size_t c = i / static_cast<size_t>(shape.inner) % channels;
-        sum[c] += gs[i], product[c] += static_cast<long double>(gs[i]) * (xs[i] - ms[c]), size[c] += std::fabs(gs[i]) * (1 + std::fabs(xs[i] - ms[c]));
-      }
-      for (size_t c = 0; c < channels; ++c) {
-        near(out[c], sum[c], size[c], "sum");
-        near(out[channels + c], product[c], size[c], "product");
-      }
+  each_case([](const Shape& shape, ddp_dtype dtype) {
+    const ddp_gpu_batch batch = batch_of(shape, dtype);
+    WildArray x(dtype, values_of(shape), 1), dy(dtype, values_of(shape)), mean(DDP_F32, shape.channels);
+    x.fill(1, false), dy.fill(2, false), mean.fill(3, false);
+    const auto channels = static_cast<size_t>(shape.channels);
+    std::vector<double> out(2 * channels, -1);
+    auto scratch = scratch_for(batch);
+    const ddp_gpu_channels means{mean.data(), DDP_F32, 0};
+    expect_equal(cuda::bn_sums(&batch, dy.data(), x.data(), &means, out.data(), scratch.data(), nullptr), 0, "code");
+    const auto xs = in_double(x), gs = in_double(dy), ms = in_double(mean);
+    std::vector<long double> sum(channels), product(channels), size(channels, 1);
+    for (size_t i = 0; i < xs.size(); ++i) {
+      const size_t c = i / static_cast<size_t>(shape.inner) % channels;
+      sum[c] += gs[i], product[c] += static_cast<long double>(gs[i]) * (xs[i] - ms[c]), size[c] += std::fabs(gs[i]) * (1 + std::fabs(xs[i] - ms[c]));
     }
+    for (size_t c = 0; c < channels; ++c) {
+      near(out[c], sum[c], size[c], "sum");
+      near(out[channels + c], product[c], size[c], "product");
+    }
+  });
 }
 
 void sets_join_as_the_cpus_do(void**) {
