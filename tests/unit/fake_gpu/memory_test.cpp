@@ -1,7 +1,9 @@
 // Memory of the fake GPU: addresses that fault, who may touch what, what is left.
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "unit/fake_gpu/fixture.hpp"
@@ -126,6 +128,29 @@ void a_kernel_with_host_memory_is_recognised(void**) {
   check_equal(static_cast<char*>(pinned_host)[0], 1);
 }
 
+void free_waits_for_its_device_alone(void**) {
+  void* const stream = make_stream();
+  uint8_t* const array = make_array<uint8_t>({1});
+  assert_ok(api.set_device(1));
+  void* foreign = nullptr;
+  assert_ok(api.alloc(&foreign, 10));
+  assert_ok(api.set_device(0));
+  pause(stream);
+  assert_ok(api.fill(array, 5, 1, stream));
+  assert_ok(api.free(foreign));
+  std::atomic<bool> over{false};
+  auto freeing = later([&] {
+    assert_ok(api.free(array));
+    over = true;
+  });
+  while (calls("free") < 2) std::this_thread::yield();
+  check(!over);
+  check_equal(live().allocations, 1);
+  resume(stream);
+  freeing.get();
+  check_equal(live().allocations, 0);
+}
+
 void memory_of_another_device_is_recognised(void**) {
   float* const array = make_array<float>({1, 2, 3});
   assert_ok(api.set_device(1));
@@ -169,6 +194,7 @@ int main() {
       fake_gpu_test(freed_memory_is_recognised),
       fake_gpu_test(an_operation_that_leaves_its_block_is_recognised),
       fake_gpu_test(a_kernel_with_host_memory_is_recognised),
+      fake_gpu_test(free_waits_for_its_device_alone),
       fake_gpu_test(memory_of_another_device_is_recognised),
       fake_gpu_test(memory_goes_back_the_way_it_came),
       fake_gpu_test(copies_go_between_all_kinds_of_memory),

@@ -49,6 +49,16 @@ void a_sum_is_the_sum_of_all_ranks(void**) {
   check_equal(live().communicators, 0);
 }
 
+void numbers_of_16_bits_are_added_in_f32(void**) {
+  on_world(3, [](int32_t rank, void* comm) {
+    constexpr uint16_t kOf256 = 0x4380, kOf1 = 0x3F80, kOf258 = 0x4381;  // BF16 has 8 bits: 256 + 1 would stay 256
+    uint16_t* const data = make_array<uint16_t>({rank == 0 ? kOf256 : kOf1});
+    check_equal(n.all_reduce(data, data, 1, DDP_BF16, DDP_GPU_SUM, comm, nullptr), 0);
+    assert_ok(api.stream_synchronize(nullptr));
+    check_equal(values_of(data, 1)[0], kOf258);
+  });
+}
+
 void minimum_and_maximum_of_whole_numbers(void**) {
   on_world(3, [](int32_t rank, void* comm) {
     int64_t* const data = make_array<int64_t>({rank, -rank});
@@ -260,6 +270,7 @@ void opening_it_can_fail(void**) {
 int main() {
   const CMUnitTest tests[] = {
       fake_gpu_test(a_sum_is_the_sum_of_all_ranks),
+      fake_gpu_test(numbers_of_16_bits_are_added_in_f32),
       fake_gpu_test(minimum_and_maximum_of_whole_numbers),
       fake_gpu_test(scatter_gather_and_broadcast_work_in_place),
       fake_gpu_test(grouped_operations_run_at_the_end_of_the_group),
