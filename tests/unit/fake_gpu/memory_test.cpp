@@ -113,6 +113,10 @@ void an_operation_that_leaves_its_block_is_recognised(void**) {
   assert_ok(api.fill(array + 1, 0, 12, nullptr));
   assert_violation("leaves its block of 12 bytes");
   assert_ok(api.fill(array, 0, 12, nullptr));
+  uint8_t *const whole = make_array(std::vector<uint8_t>(256)), *const next = make_array<uint8_t>({1});
+  check(next > whole + 256);
+  assert_ok(api.fill(whole + 256, 0, 1, nullptr));
+  assert_violation("is not allocated");
 }
 
 void a_kernel_with_host_memory_is_recognised(void**) {

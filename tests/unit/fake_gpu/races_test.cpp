@@ -117,7 +117,7 @@ void asking_whether_it_is_done_gives_an_order_but_not_to_the_watchdog(void**) {
   assert_violation("race");
   assert_ok(api.event_record(t.event, t.second));
   while (done == 0) assert_ok(api.event_query(t.event, &done));
-  assert_ok(api.fill(t.array, 4, 4, t.first));
+  later([&] { assert_ok(api.fill(t.array, 4, 4, t.first)); }).get();  // also by another thread
 }
 
 void freed_memory_has_no_past(void**) {
