@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <atomic>
+
 #include "cuda/errors.hpp"
 
 namespace ddp::cuda {
@@ -12,6 +14,9 @@ using PointerGetAttributes = CUresult (*)(unsigned count, CUpointer_attribute* a
 constexpr unsigned kSince = 7000;  // the CUDA version whose form of the function this is
 
 cudaError_t find(PointerGetAttributes& out) noexcept {
+  static std::atomic<PointerGetAttributes> known{nullptr};
+  out = known.load(std::memory_order_relaxed);
+  if (out != nullptr) return cudaSuccess;
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
@@ -21,6 +26,7 @@ cudaError_t find(PointerGetAttributes& out) noexcept {
   const cudaError_t code = cudaGetDriverEntryPoint("cuPointerGetAttributes", &entry, cudaEnableDefault, &found);
 #endif
   if (code == cudaSuccess && found == cudaDriverEntryPointSuccess) out = reinterpret_cast<PointerGetAttributes>(entry);
+  known.store(out, std::memory_order_relaxed);
   return code;
 }
 

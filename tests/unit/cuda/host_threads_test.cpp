@@ -1,0 +1,82 @@
+// A block of GPU threads on the host does what kernels rely on: barriers, exchanges in a warp, and an end when threads wait in vain.
+#include <vector>
+
+#include "cuda_runtime_api.h"
+#include "support/check.hpp"
+#include "support/procs.hpp"
+
+using namespace ddp::test;
+
+namespace {
+
+struct Work {
+  std::vector<unsigned>* out;
+  unsigned* shared;
+};
+
+template <void (*kernel)(Work)>
+void launch(unsigned blocks, unsigned threads, Work work) {
+  void* arguments[] = {&work};
+  cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, nullptr);
+}
+
+void count_at_barriers(Work work) {
+  for (unsigned round = 0; round < 3; ++round) {
+    ++*work.shared;
+    __syncthreads();
+    work.out->at((blockIdx.x * 3 + round) * 96 + threadIdx.x) = *work.shared;
+    __syncthreads();
+  }
+}
+
+void nobody_passes_a_barrier_before_all_have_come(void**) {
+  std::vector<unsigned> seen(2 * 3 * 96);
+  unsigned shared = 0;
+  launch<count_at_barriers>(2, 96, {&seen, &shared});
+  for (size_t i = 0; i < seen.size(); ++i) expect_equal(seen[i], static_cast<unsigned>((i / 96 + 1) * 96), "thread " + std::to_string(i));
+}
+
+void shift(Work work) { work.out->at(threadIdx.x) = __shfl_down_sync(0xffffffff, threadIdx.x * 10, 5); }
+
+void a_lane_gets_the_number_of_a_later_lane(void**) {
+  std::vector<unsigned> got(64);
+  launch<shift>(1, 64, {&got, nullptr});
+  for (unsigned i = 0; i < 64; ++i) expect_equal(got[i], (i % 32 < 27 ? i + 5 : i) * 10, "lane " + std::to_string(i));
+}
+
+/// One warp waits for the block, the other for its own first lane, which waits for the block.
+void wait_in_a_circle(Work work) {
+  if (threadIdx.x <= 32) __syncthreads();
+  work.out->at(0) = __shfl_down_sync(0xffffffff, 1U, 1);
+  if (threadIdx.x > 32) __syncthreads();
+}
+void exchange_in_half_a_warp(Work work) {
+  if (threadIdx.x < 16) return;
+  work.out->at(0) = __shfl_down_sync(0xffffffff, 1U, 1);
+}
+
+template <void (*kernel)(Work)>
+ProcResult ended() {
+  Procs procs(1, [](int, Reporter&) {
+    std::vector<unsigned> out(1);
+    launch<kernel>(1, 64, {&out, nullptr});
+    return std::string();
+  });
+  return procs.wait().front();
+}
+
+void threads_that_wait_in_vain_end_the_program(void**) {
+  expect(ended<exchange_in_half_a_warp>().signal != 0, "an exchange in half a warp");
+  expect(ended<wait_in_a_circle>().signal != 0, "a circle");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(nobody_passes_a_barrier_before_all_have_come),
+      ddp_test(a_lane_gets_the_number_of_a_later_lane),
+      ddp_test(threads_that_wait_in_vain_end_the_program),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
