@@ -225,10 +225,11 @@ void steps_and_averages_after_a_failure_change_nothing(void**) {
     Ema ema(trained.placed.model, {0.5});
     trained.train(rank, 0);
     ema.update(trained.placed.stream());
+    trained.train(rank, 1);
     const auto before = trained.values();
     const auto state = trained.state(rank);
     const auto averages = trained.placed.read(ema.state_tensors()[0].tensor);
-    trained.fill_grads(rank, 1);
+    trained.fill_grads(rank, 2);
     trained.placed.pass();
     group.barrier();
     // The group breaks between the call of a step and what it enqueued.

@@ -122,6 +122,24 @@ void a_loss_scale_divides_gradients_and_adapts(void**) {
   }
 }
 
+void what_the_device_decided_once_does_not_stay(void**) {
+  PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
+  const Make make = adam([](auto& o) { o.max_norm = 3; });
+  const auto wanted = make(host.model), got = make(gpu.model);
+  ddp_loss_scale_options dynamic = default_loss_scale_options();
+  dynamic.initial = 1;
+  for (int step = 0; step < 4; ++step) {
+    for (auto* each : {wanted.get(), got.get()})
+      if (step == 2) each->set_loss_scale(dynamic);  // from here on the host has to know
+    host.fill_grads(static_cast<uint64_t>(step), 1.0 + step);
+    gpu.fill_grads(static_cast<uint64_t>(step), 1.0 + step);
+    wanted->step();
+    got->step(gpu.stream());
+    expect_same(gpu, host, "step " + std::to_string(step));
+    expect_equal(got->grad_norm(), wanted->grad_norm(), "norm");
+  }
+}
+
 void a_gradient_that_is_not_finite_is_named_and_changes_nothing(void**) {
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
     for (const double bad : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()})
@@ -253,9 +271,14 @@ void a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten(voi
       placed.fill_grads(2);
       optimizer->prepare_blocks();
       if (round == 1) fake_gpu::clear_log();
-      for (int32_t i = 0; i < 4; ++i) change(i, 0, placed.value(i).count / 2);
+      const auto part = [&](int64_t from, int64_t to) {
+        for (int32_t i = 0; i < 4; ++i) change(i, placed.value(i).count * from / 4, placed.value(i).count * to / 4);
+      };
+      part(0, 2);
       optimizer->flush(placed.stream());
-      for (int32_t i = 0; i < 4; ++i) change(i, placed.value(i).count / 2, placed.value(i).count);
+      part(2, 3);
+      optimizer->flush(placed.stream());
+      part(3, 4);
       change(7, 0, placed.value(7).count);
       change(6, 0, placed.value(6).count);
       if (round == 1) expect_equal(fake_gpu::allocations() + fake_gpu::host_waits(), int64_t{0}, "allocations and waits");
@@ -334,6 +357,7 @@ int main() {
                               fake_gpu_host_test(every_policy_gives_the_bits_of_the_cpu),
                               fake_gpu_host_test(models_in_both_memories_give_the_bits_of_one_in_host_memory),
                               fake_gpu_host_test(a_loss_scale_divides_gradients_and_adapts),
+                              fake_gpu_host_test(what_the_device_decided_once_does_not_stay),
                               fake_gpu_host_test(a_gradient_that_is_not_finite_is_named_and_changes_nothing),
                               fake_gpu_host_test(a_parameter_that_nobody_used_keeps_value_state_and_step_count),
                               fake_gpu_host_test(after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for),
