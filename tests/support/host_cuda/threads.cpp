@@ -85,6 +85,7 @@ class Block {
   static void enter();
   void resume(unsigned thread);
   void give_way();
+  void make_ready(unsigned t);
 
   std::vector<Fiber> fibers_;
   ucontext_t scheduler_{};
@@ -156,23 +157,26 @@ void Block::give_way() {
 #endif
 }
 
+/// A function of its own: getcontext returns twice for all that the compiler knows, and then a loop around it may lose its variable.
+[[gnu::noinline]] void Block::make_ready(unsigned t) {
+  Fiber& fiber = fibers_[t];
+  fiber.done = false;
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = stacks_ + t * kStack;
+  fiber.context.uc_stack.ss_size = kStack;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, enter, 0);
+#if defined(__SANITIZE_THREAD__)
+  if (fiber.tsan == nullptr) fiber.tsan = __tsan_create_fiber(0);
+#endif
+}
+
 void Block::run(unsigned threads, bool descending, void (*body)(void*), void* what) {
   body_ = body;
   what_ = what;
   all_ = {threads, 0, 0};
   for (unsigned first = 0; first < threads; first += kWarp) warps_[first / kWarp] = {threads - first < kWarp ? threads - first : kWarp, 0, 0};
-  for (unsigned t = 0; t < threads; ++t) {
-    Fiber& fiber = fibers_[t];
-    fiber.done = false;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stacks_ + t * kStack;
-    fiber.context.uc_stack.ss_size = kStack;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, enter, 0);
-#if defined(__SANITIZE_THREAD__)
-    if (fiber.tsan == nullptr) fiber.tsan = __tsan_create_fiber(0);
-#endif
-  }
+  for (unsigned t = 0; t < threads; ++t) make_ready(t);
   while (all_.members > 0) {
     progress_ = false;
     for (unsigned k = 0; k < threads; ++k) {
