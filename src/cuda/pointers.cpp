@@ -10,22 +10,24 @@ namespace ddp::cuda {
 namespace {
 
 using PointerGetAttributes = CUresult (*)(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer);
+using PrimaryContextGetState = CUresult (*)(CUdevice device, unsigned* flags, int* active);
 
-constexpr unsigned kSince = 7000;  // the CUDA version whose form of the function this is
+constexpr unsigned kSince = 7000;  // the CUDA version whose form of the functions this is
 
-cudaError_t find(PointerGetAttributes& out) noexcept {
-  static std::atomic<PointerGetAttributes> known{nullptr};
+template <class Function>
+cudaError_t find(const char* name, Function& out) noexcept {
+  static std::atomic<Function> known{nullptr};  // each function has a type of its own
   out = known.load(std::memory_order_relaxed);
   if (out != nullptr) return cudaSuccess;
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  const cudaError_t code = cudaGetDriverEntryPointByVersion("cuPointerGetAttributes", &entry, kSince, cudaEnableDefault, &found);
+  const cudaError_t code = cudaGetDriverEntryPointByVersion(name, &entry, kSince, cudaEnableDefault, &found);
 #else
   static_cast<void>(kSince);
-  const cudaError_t code = cudaGetDriverEntryPoint("cuPointerGetAttributes", &entry, cudaEnableDefault, &found);
+  const cudaError_t code = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
 #endif
-  if (code == cudaSuccess && found == cudaDriverEntryPointSuccess) out = reinterpret_cast<PointerGetAttributes>(entry);
+  if (code == cudaSuccess && found == cudaDriverEntryPointSuccess) out = reinterpret_cast<Function>(entry);
   known.store(out, std::memory_order_relaxed);
   return code;
 }
@@ -35,7 +37,7 @@ cudaError_t find(PointerGetAttributes& out) noexcept {
 int32_t pointer_device(const void* memory, int32_t* out_device) noexcept {
   *out_device = -1;
   PointerGetAttributes attributes_of = nullptr;
-  if (const cudaError_t code = find(attributes_of); code != cudaSuccess) {
+  if (const cudaError_t code = find("cuPointerGetAttributes", attributes_of); code != cudaSuccess) {
     static_cast<void>(settled(code));
     const bool no_gpu = code == cudaErrorInsufficientDriver || code == cudaErrorNoDevice || code == cudaErrorStubLibrary;
     return no_gpu ? 0 : static_cast<int32_t>(code);  // without a GPU all memory is the host's
@@ -51,6 +53,16 @@ int32_t pointer_device(const void* memory, int32_t* out_device) noexcept {
   if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT) return 0;
   if (result != CUDA_SUCCESS) return static_cast<int32_t>(result);  // the runtime numbers these codes alike
   if (type == CU_MEMORYTYPE_DEVICE || managed != 0) *out_device = ordinal;
+  return 0;
+}
+
+int32_t device_is_used(int32_t device, int32_t* out_used) noexcept {
+  *out_used = 1;
+  PrimaryContextGetState state_of = nullptr;
+  if (const cudaError_t code = find("cuDevicePrimaryCtxGetState", state_of); code != cudaSuccess) static_cast<void>(settled(code));
+  unsigned flags = 0;
+  int active = 1;
+  if (state_of != nullptr && state_of(device, &flags, &active) == CUDA_SUCCESS) *out_used = active;
   return 0;
 }
 

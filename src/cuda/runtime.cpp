@@ -143,6 +143,7 @@ void fill_runtime(ddp_gpu_table& table) noexcept {
   table.host_alloc = host_alloc;
   table.host_free = host_free;
   table.pointer_device = pointer_device;
+  table.device_is_used = device_is_used;
   table.stream_create = stream_create;
   table.stream_destroy = stream_destroy;
   table.stream_synchronize = stream_synchronize;

@@ -13,6 +13,7 @@ struct TinyGpu {
   int32_t kind = 0;      // of `code`
   int32_t current = 0;
   int32_t pointer_on = 0;
+  int32_t used = 1;  // has the program used the other device?
 };
 
 /// The one that tiny_gpu_table() speaks of, on this thread.
@@ -33,6 +34,7 @@ inline ddp_gpu_table tiny_gpu_table() {
   table.set_device = [](int32_t device) { tiny_gpu.current = device; return int32_t{0}; };
   table.load_kernels = [] { return int32_t{0}; };
   table.pointer_device = [](const void*, int32_t* out) { *out = tiny_gpu.pointer_on; return int32_t{0}; };
+  table.device_is_used = [](int32_t, int32_t* out) { *out = tiny_gpu.used; return int32_t{0}; };
   table.synchronize = [] { return tiny_gpu.code; };
   return table;
 }

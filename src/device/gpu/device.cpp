@@ -89,7 +89,10 @@ Device::Current::Current(const Device& device) : device_(device) {
 }
 
 Device::Current::~Current() {
-  if (before_ >= 0) static_cast<void>(device_.table_.set_device(before_));
+  if (before_ < 0) return;
+  int32_t used = 1;
+  static_cast<void>(device_.table_.device_is_used(before_, &used));
+  if (used != 0) static_cast<void>(device_.table_.set_device(before_));
 }
 
 Stream::Stream(const Device& device, Priority priority) : device_(device) {

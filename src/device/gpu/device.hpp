@@ -1,6 +1,7 @@
 // One GPU, as this process uses it: errors with names, the caller's current device left as it was, memory and streams that free themselves.
 //
-// Every call makes the device current and restores what was current before. Nothing blocks unless it says so.
+// Every call makes the device current and restores what was current before, unless nobody has used that device: making it current would take
+// memory there, on the first GPU for every rank of a host. Nothing blocks unless it says so.
 // Errors: OUT_OF_MEMORY; INVALID_ARGUMENT (a stream or pointer that the runtime refuses); INVALID_STATE (not while a stream is captured);
 // PEER_FAILED when the GPU is lost to this process, which no call can repair, so the group ends for everybody; INTERNAL otherwise.
 // Threads: any. Tested by unit/device/gpu_device_test.cpp.

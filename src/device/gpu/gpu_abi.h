@@ -252,6 +252,9 @@ typedef struct ddp_gpu_table {
   /* dx = dy * factor - (x - mean) * slope - shift; coefficients: of bn_slopes. dx may be dy. */
   int32_t (*bn_apply_backward)(const ddp_gpu_batch *batch, const void *dy, const void *x, const double *coefficients, void *dx,
                                ddp_gpu_stop stop, void *stream);
+
+  /* Has this process begun to use the device? Making current one that it has not used takes hundreds of MiB of its memory. */
+  int32_t (*device_is_used)(int32_t device, int32_t *out_used);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it does not speak `version`. Valid as long as the module is loaded. */

@@ -8,6 +8,7 @@ namespace ddp::test::fake_gpu::entry {
 int32_t driver_version(int32_t* out_version);
 int32_t device_count(int32_t* out_count);
 int32_t device_name(int32_t device, char* buffer, int64_t capacity);
+int32_t device_is_used(int32_t device, int32_t* out_used);
 int32_t get_device(int32_t* out_device);
 int32_t set_device(int32_t device);
 int32_t synchronize();

@@ -46,6 +46,14 @@ int32_t device_name(int32_t device, char* buffer, int64_t capacity) {
   });
 }
 
+int32_t device_is_used(int32_t device, int32_t* out_used) {
+  return entered(Call{"device_is_used"}, [&](Runtime& r, Lock&) -> int32_t {
+    if (out_used == nullptr) return kInvalidValue;
+    *out_used = 1;
+    return check_device(r, device);
+  });
+}
+
 int32_t get_device(int32_t* out_device) {
   return entered(Call{"get_device"}, [&](Runtime&, Lock&) -> int32_t {
     if (out_device == nullptr) return kInvalidValue;

@@ -36,6 +36,7 @@ ddp_gpu_table make_table() {
   t.device_count = entry::device_count;
   t.device_name = entry::device_name;
   t.get_device = entry::get_device;
+  t.device_is_used = entry::device_is_used;
   t.set_device = entry::set_device;
   t.synchronize = entry::synchronize;
   t.load_kernels = entry::load_kernels;

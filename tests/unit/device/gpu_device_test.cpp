@@ -38,6 +38,9 @@ void the_callers_device_is_current_again_afterwards(void**) {
     expect_equal(tiny_gpu.current, 1, "still inside");
   }
   expect_equal(tiny_gpu.current, 0, "outside");
+  tiny_gpu.used = 0;
+  { const gpu::Device::Current current(device); }
+  expect_equal(tiny_gpu.current, 1, "a device that nobody has used is not made current");
 }
 
 void memory_that_lies_elsewhere_is_refused(void**) {
