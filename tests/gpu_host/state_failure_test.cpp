@@ -86,11 +86,12 @@ void after_any_failed_call_a_load_says_so(void**) {
     old.fill(4);
     old.save(path);
   });
-  for (const int32_t kind : {DDP_GPU_OTHER, DDP_GPU_LOST})
-    every_call_fails_once(1, kind, [&](Checkpointed& state) {
-      state.load(path);
-      state.expect_filled(4, "loaded");
-    });
+  for (const int size : {1, 2})
+    for (const int32_t kind : {DDP_GPU_OTHER, DDP_GPU_LOST})
+      every_call_fails_once(size, kind, [&](Checkpointed& state) {
+        state.load(path);
+        state.expect_filled(4, "loaded");
+      });
 }
 
 void what_did_not_arrive_on_the_gpu_is_an_error_of_the_load(void**) {

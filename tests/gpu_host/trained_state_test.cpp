@@ -103,7 +103,7 @@ void commit_gives_what_rank_0_has_loaded_to_all(void**) {
     std::vector<std::byte> bytes;
     for (const StateTensor& each : second.adam->state_tensors()) {
       std::vector<std::byte> some(static_cast<size_t>(each.tensor.bytes()));
-      expect(fake_gpu::peek(some.data(), each.tensor.data, each.tensor.bytes()), "peeked");
+      if (each.tensor.count > 0) expect(fake_gpu::peek(some.data(), each.tensor.data, each.tensor.bytes()), "peeked");
       bytes.insert(bytes.end(), some.begin(), some.end());
     }
     const std::string mine(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -81,7 +81,7 @@ class MomentOptimizer final : public Optimizer {
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<float>((static_cast<size_t>(moments_[m].own.first) + i) % 9973) + static_cast<float>(round * 100 + static_cast<int>(m));
     std::vector<std::byte> bytes(values.size() * 4);
-    std::memcpy(bytes.data(), values.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;
   }
 

@@ -1,6 +1,7 @@
 // A model with tensors of many sizes and dtypes, on a rank's fake GPU, in host memory, or some here and some there.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -24,9 +25,9 @@ inline ddp_model_options mixed_model_options() {
 /// One tensor of the model and its memory.
 struct Lent {
   std::string name;
-  ddp_dtype dtype;
-  int64_t count;
-  bool is_buffer;
+  ddp_dtype dtype = DDP_F32;
+  int64_t count = 0;
+  bool is_buffer = false;
   bool on_gpu = false;
   std::unique_ptr<GpuArray> device{};
   std::vector<std::byte> host{};
@@ -35,7 +36,7 @@ struct Lent {
   /// Behind the curtain.
   void write(const std::vector<std::byte>& bytes) {
     if (on_gpu) device->poke(bytes);
-    else std::memcpy(host.data(), bytes.data(), bytes.size());
+    else std::copy(bytes.begin(), bytes.end(), host.begin());
   }
 };
 
