@@ -145,6 +145,15 @@ void every_way_to_step_gives_the_bits_of_the_plain_one(void**) {
     });
 }
 
+void each_rank_may_keep_its_gradients_where_it_likes(void**) {
+  run_world(2, [](const Rank& at) {
+    const std::string plain = train(at, {}, 3);
+    const bool own = at.rank == 0;
+    for (const bool shard : {false, true})
+      for (const bool in_backward : {false, true}) expect_same_bytes(train(at, {shard, in_backward, own, 0}, 3), plain, "gradients in different memory");
+  });
+}
+
 void hooks_of_16_bits_are_exact_where_numbers_fit(void**) {
   run_world(2, [](const Rank& at) {
     for (const ddp_hook_fn hook : {ddp_hook_fp16, ddp_hook_bf16})
@@ -254,6 +263,7 @@ int main(int argc, char** argv) {
       ddp_test(means_are_the_same_bits_everywhere_and_near_the_exact_ones),
       ddp_test(two_hundred_steps_are_those_of_one_process),
       ddp_test(every_way_to_step_gives_the_bits_of_the_plain_one),
+      ddp_test(each_rank_may_keep_its_gradients_where_it_likes),
       ddp_test(hooks_of_16_bits_are_exact_where_numbers_fit),
       ddp_test(gradients_count_by_their_weights),
       ddp_test(parameters_and_buffers_begin_as_those_of_rank_0),

@@ -9,7 +9,9 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // bytes between the beginnings of pieces, for wide accesses
+// Bytes between the beginnings of pieces: as in the library's own memory (bucket/plan.cpp), because one rank may reduce there and another through a
+// copy, and NCCL wants the same number of elements from both.
+constexpr int64_t kAlignment = 64;
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 bool is_used(const Note& note, size_t piece) noexcept { return (note.used[piece / 64] >> (piece % 64) & 1) != 0; }
@@ -84,12 +86,11 @@ void Operation::move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp
 Bucket::Bucket(Side& side, std::unique_ptr<BucketOperation> words, const BucketSpec& spec) : Operation(side, std::move(words)), spec_(spec) {
   const int64_t unit = kAlignment / dtype_size(spec.rule.travel_dtype());
   for (const BucketSpec::Piece& piece : spec.pieces) {
-    offsets_.push_back(count_);
-    count_ += (piece.count + unit - 1) / unit * unit;
+    offsets_.push_back((count_ + unit - 1) / unit * unit);
+    count_ = offsets_.back() + piece.count;
   }
   spans_.reserve(spec.pieces.size());
   in_place_ = is_one_block(spec) && !spec.may_lack && !spec.rule.is_wired();
-  if (in_place_) count_ = (spec.pieces.back().data - spec.pieces.front().data) / dtype_size(spec.rule.dtype) + spec.pieces.back().count;
   if (side.size() > 1 && !in_place_ && count_ > 0) memory_ = static_cast<std::byte*>(side.alloc(count_ * dtype_size(spec.rule.travel_dtype())));
 }
 
