@@ -6,8 +6,9 @@
 // other hosts, never for a device.
 //
 // Where the gradients lie in one block of the library they are reduced in place. Otherwise one kernel packs them into the bucket's memory and one
-// writes the result back; the layout is the same, so ranks may differ. It does so at once if every rank must contribute everything (`may_lack` is false); then a pass that turns out void
-// leaves gradients undefined. Otherwise it waits for the notes, and a void pass or an unused gradient is left as it was.
+// writes the result back; the layout is the same, so ranks may differ. It does so at once if every rank must contribute everything (`may_lack` is
+// false); then a pass that turns out void leaves gradients undefined. Otherwise it waits for the notes, and a void pass or an unused gradient is
+// left as it was.
 // Divided is where nothing can overflow: before the sum for 16 bits of F16, and for what is sent with 16 bits; else behind it.
 // Cost: on the host two calls for each stream, one to four launches and one message; nothing is allocated after prepare.
 // Tested by gpu_host/pass_test.cpp.
