@@ -7,6 +7,7 @@ from typing import Callable, Optional, Union
 from . import low
 from ._enums import LogLevel, choose
 from ._handle import inside_callback
+from ._nccl import announce
 
 
 def version() -> str:
@@ -44,3 +45,4 @@ def _check_version() -> None:
 
 
 _check_version()
+announce()
