@@ -4,6 +4,8 @@
 #include "comm/nccl/side.hpp"
 #include "reduce/model.hpp"
 #include "support/gpu_world.hpp"
+#include "update/rules.hpp"
+#include "update/sgd.hpp"
 
 namespace ddp::test {
 namespace {
@@ -171,6 +173,44 @@ void work_that_does_not_end_is_a_time_out(void**) {
   FakeGpus::expect_nothing_left();
 }
 
+/// A collective that the other rank will never join, because it has left in good order.
+void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
+  const FakeGpus gpus;
+  ddp_group_options options = world_options();
+  options.timeout_ms = 700;
+  run_gpu_groups_with(2, options, [&](Group& group, int rank) {
+    SmallModel world(group, rank);
+    world.pass();
+    world.stream.synchronize();
+    group.barrier();
+    if (rank == 1) return group.close();
+    nccl::Side& side = group.gpu_side();
+    side.order_after(world.stream.get());
+    side.communicator().all_reduce(world.grad.data(), world.grad.data(), kCount, DDP_F32, DDP_GPU_SUM, side.stream());
+    side.order_before(world.stream.get());
+    expect(ms_of([&] { world.stream.synchronize(); }) < 5000, "the stream ends in time");
+  });
+}
+
+void a_lost_gpu_in_a_step_ends_the_group(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](Group& group, int rank) {
+    SmallModel world(group, rank);
+    const auto model = std::shared_ptr<Model>(&world.model, [](Model*) {});
+    Sgd sgd(model, default_sgd_options());
+    world.pass();
+    sgd.step(world.stream.get());
+    world.stream.synchronize();
+    group.barrier();
+    world.pass();
+    if (rank == 1) {
+      fake_gpu::lose_device(1);
+      expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { sgd.step(world.stream.get()); }), "restart");
+    }
+    expect_contains(first_error(group, DDP_ERROR_PEER_FAILED), "rank 1");
+  });
+}
+
 void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
   const FakeGpus gpus;
   fake_gpu::delay_nccl(fake_gpu::NcclCall::kInit, 1, -1);
@@ -255,6 +295,8 @@ int main() {
       ddp_test(an_update_behind_a_broken_collective_changes_nothing),
       ddp_test(a_lost_gpu_is_named_on_every_rank),
       ddp_test(work_that_does_not_end_is_a_time_out),
+      ddp_test(a_collective_that_nobody_joins_ends_when_the_time_is_up),
+      ddp_test(a_lost_gpu_in_a_step_ends_the_group),
       ddp_test(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang),
       ddp_test(leaving_is_bounded_when_nccl_blocks),
       ddp_test(every_call_of_a_pass_may_fail),
