@@ -1,11 +1,8 @@
-// Our chain over Gloo's pairs against Gloo's own ring, and against a direct exchange, on one host over loopback. All three run
-// in the same processes, round after round in turn; a round's time is that of the slowest rank. F32 sum. Printed: median, best and
-// worst in milliseconds, and the ratio of the medians to Gloo's ring.
+// Our chain and our direct exchange over Gloo's pairs against Gloo's own ring, on one host over loopback. All three run in the same
+// processes, round after round in turn; a round's time is that of the slowest rank. F32 sum. Printed: median, best and worst in
+// milliseconds, the ratio of the medians to Gloo's ring, and the median of the ratios of each round.
 //
-//   bench.gloo [rounds [KiB of a segment]]
-//
-// "direct" is the alternative that was considered for the chain: rank r owns slice r, gets it from everybody, adds in rank order and
-// sends the result to everybody. The same bits, but a connection between every two hosts.
+//   bench.gloo [rounds [ranks [MiB, as often as wanted]]]
 #include <gloo/allreduce.h>
 #include <gloo/context.h>
 #include <gloo/math.h>
@@ -15,7 +12,6 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -28,7 +24,6 @@
 #include "base/clock.hpp"
 #include "comm/rail/module.hpp"
 #include "comm/rail/transport.hpp"
-#include "device/cpu/reduce.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/procs.hpp"
@@ -71,94 +66,6 @@ class FullMesh : public ::gloo::Context {
   }
 };
 
-// The direct exchange over a rail that is connected to everybody. Slices are cut into segments; kDepth of each are under way.
-class Direct {
- public:
-  Direct(Control& control, const ddp_rail_table& table)
-      : rank_(control.rank()), size_(control.size()), rail_(table, rank_, size_, "127.0.0.1", 30'000) {
-    ByteWriter mine;
-    for (int peer = 0; peer < size_; ++peer) mine.text(peer == rank_ ? "" : rail_.address_for(peer));
-    const auto all = control.gather("direct", mine.bytes(), limit());
-    for (int peer = 0; peer < size_; ++peer) {
-      ByteReader reader(all[static_cast<size_t>(peer)]);
-      std::string address;
-      for (int i = 0; i <= rank_; ++i) address = reader.text();
-      if (peer != rank_) check(rail_.connect(peer, address));
-    }
-    scratch_.resize(static_cast<size_t>(size_) * kDepth * kSegment);
-  }
-  ~Direct() { rail_.close(); }
-
-  void all_reduce(float* data, int64_t count) {
-    count_ = count;
-    data_ = data;
-    const int64_t number = (slice(0).count + kSegment - 1) / kSegment;
-    std::vector<std::array<Rail::Ticket, 4>> tickets(static_cast<size_t>(size_ * kDepth));
-    const auto at = [&](int peer, int64_t t) -> std::array<Rail::Ticket, 4>& {
-      return tickets[static_cast<size_t>(peer * kDepth + t % kDepth)];
-    };
-    const auto post = [&](int64_t t) {
-      for (int step = 1; step < size_; ++step) {
-        const int peer = (rank_ + step) % size_;
-        const Span mine = segment(rank_, t), theirs = segment(peer, t);
-        if (mine.count > 0) check(rail_.receive(peer, 1, landing(peer, t), mine.count * 4, at(peer, t)[0]));
-        if (theirs.count > 0) check(rail_.receive(peer, 2, data + theirs.first, theirs.count * 4, at(peer, t)[1]));
-        if (theirs.count > 0) check(rail_.send(peer, 1, data + theirs.first, theirs.count * 4, at(peer, t)[2]));
-      }
-    };
-    for (int64_t t = 0; t < std::min<int64_t>(kDepth, number); ++t) post(t);
-    for (int64_t t = 0; t < number; ++t) {
-      reduce(t, [&](int peer) -> std::array<Rail::Ticket, 4>& { return at(peer, t); });
-      for (int peer = 0; peer < size_; ++peer) {
-        if (peer == rank_) continue;
-        if (segment(peer, t).count > 0) check(rail_.wait(at(peer, t)[2], 30'000));
-        if (segment(peer, t).count > 0) check(rail_.wait(at(peer, t)[1], 30'000));
-        if (segment(rank_, t).count > 0) check(rail_.wait(at(peer, t)[3], 30'000));
-      }
-      if (t + kDepth < number) post(t + kDepth);
-    }
-  }
-
- private:
-  static constexpr int64_t kSegment = 65'536;  // elements
-  static void check(RailResult result) {
-    if (result != RailResult::kDone) throw make_error(DDP_ERROR_INTERNAL, "direct exchange failed");
-  }
-  [[nodiscard]] Span slice(int owner) const {
-    const int64_t each = (count_ + size_ - 1) / size_;
-    const int64_t first = std::min(count_, owner * each);
-    return Span{first, std::min(each, count_ - first)};
-  }
-  [[nodiscard]] Span segment(int owner, int64_t t) const {
-    const Span all = slice(owner);
-    const int64_t first = std::min(all.count, t * kSegment);
-    return Span{all.first + first, std::min(kSegment, all.count - first)};
-  }
-  [[nodiscard]] float* landing(int peer, int64_t t) { return scratch_.data() + (peer * kDepth + t % kDepth) * kSegment; }
-
-  template <class At>
-  void reduce(int64_t t, const At& at) {
-    const Span mine = segment(rank_, t);
-    if (mine.count == 0) return;
-    std::vector<const void*> in;
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_) check(rail_.wait(at(peer)[0], 30'000));
-      in.push_back(peer == rank_ ? data_ + mine.first : landing(peer, t));
-    }
-    void* out = data_ + mine.first;
-    cpu::reduce(cpu::ReduceRule{DDP_F32, DDP_SUM, size_}, in.data(), size_, &out, 1, mine.count);
-    for (int peer = 0; peer < size_; ++peer)
-      if (peer != rank_) check(rail_.send(peer, 2, out, mine.count * 4, at(peer)[3]));
-  }
-
-  int32_t rank_;
-  int32_t size_;
-  Rail rail_;
-  std::vector<float> scratch_;
-  float* data_ = nullptr;
-  int64_t count_ = 0;
-};
-
 struct Variant {
   const char* name;
   std::function<void()> run;
@@ -180,27 +87,34 @@ std::map<std::string, std::vector<double>> measure(Control& control, const std::
   return times;
 }
 
-void print(int ranks, double mib, const std::vector<Variant>& variants, std::map<std::string, std::vector<double>> times) {
-  auto& ring = times["gloo ring"];
-  std::sort(ring.begin(), ring.end());
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void print(int ranks, double mib, const std::vector<Variant>& variants, const std::map<std::string, std::vector<double>>& times) {
+  const auto& ring = times.at("gloo ring");
   for (const Variant& variant : variants) {
-    auto& all = times[variant.name];
-    std::sort(all.begin(), all.end());
-    std::printf("%d ranks %8.2f MiB  %-10s median %8.2f  best %8.2f  worst %8.2f  ratio to gloo ring %5.2f\n", ranks, mib, variant.name,
-                all[all.size() / 2], all.front(), all.back(), all[all.size() / 2] / ring[ring.size() / 2]);
+    const auto& all = times.at(variant.name);
+    std::vector<double> ratios;
+    for (size_t i = 0; i < all.size(); ++i) ratios.push_back(all[i] / ring[i]);
+    std::printf("%d ranks %8.3f MiB  %-10s median %8.2f  best %8.2f  worst %8.2f  ratio to gloo ring %5.2f, by rounds %5.2f\n", ranks, mib,
+                variant.name, median(all), *std::min_element(all.begin(), all.end()), *std::max_element(all.begin(), all.end()),
+                median(all) / median(ring), median(ratios));
   }
 }
 
-void one_rank(ForkHub& hub, int rank, int ranks, int rounds, const ChainOptions& options) {
+void one_rank(ForkHub& hub, int rank, int ranks, int rounds, const std::vector<double>& sizes) {
   ForkControl control(hub, rank, 60'000);
   Failure failure;
   ddp_group_options group{};
   group.timeout_ms = group.rendezvous_timeout_ms = 60'000;
+  const TransportContext context{&control, &failure, group};
   const ddp_rail_table& table = load_gloo_module();
-  const auto transport = make_rail_transport(TransportContext{&control, &failure, group}, table, "127.0.0.1", options);
-  Direct direct(control, table);
+  const auto chain = make_rail_transport(context, table, "127.0.0.1", ChainOptions{0, true, Route::kChain});
+  const auto direct = make_rail_transport(context, table, "127.0.0.1", ChainOptions{0, true, Route::kDirect});
   const auto mesh = std::make_shared<FullMesh>(control);
-  for (const double mib : {1.0 / 1024, 1.0 / 16, 1.0, 4.0, 25.0, 100.0}) {
+  for (const double mib : sizes) {
     const auto count = static_cast<int64_t>(mib * 262'144);
     std::vector<float> data(static_cast<size_t>(count), 0.0F);
     const std::vector<Variant> variants{
@@ -212,8 +126,8 @@ void one_rank(ForkHub& hub, int rank, int ranks, int rounds, const ChainOptions&
                static_cast<void (*)(void*, const void*, const void*, size_t)>(&::gloo::sum<float>));
            ::gloo::allreduce(all);
          }},
-        {"chain", [&] { transport->all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); }},
-        {"direct", [&] { direct.all_reduce(data.data(), count); }}};
+        {"chain", [&] { chain->all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); }},
+        {"direct", [&] { direct->all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); }}};
     const auto times = measure(control, variants, mib < 2 ? 5 * rounds : rounds);
     if (rank == 0) print(ranks, mib, variants, times);
     if (rank == 0) std::fflush(stdout);
@@ -225,11 +139,13 @@ void one_rank(ForkHub& hub, int rank, int ranks, int rounds, const ChainOptions&
 int main(int argc, char** argv) {
   setenv("DDP_MODULE_PATH", DDP_MODULE_BUILD_DIR, 0);
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
-  const ChainOptions options{argc > 2 ? std::atoll(argv[2]) * 1024 : 0, true};
-  for (const int ranks : {2, 4}) {
+  std::vector<double> sizes;
+  for (int i = 3; i < argc; ++i) sizes.push_back(std::atof(argv[i]));
+  if (sizes.empty()) sizes = {1.0 / 1024, 1.0 / 16, 1.0, 4.0, 25.0, 100.0};
+  for (const int ranks : argc > 2 ? std::vector<int>{std::atoi(argv[2])} : std::vector<int>{2, 4}) {
     ForkHub hub(ranks);
     Procs procs(ranks, [&](int rank, Reporter&) {
-      one_rank(hub, rank, ranks, rounds, options);
+      one_rank(hub, rank, ranks, rounds, sizes);
       return std::string();
     });
     hub.release();

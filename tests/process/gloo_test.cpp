@@ -156,6 +156,25 @@ void a_stopped_rank_is_named_when_it_is_silent_for_too_long(void**) {
   expect_all_name(run.procs.wait(), 1, pid, " is silent");
 }
 
+void a_rank_that_stops_within_an_exchange_is_named_when_time_is_up(void**) {
+  for (const int victim : {0, 2}) {
+    Run run(4, [&](ForkHub& hub, int rank, Reporter& report) {
+      Child child(hub, rank, 1000);
+      return reduce_until_it_fails(child, 5'000'000, report);
+    });
+    for (int rank = 0; rank < 4; ++rank) run.procs.wait_for(rank, "running");
+    run.procs.signal(victim, SIGSTOP);
+    for (int rank = 0; rank < 4; ++rank)
+      if (rank != victim) static_cast<void>(run.procs.wait_one(rank));
+    run.procs.signal(victim, SIGCONT);
+    for (const ProcResult& result : run.procs.wait()) {
+      expect(result.exit_code == 0 && !result.timed_out, result.describe());
+      expect_contains(result.text, "rank " + std::to_string(victim) + " (host testhost, pid " + std::to_string(run.procs.pid(victim)) +
+                                       ") did not take part in all-reduce");
+    }
+  }
+}
+
 void a_rank_that_does_not_come_is_named_when_time_is_up(void**) {
   Run run(3, [&](ForkHub& hub, int rank, Reporter& report) -> std::string {
     Child child(hub, rank, 500);
@@ -241,6 +260,7 @@ int main() {
       ddp_test(the_other_collectives_work_too),
       ddp_test(killed_ranks_are_named_by_all_and_take_nobody_with_them),
       ddp_test(a_stopped_rank_is_named_when_it_is_silent_for_too_long),
+      ddp_test(a_rank_that_stops_within_an_exchange_is_named_when_time_is_up),
       ddp_test(a_rank_that_does_not_come_is_named_when_time_is_up),
       ddp_test(different_sizes_are_a_mismatch_and_not_a_crash),
       ddp_test(a_rank_that_leaves_at_once_takes_no_result_with_it),

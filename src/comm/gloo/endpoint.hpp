@@ -1,5 +1,5 @@
-// One endpoint of a rail over Gloo: a TCP device on a numeric address, contexts of our own with pairs to the neighbours only, and an
-// unbound buffer for each message under way. Two pairs lead to each neighbour, one for each direction of the bytes, because Gloo holds a
+// One endpoint of a rail over Gloo: a TCP device on a numeric address, contexts of our own with pairs to those peers only that are asked for, and
+// an unbound buffer for each message under way. Two pairs lead to each peer, one for each direction of the bytes, because Gloo holds a
 // pair's lock while it reads: what streams in would keep us from sending out. Nothing else of Gloo is used: its collectives cannot be aborted, do not know whom they
 // wait for, and add in another order; its rendezvous connects everybody with everybody.
 //

@@ -51,6 +51,7 @@ Host::Host(const TransportContext& context, Layout layout, shm::Mesh mesh, const
       engine_(std::move(mesh), with_control(context, control_)),
       life_(engine_.mesh(), with_control(context, control_)) {
   options.raw_first_hop = options.raw_first_hop && layout_.hosts.front().size() == 1;
+  options.route = Route::kChain;  // a host adds several arrays, and a direct exchange would have to carry each of them
   if (layout_.owns_rail())
     rail_ = std::make_unique<ChainMember>(context, table, address, options, layout_.rail_ranks(),
                                           rail_timeout_ms(context.options.timeout_ms));

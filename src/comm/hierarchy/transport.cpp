@@ -23,12 +23,18 @@ Stamp stamp_of(Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM, i
   return stamp;
 }
 
+// What travels flat is not for every step, and ranks of one host should not talk through sockets to all others.
+ChainOptions along_the_chain(ChainOptions options) noexcept {
+  options.route = Route::kChain;
+  return options;
+}
+
 class HierarchyTransport final : public Transport {
  public:
   HierarchyTransport(const TransportContext& context, const Layout& layout, HostMemory memory, const ddp_rail_table& table,
                      const std::string& address, const ChainOptions& options)
       : context_(context), exchange_(memory.exchange), host_(context, layout, std::move(memory.mesh), table, address, options),
-        flat_(make_rail_transport(context, table, address, options)) {}
+        flat_(make_rail_transport(context, table, address, along_the_chain(options))) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }

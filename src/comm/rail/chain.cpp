@@ -10,6 +10,7 @@ namespace ddp {
 namespace {
 
 constexpr int64_t kSpreadBytes = kLargestSegment;  // of one message of a broadcast
+static_assert(sizeof(Exchange::Tallies) <= static_cast<size_t>(Sweep::kRiderBytes));
 
 }  // namespace
 
@@ -31,6 +32,7 @@ void Chain::barrier(const Stamp& stamp) {
 
 void Chain::reduce(const Stamp& stamp, Contribution& mine, Note& note) {
   line_.set_subject(&stamp);
+  if (is_direct(mine.count(), mine.rule())) return reduce_direct(stamp, mine, note);
   const Segments segments(mine.count(), mine.rule(), line_.size(), options_);
   sweep_.open(stamp, segments.segment_bytes(), note, mine.tallies());
   mine.set_weight_sum(sweep_.up_to_here().weight);  // for the last member, which knows all
@@ -71,6 +73,33 @@ void Chain::reduce_piped(Contribution& mine, const Segments& segments, Note& not
   Pipeline(line_, sweep_, scratch_, mine, segments, is_raw(mine.rule())).run(note);
 }
 
+void Chain::reduce_direct(const Stamp& stamp, Contribution& mine, Note& note) {
+  const int64_t size = dtype_size(mine.rule().travel_dtype());
+  const Slicing slicing(mine.count(), size, line_.size(), mine.keeps_part(), options_);
+  exchange_memory_.reserve(line_.size());
+  sweep_.open(stamp, -slicing.segment_bytes(), note, mine.tallies());  // negative: no chain cuts like this
+  const Exchange::Tallies tallies = meet_tallies(mine, note);
+  mine.set_weight_sum(note.tally.weight);
+  mine.learn(note);
+  if (!note.is_void()) Exchange(line_, exchange_memory_, mine, slicing, tallies).run();
+  sweep_.close();
+}
+
+// Everybody's tally rides on the sweep.
+Exchange::Tallies Chain::meet_tallies(Contribution& mine, Note& note) {
+  Exchange::Tallies tallies{};
+  const size_t bytes = sizeof(Tally) * static_cast<size_t>(line_.size());
+  if (!line_.is_first()) std::memcpy(tallies.data(), sweep_.from_below(), bytes);
+  tallies[static_cast<size_t>(line_.position())] = mine.tallies().front();
+  std::memcpy(sweep_.to_above(), tallies.data(), bytes);
+  sweep_.pass_up();
+  sweep_.turn(note);
+  if (line_.is_last()) std::memcpy(sweep_.result(), tallies.data(), bytes);
+  sweep_.pass_down();
+  std::memcpy(tallies.data(), sweep_.result(), bytes);
+  return tallies;
+}
+
 void Chain::all_gather(const Stamp& stamp, const std::byte* mine, std::byte* all, int64_t part_bytes) {
   line_.set_subject(&stamp);
   const int64_t total = part_bytes * line_.size();
@@ -81,7 +110,10 @@ void Chain::all_gather(const Stamp& stamp, const std::byte* mine, std::byte* all
   if (total > Sweep::kRiderBytes) {
     all_agree(stamp);
     copy(all + begin, mine, part_bytes);
-    gather_parts(all, part_bytes);
+    if (goes_direct(total, line_.size(), options_))
+      gather_direct(all, part_bytes);
+    else
+      gather_parts(all, part_bytes);
   } else {
     Note none;
     sweep_.open(stamp, 0, none, {});
@@ -94,6 +126,23 @@ void Chain::all_gather(const Stamp& stamp, const std::byte* mine, std::byte* all
     copy(all, sweep_.result(), total);
   }
   sweep_.close();
+}
+
+void Chain::gather_direct(std::byte* all, int64_t part_bytes) {
+  exchange_memory_.reserve(line_.size());
+  const int32_t here = line_.position(), size = line_.size();
+  for (int32_t step = 1; step < size; ++step) {
+    const int32_t from = (here + size - step) % size;
+    exchange_memory_.messages(from, 0).result_in = line_.receive(from, Lane::kResult, all + from * part_bytes, part_bytes);
+  }
+  for (int32_t step = 1; step < size; ++step) {
+    const int32_t to = (here + step) % size;
+    exchange_memory_.messages(to, 0).result_out = line_.send(to, Lane::kResult, all + here * part_bytes, part_bytes);
+  }
+  for (int32_t peer = 0; peer < size; ++peer) {
+    line_.wait(exchange_memory_.messages(peer, 0).result_in);
+    line_.wait(exchange_memory_.messages(peer, 0).result_out);
+  }
 }
 
 // In step i a member passes on what it got in step i - 1: parts from below go up, parts from above go down, its own goes both ways.

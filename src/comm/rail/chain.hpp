@@ -11,9 +11,12 @@
 // being about the time a segment needs to come back. Because lag falls towards the last, every wait is for something that its
 // neighbour does earlier in its own order, so no cycle can arise; README.md of this folder has the argument.
 //
+// Where all members are linked with each other, large reductions and gathers leave the line for a direct exchange (exchange.hpp), after a
+// sweep along the line.
+//
 // Promises: the stamp is compared by all before a result is written; if any member's note is incomplete nothing is written; when a
 // call throws, no memory of the caller is touched any more. Cost: 2 (n - 1) hops plus the array once up and once down each link.
-// Threads: one at a time. Memory: 3 x depth segments, allocated at the first large reduction.
+// Threads: one at a time. Memory: segments in flight, allocated at the first large reduction of each way.
 // Tested by unit/comm/chain_test.cpp.
 #pragma once
 
@@ -21,6 +24,7 @@
 #include <cstdint>
 
 #include "comm/rail/contribution.hpp"
+#include "comm/rail/exchange.hpp"
 #include "comm/rail/line.hpp"
 #include "comm/rail/segments.hpp"
 #include "comm/rail/sweep.hpp"
@@ -38,6 +42,11 @@ class Chain {
   void all_gather(const Stamp& stamp, const std::byte* mine, std::byte* all, int64_t part_bytes);
   void broadcast(const Stamp& stamp, std::byte* data, int64_t bytes, int32_t root_position);
 
+  /// Does a reduction of so many elements by this rule take the direct exchange?
+  [[nodiscard]] bool is_direct(int64_t count, const cpu::ReduceRule& rule) const noexcept {
+    return goes_direct(count * dtype_size(rule.travel_dtype()), line_.size(), options_);
+  }
+
   /// No more collectives on this member: wait (at most until the deadline) until no member needs anything more.
   void leave(Deadline deadline) noexcept { sweep_.leave(deadline); }
 
@@ -46,6 +55,9 @@ class Chain {
   [[nodiscard]] bool is_raw(const cpu::ReduceRule& rule) const noexcept { return options_.raw_first_hop && !rule.is_wired(); }
   void reduce_riding(Contribution& mine, const Segments& segments, Note& note);
   void reduce_piped(Contribution& mine, const Segments& segments, Note& note);
+  void reduce_direct(const Stamp& stamp, Contribution& mine, Note& note);
+  [[nodiscard]] Exchange::Tallies meet_tallies(Contribution& mine, Note& note);
+  void gather_direct(std::byte* all, int64_t part_bytes);
   void gather_parts(std::byte* all, int64_t part_bytes);
   void spread(std::byte* data, int64_t bytes, int32_t root_position);
   void all_agree(const Stamp& stamp);
@@ -54,6 +66,7 @@ class Chain {
   ChainOptions options_;
   Sweep sweep_;
   Scratch scratch_;
+  ExchangeMemory exchange_memory_;
 };
 
 }  // namespace ddp

@@ -48,6 +48,13 @@ void Contribution::finish_terms(Incoming in, const Terms& terms, void* result, i
   }
 }
 
+void Contribution::sum(const Terms& terms, void* result, int64_t count) const noexcept {
+  if (rule_.is_wired())
+    cpu::reduce_part(rule_.packed(), nullptr, terms.elements(), terms.count(), result, count);
+  else
+    cpu::reduce(rule_, terms.elements(), terms.count(), &result, 1, count, terms.weights());
+}
+
 PieceContribution::PieceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces)
     : Contribution(rule, total(pieces), 1), size_(dtype_size(rule.dtype)), carry_size_(dtype_size(rule.carry_dtype())),
       travel_size_(dtype_size(rule.travel_dtype())) {
@@ -87,15 +94,26 @@ void PieceContribution::each(Span span, const Fn& fn) const noexcept {
 
 void* PieceContribution::landing(Span span) noexcept {
   if (span.count == 0 || is_packed()) return nullptr;
-  const Run& run = runs_[run_at(span.first)];
-  const int64_t offset = span.first - run.first;
-  return run.used && offset + span.count <= run.count ? run.data + offset * size_ : nullptr;
+  size_t r = run_at(span.first);
+  std::byte* const start = runs_[r].data + (span.first - runs_[r].first) * size_;
+  const int64_t end = span.first + span.count;
+  for (; runs_[r].first < end; ++r) {  // pieces that touch are as good as one
+    const Run& run = runs_[r];
+    if (run.count == 0) continue;
+    if (!run.used || run.data != start + (run.first - span.first) * size_) return nullptr;
+    if (run.first + run.count >= end) break;
+  }
+  return start;
 }
 
 const void* PieceContribution::own(Span span, void* scratch) noexcept {
   if (void* where = landing(span)) return where;
   each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
-    std::memcpy(static_cast<std::byte*>(scratch) + offset * size_, mine, bytes(count, size_));
+    std::byte* const to = static_cast<std::byte*>(scratch) + offset * travel_size_;
+    if (is_packed())
+      cpu::pack(rule(), mine, weight_of(0), to, count);
+    else
+      std::memcpy(to, mine, bytes(count, size_));
   });
   return scratch;
 }

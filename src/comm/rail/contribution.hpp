@@ -1,4 +1,4 @@
-// What one member of a chain adds to a sum, and where the result goes. The chain moves spans of a flat array of `count` elements and
+// What one member of a chain adds to a sum, and where the result goes. The chain (or a direct exchange) moves spans of a flat array of `count` elements and
 // knows nothing of gradients: one rank's pieces, a part that is kept, or (a hierarchy) the spans of all ranks of a host are each one
 // Contribution. All members of a chain give the same rule and count.
 //
@@ -42,8 +42,8 @@ class Contribution {
   /// The sum of all weights, before the result is finished.
   void set_weight_sum(double sum) noexcept { rule_.weight_sum = sum; }
 
-  /// First member of a chain whose first hop is raw: the own elements, either where they lie or copied to `scratch`. They stay
-  /// unchanged until the result of this span arrives.
+  /// The own elements as they travel, either where they lie or copied to `scratch`. They stay unchanged until the result of this span
+  /// arrives. For the first member of a chain whose first hop is raw, and for every member of a direct exchange.
   [[nodiscard]] virtual const void* own(Span span, void* scratch) noexcept = 0;
   /// out = in + own, in the accumulator type, where own counts. `out` does not overlap `in`.
   virtual void add(Incoming in, void* out, Span span) noexcept = 0;
@@ -62,7 +62,6 @@ class Contribution {
     return count_;
   }
 
- protected:
   /// Inputs that count, with what came from below, as one sum takes them.
   class Terms {
    public:
@@ -79,6 +78,13 @@ class Contribution {
     int32_t count_ = 0;
     bool weighted_ = false;
   };
+  /// Direct exchange: the whole sum of elements as own() gives them, as it travels. `result` may be one of the terms, unless the rule
+  /// is wired.
+  void sum(const Terms& terms, void* result, int64_t count) const noexcept;
+  /// Direct exchange: each member needs its own part of the result alone (a count() that is the number of members times the part).
+  [[nodiscard]] virtual bool keeps_part() const noexcept { return false; }
+
+ protected:
   /// The steps for elements that lie together: `terms` behind in.data (unless that is raw, which is the first of the terms then).
   void add_terms(Incoming in, const Terms& terms, void* out, int64_t count) const noexcept;
   void finish_terms(Incoming in, const Terms& terms, void* result, int64_t count) const noexcept;
@@ -140,6 +146,7 @@ class PartContribution : public Contribution {
   [[nodiscard]] void* landing(Span span) noexcept override;
   void deliver(const void* result, Span span) noexcept override;
   [[nodiscard]] int64_t wanted(int32_t position) const noexcept override { return (position + 1) * part_; }
+  [[nodiscard]] bool keeps_part() const noexcept override { return true; }
 
  private:
   const std::byte* input_;

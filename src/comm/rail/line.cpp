@@ -23,48 +23,50 @@ Line::Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> 
   if (rail.size() != size()) throw make_error(DDP_ERROR_INTERNAL, "a rail of %d members got %d ranks", rail.size(), size());
 }
 
-int64_t Line::patience_ms(Side side) const noexcept {
+int64_t Line::patience_ms(const Message& message) const noexcept {
   if (timeout_ms_ <= 0) return kForEverMs;
+  if (message.lane == Lane::kPart) return std::min(timeout_ms_, kForEverMs);
+  if (message.lane == Lane::kResult) return std::min(timeout_ms_ + std::min(kLargestStaggerMs, timeout_ms_ / 8), kForEverMs);
   const int64_t stagger = std::min<int64_t>(kLargestStaggerMs, timeout_ms_ / (2 * int64_t{size()}));
-  const int64_t steps = side == Side::kBelow ? position() - 1 : last() - 1 - position();
+  const int64_t steps = message.peer < position() ? position() - 1 : last() - 1 - position();
   return std::min(timeout_ms_ + steps * stagger, kForEverMs);
 }
 
-void Line::connect(Side side, std::string_view address) {
-  const RailResult result = rail_.connect(peer(side), address);
-  if (result != RailResult::kDone) explain(result, side);
+void Line::connect(int32_t peer, std::string_view address) {
+  const RailResult result = rail_.connect(peer, address);
+  if (result != RailResult::kDone) explain(result, peer);
 }
 
-Line::Message Line::send(Side side, Lane lane, const void* data, int64_t bytes) {
-  if (lane == Lane::kData) sent_bytes_ += bytes;
-  Message message{0, side, true};
-  const RailResult result = rail_.send(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket);
-  if (result != RailResult::kDone) explain(result, side);
+Line::Message Line::send(int32_t peer, Lane lane, const void* data, int64_t bytes) {
+  if (lane >= Lane::kData) sent_bytes_ += bytes;
+  Message message{0, peer, lane, true};
+  const RailResult result = rail_.send(peer, static_cast<uint64_t>(lane), data, bytes, message.ticket);
+  if (result != RailResult::kDone) explain(result, peer);
   return message;
 }
 
-Line::Message Line::receive(Side side, Lane lane, void* data, int64_t bytes) {
-  Message message{0, side, true};
-  const RailResult result = rail_.receive(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket);
-  if (result != RailResult::kDone) explain(result, side);
+Line::Message Line::receive(int32_t peer, Lane lane, void* data, int64_t bytes) {
+  Message message{0, peer, lane, true};
+  const RailResult result = rail_.receive(peer, static_cast<uint64_t>(lane), data, bytes, message.ticket);
+  if (result != RailResult::kDone) explain(result, peer);
   return message;
 }
 
 void Line::wait(Message& message) {
   if (!message.open) return;
   message.open = false;
-  const RailResult result = rail_.wait(message.ticket, patience_ms(message.side));
-  if (result != RailResult::kDone) explain(result, message.side);
+  const RailResult result = rail_.wait(message.ticket, patience_ms(message));
+  if (result != RailResult::kDone) explain(result, message.peer);
 }
 
 Line::Message Line::try_send(Side side, Lane lane, const void* data, int64_t bytes) noexcept {
-  Message message{0, side, false};
+  Message message{0, peer(side), lane, false};
   message.open = rail_.send(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket) == RailResult::kDone;
   return message;
 }
 
 Line::Message Line::try_receive(Side side, Lane lane, void* data, int64_t bytes) noexcept {
-  Message message{0, side, false};
+  Message message{0, peer(side), lane, false};
   message.open = rail_.receive(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket) == RailResult::kDone;
   return message;
 }
@@ -74,11 +76,16 @@ void Line::try_wait(Message& message, Deadline deadline) noexcept {
   message.open = false;
 }
 
-void Line::explain(RailResult result, Side side) {
+bool Line::said_goodbye(int32_t peer) const {
+  const bool is_neighbour = peer == position() - 1 || peer == position() + 1;
+  return is_neighbour && goodbye_probe_ && goodbye_probe_(peer < position() ? Side::kBelow : Side::kAbove);
+}
+
+void Line::explain(RailResult result, int32_t peer) {
   const std::string reason = rail_.error();
   rail_.close();
   failure_.check();
-  const int32_t rank = ranks_[static_cast<size_t>(peer(side))];
+  const int32_t rank = ranks_[static_cast<size_t>(peer)];
   const std::string who = control_.member(rank).name();
   switch (result) {
     case RailResult::kTimedOut:
@@ -88,7 +95,7 @@ void Line::explain(RailResult result, Side side) {
       wait_for_cause(failure_);
       give_up(Error(DDP_ERROR_ABORTED, "the group was aborted during " + subject()));
     default:
-      if (said_goodbye_ && said_goodbye_(side)) neighbour_left(side);
+      if (said_goodbye(peer)) neighbour_left(peer < position() ? Side::kBelow : Side::kAbove);
       wait_for_cause(failure_);
       give_up(Error(DDP_ERROR_PEER_FAILED, "the connection to " + who + " broke during " + subject() + " (" + reason + ")"));
   }

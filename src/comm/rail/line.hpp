@@ -1,9 +1,10 @@
-// A member's place in a line of ranks, with its two neighbours: messages up (towards the last) and down (towards the first), and what
-// becomes of a failure. Every failing call closes the rail first, so that no memory is touched when the error arrives at the caller.
+// A member's place in a line of ranks: messages to the two neighbours, up (towards the last) and down (towards the first), to any other
+// member that it is linked with, and what becomes of a failure. Every failing call closes the rail first, so that no memory is touched when the error arrives at the caller.
 //
 // Who is named: the first cause of the group if there is one (a broken connection gives the control plane half a second to find the
 // dead rank, because the neighbour that closed may be innocent); else the neighbour that was waited for. When several members wait
-// because one is late, its own neighbours give up first, each step further away a little later, so that the late one is named.
+// because one is late, its own neighbours give up first, each step further away a little later, so that the late one is named. In a direct
+// exchange everybody waits for everybody: for a part from the late one itself, for a result perhaps from one that waits for it, so longer.
 //
 // Threads: one at a time, but for wake(). Allocates nothing after construction but for error texts.
 // Tested by unit/comm/chain_failure_test.cpp and process/gloo_test.cpp.
@@ -25,13 +26,12 @@ namespace ddp {
 /// Which neighbour: below is the next smaller position, above the next larger.
 enum class Side { kBelow, kAbove };
 
-/// What a message is, so that streams never mix.
-enum class Lane : uint64_t { kFrame = 1, kNote = 2, kData = 3 };
+/// What a message is, so that streams never mix. Parts and results belong to a direct exchange.
+enum class Lane : uint64_t { kFrame = 1, kNote = 2, kData = 3, kPart = 4, kResult = 5 };
 
 class Line {
  public:
-  /// `ranks[position]` is the group's rank at that position; `rail` has the position as its index and is connected to both
-  /// neighbours. timeout_ms 0: wait for ever.
+  /// `ranks[position]` is the group's rank at that position; `rail` has the position as its index. timeout_ms 0: wait for ever.
   Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> ranks, int64_t timeout_ms);
 
   [[nodiscard]] int32_t position() const noexcept { return rail_.index(); }
@@ -40,17 +40,20 @@ class Line {
   [[nodiscard]] bool is_first() const noexcept { return position() == 0; }
   [[nodiscard]] bool is_last() const noexcept { return position() == last(); }
 
-  /// Connect the link to this neighbour; below first on every member, then no cycle of waits can arise.
-  void connect(Side side, std::string_view address);
+  /// Connect the link to the member at this position; in ascending order on every member, then no cycle of waits can arise.
+  void connect(int32_t peer, std::string_view address);
 
   /// A message on its way. Waiting for it twice, or for none, is nothing.
   struct Message {
     Rail::Ticket ticket = 0;
-    Side side = Side::kBelow;
+    int32_t peer = 0;
+    Lane lane = Lane::kFrame;
     bool open = false;
   };
-  [[nodiscard]] Message send(Side side, Lane lane, const void* data, int64_t bytes);
-  [[nodiscard]] Message receive(Side side, Lane lane, void* data, int64_t bytes);
+  [[nodiscard]] Message send(int32_t peer, Lane lane, const void* data, int64_t bytes);
+  [[nodiscard]] Message receive(int32_t peer, Lane lane, void* data, int64_t bytes);
+  [[nodiscard]] Message send(Side side, Lane lane, const void* data, int64_t bytes) { return send(peer(side), lane, data, bytes); }
+  [[nodiscard]] Message receive(Side side, Lane lane, void* data, int64_t bytes) { return receive(peer(side), lane, data, bytes); }
   void wait(Message& message);
 
   // The same without consequences: for what may fail because a neighbour has left in good order.
@@ -66,7 +69,7 @@ class Line {
   [[noreturn]] void give_up(const Error& cause);
 
   /// Asked when a connection broke, after the rail was closed: had this neighbour said goodbye?
-  void set_goodbye_probe(std::function<bool(Side)> probe) { said_goodbye_ = std::move(probe); }
+  void set_goodbye_probe(std::function<bool(Side)> probe) { goodbye_probe_ = std::move(probe); }
 
   [[nodiscard]] bool broken() const noexcept { return failure_.broken(); }
 
@@ -81,8 +84,9 @@ class Line {
 
  private:
   [[nodiscard]] int32_t peer(Side side) const noexcept { return side == Side::kBelow ? position() - 1 : position() + 1; }
-  [[nodiscard]] int64_t patience_ms(Side side) const noexcept;
-  [[noreturn]] void explain(RailResult result, Side side);
+  [[nodiscard]] int64_t patience_ms(const Message& message) const noexcept;
+  [[nodiscard]] bool said_goodbye(int32_t peer) const;
+  [[noreturn]] void explain(RailResult result, int32_t peer);
   [[nodiscard]] std::string subject() const { return subject_ != nullptr ? subject_->describe() : "the connection of the group"; }
 
   Rail& rail_;
@@ -92,7 +96,7 @@ class Line {
   int64_t timeout_ms_;
   int64_t sent_bytes_ = 0;
   const Stamp* subject_ = nullptr;
-  std::function<bool(Side)> said_goodbye_;
+  std::function<bool(Side)> goodbye_probe_;
 };
 
 }  // namespace ddp

@@ -18,14 +18,10 @@ int32_t position_of(int32_t rank, const std::vector<int32_t>& ranks) {
 
 }  // namespace
 
-// What a rank tells the others: the address for each neighbour, "" where there is none.
-struct ChainMember::Addresses {
-  std::string for_below, for_above;
-};
-
 ChainMember::ChainMember(const TransportContext& context, const ddp_rail_table& table, const std::string& address,
                          const ChainOptions& options, std::vector<int32_t> ranks, int64_t timeout_ms)
-    : failure_(*context.failure),
+    : options_(options),
+      failure_(*context.failure),
       rail_(std::make_shared<Rail>(table, position_of(context.control->rank(), ranks), static_cast<int32_t>(ranks.size()), address,
                                    context.options.rendezvous_timeout_ms)),
       line_(*rail_, *context.control, *context.failure, ranks, timeout_ms) {
@@ -45,39 +41,47 @@ void ChainMember::leave() noexcept {
 }
 
 void ChainMember::attend(const TransportContext& context) {
-  static_cast<void>(context.control->gather(kAddresses, ByteWriter().text("").text("").bytes(),
+  static_cast<void>(context.control->gather(kAddresses, "",
                                             Deadline::in_ms(context.options.rendezvous_timeout_ms)));
 }
 
+std::vector<int32_t> ChainMember::linked(int32_t member) const {
+  const bool all = links_all(line_.size(), options_);
+  std::vector<int32_t> others;
+  for (int32_t other = 0; other < line_.size(); ++other)
+    if (other != member && (all || other == member - 1 || other == member + 1)) others.push_back(other);
+  return others;
+}
+
+// A member tells an address for each that it is linked with.
 void ChainMember::connect(Control& control, const std::vector<int32_t>& ranks, Deadline deadline) {
-  Addresses mine;
-  if (!line_.is_first()) mine.for_below = rail_->address_for(position() - 1);
-  if (!line_.is_last()) mine.for_above = rail_->address_for(position() + 1);
-  const std::vector<std::string> told =
-      control.gather(kAddresses, ByteWriter().text(mine.for_below).text(mine.for_above).bytes(), deadline);
-  const auto rank_at = [&](int32_t position) { return ranks[static_cast<size_t>(position)]; };
-  const auto told_by = [&](int32_t position) { return told[static_cast<size_t>(rank_at(position))]; };
-  // Ascending, so that no cycle of waits can arise where connect blocks.
-  if (!line_.is_first()) {
-    const int32_t below = position() - 1;
-    line_.connect(Side::kBelow, read(told_by(below), rank_at(below), mine.for_below, true).for_above);
+  const std::vector<int32_t> peers = linked(position());
+  std::vector<std::string> mine;
+  ByteWriter writer;
+  for (const int32_t peer : peers) {
+    mine.push_back(rail_->address_for(peer));
+    writer.text(mine.back());
   }
-  if (!line_.is_last()) {
-    const int32_t above = position() + 1;
-    line_.connect(Side::kAbove, read(told_by(above), rank_at(above), mine.for_above, false).for_below);
+  const std::vector<std::string> told = control.gather(kAddresses, writer.bytes(), deadline);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const int32_t rank = ranks[static_cast<size_t>(peers[i])];
+    const std::string theirs = address_told(told[static_cast<size_t>(rank)], peers[i]);
+    // Releases of Gloo that cannot talk to each other have addresses of different sizes.
+    if (theirs.size() != mine[i].size())
+      line_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED, "this rank and rank %d have releases of %s that cannot talk to each other; "
+                               "install the same on all hosts", rank, rail_->name()));
+    line_.connect(peers[i], theirs);
   }
 }
 
-// Releases of Gloo that cannot talk to each other have addresses of different sizes.
-ChainMember::Addresses ChainMember::read(const std::string& told, int32_t rank, const std::string& mine, bool below) {
+/// What `peer` told for this member.
+std::string ChainMember::address_told(const std::string& told, int32_t peer) const {
   ByteReader reader(told);
-  Addresses theirs;
-  theirs.for_below = reader.text();
-  theirs.for_above = reader.text();
-  if ((below ? theirs.for_above : theirs.for_below).size() != mine.size())
-    line_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED, "this rank and rank %d have releases of %s that cannot talk to each other; install "
-                             "the same on all hosts", rank, rail_->name()));
-  return theirs;
+  for (const int32_t other : linked(peer)) {
+    std::string address(reader.text());
+    if (other == position()) return address;
+  }
+  return {};
 }
 
 }  // namespace ddp

@@ -1,4 +1,5 @@
-// A place in a chain: the endpoint of a rail, connected to the two neighbours, with the chain on top. A group may have several chains
+// A place in a chain: the endpoint of a rail, connected to the two neighbours, or to all members where a direct exchange may pay
+// (exchange.hpp), with the chain on top. A group may have several chains
 // (one over all ranks, one a rail between hosts); each rank makes them in the same order.
 //
 // Leaving: closing a connection can lose bytes that its peer has not read yet, and the news that a rank left ends the waits of all
@@ -38,10 +39,12 @@ class ChainMember {
   void wake() noexcept { line_.wake(); }
 
  private:
-  struct Addresses;
   void connect(Control& control, const std::vector<int32_t>& ranks, Deadline deadline);
-  [[nodiscard]] Addresses read(const std::string& told, int32_t rank, const std::string& mine, bool below);
+  /// Positions that a member is linked with, ascending.
+  [[nodiscard]] std::vector<int32_t> linked(int32_t member) const;
+  [[nodiscard]] std::string address_told(const std::string& told, int32_t peer) const;
 
+  const ChainOptions options_;
   const Failure& failure_;
   std::shared_ptr<Rail> rail_;
   Line line_;

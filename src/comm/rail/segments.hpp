@@ -14,9 +14,13 @@
 
 namespace ddp {
 
+/// Which way a reduction takes: along the chain, or by a direct exchange between all members (exchange.hpp).
+enum class Route { kChain, kByCost, kDirect };
+
 struct ChainOptions {
   int64_t segment_bytes = 0;  // of accumulators; 0: chosen by the size of the array. Tests use small ones. Equal on all members
   bool raw_first_hop = true;  // the first member adds one array only, so its elements are sent as they are
+  Route route = Route::kByCost;  // other than kChain: every member adds one array only. Equal on all members
 };
 
 /// Segments in flight, each way.

@@ -65,7 +65,8 @@ class RailTransport : public Transport {
   void free(void* data) override { heap_.free(data); }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
-    return std::make_unique<RailBucket>(chain(), sequence_, std::string("chain over ") + member_.rail_name(), spec);
+    const char* way = chain().is_direct(stamp_of(Collective::kBucket, spec).count, spec.rule) ? "direct exchange over " : "chain over ";
+    return std::make_unique<RailBucket>(chain(), sequence_, std::string(way) + member_.rail_name(), spec);
   }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec&, const Slices&, SliceWork*) override { return nullptr; }

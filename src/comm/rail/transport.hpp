@@ -2,8 +2,9 @@
 //
 // Promises: sums in rank order with the bits of every other transport; each waiting call ends when the group breaks, or when one
 // neighbour made no progress for options.timeout_ms, and names who is to blame. Not pollable: a thread of ours blocks in finish().
-// Cost: each link carries a bucket once up and once down, 16-bit floats as F32 on the way up from the second rank on.
-// Tested by unit/comm/chain_test.cpp and process/gloo_test.cpp.
+// Cost: each link carries a bucket once up and once down, 16-bit floats as F32 on the way up from the second rank on; between few ranks each
+// rank sends and receives 2 (n - 1) / n of a large bucket, in two hops (exchange.hpp).
+// Tested by unit/comm/chain_test.cpp, unit/comm/exchange_test.cpp and process/gloo_test.cpp.
 #pragma once
 
 #include <memory>
