@@ -25,10 +25,10 @@ Line::Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> 
 
 int64_t Line::patience_ms(const Message& message) const noexcept {
   if (timeout_ms_ <= 0) return kForEverMs;
-  if (message.lane == Lane::kPart) return std::min(timeout_ms_, kForEverMs);
-  if (message.lane == Lane::kResult) return std::min(timeout_ms_ + std::min(kLargestStaggerMs, timeout_ms_ / 8), kForEverMs);
   const int64_t stagger = std::min<int64_t>(kLargestStaggerMs, timeout_ms_ / (2 * int64_t{size()}));
-  const int64_t steps = message.peer < position() ? position() - 1 : last() - 1 - position();
+  int64_t steps = message.peer < position() ? position() - 1 : last() - 1 - position();
+  if (message.lane == Lane::kPart) steps = size();  // the peer may still wait for a frame along the line
+  if (message.lane == Lane::kResult) steps = size() + 1;
   return std::min(timeout_ms_ + steps * stagger, kForEverMs);
 }
 

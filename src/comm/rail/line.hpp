@@ -4,7 +4,7 @@
 // Who is named: the first cause of the group if there is one (a broken connection gives the control plane half a second to find the
 // dead rank, because the neighbour that closed may be innocent); else the neighbour that was waited for. When several members wait
 // because one is late, its own neighbours give up first, each step further away a little later, so that the late one is named. In a direct
-// exchange everybody waits for everybody: for a part from the late one itself, for a result perhaps from one that waits for it, so longer.
+// exchange everybody waits for everybody, perhaps for one that waits for the late one: for a frame, then for a part, then for a result.
 //
 // Threads: one at a time, but for wake(). Allocates nothing after construction but for error texts.
 // Tested by unit/comm/chain_failure_test.cpp and process/gloo_test.cpp.
