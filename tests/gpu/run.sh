@@ -32,7 +32,11 @@ while [ $# -gt 0 ]; do
       declare "${1#--}=$2"
       shift
       ;;
-    *) fail "$1 is not understood: see the head of $0" ;;
+    -h | --help)
+      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *) fail "$1 is not understood: see $0 --help" ;;
   esac
   shift
 done
@@ -41,6 +45,11 @@ done
 
 build_here() { # into $1
   local need=''
+  if [ -z "$pack" ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ] && ! command -v nvidia-smi >/dev/null; then
+    echo "there is no NVIDIA GPU on this machine (no /dev/nvidiactl), so nothing was built; --pack DIR builds for another machine"
+    exit 77
+  fi
+  echo "building in $1; $1.log has the details" >&2
   command -v cmake >/dev/null || need='cmake'
   [ -z "$need" ] || fail "$need is missing, so nothing can be built here: pack on a machine that has it (--pack DIR), and carry DIR (--build DIR)."
   cmake -S "$source_dir" -B "$1" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDDP_CUDA=ON -DDDP_GLOO=OFF \
