@@ -176,6 +176,7 @@ void work_that_does_not_end_is_a_time_out(void**) {
 /// A collective that the other rank will never join, because it has left in good order.
 void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
   const FakeGpus gpus;
+  std::atomic<bool> enqueued{false};
   ddp_group_options options = world_options();
   options.timeout_ms = 700;
   run_gpu_groups_with(2, options, [&](Group& group, int rank) {
@@ -183,11 +184,15 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
     world.pass();
     world.stream.synchronize();
     group.barrier();
-    if (rank == 1) return group.close();
+    if (rank == 1) {
+      wait_until([&] { return enqueued.load(); });
+      return group.close();
+    }
     nccl::Side& side = group.gpu_side();
     side.order_after(world.stream.get());
     side.communicator().all_reduce(world.grad.data(), world.grad.data(), kCount, DDP_F32, DDP_GPU_SUM, side.stream());
     side.order_before(world.stream.get());
+    enqueued = true;
     expect(ms_of([&] { world.stream.synchronize(); }) < 5000, "the stream ends in time");
   });
 }
