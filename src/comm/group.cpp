@@ -56,6 +56,15 @@ void agree_on_options(Control& control, const ddp_group_options& options, Deadli
                        all[rank].c_str());
 }
 
+/// What every rank makes on its GPU, or no rank: it needs memory there.
+template <class Make>
+std::unique_ptr<BucketOperation> all_or_nobody(Group& group, Make&& make) {
+  std::unique_ptr<BucketOperation> made;
+  const std::optional<Error> problem = try_to([&] { made = make(); });
+  group.agree("GPU memory", problem ? &*problem : nullptr);
+  return made;
+}
+
 void check_together(const char* function, const Tensor& input, const Tensor& output) {
   if (input.is_on_gpu() != output.is_on_gpu())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s but output is %s; both must lie on the GPU or both in host memory", function,
@@ -133,19 +142,13 @@ const uint32_t* Group::gpu_stop(void* stream) const {
 std::unique_ptr<BucketOperation> Group::prepare(const BucketSpec& spec) {
   if (!spec.on_gpu) return transport().prepare(spec);
   auto words = transport().prepare(nccl::words_of(spec, Collective::kBucket));
-  std::unique_ptr<BucketOperation> made;
-  const auto problem = try_to([&] { made = std::make_unique<nccl::Bucket>(gpu_side(), std::move(words), spec); });
-  agree("bucket memory", problem ? &*problem : nullptr);
-  return made;
+  return all_or_nobody(*this, [&] { return std::make_unique<nccl::Bucket>(gpu_side(), std::move(words), spec); });
 }
 
 std::unique_ptr<BucketOperation> Group::prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work) {
   if (!spec.on_gpu) return transport().prepare_scatter(spec, slices, work);
   auto words = transport().prepare(nccl::words_of(spec, Collective::kScatter));
-  std::unique_ptr<BucketOperation> made;
-  const auto problem = try_to([&] { made = std::make_unique<nccl::Scatter>(gpu_side(), std::move(words), spec, slices); });
-  agree("slice memory", problem ? &*problem : nullptr);
-  return made;
+  return all_or_nobody(*this, [&] { return std::make_unique<nccl::Scatter>(gpu_side(), std::move(words), spec, slices); });
 }
 
 std::unique_ptr<BucketOperation> Group::prepare_publish(const PublishSpec& spec) {
@@ -157,11 +160,9 @@ std::unique_ptr<BucketOperation> Group::prepare_publish(const PublishSpec& spec)
   as_bucket.rule.divisor = size();
   as_bucket.pieces = spec.pieces;
   auto words = transport().prepare(nccl::words_of(as_bucket, Collective::kPublish));
-  std::unique_ptr<BucketOperation> made;
-  const auto problem = try_to([&] { made = std::make_unique<nccl::Publication>(gpu_side(), std::move(words), spec); });
-  agree("parameter memory", problem ? &*problem : nullptr);
-  return made;
+  return all_or_nobody(*this, [&] { return std::make_unique<nccl::Publication>(gpu_side(), std::move(words), spec); });
 }
+
 Transport& Group::transport() noexcept { return *impl_->transport; }
 Control& Group::control() noexcept { return *impl_->control; }
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }

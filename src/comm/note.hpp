@@ -36,6 +36,7 @@ struct Note {
                                // left untouched everywhere
   Tally tally{};
 
+  [[nodiscard]] bool uses(size_t piece) const noexcept { return (used[piece / 64] >> (piece % 64) & 1) != 0; }
   /// Joined: no result is written anywhere, because something is missing or there is nothing to add.
   [[nodiscard]] bool is_void() const noexcept { return incomplete || tally.contributors == 0; }
 };

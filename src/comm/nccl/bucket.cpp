@@ -14,8 +14,6 @@ namespace {
 constexpr int64_t kAlignment = 64;
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-bool is_used(const Note& note, size_t piece) noexcept { return (note.used[piece / 64] >> (piece % 64) & 1) != 0; }
-
 bool divides_first(const cpu::ReduceRule& rule) noexcept { return rule.is_wired() || rule.dtype == DDP_F16; }
 
 /// One block of the library's memory with zeros between the pieces?
@@ -124,7 +122,7 @@ void Bucket::reduce_copy(const Note& mine) {
   const ddp_dtype wire = spec_.rule.travel_dtype();
   spans_.clear();
   for (size_t piece = 0; piece < spec_.pieces.size(); ++piece) {
-    const bool contributes = mine.tally.contributors > 0 && is_used(mine, piece);
+    const bool contributes = mine.tally.contributors > 0 && mine.uses(piece);
     if (spec_.pieces[piece].count > 0)
       spans_.push_back(ddp_gpu_span{contributes ? spec_.pieces[piece].data : nullptr, memory_ + offsets_[piece] * dtype_size(wire), spec_.pieces[piece].count});
   }
@@ -138,7 +136,7 @@ void Bucket::unpack(const Note* joined, double factor) {
   const ddp_dtype wire = spec_.rule.travel_dtype();
   spans_.clear();
   for (size_t piece = 0; piece < spec_.pieces.size(); ++piece)
-    if (spec_.pieces[piece].count > 0 && (joined == nullptr || is_used(*joined, piece)))
+    if (spec_.pieces[piece].count > 0 && (joined == nullptr || joined->uses(piece)))
       spans_.push_back(ddp_gpu_span{memory_ + offsets_[piece] * dtype_size(wire), spec_.pieces[piece].data, spec_.pieces[piece].count});
   move(spans_, wire, spec_.rule.dtype, factor, side().stop_on(side().stream()), "writing a bucket back");
 }

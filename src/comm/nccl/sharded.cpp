@@ -7,10 +7,6 @@ namespace {
 
 constexpr int64_t kAlignment = 256;  // bytes, for wide accesses
 
-bool is_used(const Note& note, int32_t piece) noexcept {
-  return (note.used[static_cast<size_t>(piece) / 64] >> (piece % 64) & 1) != 0;
-}
-
 }  // namespace
 
 SliceLayout lay_out(const Slices& slices, int64_t unit) {
@@ -61,7 +57,7 @@ void Scatter::pack(const Note& mine, double factor) {
   spans_.clear();
   for (const auto& parts : layout_.ranks)
     for (const SliceLayout::Part& part : parts) {
-      const bool contributes = mine.tally.contributors > 0 && is_used(mine, part.span.piece);
+      const bool contributes = mine.tally.contributors > 0 && mine.uses(static_cast<size_t>(part.span.piece));
       std::byte* const from = contributes ? spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size : nullptr;
       spans_.push_back(ddp_gpu_span{from, memory_ + part.offset * dtype_size(wire), part.span.count});
     }
@@ -73,7 +69,7 @@ void Scatter::unpack(const Note* joined, double factor) {
   const int64_t size = dtype_size(spec_.rule.dtype);
   spans_.clear();
   for (const SliceLayout::Part& part : layout_.ranks[static_cast<size_t>(side().rank())])
-    if (joined == nullptr || is_used(*joined, part.span.piece))
+    if (joined == nullptr || joined->uses(static_cast<size_t>(part.span.piece)))
       spans_.push_back(ddp_gpu_span{memory_ + part.offset * dtype_size(wire),
                                     spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size, part.span.count});
   move(spans_, wire, spec_.rule.dtype, factor, side().stop_on(side().stream()), "writing a slice back");
@@ -105,7 +101,7 @@ Publication::~Publication() {
 void Publication::collect(const Note& note, size_t rank, bool to_memory) {
   const int64_t size = dtype_size(spec_.dtype);
   for (const SliceLayout::Part& part : layout_.ranks[rank]) {
-    if (!is_used(note, part.span.piece)) continue;
+    if (!note.uses(static_cast<size_t>(part.span.piece))) continue;
     std::byte* const value = spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size;
     std::byte* const place = memory_ + part.offset * size;
     spans_.push_back(to_memory ? ddp_gpu_span{value, place, part.span.count} : ddp_gpu_span{place, value, part.span.count});
@@ -115,7 +111,7 @@ void Publication::collect(const Note& note, size_t rank, bool to_memory) {
 void Publication::launch(const Note& mine) {
   const auto own = static_cast<size_t>(side().rank());
   for (const SliceLayout::Part& part : layout_.ranks[own])
-    if (is_used(mine, part.span.piece)) spec_.work->on_block(part.span.piece, part.span.first, part.span.count);
+    if (mine.uses(static_cast<size_t>(part.span.piece))) spec_.work->on_block(part.span.piece, part.span.first, part.span.count);
   spec_.work->flush(side().stream());
   if (memory_ == nullptr) return;
   spans_.clear();
