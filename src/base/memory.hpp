@@ -9,13 +9,14 @@ namespace ddp {
 
 struct MemoryTable {
   void* (*allocate)(size_t bytes) noexcept;  // zeroed, aligned as malloc aligns; NULL if there is none
-  void (*release)(void* memory) noexcept;
+  void (*release)(void* memory, size_t bytes) noexcept;
 };
 
 /// Replace the table; NULL restores the system's. Tests only, while no array exists.
 void set_memory_table(const MemoryTable* table) noexcept;
 
-/// Zeroed memory on a 64-byte boundary that frees itself. Pages that nothing was written to cost nothing.
+/// Zeroed memory on a 64-byte boundary that frees itself. Pages that nothing was written to cost nothing. Large ones lie on huge pages
+/// where the system has some (huge_pages.hpp).
 class LargeArray {
  public:
   LargeArray() = default;
@@ -28,6 +29,7 @@ class LargeArray {
 
  private:
   void* memory_ = nullptr;
+  size_t bytes_ = 0;           // of it
   std::byte* data_ = nullptr;  // in it, on the boundary
 };
 

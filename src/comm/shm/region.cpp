@@ -11,6 +11,7 @@
 #include <new>
 
 #include "base/error.hpp"
+#include "base/huge_pages.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 constexpr int64_t kPage = 4096;
 constexpr int64_t kLine = 64;
 constexpr int64_t kSmallest = int64_t{256} << 20;
+constexpr int64_t kMovingMs = 2000;  // that a call may spend on huge pages: a system short of them compacts its memory first
 
 constexpr int64_t round_up(int64_t value, int64_t unit) noexcept { return (value + unit - 1) / unit * unit; }
 constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPage);
@@ -39,17 +41,23 @@ int open_memfd(int64_t size) {
 }  // namespace
 
 Mapping::Mapping(int fd, int64_t size) : size_(size) {
-  void* base = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (base == MAP_FAILED)
+  const auto length = static_cast<size_t>(size);
+  void* const place = reserve_addresses(length);
+  void* const base =
+      place == nullptr ? MAP_FAILED : mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+  if (base == MAP_FAILED) {
+    const int error = errno;
+    if (place != nullptr) unmap(place, length);
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be mapped (%s)",
-                     static_cast<long long>(size), std::strerror(errno));
+                     static_cast<long long>(size), std::strerror(error));
+  }
   base_ = static_cast<std::byte*>(base);
-  (void)madvise(base, static_cast<size_t>(size), MADV_DONTDUMP);
-  (void)madvise(base, static_cast<size_t>(size), MADV_HUGEPAGE);
+  (void)madvise(base, length, MADV_DONTDUMP);
+  (void)madvise(base, length, MADV_HUGEPAGE);
 }
 
 Mapping::~Mapping() {
-  if (base_ != nullptr) munmap(base_, static_cast<size_t>(size_));
+  if (base_ != nullptr) unmap(base_, static_cast<size_t>(size_));
 }
 
 int64_t Region::default_limit(int32_t ranks) noexcept {
@@ -58,11 +66,11 @@ int64_t Region::default_limit(int32_t ranks) noexcept {
   if (sysinfo(&info) == 0) memory = static_cast<int64_t>(info.totalram) * info.mem_unit;
   // Addresses of all ranks together stay below 2^46, half of what a process has.
   const int64_t share = (int64_t{1} << 46) / std::max(ranks, 1);
-  return round_up(std::max(std::min(memory, share), kSmallest), kPage);
+  return round_up(std::max(std::min(memory, share), kSmallest), kHugePage);
 }
 
 Region::Region(int64_t limit) {
-  for (int64_t size = limit;; size = round_up(size / 2, kPage)) {
+  for (int64_t size = round_up(limit, kHugePage);; size = round_up(size / 2, kHugePage)) {
     try {
       fd_ = open_memfd(size);
       mapping_ = std::make_shared<Mapping>(fd_, size);
@@ -74,7 +82,7 @@ Region::Region(int64_t limit) {
     }
   }
   try {
-    reserve_pages(0, kHeader);
+    reserve({0, round_up(kHeader, kHugePage)});
   } catch (...) {
     close(fd_);
     throw;
@@ -84,24 +92,48 @@ Region::Region(int64_t limit) {
 
 Region::~Region() { close(fd_); }
 
-void Region::reserve_pages(int64_t begin, int64_t end) {
-  int result = 0;
-  do {
-    result = fallocate(fd_, 0, begin, end - begin);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0)  // the kernel has taken back what it had reserved
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be reserved (%s)",
-                     static_cast<long long>(end - begin), std::strerror(errno));
+/// The blocks that an allocation touches and that are nobody else's.
+Region::Blocks Region::blocks_of(Used::const_iterator entry) const noexcept {
+  Blocks blocks{entry->first / kHugePage * kHugePage, round_up(entry->second, kHugePage)};
+  const int64_t before = entry == used_.begin() ? kHeader : std::prev(entry)->second;
+  if (before > blocks.begin) blocks.begin += kHugePage;
+  const auto after = std::next(entry);
+  if (after != used_.end() && after->first < blocks.end) blocks.end -= kHugePage;
+  return blocks;
 }
 
-void Region::release_pages(int64_t begin, int64_t end) noexcept {
-  if (end > begin) (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, end - begin);
+// A page in each block is what a huge page needs to be made of; what the system does not give as huge pages is then reserved as small ones.
+void Region::reserve(Blocks blocks) {
+  if (blocks.begin >= blocks.end) return;
+  const auto ask = [&](int64_t begin, int64_t bytes) {
+    int result = 0;
+    do {
+      result = fallocate(fd_, 0, begin, bytes);
+    } while (result != 0 && errno == EINTR);
+    return result == 0;
+  };
+  bool given = true;
+  for (int64_t at = blocks.begin; at < blocks.end && given; at += kHugePage) given = ask(at, kPage);
+  if (given) {
+    (void)to_huge_pages(mapping_->base() + blocks.begin, blocks.end - blocks.begin, Deadline::in_ms(kMovingMs));
+    given = ask(blocks.begin, blocks.end - blocks.begin);
+  }
+  if (given) return;
+  const int error = errno;
+  release(blocks);
+  throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be reserved (%s)",
+                   static_cast<long long>(blocks.end - blocks.begin), std::strerror(error));
+}
+
+void Region::release(Blocks blocks) noexcept {
+  if (blocks.begin < blocks.end)
+    (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, blocks.begin, blocks.end - blocks.begin);
 }
 
 void* Region::alloc(int64_t bytes) {
   const int64_t wanted = round_up(bytes, kLine);
   const std::lock_guard lock(mutex_);
-  // Large allocations start on a page, so that their pages are theirs alone and go back when they are freed.
+  // Large allocations start on a page, so that the ranks' shares of them end on pages.
   const int64_t unit = wanted >= kPage ? kPage : kLine;
   int64_t begin = kHeader;
   for (const auto& [used_begin, used_end] : used_) {
@@ -113,7 +145,7 @@ void* Region::alloc(int64_t bytes) {
                      static_cast<long long>(bytes), static_cast<long long>(mapping_->size()));
   const auto entry = used_.emplace(begin, begin + wanted).first;
   try {
-    reserve_pages(begin / kPage * kPage, round_up(begin + wanted, kPage));
+    reserve(blocks_of(entry));
   } catch (...) {
     used_.erase(entry);
     throw;
@@ -128,16 +160,8 @@ void Region::free(void* data) {
   const auto entry = used_.find(static_cast<std::byte*>(data) - mapping_->base());
   if (entry == used_.end())
     throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_free: this memory does not come from ddp_group_alloc of this group");
-  // Only pages that no neighbour touches are given back.
-  int64_t begin = round_up(entry->first, kPage);
-  int64_t end = entry->second / kPage * kPage;
-  if (entry->first % kPage == 0) {
-    const auto next = std::next(entry);
-    const int64_t page_end = round_up(entry->second, kPage);
-    if (next == used_.end() || next->first >= page_end) end = page_end;
-  }
+  release(blocks_of(entry));
   used_.erase(entry);
-  release_pages(begin, end);
 }
 
 int64_t Region::offset_of(const void* data, int64_t bytes) const noexcept {

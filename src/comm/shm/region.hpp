@@ -1,7 +1,8 @@
 // One rank's shared memory: an anonymous file (memfd) that exists only as long as somebody maps it, so nothing is left behind by a
-// killed process and the size of /dev/shm does not matter. Large in addresses, small in pages: pages are reserved with
-// fallocate when memory is handed out, so running out is an error at that call and never a SIGBUS later.
-// Layout: Page, then memory for alloc (first fit, 64-byte units; freed pages go back to the system).
+// killed process and the size of /dev/shm does not matter. Large in addresses, small in memory: blocks of 2 MiB are reserved
+// when memory is handed out, so running out is an error at that call and never a SIGBUS later. Each is one huge page where the
+// system can give one (base/huge_pages.hpp), for this rank and for all that map it.
+// Layout: Page, then memory for alloc (first fit, 64-byte units; blocks that nobody uses any more go back to the system).
 // Threads: alloc and free under a lock; the mapping itself is constant.
 // Tested by unit/comm/region_test.cpp.
 #pragma once
@@ -19,7 +20,7 @@ namespace ddp::shm {
 /// A mapping of `size` bytes of a memfd, one's own or a peer's.
 class Mapping {
  public:
-  Mapping(int fd, int64_t size);  // throws OUT_OF_MEMORY; does not keep the fd
+  Mapping(int fd, int64_t size);  // begins on a huge page's boundary; throws OUT_OF_MEMORY; does not keep the fd
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -57,13 +58,19 @@ class Region {
   [[nodiscard]] int64_t offset_of(const void* data, int64_t bytes) const noexcept;
 
  private:
-  void reserve_pages(int64_t begin, int64_t end);
-  void release_pages(int64_t begin, int64_t end) noexcept;
+  struct Blocks {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  using Used = std::map<int64_t, int64_t>;  // begin -> end of each allocation, in bytes from the base
+  [[nodiscard]] Blocks blocks_of(Used::const_iterator entry) const noexcept;
+  void reserve(Blocks blocks);
+  void release(Blocks blocks) noexcept;
 
   int fd_ = -1;
   std::shared_ptr<Mapping> mapping_;
-  mutable std::mutex mutex_;               // guards used_
-  std::map<int64_t, int64_t> used_;        // begin -> end of each allocation, in bytes from the base
+  mutable std::mutex mutex_;  // guards used_
+  Used used_;
 };
 
 /// Ask for the pages of a span now, for writing, so that the first pass does not pay for page faults. Best effort.

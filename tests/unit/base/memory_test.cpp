@@ -11,20 +11,22 @@ namespace {
 
 int allowed = 0;
 int live = 0;
+size_t freed = 0;
 
 void* limited(size_t bytes) noexcept {
   if (allowed-- <= 0) return nullptr;
   ++live;
   return std::calloc(bytes, 1);
 }
-void counted_free(void* memory) noexcept {
+void counted_free(void* memory, size_t bytes) noexcept {
+  freed += bytes;
   --live;
   std::free(memory);
 }
 constexpr MemoryTable kLimited{&limited, &counted_free};
 
 void an_array_is_zeroed_and_aligned(void**) {
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{1000}, size_t{1} << 20}) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{1000}, size_t{1} << 20, size_t{9} << 20}) {
     const LargeArray array(bytes, "a test");
     expect(reinterpret_cast<uintptr_t>(array.data()) % 64 == 0, "alignment");
     for (size_t i = 0; i < bytes; ++i) expect(array.data()[i] == std::byte{0}, "zero");
@@ -43,6 +45,7 @@ void memory_that_runs_out_is_an_error_and_nothing_leaks(void**) {
     expect(b.data() != nullptr && a.data() == nullptr, "moved");
   }
   expect_equal(live, 0, "arrays left");
+  expect(freed >= 200, "what is freed is told how long it was");
   set_memory_table(nullptr);
 }
 

@@ -1,10 +1,13 @@
 // A rank's shared memory and its allocator.
 #include "comm/shm/region.hpp"
 
+#include <sys/stat.h>
+
 #include <cstring>
 #include <map>
 #include <random>
 
+#include "base/huge_pages.hpp"
 #include "support/check.hpp"
 
 namespace ddp::test {
@@ -58,6 +61,39 @@ void only_memory_inside_one_allocation_is_in_reach(void**) {
   expect_equal(region.offset_of(data, 1), shm::kNotInReach, "freed");
 }
 
+// Blocks that two allocations share stay when one of them goes; those of one alone go back.
+void memory_goes_back_when_nobody_uses_its_block(void**) {
+  shm::Region region(int64_t{256} << 20);
+  const auto held = [&] {
+    struct stat file {};
+    expect(fstat(region.fd(), &file) == 0, "fstat");
+    return static_cast<int64_t>(file.st_blocks) * 512;
+  };
+  const int64_t before = held();
+  auto* first = static_cast<std::byte*>(region.alloc(5 << 20));
+  auto* second = static_cast<std::byte*>(region.alloc(5 << 20));
+  expect(held() >= before + (9 << 20) && held() <= before + (12 << 20), "two arrays, and at most a block more");
+  std::memset(second, 7, 5 << 20);
+  region.free(first);
+  expect(held() <= before + (8 << 20), "the first one's blocks went back");
+  expect(all_are(second, 5 << 20, std::byte{7}), "its neighbour's did not");
+  auto* third = static_cast<std::byte*>(region.alloc(5 << 20));
+  expect(all_are(third, 5 << 20, std::byte{0}), "zeroed again");
+  expect(all_are(second, 5 << 20, std::byte{7}), "still the neighbour's");
+  region.free(second);
+  region.free(third);
+  expect_equal(held(), before, "all is back");
+}
+
+// What a rank and its peers map begins where a huge page can lie.
+void mappings_begin_where_huge_pages_can_lie(void**) {
+  shm::Region region((int64_t{256} << 20) + 4096);
+  const shm::Mapping other(region.fd(), region.mapping()->size());
+  expect(reinterpret_cast<uintptr_t>(region.mapping()->base()) % kHugePage == 0, "the own mapping");
+  expect(reinterpret_cast<uintptr_t>(other.base()) % kHugePage == 0, "another's");
+  expect_equal(region.mapping()->size() % kHugePage, int64_t{0}, "whole pages");
+}
+
 void what_cannot_be_had_is_an_error(void**) {
   shm::Region region(int64_t{256} << 20);
   (void)expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { (void)region.alloc(int64_t{1} << 40); });
@@ -74,6 +110,7 @@ void what_cannot_be_had_is_an_error(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(allocations_are_zeroed_aligned_and_apart), ddp_test(another_mapping_sees_the_same_memory),
-                              ddp_test(only_memory_inside_one_allocation_is_in_reach), ddp_test(what_cannot_be_had_is_an_error)};
+                              ddp_test(only_memory_inside_one_allocation_is_in_reach), ddp_test(what_cannot_be_had_is_an_error),
+                              ddp_test(memory_goes_back_when_nobody_uses_its_block), ddp_test(mappings_begin_where_huge_pages_can_lie)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
