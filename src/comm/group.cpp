@@ -151,6 +151,10 @@ std::unique_ptr<BucketOperation> Group::prepare_scatter(const BucketSpec& spec, 
   return all_or_nobody(*this, [&] { return std::make_unique<nccl::Scatter>(gpu_side(), std::move(words), spec, slices); });
 }
 
+std::unique_ptr<BucketOperation> Group::prepare_step(const BucketSpec& spec, const PublishSpec& values) {
+  return spec.on_gpu ? nullptr : transport().prepare_step(spec, values);
+}
+
 std::unique_ptr<BucketOperation> Group::prepare_publish(const PublishSpec& spec) {
   if (!spec.on_gpu) return transport().prepare_publish(spec);
   BucketSpec as_bucket;

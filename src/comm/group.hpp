@@ -73,6 +73,7 @@ class Group {
   /// NULL: there is no short cut to slices.
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work);
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec);
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_step(const BucketSpec& spec, const PublishSpec& values);
 
   /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
   void check_usable() const;

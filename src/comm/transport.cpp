@@ -32,6 +32,8 @@ std::string Stamp::describe() const {
       return "bucket " + std::to_string(bucket) + ", reduced to slices for a sharded optimizer (collective " + number + ", " + amount + ")";
     case Collective::kPublish:
       return "parameters of bucket " + std::to_string(bucket) + " from a sharded optimizer (collective " + number + ", " + amount + ")";
+    case Collective::kStep:
+      return "bucket " + std::to_string(bucket) + ", reduced and stepped by a sharded optimizer in backward (collective " + number + ", " + amount + ")";
   }
   return "unknown collective " + number;
 }

@@ -23,7 +23,7 @@
 
 namespace ddp {
 
-enum class Collective : uint32_t { kBarrier = 1, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBucket, kScatter, kPublish };
+enum class Collective : uint32_t { kBarrier = 1, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBucket, kScatter, kPublish, kStep };
 
 /// What a rank is about to do; equal on all ranks, or nobody does it. Plain bytes: it lies in shared pages and frame headers.
 struct Stamp {
@@ -142,6 +142,10 @@ class Transport {
   /// all ranks: an incomplete one ends it without any work, a piece that is not used stays as it is. If the transport is not
   /// pollable(), it is used when no other bucket is under way. Collective.
   [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) = 0;
+  /// Both of them in one sweep over the own slice: block after block is reduced, worked on by `values.work`, and given to the others while it
+  /// is in cache. From its start to its end the values belong to the operation. NULL on all ranks if the transport cannot do it with
+  /// these arrays. Collective.
+  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare_step(const BucketSpec&, const PublishSpec&) { return nullptr; }
 
   // Blocking collectives; arguments were checked. Not while a bucket is under way.
   virtual void barrier() = 0;

@@ -47,6 +47,7 @@ struct Fusion::Part {
   UpdateWork work;
   std::unique_ptr<BucketOperation> scatter;  // NULL: the transport reduces everywhere
   std::unique_ptr<BucketOperation> publication;
+  std::unique_ptr<BucketOperation> step;     // both and the step in one; NULL: one after the other
   std::unique_ptr<PublishAfter> publish_after;
   UpdateAfter after;
   Note note;  // for a publication outside a pass
@@ -105,6 +106,7 @@ void Fusion::prepare() {
     part.publication = group_.prepare_publish(publish);
     part.publish_after = std::make_unique<PublishAfter>(*part.publication);
     part.scatter = group_.prepare_scatter(spec, part.slices, &part.norm);
+    if (may_follow_ && part.scatter != nullptr) part.step = group_.prepare_step(spec, publish);
   }
 }
 
@@ -128,6 +130,7 @@ void Fusion::begin() {
 
 BucketOperation& Fusion::reduction(size_t bucket, BucketOperation& usual) noexcept {
   Part& part = *parts_[bucket];
+  if (followed_ && part.step != nullptr) return *part.step;
   return part.scatter != nullptr ? *part.scatter : usual;
 }
 
@@ -136,6 +139,7 @@ void Fusion::follow(size_t bucket, BucketOperation& reduction, const Note& mine,
   Part& part = *parts_[bucket];
   if (plan_[bucket].on_gpu && !problem_) problem_ = try_to([&] { refuse_capture(); });
   if (!sharded_ && plan_[bucket].on_gpu) return update_now(bucket);
+  if (part.step != nullptr) return;  // the reduction is the step
   if (!sharded_) {
     part.after.set_reduction(reduction);
     part.after.start(mine);

@@ -63,9 +63,10 @@ void SliceMap::populate() const noexcept {
     for (size_t rank = 0; rank < size_; ++rank) shm::populate(peer(route, rank, 0), route.count * element_);
 }
 
+bool SliceMap::any_staged() const noexcept { return std::find(is_staged_.begin(), is_staged_.end(), true) != is_staged_.end(); }
+
 std::string SliceMap::way() const {
-  const bool any_staged = std::find(is_staged_.begin(), is_staged_.end(), true) != is_staged_.end();
-  if (!any_staged) return "in place";
+  if (!any_staged()) return "in place";
   return any_in_place_ ? "partly staged" : "staged";
 }
 

@@ -35,6 +35,8 @@ class SliceMap {
   }
   /// Does anybody have something in place? Then ranks touch each other's memory.
   [[nodiscard]] bool any_in_place() const noexcept { return any_in_place_; }
+  /// Does some piece lie where not all ranks reach it?
+  [[nodiscard]] bool any_staged() const noexcept;
 
   /// The slice of `rank`, as far as it is staged, and how many elements that are.
   [[nodiscard]] const std::vector<Route>& staged(int32_t rank) const noexcept { return staged_[static_cast<size_t>(rank)]; }

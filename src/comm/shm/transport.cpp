@@ -7,6 +7,7 @@
 #include "comm/shm/publication.hpp"
 #include "comm/shm/reduction.hpp"
 #include "comm/shm/scatter.hpp"
+#include "comm/shm/step.hpp"
 #include "comm/shm/stream.hpp"
 
 namespace ddp::shm {
@@ -50,6 +51,8 @@ class ShmTransport final : public Transport {
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
     return std::make_unique<Publication>(engine_, spec, exchange_reach(spec.pieces, spec.dtype));
   }
+
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_step(const BucketSpec& spec, const PublishSpec& values) override;
 
   void barrier() override { finish(engine_.meet(Stamp{}, [](Slot&) {})); }
   void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override;
@@ -109,6 +112,13 @@ std::unique_ptr<BucketOperation> ShmTransport::prepare(const BucketSpec& spec) {
   auto reduction = std::make_unique<Reduction>(engine_, spec, exchange_reach(spec.pieces, spec.rule.dtype));
   reduction->populate_share();
   return reduction;
+}
+
+std::unique_ptr<BucketOperation> ShmTransport::prepare_step(const BucketSpec& spec, const PublishSpec& values) {
+  SliceMap gradients(engine_, spec.pieces, dtype_size(spec.rule.dtype), *values.slices, exchange_reach(spec.pieces, spec.rule.dtype));
+  SliceMap there(engine_, values.pieces, dtype_size(values.dtype), *values.slices, exchange_reach(values.pieces, values.dtype));
+  if (gradients.any_staged() || there.any_staged()) return nullptr;
+  return std::make_unique<Step>(engine_, spec, std::move(gradients), std::move(there), values.work);
 }
 
 void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) {
