@@ -1,24 +1,53 @@
 #include "update/store.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
+#include <utility>
 
 #include "update/kernels.hpp"
 
 namespace ddp {
+namespace {
 
-void Store::add(const Parameter& parameter, const OwnedSpan& owned) {
-  const int64_t bytes = owned.count * dtype_size(moment_dtype(parameter.value.dtype));
-  const std::string what = "state for the parameter \"" + parameter.name + "\"";
-  std::vector<Beside> made;
-  for (size_t array = 0; array < arrays_; ++array) made.emplace_back(parameter.value, bytes, what.c_str());
-  blocks_.reserve(blocks_.size() + arrays_);
-  first_.reserve(first_.size() + 1);
-  has_.reserve(has_.size() + 1);
-  std::move(made.begin(), made.end(), std::back_inserter(blocks_));  // from here nothing throws
-  first_.push_back(owned.first);
-  has_.push_back(owned.count > 0);
+constexpr int64_t in_lines(int64_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+Store::Block Store::make(const Table& table, const std::vector<OwnedSpan>& parts) const {
+  const auto begin = static_cast<int32_t>(first_.size());
+  const auto parameter = [&](size_t i) -> const Parameter& { return table.parameter(begin + static_cast<int32_t>(i)); };
+  const auto bytes = [&](size_t i) { return parts[i].count * dtype_size(moment_dtype(parameter(i).value.dtype)); };
+  int64_t in_host = 0;
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parameter(i).value.gpu == nullptr) in_host += static_cast<int64_t>(arrays_) * in_lines(bytes(i));
+  Block block;
+  if (in_host > 0) block.in_host = LargeArray(static_cast<size_t>(in_host), "state beside the parameters");
+  std::byte* next = block.in_host.data();
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (size_t array = 0; array < arrays_; ++array) {
+      if (const gpu::Device* const gpu = parameter(i).value.gpu) {
+        const std::string what = "state for the parameter \"" + parameter(i).name + "\"";
+        block.places.push_back(block.on_gpu.emplace_back(*gpu, bytes(i), what.c_str()).data());
+      } else {
+        block.places.push_back(next);
+        next += in_lines(bytes(i));
+      }
+    }
+  return block;
+}
+
+void Store::add(const Table& table, const std::vector<OwnedSpan>& parts) {
+  Block block = make(table, parts);
+  places_.reserve(places_.size() + block.places.size());
+  first_.reserve(first_.size() + parts.size());
+  has_.reserve(has_.size() + parts.size());
+  blocks_.push_back(std::move(block));  // from here nothing throws
+  const std::vector<std::byte*>& places = blocks_.back().places;
+  places_.insert(places_.end(), places.begin(), places.end());
+  for (const OwnedSpan& part : parts) {
+    first_.push_back(part.first);
+    has_.push_back(part.count > 0);
+  }
 }
 
 std::byte* Store::at(const Parameter& parameter, int32_t index, size_t array, int64_t element) const noexcept {
@@ -26,7 +55,7 @@ std::byte* Store::at(const Parameter& parameter, int32_t index, size_t array, in
 }
 
 std::byte* Store::data(int32_t index, size_t array) const noexcept {
-  return blocks_[static_cast<size_t>(index) * arrays_ + array].data();
+  return places_[static_cast<size_t>(index) * arrays_ + array];
 }
 
 Tensor Store::tensor(const Table& table, int32_t index, size_t array) const noexcept {

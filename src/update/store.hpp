@@ -1,6 +1,7 @@
 // Zeroed memory beside the parameters: for each parameter the same few arrays, as long as the part of it that this rank owns, of the type
 // that its arithmetic uses, and on the GPU on which it lies.
-// Host pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change.
+// In host memory the arrays of all parameters that come together are one array, so that those of small parameters lie on huge pages too.
+// Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change.
 // Tested by unit/update/store_test.cpp.
 #pragma once
 
@@ -8,10 +9,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/memory.hpp"
 #include "base/owned_span.hpp"
 #include "base/tensor.hpp"
+#include "device/gpu/device.hpp"
 #include "param/table.hpp"
-#include "update/beside.hpp"
 
 namespace ddp {
 
@@ -19,11 +21,13 @@ class Store {
  public:
   explicit Store(size_t arrays) : arrays_(arrays) {}
 
-  /// Arrays for the parameters that have none yet; `owned(index)` is the part of a parameter that they are for. Throws OUT_OF_MEMORY that
-  /// names the parameter.
+  /// Arrays for the parameters that have none yet; `owned(index)` is the part of a parameter that they are for. Throws OUT_OF_MEMORY; then
+  /// there are no new ones.
   template <class Owned>
   void allocate(const Table& table, Owned&& owned) {
-    for (auto index = static_cast<int32_t>(first_.size()); index < table.parameter_count(); ++index) add(table.parameter(index), owned(index));
+    std::vector<OwnedSpan> parts;
+    for (auto index = static_cast<int32_t>(first_.size()); index < table.parameter_count(); ++index) parts.push_back(owned(index));
+    if (!parts.empty()) add(table, parts);
   }
   void allocate(const Table& table) {
     allocate(table, [&](int32_t index) { return OwnedSpan{0, 0, table.parameter(index).value.count}; });
@@ -39,12 +43,20 @@ class Store {
   [[nodiscard]] Tensor tensor(const Table& table, int32_t index, size_t array) const noexcept;
 
  private:
-  void add(const Parameter& parameter, const OwnedSpan& owned);
+  /// What one call of allocate made.
+  struct Block {
+    LargeArray in_host;
+    std::vector<gpu::Array> on_gpu;
+    std::vector<std::byte*> places;  // arrays_ for each parameter
+  };
+  [[nodiscard]] Block make(const Table& table, const std::vector<OwnedSpan>& parts) const;
+  void add(const Table& table, const std::vector<OwnedSpan>& parts);
 
   size_t arrays_;
-  std::vector<int64_t> first_;  // of each parameter's part
-  std::vector<bool> has_;       // is it more than nothing?
-  std::vector<Beside> blocks_;  // arrays_ for each parameter
+  std::vector<int64_t> first_;      // of each parameter's part
+  std::vector<bool> has_;           // is it more than nothing?
+  std::vector<std::byte*> places_;  // arrays_ for each parameter
+  std::vector<Block> blocks_;
 };
 
 }  // namespace ddp

@@ -1,6 +1,7 @@
 // A rank's shared memory and its allocator.
 #include "comm/shm/region.hpp"
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include <cstring>
@@ -85,6 +86,21 @@ void memory_goes_back_when_nobody_uses_its_block(void**) {
   expect_equal(held(), before, "all is back");
 }
 
+// A program may refuse huge pages; then memory is the same on small ones.
+void without_huge_pages_memory_is_the_same(void**) {
+  expect(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0, "refused");
+  {
+    shm::Region region(int64_t{256} << 20);
+    auto* data = static_cast<std::byte*>(region.alloc(5 << 20));
+    expect(all_are(data, 5 << 20, std::byte{0}), "zeroed");
+    std::memset(data, 3, 5 << 20);
+    const shm::Mapping other(region.fd(), region.mapping()->size());
+    expect(all_are(other.base() + region.offset_of(data, 5 << 20), 5 << 20, std::byte{3}), "seen by others");
+    region.free(data);
+  }
+  expect(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0, "allowed again");
+}
+
 // What a rank and its peers map begins where a huge page can lie.
 void mappings_begin_where_huge_pages_can_lie(void**) {
   shm::Region region((int64_t{256} << 20) + 4096);
@@ -111,6 +127,6 @@ int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(allocations_are_zeroed_aligned_and_apart), ddp_test(another_mapping_sees_the_same_memory),
                               ddp_test(only_memory_inside_one_allocation_is_in_reach), ddp_test(what_cannot_be_had_is_an_error),
-                              ddp_test(memory_goes_back_when_nobody_uses_its_block), ddp_test(mappings_begin_where_huge_pages_can_lie)};
+                              ddp_test(without_huge_pages_memory_is_the_same), ddp_test(memory_goes_back_when_nobody_uses_its_block), ddp_test(mappings_begin_where_huge_pages_can_lie)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

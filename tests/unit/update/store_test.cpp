@@ -2,6 +2,8 @@
 #include "update/store.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <vector>
 
 #include "support/check.hpp"
 
@@ -46,6 +48,29 @@ void later_parameters_do_not_move_earlier_arrays(void**) {
   expect(store.data(39, 0) != nullptr, "the last parameter has an array");
 }
 
+bool refuses = false;
+constexpr MemoryTable kMayRefuse{[](size_t bytes) noexcept { return refuses ? nullptr : std::calloc(bytes, 1); },
+                                 [](void* memory, size_t) noexcept { std::free(memory); }};
+
+void what_could_not_be_had_can_be_asked_for_again(void**) {
+  set_memory_table(&kMayRefuse);
+  {
+    Table table;
+    Store store(2);
+    for (int i = 0; i < 3; ++i) table.add_parameter("p" + std::to_string(i), flat_tensor(lent_memory + 64 * i, DDP_F32, 16), nullptr);
+    refuses = true;
+    (void)expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { store.allocate(table); });
+    refuses = false;
+    store.allocate(table);
+    std::vector<std::byte*> places;
+    for (int32_t i = 0; i < 3; ++i)
+      for (size_t k = 0; k < 2; ++k) places.push_back(store.data(i, k));
+    std::sort(places.begin(), places.end());
+    for (size_t i = 1; i < places.size(); ++i) expect(places[i] - places[i - 1] >= 64, "arrays do not overlap");
+  }
+  set_memory_table(nullptr);
+}
+
 void a_store_without_arrays_allocates_nothing(void**) {
   Table table;
   table.add_parameter("a", flat_tensor(lent_memory, DDP_F32, 4), nullptr);
@@ -59,6 +84,7 @@ void a_store_without_arrays_allocates_nothing(void**) {
 int main() {
   const CMUnitTest tests[] = {ddp_test(arrays_are_zero_aligned_and_of_the_parameters_shape),
                               ddp_test(later_parameters_do_not_move_earlier_arrays),
+                              ddp_test(what_could_not_be_had_can_be_asked_for_again),
                               ddp_test(a_store_without_arrays_allocates_nothing)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
