@@ -10,26 +10,25 @@ bool Tensor::same_shape(const Tensor& other) const noexcept {
   return ndim == other.ndim && std::equal(shape.begin(), shape.begin() + ndim, other.shape.begin());
 }
 
-Tensor checked_tensor(const ddp_tensor* tensor, const std::string& what) {
+Tensor checked_tensor(const ddp_tensor* tensor, const char* what) {
   if (tensor != nullptr && tensor->device == DDP_CUDA)
-    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s is on a GPU; this call takes tensors in host memory", what.c_str());
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s is on a GPU; this call takes tensors in host memory", what);
   return checked_any_tensor(tensor, what);
 }
 
-Tensor checked_any_tensor(const ddp_tensor* tensor, const std::string& what) {
-  const char* name = what.c_str();
-  if (tensor == nullptr) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+Tensor checked_any_tensor(const ddp_tensor* tensor, const char* what) {
+  if (tensor == nullptr) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is NULL", what);
   if (!is_dtype(tensor->dtype))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the unknown dtype %d", name, static_cast<int>(tensor->dtype));
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the unknown dtype %d", what, static_cast<int>(tensor->dtype));
   if (tensor->device != DDP_CPU && tensor->device != DDP_CUDA)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the unknown device %d", name, static_cast<int>(tensor->device));
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the unknown device %d", what, static_cast<int>(tensor->device));
   if (tensor->device == DDP_CUDA && tensor->device_index < 0)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the GPU number %d", name, tensor->device_index);
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the GPU number %d", what, tensor->device_index);
   if (tensor->ndim < 0 || tensor->ndim > DDP_MAX_DIMENSIONS)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has %d dimensions; 0 to %d are possible", name, tensor->ndim,
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has %d dimensions; 0 to %d are possible", what, tensor->ndim,
                      DDP_MAX_DIMENSIONS);
   if (is_complex(tensor->dtype) && tensor->ndim == DDP_MAX_DIMENSIONS)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has %d dimensions; complex tensors have 0 to %d", name, tensor->ndim,
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has %d dimensions; complex tensors have 0 to %d", what, tensor->ndim,
                      DDP_MAX_DIMENSIONS - 1);
   Tensor checked;
   checked.data = static_cast<std::byte*>(tensor->data);
@@ -40,20 +39,20 @@ Tensor checked_any_tensor(const ddp_tensor* tensor, const std::string& what) {
   for (int32_t d = 0; d < tensor->ndim; ++d) {
     const int64_t extent = tensor->shape[d];
     if (extent < 0)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the size %lld in dimension %d", name,
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has the size %lld in dimension %d", what,
                        static_cast<long long>(extent), d);
     checked.shape[static_cast<size_t>(d)] = extent;
     int64_t bytes = 0;
     if (__builtin_mul_overflow(checked.count, extent, &checked.count) ||
         __builtin_mul_overflow(checked.count, dtype_size(tensor->dtype), &bytes))
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has more than 2^63 bytes", name);
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has more than 2^63 bytes", what);
   }
   if (checked.data == nullptr && checked.count > 0)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has a NULL data pointer but %lld elements", name,
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has a NULL data pointer but %lld elements", what,
                      static_cast<long long>(checked.count));
   const int64_t alignment = dtype_size(part_dtype(checked.dtype));
   if (reinterpret_cast<uintptr_t>(checked.data) % static_cast<uintptr_t>(alignment) != 0)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is not aligned to its element size of %lld bytes", name,
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is not aligned to its element size of %lld bytes", what,
                      static_cast<long long>(alignment));
   return checked;
 }

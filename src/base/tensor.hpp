@@ -32,10 +32,10 @@ struct Tensor {
 
 /// Check every field of a CPU tensor; `what` names it in the error ("parameter \"w1\""). Throws INVALID_ARGUMENT, NOT_SUPPORTED for one
 /// on a GPU.
-[[nodiscard]] Tensor checked_tensor(const ddp_tensor* tensor, const std::string& what);
+[[nodiscard]] Tensor checked_tensor(const ddp_tensor* tensor, const char* what);
 
 /// The same of a tensor that may lie on a GPU.
-[[nodiscard]] Tensor checked_any_tensor(const ddp_tensor* tensor, const std::string& what);
+[[nodiscard]] Tensor checked_any_tensor(const ddp_tensor* tensor, const char* what);
 
 /// A flat tensor of `count` elements.
 [[nodiscard]] Tensor flat_tensor(void* data, ddp_dtype dtype, int64_t count) noexcept;

@@ -25,7 +25,7 @@ struct Reader {
   Group& group;
   const char* function;
   [[nodiscard]] Tensor needed(const ddp_tensor* tensor, const char* name) const {
-    return bound_tensor(group, tensor, std::string(function) + ": " + name);
+    return bound_tensor(group, tensor, (std::string(function) + ": " + name).c_str());
   }
   [[nodiscard]] norm::MaybeTensor optional(const ddp_tensor* tensor, const char* name) const {
     if (tensor == nullptr) return std::nullopt;

@@ -150,8 +150,8 @@ ddp_status ddp_group_all_reduce_rows(ddp_group* group, const ddp_tensor* indices
     require(out_count, kName, "out_count");
     if (op != DDP_AVERAGE && op != DDP_SUM)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; rows are averaged (0) or summed (1)", kName, static_cast<int>(op));
-    const Tensor list = checked_tensor(indices, std::string(kName) + ": indices");
-    const Tensor data = checked_tensor(rows, std::string(kName) + ": rows");
+    const Tensor list = checked_tensor(indices, (std::string(kName) + ": indices").c_str());
+    const Tensor data = checked_tensor(rows, (std::string(kName) + ": rows").c_str());
     check_rows(list, data, kName);
     const auto* const first = reinterpret_cast<const int64_t*>(list.data);
     for (int64_t i = 0; i < list.count; ++i)
@@ -166,8 +166,8 @@ ddp_status ddp_group_get_rows(const ddp_group* group, const ddp_tensor* indices,
   constexpr const char* kName = "ddp_group_get_rows";
   return guarded([&] {
     const auto object = group_of(group, kName);
-    const Tensor list = checked_tensor(indices, std::string(kName) + ": indices");
-    const Tensor data = checked_tensor(rows, std::string(kName) + ": rows");
+    const Tensor list = checked_tensor(indices, (std::string(kName) + ": indices").c_str());
+    const Tensor data = checked_tensor(rows, (std::string(kName) + ": rows").c_str());
     check_rows(list, data, kName);
     object->get_rows(list, data);
   });

@@ -57,9 +57,9 @@ ddp_status ddp_model_add_parameter(ddp_model* model, const char* name, const ddp
     const auto object = model_of(model, "ddp_model_add_parameter");
     check_name(name, "ddp_model_add_parameter");
     const std::string what = std::string("parameter \"") + name + "\"";
-    const Tensor checked = bound_tensor(object->group(), value, what);
+    const Tensor checked = bound_tensor(object->group(), value, what.c_str());
     Tensor checked_grad;
-    if (grad != nullptr) checked_grad = bound_tensor(object->group(), grad, "the gradient of " + what);
+    if (grad != nullptr) checked_grad = bound_tensor(object->group(), grad, ("the gradient of " + what).c_str());
     const int32_t index = object->add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
     if (out_index != nullptr) *out_index = index;
   });
@@ -69,7 +69,7 @@ ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_te
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_add_buffer");
     check_name(name, "ddp_model_add_buffer");
-    const int32_t index = object->add_buffer(name, bound_tensor(object->group(), value, std::string("buffer \"") + name + "\""));
+    const int32_t index = object->add_buffer(name, bound_tensor(object->group(), value, (std::string("buffer \"") + name + "\"").c_str()));
     if (out_index != nullptr) *out_index = index;
   });
 }

@@ -39,7 +39,7 @@ inline void check_index(const Model& model, int32_t index, const char* function)
 }
 
 /// The tensor, wherever it lies, checked; for calls that take tensors on a GPU too.
-inline Tensor bound_tensor(Group& group, const ddp_tensor* tensor, const std::string& what) {
+inline Tensor bound_tensor(Group& group, const ddp_tensor* tensor, const char* what) {
   Tensor checked = checked_any_tensor(tensor, what);
   group.bind(checked, what);
   return checked;

@@ -1,11 +1,10 @@
 #include "comm/group.hpp"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <mutex>
 
 #include "base/bytes.hpp"
+#include "base/fork_mark.hpp"
 #include "base/log.hpp"
 #include "comm/choose.hpp"
 #include "comm/control/agree.hpp"
@@ -25,7 +24,7 @@ namespace ddp {
 
 struct Group::Impl {
   ddp_group_options options{};
-  pid_t pid = getpid();
+  ForkMark process;
   std::unique_ptr<nccl::OwnGpu> gpu;
   // Destroyed in reverse: the transport and its threads first, then the control plane's, then what they point to.
   Failure failure;
@@ -112,7 +111,7 @@ ddp_backend Group::backend() const noexcept {
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
 const gpu::Device& Group::gpu() { return impl_->gpu->open(); }
 gpu::Scratch& Group::gpu_scratch() { return impl_->gpu->scratch(); }
-void Group::bind(Tensor& tensor, const std::string& what) { impl_->gpu->bind(tensor, what); }
+void Group::bind(Tensor& tensor, const char* what) { impl_->gpu->bind(tensor, what); }
 
 nccl::Side& Group::gpu_side() {
   if (impl_->side != nullptr) return *impl_->side;
@@ -177,7 +176,7 @@ void Group::check_usable() const {
 }
 
 void Group::check_no_fault() const {
-  if (impl_->pid != getpid())
+  if (!impl_->process.is_here())
     throw Error(DDP_ERROR_INVALID_STATE, "this process is a fork of the one that made the group; make a new group here");
   if (impl_->closed.load()) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
   if (impl_->failure.woken()) impl_->failure.check();
@@ -329,7 +328,7 @@ void Group::abort(const Error& cause) noexcept {
 }
 
 void Group::close() noexcept {
-  if (impl_->pid != getpid()) return;  // a fork must not say goodbye in its parent's name
+  if (!impl_->process.is_here()) return;  // a fork must not say goodbye in its parent's name
   const std::lock_guard lock(impl_->closing);
   if (impl_->closed.exchange(true)) return;
   const bool in_order = impl_->busy.load() == 0 && impl_->pass_owner.load() == nullptr && !impl_->failure.woken();

@@ -92,7 +92,7 @@ class Group {
   [[nodiscard]] gpu::Scratch& gpu_scratch();
   /// Find out where the tensor lies: nothing to do in host memory, this rank's GPU otherwise. `what` names it in the error. Local. Throws
   /// NOT_SUPPORTED, INVALID_ARGUMENT (another GPU, or no GPU memory at all).
-  void bind(Tensor& tensor, const std::string& what);
+  void bind(Tensor& tensor, const char* what);
   /// What communicates on GPUs, made by the first who asks: collective then, if there are other ranks. Throws NOT_SUPPORTED on all of them.
   [[nodiscard]] nccl::Side& gpu_side();
   /// NULL as long as nobody has asked.

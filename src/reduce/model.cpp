@@ -188,8 +188,8 @@ void Model::set_grad(int32_t index, void* data) {
   moved.data = static_cast<std::byte*>(data);
   const ddp_tensor described = to_c(moved);
   const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
-  Tensor checked = checked_any_tensor(&described, what);
-  group_->bind(checked, what);
+  Tensor checked = checked_any_tensor(&described, what.c_str());
+  group_->bind(checked, what.c_str());
   if (pass_ != nullptr && !pass_->set_address(index, moved.data))
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks reach it; it cannot move", name);

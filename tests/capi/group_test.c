@@ -1,4 +1,8 @@
 /* ddp/group.h on one rank: life cycle, every argument that cannot be right, handles that are none, and collectives that change nothing. */
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "support/ranks.h"
 
 static void options_have_the_documented_defaults(void **state) {
@@ -264,6 +268,23 @@ static void abort_breaks_the_group_with_its_reason(void **state) {
   ddp_group_destroy(group);
 }
 
+/* The child says by its exit code whether it was refused; closing the group there says no goodbye. */
+static void a_fork_of_the_process_is_refused(void **state) {
+  (void)state;
+  ddp_group *group = alone();
+  check_ok(ddp_group_barrier(group));
+  const pid_t child = fork();
+  if (child == 0) {
+    const int refused = ddp_group_barrier(group) == DDP_ERROR_INVALID_STATE && strstr(ddp_last_error(), "fork") != NULL;
+    ddp_group_destroy(group);
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  check_true(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  check_ok(ddp_group_barrier(group));
+  ddp_group_destroy(group);
+}
+
 static void groups_come_and_go(void **state) {
   (void)state;
   for (int i = 0; i < 200; i++) ddp_group_destroy(alone());
@@ -281,6 +302,7 @@ int main(void) {
       check_test(alloc_gives_zeroed_aligned_memory),
       check_test(handles_that_are_none_are_refused_untouched),
       check_test(abort_breaks_the_group_with_its_reason),
+      check_test(a_fork_of_the_process_is_refused),
       check_test(groups_come_and_go),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

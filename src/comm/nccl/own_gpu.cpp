@@ -34,13 +34,13 @@ gpu::Scratch& OwnGpu::scratch() {
   return *scratch_;
 }
 
-void OwnGpu::bind(Tensor& tensor, const std::string& what) {
+void OwnGpu::bind(Tensor& tensor, const char* what) {
   if (!tensor.is_on_gpu()) return;
   const gpu::Device& device = open();
   if (tensor.device_index != device.index())
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is on GPU %d, but this rank works on %s (option device_index)", what.c_str(), tensor.device_index,
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is on GPU %d, but this rank works on %s (option device_index)", what, tensor.device_index,
                      device.name().c_str());
-  if (tensor.count > 0) device.require_here(tensor.data, what.c_str());
+  if (tensor.count > 0) device.require_here(tensor.data, what);
   tensor.gpu = &device;
 }
 

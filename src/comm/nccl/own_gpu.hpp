@@ -26,7 +26,7 @@ class OwnGpu {
   /// Memory for what goes through several calls' hands on that GPU. Throws as open().
   [[nodiscard]] gpu::Scratch& scratch();
   /// As Group::bind.
-  void bind(Tensor& tensor, const std::string& what);
+  void bind(Tensor& tensor, const char* what);
 
  private:
   const int32_t wanted_;
