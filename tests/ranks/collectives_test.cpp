@@ -1,8 +1,10 @@
 // Collectives over shared memory with ranks as threads, against the naive sum over all ranks' inputs.
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/group.hpp"
@@ -103,6 +105,25 @@ void different_calls_are_a_mismatch_on_every_rank(void**) {
   assert_int_equal(mismatches.load(), 3);
 }
 
+/// Small ones leave without a word, and the ring of announcements goes round several times; ranks take turns at being late.
+void many_small_collectives_of_all_kinds_follow_one_another(void**) {
+  run_groups(3, [&](Group& group, int rank) {
+    for (int64_t i = 0; i < 600; ++i) {
+      if (i % 97 == rank * 7) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep
+      int64_t mine = i * 10 + rank;
+      int64_t all[3] = {};
+      group.all_gather(flat_tensor(&mine, DDP_I64, 1), flat_tensor(all, DDP_I64, 3));
+      for (int64_t peer = 0; peer < 3; ++peer) expect_equal(all[peer], i * 10 + peer, "gathered");
+      if (i % 3 == 0) group.barrier();
+      int64_t said = rank == i % 3 ? i : -1;
+      group.broadcast(flat_tensor(&said, DDP_I64, 1), static_cast<int32_t>(i % 3));
+      expect_equal(said, i, "broadcast");
+      group.all_reduce(flat_tensor(&mine, DDP_I64, 1), DDP_SUM);
+      expect_equal(mine, i * 30 + 3, "sum");
+    }
+  });
+}
+
 void a_rank_that_does_not_come_is_named(void**) {
   std::atomic<int> named{0};
   ddp_group_options options = world_options();
@@ -149,6 +170,7 @@ int main() {
       ddp_test(all_reduce_gives_the_bits_of_the_rule),
       ddp_test(gather_scatter_and_broadcast_move_the_right_elements),
       ddp_test(different_calls_are_a_mismatch_on_every_rank),
+      ddp_test(many_small_collectives_of_all_kinds_follow_one_another),
       ddp_test(a_rank_that_does_not_come_is_named),
       ddp_test(an_abort_wakes_a_waiting_rank),
   };

@@ -69,7 +69,7 @@ HostArray Bucket::meet_pieces(const BucketSpec& spec, const std::vector<int64_t>
   host_.guarded([&] {
     for (size_t done = 0; done < pieces_; done += kOffsetsAtOnce) {
       const size_t number = std::min(kOffsetsAtOnce, pieces_ - done);
-      const uint64_t sequence = engine.meet(stamp, [&](shm::Slot& slot) {
+      const uint64_t sequence = engine.meet(stamp, 0, [&](shm::Slot& slot) {
         std::memcpy(slot.payload, offsets.data() + done, number * sizeof(int64_t));
       });
       for (size_t piece = 0; piece < number; ++piece)

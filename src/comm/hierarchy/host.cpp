@@ -67,7 +67,7 @@ Span Host::slice(int64_t count, int64_t element_bytes) const noexcept {
 }
 
 void Host::gather_here(uint64_t sequence) {
-  engine_.wait([&] { return engine_.all_reached(shm::Counter::kAnnounced, sequence); }, sequence);
+  engine_.wait([&] { return engine_.all_shown(sequence); }, sequence);
   engine_.check_stamps(sequence);
 }
 

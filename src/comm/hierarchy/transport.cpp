@@ -90,7 +90,7 @@ class HierarchyTransport final : public Transport {
 
  private:
   void meet_all(const Stamp& stamp) {
-    host_.guarded([&] { host_.cross(host_.engine().meet(stamp, [](shm::Slot&) {}), stamp); });
+    host_.guarded([&] { host_.cross(host_.engine().meet(stamp, 0, [](shm::Slot&) {}), stamp); });
   }
 
   // The stamp is that of the whole tensor. Memory that only this process sees goes through the exchange buffer.
@@ -101,7 +101,7 @@ class HierarchyTransport final : public Transport {
     const bool copied = offset == shm::kNotInReach;
     if (copied) offset = host_.region().offset_of(exchange_, kExchangeBytes);
     if (copied && count > 0) std::memcpy(exchange_, data, bytes);
-    const uint64_t sequence = engine.meet(stamp, [&](shm::Slot& slot) { slot.offset = offset; });
+    const uint64_t sequence = engine.meet(stamp, 0, [&](shm::Slot& slot) { slot.offset = offset; });
     HostArray array;
     array.ranks = engine.size();
     array.pieces.push_back(HostArray::Piece{0, count});

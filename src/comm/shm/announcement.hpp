@@ -20,7 +20,7 @@ class Announcement {
   void start(const Note& mine) noexcept;
   /// False while an earlier bucket was not shown, or the slot is still in use.
   [[nodiscard]] bool try_show() noexcept;
-  [[nodiscard]] bool all_shown() noexcept { return engine_->all_reached(Counter::kAnnounced, sequence_); }
+  [[nodiscard]] bool all_shown() noexcept { return engine_->all_shown(sequence_); }
   /// Once all have: from here the note is that of all ranks. Throws MISMATCH.
   void read();
 

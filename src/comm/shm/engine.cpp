@@ -11,7 +11,6 @@ Engine::Engine(Mesh mesh, const TransportContext& context)
 
 std::atomic<uint64_t>& Engine::counter_of(Page& page, Counter counter) noexcept {
   switch (counter) {
-    case Counter::kAnnounced: return page.announced;
     case Counter::kFinished: return page.finished;
     case Counter::kFilled: return page.filled;
     case Counter::kReduced: return page.reduced;
@@ -30,6 +29,20 @@ bool Engine::reached(int32_t of, Counter counter, uint64_t value) noexcept {
 bool Engine::all_reached(Counter counter, uint64_t value) noexcept {
   for (int32_t peer = 0; peer < mesh_.size; ++peer)
     if (!reached(peer, counter, value)) return false;
+  return true;
+}
+
+bool Engine::all_shown(uint64_t sequence, int64_t payload_bytes) noexcept {
+  if (showing_ != sequence) {
+    showing_ = sequence;
+    shown_by_ = 0;
+  }
+  for (; shown_by_ < mesh_.size; ++shown_by_) {
+    const Slot& theirs = slot(shown_by_, sequence);
+    if (theirs.shown.load() < sequence) return false;
+    // One rank's payload is under way while the next rank's word is awaited.
+    for (int64_t at = 0; at < payload_bytes; at += 64) __builtin_prefetch(theirs.payload + at);
+  }
   return true;
 }
 

@@ -18,7 +18,7 @@ namespace ddp::shm {
 
 inline constexpr int64_t kBlockSize = 32 << 10;  // in the first-level cache: gathered, reduced and sent on before it leaves
 
-enum class Counter : size_t { kAnnounced, kFinished, kFilled, kReduced, kTaken };
+enum class Counter : size_t { kFinished, kFilled, kReduced, kTaken };
 
 class Engine {
  public:
@@ -42,20 +42,24 @@ class Engine {
     if (announced_ + 1 != sequence || !slot_free(sequence)) return false;
     Slot& slot = mesh_.own_page().slot(sequence);
     slot.offset = kNotInReach;
-    slot.inline_bytes = 0;
     fill(slot);
     slot.stamp.sequence = sequence;
     announced_ = sequence;
-    advance(Counter::kAnnounced, sequence);
+    mesh_.own_page().announced.store(sequence, std::memory_order_relaxed);
+    waiter_.publish(slot.shown, sequence);
     return true;
   }
 
   /// Throws MISMATCH, the same on all ranks, unless all stamps of `sequence` are equal. All ranks must have announced.
   void check_stamps(uint64_t sequence) const;
 
-  /// Announce with `fill(slot)`, wait for all ranks, compare stamps. For blocking collectives; returns the number.
+  /// Have all ranks announced it? So many bytes of each one's payload are fetched meanwhile, as early as that is of use.
+  [[nodiscard]] bool all_shown(uint64_t sequence, int64_t payload_bytes = 0) noexcept;
+
+  /// Announce with `fill(slot)`, wait for all ranks, compare stamps. For blocking collectives; returns the number. `payload_bytes`: of
+  /// every rank's payload, if this rank will read them.
   template <class Fill>
-  uint64_t meet(const Stamp& stamp, Fill&& fill) {
+  uint64_t meet(const Stamp& stamp, int64_t payload_bytes, Fill&& fill) {
     const uint64_t sequence = next_sequence();
     const auto announce = [&] {
       return try_announce(sequence, [&](Slot& slot) {
@@ -64,11 +68,13 @@ class Engine {
       });
     };
     if (!announce()) wait(announce, sequence);
-    wait([&] { return all_reached(Counter::kAnnounced, sequence); }, sequence);
+    wait([&] { return all_shown(sequence, payload_bytes); }, sequence);
     check_stamps(sequence);
     return sequence;
   }
 
+  /// This rank has read what it wants of a blocking collective's slots, and nobody waits for that: nobody is woken either (README.md, "Rules").
+  void leave(uint64_t sequence) noexcept { mesh_.own_page().finished.store(sequence, std::memory_order_release); }
   /// Publish an own counter.
   void advance(Counter counter, uint64_t value) noexcept { waiter_.publish(*own_[static_cast<size_t>(counter)], value); }
   /// Has every rank's counter come to `value`?
@@ -111,8 +117,10 @@ class Engine {
   Mesh mesh_;
   TransportContext context_;
   Waiter waiter_;
-  std::array<std::atomic<uint64_t>*, 5> own_{};
-  std::vector<std::array<uint64_t, 5>> seen_;  // last values read, by rank
+  std::array<std::atomic<uint64_t>*, 4> own_{};
+  std::vector<std::array<uint64_t, 4>> seen_;  // last values read, by rank
+  uint64_t showing_ = 0;                       // the collective that all_shown() looked at last
+  int32_t shown_by_ = 0;                       // ranks below this one have shown it
   uint64_t sequence_ = 0;
   std::mutex announcing_;        // guards announced_, finished_by_all_ and the writing of the own slots
   uint64_t announced_ = 0;

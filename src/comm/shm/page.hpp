@@ -2,7 +2,7 @@
 // region, in memory that every rank of the host maps.
 //
 // Two kinds of numbers are counted, both from 1 and both the same on all ranks because all make the same calls:
-//   collectives (Stamp::sequence):  announced -> finished
+//   collectives (Stamp::sequence):  shown (in the slot) -> finished
 //   staged chunks:                  filled -> reduced -> taken
 // Each counter has one writer, its owner; the others only read. A counter is published with a store that is ordered after everything
 // it stands for, and that is ordered before the look whether somebody sleeps (waiter.hpp).
@@ -28,10 +28,10 @@ inline constexpr int64_t kNotInReach = -1;
 /// One collective as a rank announces it.
 struct alignas(64) Slot {
   Stamp stamp;
-  int64_t offset = kNotInReach;  // where its tensor lies in its region
-  int32_t incomplete = 0;        // Note::incomplete
-  int32_t inline_bytes = 0;      // payload in `payload`
-  Tally tally;                   // Note::tally
+  int64_t offset = kNotInReach;    // where its tensor lies in its region
+  std::atomic<uint64_t> shown{0};  // which collective this is: written last, in the stamp's line, so that one transfer brings both
+  Tally tally;                     // Note::tally
+  int32_t incomplete = 0;          // Note::incomplete
   alignas(64) uint64_t used[kNoteWords];
   alignas(64) std::byte payload[kInlineBytes];
 };
@@ -43,9 +43,10 @@ struct alignas(4096) Page {
   std::atomic<uint32_t> dead{0};   // set by whoever finds the owner of `life` dead
   pthread_mutex_t life;            // robust, process-shared; held by a thread of the owner as long as it lives
 
-  alignas(64) std::atomic<uint64_t> announced{0};
-  std::atomic<uint64_t> finished{0};
-  std::atomic<uint64_t> filled{0};
+  // Lines of their own: what nobody waits for is stored without taking a line from whoever looks at it.
+  alignas(64) std::atomic<uint64_t> announced{0};  // the last one shown; nobody waits for it, it is for error texts
+  alignas(64) std::atomic<uint64_t> finished{0};
+  alignas(64) std::atomic<uint64_t> filled{0};
   std::atomic<uint64_t> reduced{0};
   std::atomic<uint64_t> taken{0};
 
@@ -58,6 +59,7 @@ struct alignas(4096) Page {
 
   [[nodiscard]] Slot& slot(uint64_t sequence) noexcept { return slots[sequence % static_cast<uint64_t>(kSlots)]; }
 };
+static_assert(offsetof(Slot, tally) == 64, "what every collective reads of a slot is one line");
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 }  // namespace ddp::shm

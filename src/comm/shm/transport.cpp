@@ -54,7 +54,7 @@ class ShmTransport final : public Transport {
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare_step(const BucketSpec& spec, const PublishSpec& values) override;
 
-  void barrier() override { finish(engine_.meet(Stamp{}, [](Slot&) {})); }
+  void barrier() override { engine_.leave(engine_.meet(Stamp{}, 0, [](Slot&) {})); }
   void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override;
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return engine_.sent_bytes(); }
   void all_gather(const Tensor& input, const Tensor& output) override;
@@ -69,9 +69,8 @@ class ShmTransport final : public Transport {
   [[nodiscard]] std::byte* peer_data(int32_t peer, uint64_t sequence) const noexcept {
     return engine_.mesh().base(peer) + engine_.slot(peer, sequence).offset;
   }
-  void finish(uint64_t sequence) noexcept { engine_.advance(Counter::kFinished, sequence); }
   void finish_and_wait(uint64_t sequence) {
-    finish(sequence);
+    engine_.advance(Counter::kFinished, sequence);
     engine_.wait([&] { return engine_.all_reached(Counter::kFinished, sequence); }, sequence);
   }
   [[nodiscard]] std::vector<PieceReach> exchange_reach(const std::vector<BucketSpec::Piece>& pieces, ddp_dtype dtype);
@@ -126,7 +125,7 @@ void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op, Rounding roun
   Stamp stamp = stamp_of(Collective::kAllReduce, tensor, op);
   if (rounding == Rounding::kEveryStep) stamp.wire = how.wire = tensor.dtype;
   const bool small = tensor.bytes() <= kInlineBytes;
-  const uint64_t sequence = engine_.meet(stamp, [&](Slot& slot) {
+  const uint64_t sequence = engine_.meet(stamp, small ? tensor.bytes() : 0, [&](Slot& slot) {
     if (small)
       copy_bytes(slot.payload, tensor.data, tensor.bytes());
     else
@@ -137,7 +136,7 @@ void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op, Rounding roun
     out_[0] = tensor.data;
     engine_.count_sent(tensor.bytes());
     cpu::reduce(how, in_.data(), engine_.size(), out_.data(), 1, tensor.count);
-    finish(sequence);
+    engine_.leave(sequence);
   } else if (all_in_reach(sequence)) {
     reduce_in_place(sequence, tensor, how);
   } else {
@@ -182,7 +181,7 @@ void ShmTransport::chunked(uint64_t sequence, uint64_t chunks, int32_t only_root
 }
 
 void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule) {
-  finish(sequence);  // the announcement was read; from here the chunk counters speak
+  engine_.leave(sequence);  // the announcement was read; from here the chunk counters speak
   const int64_t element = dtype_size(tensor.dtype);
   const int64_t step = kStageBytes / element;
   const auto chunks = static_cast<uint64_t>((tensor.count + step - 1) / step);
@@ -235,7 +234,7 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const 
 void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
   const int64_t bytes = input.bytes();
   const bool small = bytes <= kInlineBytes;
-  const uint64_t sequence = engine_.meet(stamp_of(Collective::kAllGather, input), [&](Slot& slot) {
+  const uint64_t sequence = engine_.meet(stamp_of(Collective::kAllGather, input), small ? bytes : 0, [&](Slot& slot) {
     if (small)
       copy_bytes(slot.payload, input.data, bytes);
     else
@@ -248,12 +247,12 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
       if (bytes > 0 && source != place(peer)) std::memmove(place(peer), source, static_cast<size_t>(bytes));
     }
     if (small)
-      finish(sequence);
+      engine_.leave(sequence);
     else
       finish_and_wait(sequence);
     return;
   }
-  finish(sequence);
+  engine_.leave(sequence);
   const auto length = [&](uint64_t k) { return std::min<int64_t>(kStageBytes, bytes - static_cast<int64_t>(k) * kStageBytes); };
   chunked(
       sequence, static_cast<uint64_t>((bytes + kStageBytes - 1) / kStageBytes), -1,
@@ -268,7 +267,7 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
 
 void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
   const int64_t element = dtype_size(output.dtype);
-  const uint64_t sequence = engine_.meet(stamp_of(Collective::kReduceScatter, output, op), [&](Slot& slot) {
+  const uint64_t sequence = engine_.meet(stamp_of(Collective::kReduceScatter, output, op), 0, [&](Slot& slot) {
     slot.offset = engine_.mesh().own->offset_of(input.data, input.bytes());
   });
   out_[0] = output.data;
@@ -279,7 +278,7 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
     finish_and_wait(sequence);
     return;
   }
-  finish(sequence);
+  engine_.leave(sequence);
   // A chunk holds the same stretch of every rank's part, one after the other.
   const int64_t step = std::max<int64_t>(1, kStageBytes / element / engine_.size() / 16 * 16);
   const auto length = [&](uint64_t k) { return std::min(step, output.count - static_cast<int64_t>(k) * step); };
@@ -302,7 +301,7 @@ void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
   const int64_t bytes = tensor.bytes();
   const bool small = bytes <= kInlineBytes;
   const bool is_root = root == engine_.rank();
-  const uint64_t sequence = engine_.meet(stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root), [&](Slot& slot) {
+  const uint64_t sequence = engine_.meet(stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root), 0, [&](Slot& slot) {
     if (small && is_root) copy_bytes(slot.payload, tensor.data, bytes);
     if (!small && is_root) slot.offset = engine_.mesh().own->offset_of(tensor.data, bytes);
   });
@@ -310,12 +309,12 @@ void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
   if (small || source.offset != kNotInReach) {
     if (!is_root) copy_bytes(tensor.data, small ? source.payload : peer_data(root, sequence), bytes);
     if (small)
-      finish(sequence);
+      engine_.leave(sequence);
     else
       finish_and_wait(sequence);
     return;
   }
-  finish(sequence);
+  engine_.leave(sequence);
   const auto length = [&](uint64_t k) { return std::min<int64_t>(kStageBytes, bytes - static_cast<int64_t>(k) * kStageBytes); };
   chunked(
       sequence, static_cast<uint64_t>((bytes + kStageBytes - 1) / kStageBytes), root,
