@@ -9,11 +9,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/memory.hpp"
 #include "device/cpu/reduce.hpp"
 #include "update/kernels.hpp"
 
@@ -21,20 +23,26 @@ namespace {
 
 using namespace ddp;
 
+/// As in a training: value and gradient are the program's, the moments lie in an array of the library.
 struct Arrays {
-  std::vector<std::byte> value, grad, exp_avg, exp_avg_sq;
+  std::vector<std::byte> value, grad;
+  LargeArray moments;
+  std::byte* exp_avg = nullptr;
+  std::byte* exp_avg_sq = nullptr;
   ddp_dtype dtype;
   int64_t count;
 
   Arrays(ddp_dtype of, int64_t elements) : dtype(of), count(elements) {
     value.resize(static_cast<size_t>(count * dtype_size(of)), std::byte{0x3c});
     grad.resize(value.size(), std::byte{0x3a});
-    exp_avg.resize(static_cast<size_t>(count * dtype_size(moment_dtype(of))));
-    exp_avg_sq.resize(exp_avg.size());
+    const size_t bytes = moment_bytes();
+    moments = LargeArray(2 * bytes, "moments");
+    std::memset(moments.data(), 0, 2 * bytes);
+    exp_avg = moments.data();
+    exp_avg_sq = exp_avg + bytes;
   }
-  [[nodiscard]] double bytes() const {
-    return 3.0 * static_cast<double>(value.size()) + 4.0 * static_cast<double>(exp_avg.size());
-  }
+  [[nodiscard]] size_t moment_bytes() const { return static_cast<size_t>(count * dtype_size(moment_dtype(dtype))); }
+  [[nodiscard]] double bytes() const { return 3.0 * static_cast<double>(value.size()) + 4.0 * static_cast<double>(moment_bytes()); }
 };
 
 const AdamStep kStep{1 - 1e-6, 0, 0.9, 0.1, 0.999, 0.001, 1e-4, 1.0, 1e-8};
@@ -42,8 +50,8 @@ const AdamStep kStep{1 - 1e-6, 0, 0.9, 0.1, 0.999, 0.001, 1e-4, 1.0, 1e-8};
 void naive_adamw(Arrays& arrays) {
   auto* const p = reinterpret_cast<float*>(arrays.value.data());
   const auto* const g = reinterpret_cast<const float*>(arrays.grad.data());
-  auto* const m = reinterpret_cast<float*>(arrays.exp_avg.data());
-  auto* const v = reinterpret_cast<float*>(arrays.exp_avg_sq.data());
+  auto* const m = reinterpret_cast<float*>(arrays.exp_avg);
+  auto* const v = reinterpret_cast<float*>(arrays.exp_avg_sq);
   for (int64_t i = 0; i < arrays.count; ++i) {
     m[i] = 0.9F * m[i] + 0.1F * g[i];
     v[i] = 0.999F * v[i] + 0.001F * g[i] * g[i];
@@ -55,8 +63,8 @@ void naive_adamw(Arrays& arrays) {
 void touch(Arrays& arrays) {
   auto* const p = reinterpret_cast<uint64_t*>(arrays.value.data());
   const auto* const g = reinterpret_cast<const uint64_t*>(arrays.grad.data());
-  auto* const m = reinterpret_cast<uint64_t*>(arrays.exp_avg.data());
-  auto* const v = reinterpret_cast<uint64_t*>(arrays.exp_avg_sq.data());
+  auto* const m = reinterpret_cast<uint64_t*>(arrays.exp_avg);
+  auto* const v = reinterpret_cast<uint64_t*>(arrays.exp_avg_sq);
   const size_t words = arrays.value.size() / sizeof *p;
   for (size_t i = 0; i < words; ++i) {
     p[i] += g[i];
@@ -96,7 +104,7 @@ int main(int argc, char** argv) {
   Arrays brain(DDP_BF16, count);
   std::vector<Contender> contenders;
   const auto step = [](Arrays& arrays) {
-    adam_update(kStep, arrays.dtype, arrays.value.data(), arrays.grad.data(), arrays.exp_avg.data(), arrays.exp_avg_sq.data(),
+    adam_update(kStep, arrays.dtype, arrays.value.data(), arrays.grad.data(), arrays.exp_avg, arrays.exp_avg_sq,
                 arrays.count);
   };
   for (const char* set : {"avx512", "avx2", "neon", "portable"}) {

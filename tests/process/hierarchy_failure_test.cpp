@@ -66,7 +66,9 @@ void a_rank_that_does_not_come_is_named_by_all(void**) {
     for (const auto& result : run.procs.wait()) {
       expect(result.exit_code == 0 && !result.timed_out, result.describe());
       expect_contains(result.text, "rank " + std::to_string(late) + " (host testhost");
-      expect_contains(result.text, "did not join all-reduce");
+      // Its host notices it first, or, on a machine that is busy, the rank that waits for it on the rail.
+      const bool by_its_host = result.text.find("did not join all-reduce") != std::string::npos;
+      expect(by_its_host || result.text.find("did not take part in all-reduce") != std::string::npos, result.text);
     }
   }
 }
