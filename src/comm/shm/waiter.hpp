@@ -3,12 +3,14 @@
 // A sleeper says so (Page::sleeping) before its last look, and a publisher looks for sleepers after its store; both orders are sequentially
 // consistent, so no wake-up is lost.
 // Threads: one waits; wake() from any.
-// Tested by ranks/collectives_test.cpp and process/pass_test.cpp.
+// Tested by unit/comm/waiter_test.cpp, ranks/collectives_test.cpp and process/pass_test.cpp.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
+#include "base/clock.hpp"
 #include "comm/shm/mesh.hpp"
 
 namespace ddp::shm {
@@ -28,7 +30,8 @@ class Waiter {
       if (ready()) return;
       relax();
     }
-    for (int32_t turn = 0; turn < patience_.turns && !failure_->broken(); ++turn) {
+    const int64_t turns_end = now_ns() + kLongestTurnsNs;
+    for (int32_t turn = 0; turn < patience_.turns && now_ns() < turns_end && !failure_->broken(); ++turn) {
       give_way();
       for (int32_t look = 0; look < patience_.looks_a_turn; ++look) {
         if (ready()) return;
@@ -42,7 +45,11 @@ class Waiter {
   void wake() const noexcept;
 
  private:
-  /// How long to look before sleeping: `looks` without a pause, then `turns` times the core to whoever wants it and some looks.
+  // A turn is over in microseconds, unless the core goes to a program that keeps it for milliseconds. Then sleeping is better: a sleeper
+  // that is woken gets its core back at once, and its deadline runs.
+  static constexpr int64_t kLongestTurnsNs = 2'000'000;
+  /// How long to look before sleeping: `looks` without a pause, then `turns` times the core to whoever wants it and some looks, but not for
+  /// longer than kLongestTurnsNs.
   struct Patience {
     int32_t looks;
     int32_t turns;
