@@ -1,6 +1,6 @@
 // Zeroed memory of the library's own beside a tensor: on the GPU on which the tensor lies, or else in host memory. Making some on a GPU
 // and freeing it may wait for the GPU.
-// Tested by unit/update/store_test.cpp and gpu_host/optimizer_test.cpp.
+// Tested by unit/update/ema_test.cpp and gpu_host/optimizer_test.cpp.
 #pragma once
 
 #include <cstddef>
