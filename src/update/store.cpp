@@ -1,6 +1,5 @@
 #include "update/store.hpp"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 

@@ -1,8 +1,10 @@
 // A rank's shared memory and its allocator.
 #include "comm/shm/region.hpp"
 
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <map>
@@ -10,6 +12,7 @@
 
 #include "base/huge_pages.hpp"
 #include "support/check.hpp"
+#include "support/huge.hpp"
 
 namespace ddp::test {
 namespace {
@@ -110,6 +113,20 @@ void mappings_begin_where_huge_pages_can_lie(void**) {
   expect_equal(region.mapping()->size() % kHugePage, int64_t{0}, "whole pages");
 }
 
+void memory_lies_on_huge_pages_where_the_system_gives_them(void**) {
+  const int file = memfd_create("probe", MFD_CLOEXEC);
+  expect(file >= 0 && ftruncate(file, kHugePage) == 0, "a file in memory");
+  const bool moves = system_moves(file);
+  close(file);
+  shm::Region region(int64_t{256} << 20);
+  auto* data = static_cast<std::byte*>(region.alloc(9 << 20));
+  const shm::Mapping other(region.fd(), region.mapping()->size());
+  std::memset(other.base() + region.offset_of(data, 9 << 20), 1, 9 << 20);
+  constexpr long long kMoreThanTheFirst = 2048;  // a machine short of huge pages may have some
+  expect(!moves || kib_of(data, "ShmemPmdMapped:") > kMoreThanTheFirst, "the owner's mapping");
+  expect(!moves || kib_of(other.base(), "ShmemPmdMapped:") > kMoreThanTheFirst, "another's");
+}
+
 void what_cannot_be_had_is_an_error(void**) {
   shm::Region region(int64_t{256} << 20);
   (void)expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { (void)region.alloc(int64_t{1} << 40); });
@@ -127,6 +144,7 @@ int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(allocations_are_zeroed_aligned_and_apart), ddp_test(another_mapping_sees_the_same_memory),
                               ddp_test(only_memory_inside_one_allocation_is_in_reach), ddp_test(what_cannot_be_had_is_an_error),
-                              ddp_test(without_huge_pages_memory_is_the_same), ddp_test(memory_goes_back_when_nobody_uses_its_block), ddp_test(mappings_begin_where_huge_pages_can_lie)};
+                              ddp_test(without_huge_pages_memory_is_the_same), ddp_test(memory_goes_back_when_nobody_uses_its_block), ddp_test(mappings_begin_where_huge_pages_can_lie),
+                              ddp_test(memory_lies_on_huge_pages_where_the_system_gives_them)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
