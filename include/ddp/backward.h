@@ -21,8 +21,9 @@ typedef enum ddp_pass DDP_INT32 {
 /**
  * Open a pass. While it is open the user's other collectives on the same group are refused; code that must communicate
  * inside backward uses a second group.
- * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or another pass is open on the group), and the first cause
- * if the group is broken. Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; another pass is open on the group; the step that an
+ * optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step; or a failed pass or load has
+ * changed a part of the parameters, which a load mends), and the first cause if the group is broken. Since 0.1.
  */
 DDP_API ddp_status ddp_model_begin_backward(ddp_model *model, ddp_pass mode);
 
@@ -60,8 +61,9 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
 DDP_API ddp_status ddp_model_end_backward(ddp_model *model, void *stream);
 
 /**
- * Did any rank contribute to this parameter in the last REDUCE pass, or in the accumulation before it (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its
- * optimizer state alone), -1 if the arguments are wrong or no pass has ended. Local. Since 0.1.
+ * Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
+ * (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its optimizer state alone), -1 if the arguments are wrong or no
+ * pass has ended. Local. Since 0.1.
  */
 DDP_API int32_t ddp_model_was_used(const ddp_model *model, int32_t index);
 
@@ -69,24 +71,31 @@ DDP_API int32_t ddp_model_was_used(const ddp_model *model, int32_t index);
  * Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after DDP_PASS_LOCAL passes
  * and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint holds rank 0's parameters, so average
  * before saving. Buffers and the state of optimizers stay each rank's own (ddp_model_sync_buffers copies buffers).
- * Collective, blocks, not in an open pass. Errors: INVALID_STATE, and those of collectives (parameters may then be averaged in part). Since 0.1.
+ * Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
+ * parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
  */
 DDP_API ddp_status ddp_model_average_parameters(ddp_model *model, void *stream);
 
-/** Set all gradients to zero. Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1. */
+/**
+ * Set all gradients to zero. What was accumulated is forgotten: a parameter counts as used in the next REDUCE pass only if
+ * it is marked again.
+ * Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ */
 DDP_API ddp_status ddp_model_zero_grad(ddp_model *model, void *stream);
 
 /**
  * Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
  * @param p 1, 2 or INFINITY
  * @param stream of gradients on a GPU: the host waits for it, so it is not being captured
- * Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ * Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE
+ * (a pass is open; or the optimizer with `shard` whose slices the gradients are was destroyed). Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_grad_norm(ddp_model *model, double p, double *out_norm, void *stream);
 
 /**
  * Multiply all gradients by `factor` (with the norm above: clipping). Local, not in an open pass.
- * Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ * Errors: INVALID_ARGUMENT, INVALID_STATE (a pass is open; or an optimizer with in_backward has made its step within the
+ * last pass, so that the change would come too late: until ddp_optimizer_step). Since 0.1.
  */
 DDP_API ddp_status ddp_model_scale_grad(ddp_model *model, double factor, void *stream);
 
@@ -98,14 +107,15 @@ DDP_API ddp_status ddp_model_scale_grad(ddp_model *model, double factor, void *s
  * @param p 1, 2 or INFINITY
  * @param out_norm the norm before; may be NULL
  * @param stream as for ddp_model_get_grad_norm
- * Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ * Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE
+ * (as ddp_model_scale_grad and ddp_model_get_grad_norm). Since 0.1.
  */
 DDP_API ddp_status ddp_model_clip_grad_norm(ddp_model *model, double max_norm, double p, double *out_norm, void *stream);
 
 /**
  * Limit every element of the gradients to a magnitude of `limit`; a NaN stays. Local, not in an open pass.
  * @param limit above 0
- * Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+ * Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_model_scale_grad). Since 0.1.
  */
 DDP_API ddp_status ddp_model_clip_grad_value(ddp_model *model, double limit, void *stream);
 

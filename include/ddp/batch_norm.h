@@ -28,7 +28,8 @@ DDP_API ddp_status ddp_batch_norm_options_init(ddp_batch_norm_options *options, 
 /**
  * y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
  * With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided by count - 1),
- * the same bits on every rank that had the same before.
+ * the same bits on every rank that had the same before. That happens here, before the backward pass: if that fails and the
+ * batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
  * @param group whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
  * @param options NULL: all defaults
  * @param x F32, F64, F16 or BF16, [N, C, ...]

@@ -37,6 +37,9 @@ DDP_API ddp_status ddp_ema_update(ddp_ema *ema, void *stream);
  * @param which position of the decay given to ddp_ema_create
  * @param stream of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their bits are kept
  *        in memory that is allocated and freed
+ * While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+ * with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+ * alone are allowed.
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured), OUT_OF_MEMORY.
  * Since 0.1.
  */

@@ -22,7 +22,7 @@ typedef int32_t (*ddp_store_get_fn)(void *user_data, const char *key, void *valu
 
 /**
  * Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
- * Called only inside ddp_group_create, on the calling thread. Since 0.1.
+ * Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text. Since 0.1.
  */
 typedef struct ddp_store {
   ddp_store_set_fn set;
@@ -75,7 +75,8 @@ DDP_API ddp_status ddp_group_create(const char *rendezvous, const ddp_group_opti
 /**
  * Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
  * Local; returns within 2 s also when peers are dead. NULL and an already destroyed group are ignored. Models made from
- * the group stay valid objects; their collectives then return INVALID_STATE. Since 0.1.
+ * the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group nothing happens and
+ * nobody is told. Since 0.1.
  */
 DDP_API void ddp_group_destroy(ddp_group *group);
 
@@ -101,8 +102,9 @@ DDP_API ddp_backend ddp_group_backend(const ddp_group *group);
 
 /**
  * Return when all ranks have called. Collective, blocks.
- * Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call), INVALID_STATE (a pass is open on
- * this group). The same errors hold for all collectives below. Since 0.1.
+ * Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn both calls
+ * within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group), OUT_OF_MEMORY (this rank; the others
+ * get PEER_FAILED and the group is broken). They hold for all collectives below. Since 0.1.
  */
 DDP_API ddp_status ddp_group_barrier(ddp_group *group);
 
@@ -132,7 +134,8 @@ DDP_API ddp_status ddp_group_all_gather(ddp_group *group, const ddp_tensor *inpu
  * Reduce over all ranks and keep one part: rank r receives elements r * n to (r + 1) * n of the reduced input.
  * @param input size * n elements
  * @param output n elements; may be the own part of `input`
- * @param op as in ddp_group_all_reduce, with the same bits
+ * @param op as in ddp_group_all_reduce, with the same bits. The mean of F16 on a GPU takes memory as large as `input` at
+ *        the first call, which cannot be captured into a graph
  * Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
  */
 DDP_API ddp_status ddp_group_reduce_scatter(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output,
@@ -180,14 +183,31 @@ DDP_API ddp_status ddp_group_get_rows(const ddp_group *group, const ddp_tensor *
  * Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
  * without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU, registered with NCCL.
  * @param bytes 1 or more
- * @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy
+ * @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
  * Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
  */
 DDP_API ddp_status ddp_group_alloc(ddp_group *group, int64_t bytes, void **out_data);
 
 /** Free memory from ddp_group_alloc. Not while a model that uses it exists. Local. NULL data is ignored.
- * Errors: INVALID_ARGUMENT (not from this group). Since 0.1. */
+ * Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1. */
 DDP_API ddp_status ddp_group_free(ddp_group *group, void *data);
+
+/**
+ * Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group, ddp_group_free. For
+ * languages whose slices and arrays may outlive the object that they came from. The memory is given back when its owner and as many
+ * ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group or model stays.
+ * @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all of the block
+ *        around it is kept, which for a gradient is its bucket
+ * Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU). Since 0.1.
+ */
+DDP_API ddp_status ddp_memory_retain(const void *data);
+
+/**
+ * Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
+ * @param data any address in the same block; NULL is ignored
+ * Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
+ */
+DDP_API ddp_status ddp_memory_release(const void *data);
 
 #ifdef __cplusplus
 }

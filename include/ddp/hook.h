@@ -22,9 +22,9 @@ typedef struct ddp_bucket ddp_bucket; /**< a bucket inside a hook */
 
 /**
  * Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on the thread of
- * that call. It must not throw, nor call functions of the model or its group other than the getters.
+ * that call. It must not call functions of the model or its group other than the getters.
  * @param bucket usable until the hook returns
- * Answers 0, or any other number if it failed (ddp_bucket_set_error says more). Since 0.1.
+ * Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure with its text. Since 0.1.
  */
 typedef int32_t (*ddp_hook_fn)(void *user_data, ddp_bucket *bucket);
 
@@ -70,8 +70,9 @@ DDP_API ddp_status ddp_powersgd_options_init(ddp_powersgd_options *options, int6
  * Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the product of the
  * others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to gain, or that have one
  * dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean, exactly for matrices of that rank.
- * What a rank's gradient lost is kept and added to its next one. This memory, as large as the gradients, and the vectors belong to the model; they
- * are not part of checkpoints and begin empty after a restart. A gradient that is not finite on some rank becomes NaN on all.
+ * What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
+ * vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
+ * after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
  * @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a hook of your own
  *        calls it (collective); the first call's options stay.
  * Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_bucket_all_reduce. Since 0.1.

@@ -21,7 +21,8 @@ typedef enum ddp_log_level DDP_INT32 {
 
 /**
  * Receives log messages. Called from any thread, one message at a time; must not call libddp.
- * `text` is one line without a newline, valid during the call.
+ * `text` is one line without a newline, valid during the call. If a C++ exception leaves it, the line goes to stderr instead. A forked child logs
+ * to the same function.
  */
 typedef void (*ddp_log_fn)(void *user_data, ddp_log_level level, const char *text);
 
@@ -31,7 +32,11 @@ DDP_API int32_t ddp_version(void);
 /** Version of the loaded library as text, such as "0.1.0". The library's own, valid for ever. Local, any thread. Since 0.1. */
 DDP_API const char *ddp_version_string(void);
 
-/** One line: version, compiler, instruction sets in use, modules compiled in. The library's own. Local, any thread. Since 0.1. */
+/**
+ * One line: version, compiler, build type, instruction set in use, and for each module (Gloo, CUDA) the file that was found
+ * when this was called first, or that it was not built. A module that was found may still fail to load. For people and bug
+ * reports: the form may change. The library's own, valid for ever; "" if memory runs out. Local, any thread. Since 0.1.
+ */
 DDP_API const char *ddp_build_info(void);
 
 /** Name of a status code, such as "DDP_ERROR_TIMED_OUT"; never NULL. Local, any thread. Since 0.1. */

@@ -26,7 +26,7 @@ typedef enum ddp_progress DDP_INT32 {
   DDP_PROGRESS_THREAD = 2  /**< the group's lane thread */
 } ddp_progress;
 
-/** What a check that runs by itself (`check_every`) does when replicas differ. Since 0.1. */
+/** What the periodic check (`check_every`) does when replicas differ. Since 0.1. */
 typedef enum ddp_drift DDP_INT32 {
   DDP_DRIFT_REPORT = 0, /**< ddp_model_end_backward fails with MISMATCH on every rank and names the first tensor and the ranks */
   DDP_DRIFT_RESEND = 1  /**< what most ranks hold goes to all: parameters, buffers, optimizers and averages; the log says so. Without a
@@ -143,7 +143,7 @@ DDP_API ddp_status ddp_model_get_grad(const ddp_model *model, int32_t index, ddp
 DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *data);
 
 /**
- * Copy all buffers from one rank to the others. Never happens by itself: call it before evaluation, before saving, or before
+ * Copy all buffers from one rank to the others. No other call does this: call it before evaluation, before saving, or before
  * forward if the model needs it.
  * @param root the rank whose values win
  * Collective, blocks. Errors: as for collectives, INVALID_STATE (not committed, or a pass is open). Since 0.1.
@@ -151,8 +151,10 @@ DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *dat
 DDP_API ddp_status ddp_model_sync_buffers(ddp_model *model, int32_t root, void *stream);
 
 /**
- * Are parameters and buffers bitwise equal on all ranks? Compares content hashes. (The option check_every does it by itself, for parameters.)
- * Collective, blocks. Errors: MISMATCH names the first tensor that differs and the ranks in the minority. Since 0.1.
+ * Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for parameters
+ * after every k-th pass.
+ * Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the minority. If only
+ * buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers. Since 0.1.
  */
 DDP_API ddp_status ddp_model_check(ddp_model *model, void *stream);
 

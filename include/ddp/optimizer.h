@@ -34,7 +34,8 @@ typedef struct ddp_sgd_options {
                             is called after every REDUCE pass. Mark a parameter only when its value is no longer read in this pass. With max_norm,
                             nonfinite or a dynamic loss scale the update waits for ddp_optimizer_step after all. Default 0 */
   int32_t undo;        /**< with in_backward: 1 (default) keeps what a pass changes (own values and state once more), and takes it
-                            back when the pass fails; 0 saves that memory, and after a failed pass parameters must be loaded again */
+                            back when the pass fails; 0 saves that memory, and after a failed pass nothing goes on (INVALID_STATE) until
+                            parameters and optimizer are loaded again */
   int32_t master_weights; /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0 */
   ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
   int32_t reserved;    /**< 0 */
@@ -50,7 +51,7 @@ typedef struct ddp_adam_options {
   double rate;         /**< learning rate (default 0.001) */
   double beta1;        /**< default 0.9 */
   double beta2;        /**< default 0.999 */
-  double epsilon;      /**< default 1e-8 */
+  double epsilon;      /**< default 1e-8. Not 0, nor below what F32 can hold: an element whose gradients were all 0 would become 0 / 0 */
   double weight_decay; /**< default 0.01 */
   int32_t decoupled;   /**< 1 (default): AdamW; 0: Adam, the decay is added to the gradient */
   int32_t shard;       /**< 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
@@ -60,7 +61,8 @@ typedef struct ddp_adam_options {
                             is called after every REDUCE pass. Mark a parameter only when its value is no longer read in this pass. With max_norm,
                             nonfinite or a dynamic loss scale the update waits for ddp_optimizer_step after all. Default 0 */
   int32_t undo;        /**< with in_backward: 1 (default) keeps what a pass changes (own values and state once more), and takes it
-                            back when the pass fails; 0 saves that memory, and after a failed pass parameters must be loaded again */
+                            back when the pass fails; 0 saves that memory, and after a failed pass nothing goes on (INVALID_STATE) until
+                            parameters and optimizer are loaded again */
   int32_t master_weights; /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0 */
   ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
   int32_t reserved;    /**< 0 */
@@ -88,12 +90,12 @@ typedef struct ddp_loss_scale_options {
 /**
  * Updates one parameter in place. Called on the thread of ddp_optimizer_step, for every used parameter in index order.
  * A parameter on a GPU is updated by what the callback enqueues on `stream`, which is that of ddp_optimizer_step.
- * A value other than 0 ends the step with CALLBACK.
+ * A value other than 0, or a C++ exception, ends the step with CALLBACK.
  */
 typedef int32_t (*ddp_update_fn)(void *user_data, int32_t index, const ddp_tensor *value, const ddp_tensor *grad,
                                  double rate, void *stream);
 
-/** Called exactly once, when libddp lets go of a callback's user data; may be NULL. */
+/** Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is logged. */
 typedef void (*ddp_release_fn)(void *user_data);
 
 /** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
@@ -129,13 +131,17 @@ DDP_API ddp_status ddp_optimizer_create_custom(ddp_model *model, ddp_update_fn f
 DDP_API void ddp_optimizer_destroy(ddp_optimizer *optimizer);
 
 /** Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same.
- * Local. Errors: INVALID_ARGUMENT (negative or not finite). Since 0.1. */
+ * Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
+ * or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1. */
 DDP_API ddp_status ddp_optimizer_set_rate(ddp_optimizer *optimizer, double rate);
 
 /** The learning rate in use (after a load: the saved one). Local. Errors: INVALID_ARGUMENT. Since 0.1. */
 DDP_API ddp_status ddp_optimizer_get_rate(const ddp_optimizer *optimizer, double *out_rate);
 
-/** Steps taken so far (after a load: the saved number). Local. Errors: INVALID_ARGUMENT. Since 0.1. */
+/**
+ * Steps taken so far (after a load: the saved number). A step that a pass makes (in_backward) counts when
+ * the pass has ended.
+ * Local. Errors: INVALID_ARGUMENT. Since 0.1. */
 DDP_API ddp_status ddp_optimizer_get_step_count(const ddp_optimizer *optimizer, int64_t *out_count);
 
 /** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
@@ -144,8 +150,8 @@ DDP_API ddp_status ddp_loss_scale_options_init(ddp_loss_scale_options *options, 
 /**
  * Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
  * @param options NULL: dynamic, with the defaults
- * Local, not in an open pass of an optimizer with in_backward. Errors: INVALID_ARGUMENT, INVALID_STATE, NOT_SUPPORTED (a custom
- * optimizer). Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate), NOT_SUPPORTED (a custom optimizer).
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_set_loss_scale(ddp_optimizer *optimizer, const ddp_loss_scale_options *options);
 
@@ -166,19 +172,24 @@ DDP_API ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer *optimizer, d
  * rates). Default: the optimizer's decay, and 1. All ranks must set the same.
  * @param weight_decay 0 or more
  * @param rate_scale 0 or more; 0 freezes the parameter
- * Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t index, double weight_decay, double rate_scale);
 
 /**
  * Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
- * rank used keep their value and their optimizer state.
- * Parameters on a GPU change in the order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream
- * only where the host has to decide: with nonfinite SKIP or FAIL or a dynamic loss scale, and with max_norm if `shard` is set or some
+ * rank used keep their value and their optimizer state. The gradients of a pass are good for one step of each optimizer; a
+ * program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
+ * captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
+ * order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
+ * has to decide: with nonfinite SKIP or FAIL or a dynamic loss scale, and with max_norm if `shard` is set or some
  * parameters are in host memory. Otherwise max_norm is applied on the GPU and nothing waits.
  * @param stream that of ddp_model_end_backward, or one that is ordered after it; it is not being captured into a CUDA graph
- * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured, or gradients that are
- * not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
+ * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured;
+ * gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
+ * left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
+ * parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
+ * with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_step(ddp_optimizer *optimizer, void *stream);
 

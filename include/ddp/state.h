@@ -26,10 +26,11 @@ typedef struct ddp_state {
                                  ranks call, rank 0 reads */
 } ddp_state;
 
-/** Takes the next `bytes` of a checkpoint. Returns 0 on success. Called on rank 0 only, on the calling thread. */
+/** Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only, on the calling thread. */
 typedef int32_t (*ddp_write_fn)(void *user_data, const void *data, int64_t bytes);
 
-/** Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure. Rank 0 only. */
+/** Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+    too. Rank 0 only. */
 typedef int64_t (*ddp_read_fn)(void *user_data, void *data, int64_t capacity);
 
 /** Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
@@ -54,7 +55,9 @@ DDP_API ddp_status ddp_model_get_metadata(const ddp_model *model, const char *ke
  * Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
  * returns after that, so the file may be read at once and no barrier is needed.
  * On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
- * Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE, and those of collectives. Since 0.1.
+ * Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
+ * Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
+ * failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path);
 
@@ -63,8 +66,13 @@ DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path)
  * The model may be committed or not; the world size may differ from the one that saved. Writes `epoch` and `step`.
  * With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
  * parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
- * Collective, blocks; with `local` it is local; not in an open pass. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing,
- * unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+ * A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+ * Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+ * stay as they are.
+ * Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+ * parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
+ * until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
+ * different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
  */
 DDP_API ddp_status ddp_state_load_file(ddp_state *state, const char *path);
 

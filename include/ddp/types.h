@@ -48,7 +48,7 @@ typedef enum ddp_status DDP_INT32 {
   DDP_ERROR_NOT_SUPPORTED = 3,    /**< this build, machine or version cannot do it; the text says what is missing */
   DDP_ERROR_OUT_OF_MEMORY = 4,    /**< memory, descriptors or threads ran out; the text says which */
   DDP_ERROR_TIMED_OUT = 5,        /**< a rank is alive but did not come in time; the text names it */
-  DDP_ERROR_PEER_FAILED = 6,      /**< a rank is dead, stopped or unreachable; the text names it */
+  DDP_ERROR_PEER_FAILED = 6,      /**< a rank is dead, stopped, unreachable or out of memory; the text names it */
   DDP_ERROR_ABORTED = 7,          /**< somebody called ddp_group_abort, or a rank left; the text says who and why */
   DDP_ERROR_MISMATCH = 8,         /**< ranks disagree; the text names the first difference and the ranks */
   DDP_ERROR_IO = 9,               /**< a file, a port or a name could not be used; the text names it */

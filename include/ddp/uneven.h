@@ -48,11 +48,12 @@ DDP_API ddp_status ddp_model_skip_backward(ddp_model *model, void *stream);
 
 /**
  * Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward returns
- * INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are undefined, the group goes on.
- * No mark of this pass may be under way on another thread.
+ * INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are undefined, the
+ * group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
  * @param reason one sentence for the error text; NULL is allowed
- * Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE pass. Errors: INVALID_STATE (no open pass; or all
- * gradients had been sent: the pass then ended well on every rank), and those of collectives. Since 0.1.
+ * Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE or LOCAL pass. Errors:
+ * INVALID_STATE (no open pass; or all gradients had been sent: the pass then ended well on every rank), and those of
+ * collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_model_abandon_backward(ddp_model *model, const char *reason, void *stream);
 

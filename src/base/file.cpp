@@ -83,7 +83,7 @@ const char* advice(int code) noexcept {
     case EACCES:
     case EPERM: return "; check the permissions of the file and its folder";
     case EROFS: return "; choose a folder that can be written";
-    case ENOENT: return "; check the path, and make its folder first";
+    case ENOENT: return "; check the path";
     case ENOTDIR:
     case EISDIR: return "; give the path of a file in an existing folder";
     case ELOOP:

@@ -2,10 +2,15 @@
 
 #include <atomic>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
+
+#include "base/callback.hpp"
+#include "base/process.hpp"
 
 namespace ddp {
 namespace {
@@ -29,17 +34,34 @@ const char* level_name(ddp_log_level level) noexcept {
   }
 }
 
-// Never destroyed, so that threads that log while the process ends stay safe.
-struct Sink {
-  std::mutex mutex;  // guards fn and user_data, and keeps messages apart
+struct Receiver {
   ddp_log_fn fn = nullptr;
   void* user_data = nullptr;
+};
+
+// In memory of its own and never destroyed, so that it cannot fail and threads that log while the process ends stay safe.
+struct Sink {
+  PerProcess process;
+  std::mutex mutex;  // guards all below, and keeps messages apart
+  Receiver receivers[2];
+  std::atomic<int> receiver{0};  // changed at once, so that a fork never finds half of one
   std::atomic<ddp_log_level> min_level{level_from_environment()};
 };
 
 Sink& sink() noexcept {
-  static Sink& instance = *new Sink;
+  alignas(Sink) static std::byte memory[sizeof(Sink)];
+  static Sink& instance = *new (memory) Sink;
+  instance.process.enter([] { new (static_cast<void*>(&instance.mutex)) std::mutex; });  // a fork finds it as some thread left it
   return instance;
+}
+
+/// Whoever logs goes on, whatever the program's function does; what it could not take goes to stderr.
+void hand_over(const Receiver& receiver, ddp_log_level level, const char* text) noexcept {
+  try {
+    call_program("the log function", [&] { receiver.fn(receiver.user_data, level, text); });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "libddp %s: %s\nlibddp error: %s\n", level_name(level), text, error.what());
+  }
 }
 
 }  // namespace
@@ -54,9 +76,10 @@ void log(ddp_log_level level, const char* format, ...) noexcept {
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   Sink& out = sink();
+  const NoCancellation whole;
   const std::lock_guard lock(out.mutex);
-  if (out.fn != nullptr)
-    out.fn(out.user_data, level, text);
+  if (const Receiver& receiver = out.receivers[out.receiver.load()]; receiver.fn != nullptr)
+    hand_over(receiver, level, text);
   else
     std::fprintf(stderr, "libddp %s: %s\n", level_name(level), text);
 }
@@ -64,8 +87,9 @@ void log(ddp_log_level level, const char* format, ...) noexcept {
 void set_log_sink(ddp_log_level min_level, ddp_log_fn fn, void* user_data) noexcept {
   Sink& out = sink();
   const std::lock_guard lock(out.mutex);
-  out.fn = fn;
-  out.user_data = user_data;
+  const int other = 1 - out.receiver.load();
+  out.receivers[other] = {fn, user_data};
+  out.receiver.store(other);
   out.min_level.store(min_level, std::memory_order_relaxed);
 }
 

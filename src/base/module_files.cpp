@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <cerrno>
 #include <string_view>
 
 #ifndef DDP_MODULE_DIR
@@ -48,6 +50,15 @@ std::string listed(const std::vector<std::string>& files) {
   std::string all;
   for (const auto& file : files) all += (all.empty() ? "" : ", ") + file;
   return all;
+}
+
+Error not_loaded(const char* module, const char* said, const char* advice) {
+  const std::string_view text = said != nullptr ? said : "";
+  const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
+  if (has("cannot allocate") || has("cannot create shared object descriptor") || has(std::strerror(ENOMEM)) || has(std::strerror(EMFILE)) ||
+      has(std::strerror(ENFILE)))
+    return make_error(DDP_ERROR_OUT_OF_MEMORY, "%s cannot be loaded: %s", module, said);
+  return make_error(DDP_ERROR_NOT_SUPPORTED, "%s cannot be loaded: %s; %s", module, said, advice);
 }
 
 }  // namespace ddp

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
+
 namespace ddp {
 
 /// The files that are tried, in order. `module_path` may be NULL.
@@ -17,5 +19,9 @@ namespace ddp {
 
 /// "a, b, c", for an error.
 [[nodiscard]] std::string listed(const std::vector<std::string>& files);
+
+/// The error of a module that the system does not load, with what it said (dlerror): OUT_OF_MEMORY if it had no memory or descriptors, else
+/// NOT_SUPPORTED with the advice.
+[[nodiscard]] Error not_loaded(const char* module, const char* said, const char* advice);
 
 }  // namespace ddp

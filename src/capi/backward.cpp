@@ -7,27 +7,25 @@ using namespace ddp;
 using namespace ddp::capi;
 
 ddp_status ddp_model_begin_backward(ddp_model* model, ddp_pass mode) {
-  return guarded([&] { model_of(model, "ddp_model_begin_backward")->begin_backward(mode); });
+  return collective(model, "ddp_model_begin_backward", [&](Model& object) { object.begin_backward(mode); });
 }
 
 ddp_status ddp_model_mark_ready(ddp_model* model, int32_t index, void* stream) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_mark_ready");
-    check_index(*object, index, "ddp_model_mark_ready");
-    object->mark_ready(index, stream);
+  return collective_short(model, "ddp_model_mark_ready", [&](Model& object) {
+    check_index(object, index, "ddp_model_mark_ready");
+    object.mark_ready(index, stream);
   });
 }
 
 ddp_status ddp_model_mark_unused(ddp_model* model, int32_t index) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_mark_unused");
-    check_index(*object, index, "ddp_model_mark_unused");
-    object->mark_unused(index);
+  return collective_short(model, "ddp_model_mark_unused", [&](Model& object) {
+    check_index(object, index, "ddp_model_mark_unused");
+    object.mark_unused(index);
   });
 }
 
 ddp_status ddp_model_end_backward(ddp_model* model, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_end_backward")->end_backward(stream); });
+  return collective(model, "ddp_model_end_backward", [&](Model& object) { object.end_backward(stream); });
 }
 
 int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
@@ -41,7 +39,7 @@ int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
 }
 
 ddp_status ddp_model_average_parameters(ddp_model* model, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_average_parameters")->average_parameters(stream); });
+  return collective(model, "ddp_model_average_parameters", [&](Model& object) { object.average_parameters(stream); });
 }
 
 ddp_status ddp_model_zero_grad(ddp_model* model, void* stream) {
@@ -52,13 +50,15 @@ ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm,
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_get_grad_norm");
     require(out_norm, "ddp_model_get_grad_norm", "out_norm");
-    *out_norm = object->grad_norm(p, stream);
+    *out_norm = or_give_up(object->group(), "ddp_model_get_grad_norm", [&] { return object->grad_norm(p, stream); }, object->is_sharded());
   });
 }
 
 ddp_status ddp_model_clip_grad_norm(ddp_model* model, double max_norm, double p, double* out_norm, void* stream) {
   return guarded([&] {
-    const double norm = model_of(model, "ddp_model_clip_grad_norm")->clip_grad_norm(max_norm, p, stream);
+    const auto object = model_of(model, "ddp_model_clip_grad_norm");
+    const auto clip = [&] { return object->clip_grad_norm(max_norm, p, stream); };
+    const double norm = or_give_up(object->group(), "ddp_model_clip_grad_norm", clip, object->is_sharded());
     if (out_norm != nullptr) *out_norm = norm;
   });
 }

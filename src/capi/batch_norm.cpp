@@ -47,17 +47,19 @@ ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options
   return guarded([&] {
     const auto object = group_of(group, kName);
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
-    const Reader of{*object, kName};
-    norm::Forward call;
-    call.x = of.needed(x, "x");
-    call.weight = of.optional(weight, "weight");
-    call.bias = of.optional(bias, "bias");
-    call.running_mean = of.optional(running_mean, "running_mean");
-    call.running_var = of.optional(running_var, "running_var");
-    call.y = of.needed(y, "y");
-    call.saved_mean = of.optional(saved_mean, "saved_mean");
-    call.saved_invstd = of.optional(saved_invstd, "saved_invstd");
-    const int64_t count = norm::forward(*object, read, call, stream);
+    const int64_t count = or_give_up(*object, kName, [&] {
+      const Reader of{*object, kName};
+      norm::Forward call;
+      call.x = of.needed(x, "x");
+      call.weight = of.optional(weight, "weight");
+      call.bias = of.optional(bias, "bias");
+      call.running_mean = of.optional(running_mean, "running_mean");
+      call.running_var = of.optional(running_var, "running_var");
+      call.y = of.needed(y, "y");
+      call.saved_mean = of.optional(saved_mean, "saved_mean");
+      call.saved_invstd = of.optional(saved_invstd, "saved_invstd");
+      return norm::forward(*object, read, call, stream);
+    }, read.training != 0);
     if (out_count != nullptr) *out_count = count;
   });
 }
@@ -69,17 +71,19 @@ ddp_status ddp_batch_norm_backward(ddp_group* group, const ddp_batch_norm_option
   return guarded([&] {
     const auto object = group_of(group, kName);
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
-    const Reader of{*object, kName};
-    norm::Backward call;
-    call.dy = of.needed(dy, "dy");
-    call.x = of.needed(x, "x");
-    call.weight = of.optional(weight, "weight");
-    call.saved_mean = of.needed(saved_mean, "saved_mean");
-    call.saved_invstd = of.needed(saved_invstd, "saved_invstd");
-    call.count = count;
-    call.dx = of.optional(dx, "dx");
-    call.dweight = of.optional(dweight, "dweight");
-    call.dbias = of.optional(dbias, "dbias");
-    norm::backward(*object, read, call, stream);
+    or_give_up(*object, kName, [&] {
+      const Reader of{*object, kName};
+      norm::Backward call;
+      call.dy = of.needed(dy, "dy");
+      call.x = of.needed(x, "x");
+      call.weight = of.optional(weight, "weight");
+      call.saved_mean = of.needed(saved_mean, "saved_mean");
+      call.saved_invstd = of.needed(saved_invstd, "saved_invstd");
+      call.count = count;
+      call.dx = of.optional(dx, "dx");
+      call.dweight = of.optional(dweight, "dweight");
+      call.dbias = of.optional(dbias, "dbias");
+      norm::backward(*object, read, call, stream);
+    }, read.training != 0);
   });
 }

@@ -3,6 +3,7 @@
 
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
+#include "comm/memory_holds.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -80,7 +81,7 @@ ddp_status ddp_group_abort(ddp_group* group, const char* reason) {
 }
 
 ddp_status ddp_group_status(const ddp_group* group) {
-  return guarded([&] { group_of(group, "ddp_group_status")->check_usable(); });
+  return guarded_short([&] { group_of(group, "ddp_group_status")->check_usable(); });
 }
 
 int32_t ddp_group_rank(const ddp_group* group) {
@@ -96,57 +97,51 @@ ddp_backend ddp_group_backend(const ddp_group* group) {
 }
 
 ddp_status ddp_group_barrier(ddp_group* group) {
-  return guarded([&] { group_of(group, "ddp_group_barrier")->barrier(); });
+  return collective_short(group, "ddp_group_barrier", [](Group& object) { object.barrier(); });
 }
 
 ddp_status ddp_group_all_reduce(ddp_group* group, const ddp_tensor* tensor, ddp_reduce op, void* stream) {
-  return guarded([&] {
-    const auto object = group_of(group, "ddp_group_all_reduce");
+  return collective_short(group, "ddp_group_all_reduce", [&](Group& object) {
     check_reduce(op, "ddp_group_all_reduce");
-    object->all_reduce(bound_tensor(*object, tensor, "ddp_group_all_reduce: tensor"), op, stream);
+    object.all_reduce(bound_tensor(object, tensor, "ddp_group_all_reduce: tensor"), op, stream);
   });
 }
 
 ddp_status ddp_group_all_gather(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, void* stream) {
-  return guarded([&] {
-    const auto object = group_of(group, "ddp_group_all_gather");
-    object->all_gather(bound_tensor(*object, input, "ddp_group_all_gather: input"), bound_tensor(*object, output, "ddp_group_all_gather: output"), stream);
+  return collective_short(group, "ddp_group_all_gather", [&](Group& object) {
+    object.all_gather(bound_tensor(object, input, "ddp_group_all_gather: input"), bound_tensor(object, output, "ddp_group_all_gather: output"), stream);
   });
 }
 
 ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op, void* stream) {
-  return guarded([&] {
-    const auto object = group_of(group, "ddp_group_reduce_scatter");
+  return collective_short(group, "ddp_group_reduce_scatter", [&](Group& object) {
     check_reduce(op, "ddp_group_reduce_scatter");
-    object->reduce_scatter(bound_tensor(*object, input, "ddp_group_reduce_scatter: input"),
-                           bound_tensor(*object, output, "ddp_group_reduce_scatter: output"), op, stream);
+    object.reduce_scatter(bound_tensor(object, input, "ddp_group_reduce_scatter: input"),
+                           bound_tensor(object, output, "ddp_group_reduce_scatter: output"), op, stream);
   });
 }
 
 ddp_status ddp_group_broadcast(ddp_group* group, const ddp_tensor* tensor, int32_t root, void* stream) {
-  return guarded([&] {
-    const auto object = group_of(group, "ddp_group_broadcast");
-    object->broadcast(bound_tensor(*object, tensor, "ddp_group_broadcast: tensor"), root, stream);
+  return collective_short(group, "ddp_group_broadcast", [&](Group& object) {
+    object.broadcast(bound_tensor(object, tensor, "ddp_group_broadcast: tensor"), root, stream);
   });
 }
 
 ddp_status ddp_group_reduce_metrics(ddp_group* group, double* values, int64_t count, ddp_reduce op) {
-  return guarded([&] {
-    const auto object = group_of(group, "ddp_group_reduce_metrics");
+  return collective_short(group, "ddp_group_reduce_metrics", [&](Group& object) {
     require(values, "ddp_group_reduce_metrics", "values");
     check_reduce(op, "ddp_group_reduce_metrics");
     if (count < 1 || count > 1024)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_reduce_metrics: count is %lld; 1 to 1,024 numbers are possible",
                        static_cast<long long>(count));
-    object->all_reduce(flat_tensor(values, DDP_F64, count), op);
+    object.reduce_metrics(flat_tensor(values, DDP_F64, count), op);
   });
 }
 
 ddp_status ddp_group_all_reduce_rows(ddp_group* group, const ddp_tensor* indices, const ddp_tensor* rows, ddp_reduce op,
                                      int64_t* out_count, void*) {
   constexpr const char* kName = "ddp_group_all_reduce_rows";
-  return guarded([&] {
-    const auto object = group_of(group, kName);
+  return collective(group, kName, [&](Group& object) {
     require(out_count, kName, "out_count");
     if (op != DDP_AVERAGE && op != DDP_SUM)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; rows are averaged (0) or summed (1)", kName, static_cast<int>(op));
@@ -158,7 +153,7 @@ ddp_status ddp_group_all_reduce_rows(ddp_group* group, const ddp_tensor* indices
       if (first[i] < 0)
         throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index %lld is %lld; it is 0 or more", kName, static_cast<long long>(i),
                          static_cast<long long>(first[i]));
-    *out_count = object->all_reduce_rows(list, data, op);
+    *out_count = object.all_reduce_rows(list, data, op);
   });
 }
 
@@ -187,5 +182,22 @@ ddp_status ddp_group_free(ddp_group* group, void* data) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_free");
     if (data != nullptr) object->free(data);
+  });
+}
+
+ddp_status ddp_memory_retain(const void* data) {
+  return guarded([&] {
+    require(data, "ddp_memory_retain", "data");
+    if (!MemoryHolds::instance().retain(data))
+      throw Error(DDP_ERROR_INVALID_ARGUMENT,
+                  "ddp_memory_retain: the address lies in no host memory of libddp: neither in a gradient that it owns nor in memory of "
+                  "ddp_group_alloc, or that memory is gone");
+  });
+}
+
+ddp_status ddp_memory_release(const void* data) {
+  return guarded([&] {
+    if (data != nullptr && !MemoryHolds::instance().release(data))
+      throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_memory_release: the address lies in no memory that ddp_memory_retain holds");
   });
 }

@@ -1,14 +1,14 @@
-// The C boundary: exceptions become a status and a text. Thread cancellation (forced unwinding) passes through, because ending it
-// would end the process.
+// The C boundary: exceptions become a status and a text, and the library computes in the standard's floating-point environment. Thread
+// cancellation (forced unwinding) passes through, because ending it would end the process.
 #pragma once
 
 #include <cxxabi.h>
 
 #include <exception>
-#include <new>
-#include <system_error>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/float_environment.hpp"
 #include "capi/last_error.hpp"
 
 namespace ddp::capi {
@@ -17,24 +17,19 @@ namespace ddp::capi {
 inline ddp_status translate() noexcept {
   try {
     throw;
-  } catch (const Error& error) {
+  } catch (const std::exception& thrown) {
+    const Error error = to_error(thrown);
     set_last_error(error.what());
     return error.status();
-  } catch (const std::bad_alloc&) {
-    set_last_error("out of memory");
-    return DDP_ERROR_OUT_OF_MEMORY;
-  } catch (const std::exception& error) {
-    set_last_error(error.what());
-    return DDP_ERROR_INTERNAL;
   } catch (...) {
     set_last_error("an unknown exception inside libddp");
     return DDP_ERROR_INTERNAL;
   }
 }
 
-/// Run the body of a public function.
+/// Run the body of a public function that itself computes nothing and that takes less than looking at the floating-point environment.
 template <class Body>
-ddp_status guarded(Body&& body) {
+ddp_status guarded_short(Body&& body) {
   try {
     body();
     return DDP_OK;
@@ -45,7 +40,14 @@ ddp_status guarded(Body&& body) {
   }
 }
 
-/// As guarded(), for functions that return a value and have no status: `failed` is returned, the text is stored.
+/// Run the body of a public function.
+template <class Body>
+ddp_status guarded(Body&& body) {
+  const StandardFloats floats;
+  return guarded_short(std::forward<Body>(body));
+}
+
+/// As guarded_short(), for functions that return a value and have no status: `failed` is returned, the text is stored.
 template <class Value, class Body>
 Value guarded_value(Value failed, Body&& body) {
   try {

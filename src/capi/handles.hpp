@@ -1,20 +1,25 @@
 // The four opaque handles. A handle is not an address but a number (kind, slot, generation) in a pointer's clothes, so that a
 // destroyed, foreign or garbage handle is recognised without touching memory it might point to.
-// The tables are the library's second process-wide state besides the log sink: C handles have no other home to be checked against.
+// A fork inherits the handles of its parent and must use none: threads that the objects count on are not there, and memory and connections
+// are the parent's. Here that is decided for the whole library: a lookup in a fork finds only what was made there, so no object of the parent is
+// called or destroyed. They stay where they are.
+// The tables are process-wide state, as the log sink and comm/memory_holds.hpp: C handles have no other home to be checked against.
 // Any thread; looking up is lock-free.
-// Tested by unit/capi/handles_test.cpp and capi/group_test.c.
+// Tested by unit/capi/handles_test.cpp, capi/group_test.c and capi/fork_test.cpp.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/error.hpp"
+#include "base/process.hpp"
 #include "ddp/types.h"
 
 namespace ddp::capi {
@@ -23,26 +28,31 @@ template <class Object, class Handle, uint64_t kKind>
 class HandleTable {
  public:
   static HandleTable& instance() noexcept {
-    static HandleTable& table = *new HandleTable;  // never destroyed: handles may be used while the process ends
+    // In memory of its own, so that no call fails here, and never destroyed: handles may be used while the process ends.
+    alignas(HandleTable) static std::byte memory[sizeof(HandleTable)];
+    static HandleTable& table = *new (memory) HandleTable;
+    table.process_.enter([] { table.begin_anew(); });
     return table;
   }
 
   Handle* add(std::shared_ptr<Object> object) {
     const std::lock_guard lock(mutex_);
-    uint64_t index = 0;
-    if (!free_.empty()) {
-      index = free_.back();
-      free_.pop_back();
+    uint64_t index = first_free_;
+    if (index != kNone) {
+      first_free_ = find(index)->next_free;
     } else {
-      index = used_++;
+      index = used_.load();
       if (index >= kChunks * kChunkSlots) throw Error(DDP_ERROR_OUT_OF_MEMORY, "more than a million live handles");
       auto& chunk = chunks_[index / kChunkSlots];
       if (chunk.load() == nullptr) chunk.store(new Chunk);
+      used_.store(index + 1);  // before anything is written there
     }
-    free_.reserve(used_);  // so that removing never allocates
     Slot& slot = *find(index);
     slot.object = std::move(object);
-    const uint64_t generation = (slot.state.load() >> kGenerationShift) + 1;  // odd: live
+    uint64_t generation = slot.state.load() >> kGenerationShift;
+    if (generation < inherited_generation_) generation = inherited_generation_;
+    ++generation;  // odd: live
+    if (last_generation_.load() < generation) last_generation_.store(generation);
     slot.state.store(generation << kGenerationShift, std::memory_order_release);
     return encode(index, generation);
   }
@@ -51,7 +61,7 @@ class HandleTable {
   std::shared_ptr<Object> get(const Handle* handle) noexcept {
     uint64_t generation = 0;
     Slot* slot = decode(handle, &generation);
-    if (slot == nullptr) return nullptr;
+    if (slot == nullptr || generation <= inherited_generation_) return nullptr;
     std::shared_ptr<Object> object;
     if (slot->state.fetch_add(1) >> kGenerationShift == generation) object = slot->object;
     slot->state.fetch_sub(1);
@@ -62,15 +72,22 @@ class HandleTable {
   std::shared_ptr<Object> remove(const Handle* handle) noexcept {
     uint64_t generation = 0;
     Slot* slot = decode(handle, &generation);
-    if (slot == nullptr) return nullptr;
+    if (slot == nullptr || generation <= inherited_generation_) return nullptr;
     const std::lock_guard lock(mutex_);
     if (slot->state.load() >> kGenerationShift != generation) return nullptr;
     slot->state.fetch_add(uint64_t{1} << kGenerationShift);  // even: free; no new reader takes the object
     while ((slot->state.load() & kUserMask) != 0) std::this_thread::yield();  // readers only copy a pointer
     std::shared_ptr<Object> object = std::move(slot->object);
     slot->object.reset();
-    free_.push_back(index_of(handle));
+    slot->next_free = first_free_;
+    first_free_ = index_of(handle);
     return object;
+  }
+
+  /// Was this a handle of a process that this one is a fork of?
+  [[nodiscard]] bool is_inherited(const Handle* handle) noexcept {
+    uint64_t generation = 0;
+    return decode(handle, &generation) != nullptr && generation <= inherited_generation_ && index_of(handle) < inherited_slots_;
   }
 
  private:
@@ -82,8 +99,11 @@ class HandleTable {
   static constexpr uint64_t kChunkSlots = 256;
   static constexpr uint64_t kChunks = (uint64_t{1} << kIndexBits) / kChunkSlots;
 
+  static constexpr uint64_t kNone = UINT64_MAX;
+
   struct Slot {
     std::atomic<uint64_t> state{0};
+    uint64_t next_free = kNone;
     std::shared_ptr<Object> object;
   };
   struct Chunk {
@@ -107,17 +127,35 @@ class HandleTable {
     return find(index_of(handle));
   }
 
-  std::mutex mutex_;  // guards free_, used_ and the order of add and remove
-  std::vector<uint64_t> free_;
-  uint64_t used_ = 0;
+  /// In a fork: a thread of the parent may have held the lock and left half a change behind. New handles take new slots and generations that
+  /// the parent has not reached.
+  void begin_anew() noexcept {
+    new (static_cast<void*>(&mutex_)) std::mutex;
+    first_free_ = kNone;
+    inherited_slots_ = used_.load();
+    inherited_generation_ = (last_generation_.load() + 1) & ~uint64_t{1};
+  }
+
+  PerProcess process_;
+  std::mutex mutex_;  // guards all below, and the order of add and remove
+  uint64_t first_free_ = kNone;
+  std::atomic<uint64_t> used_{0};
+  std::atomic<uint64_t> last_generation_{0};
+  uint64_t inherited_slots_ = 0;  // these two are fixed while handles are in use
+  uint64_t inherited_generation_ = 0;
   std::array<std::atomic<Chunk*>, kChunks> chunks_{};
 };
 
-/// The object of a handle, or INVALID_ARGUMENT: "ddp_group_barrier: group is NULL" / "... is not a live ddp_group".
+/// The object of a handle, or INVALID_ARGUMENT: "ddp_group_barrier: group is NULL" / "... is not a live ddp_group"; INVALID_STATE in a fork of the
+/// process that made it.
 template <class Table, class Handle>
 auto resolve(Table& table, const Handle* handle, const char* function, const char* argument) {
   if (handle == nullptr) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
   auto object = table.get(handle);
+  if (object == nullptr && table.is_inherited(handle))
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: the %s was made before fork(), and a forked child cannot use what its parent made; create a group in the child, or exec",
+                     function, argument);
   if (object == nullptr)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is not a live handle (destroyed already, or of another kind)", function,
                      argument);

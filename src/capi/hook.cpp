@@ -1,6 +1,7 @@
 // ddp/hook.h. A bucket's handle is made when a hook first sees it and goes with the model; the bucket itself says whether it is in a hook.
 #include "ddp/hook.h"
 
+#include "base/callback.hpp"
 #include "capi/hook.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
@@ -25,7 +26,8 @@ Hook callback_hook(ddp_hook_fn fn, UserData user_data) {
   hook.kind = Hook::Kind::kCallback;
   hook.name = "a callback";
   hook.body = [fn, data = std::make_shared<UserData>(std::move(user_data))](HookBucket& bucket) {
-    const int32_t status = fn(data->get(), handle_of(bucket));
+    ddp_bucket* const handle = handle_of(bucket);
+    const int32_t status = call_program("it", [&] { return fn(data->get(), handle); });
     if (status == 0) return;
     std::string text = bucket.take_error();
     if (text.empty()) text = "it returned " + std::to_string(status);
@@ -110,21 +112,19 @@ ddp_status ddp_model_set_pulled_hook(ddp_model* model) {
 }
 
 ddp_status ddp_model_next_bucket(ddp_model* model, int32_t rest, ddp_bucket** out_bucket) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_next_bucket");
+  return collective(model, "ddp_model_next_bucket", [&](Model& object) {
     require(out_bucket, "ddp_model_next_bucket", "out_bucket");
     if (rest != 0 && rest != 1) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_next_bucket: rest is %d; it is 0 or 1", rest);
-    const auto bucket = object->next_bucket(rest == 1);
+    const auto bucket = object.next_bucket(rest == 1);
     *out_bucket = bucket != nullptr ? handle_of(*bucket) : nullptr;
   });
 }
 
 ddp_status ddp_model_finish_bucket(ddp_model* model, int32_t status, const char* text) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_finish_bucket");
+  return collective(model, "ddp_model_finish_bucket", [&](Model& object) {
     std::optional<Error> problem;
     if (status != 0) problem = Error(DDP_ERROR_CALLBACK, text != nullptr ? std::string(text) : std::string());
-    object->finish_bucket(problem);
+    object.finish_bucket(problem);
   });
 }
 

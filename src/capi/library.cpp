@@ -1,24 +1,56 @@
 // ddp/library.h and ddp/types.h.
 #include "ddp/library.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <string>
 
 #include "base/log.hpp"
+#include "base/module_files.hpp"
 #include "base/tensor.hpp"
 #include "capi/guard.hpp"
 #include "device/cpu/reduce.hpp"
 
 using namespace ddp::capi;
 
+#if defined(__clang__)
+#define DDP_COMPILER "Clang " __clang_version__
+#elif defined(__GNUC__)
+#define DDP_COMPILER "GCC " __VERSION__
+#else
+#define DDP_COMPILER __VERSION__
+#endif
+
+namespace {
+
+// "Gloo found at /usr/lib/ddp/libddp_gloo.so". Modules are not opened for this: that could start threads or fail.
+std::string describe_module(const char* name, const char* file_name, bool built) {
+  for (const std::string& file : ddp::module_candidates(file_name))
+    if (access(file.c_str(), R_OK) == 0) return std::string(name) + " found at " + file;
+  return std::string(name) + (built ? " built but not found (see DDP_MODULE_PATH)" : " not built");
+}
+
+std::string build_info() {
+  const std::string build_type = DDP_BUILD_TYPE, sanitizers = DDP_SANITIZERS;
+  return std::string("libddp ") + DDP_VERSION_STRING + ", " + DDP_COMPILER + ", " +
+         (build_type.empty() ? "no build type" : build_type) + (sanitizers.empty() ? "" : " with sanitizers " + sanitizers) +
+         ", kernels: " + ddp::cpu::instruction_set() + ", modules: " +
+         describe_module("Gloo", "libddp_gloo.so", DDP_GLOO_BUILT != 0) + ", " +
+         describe_module("CUDA", "libddp_cuda.so", DDP_CUDA_BUILT != 0);
+}
+
+}  // namespace
+
 int32_t ddp_version(void) { return DDP_VERSION; }
 
 const char* ddp_version_string(void) { return DDP_VERSION_STRING; }
 
 const char* ddp_build_info(void) {
-  static const std::string& text = *new std::string(std::string("libddp ") + DDP_VERSION_STRING + ", " + __VERSION__ +
-                                                    ", kernels: " + ddp::cpu::instruction_set());
-  return text.c_str();
+  return guarded_value("", [] {
+    static const std::string& text = *new std::string(build_info());
+    return text.c_str();
+  });
 }
 
 const char* ddp_status_name(ddp_status status) { return ddp::status_name(status); }

@@ -75,7 +75,7 @@ ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_te
 }
 
 ddp_status ddp_model_commit(ddp_model* model, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_commit")->commit(stream); });
+  return collective(model, "ddp_model_commit", [&](Model& object) { object.commit(stream); });
 }
 
 int32_t ddp_model_get_parameter_count(const ddp_model* model) {
@@ -105,11 +105,11 @@ ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, void* data) {
 }
 
 ddp_status ddp_model_sync_buffers(ddp_model* model, int32_t root, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_sync_buffers")->sync_buffers(root, stream); });
+  return collective(model, "ddp_model_sync_buffers", [&](Model& object) { object.sync_buffers(root, stream); });
 }
 
 ddp_status ddp_model_check(ddp_model* model, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_check")->check_replicas(stream); });
+  return collective(model, "ddp_model_check", [&](Model& object) { object.check_replicas(stream); });
 }
 
 ddp_status ddp_model_get_hash(const ddp_model* model, int64_t* out_hash) {

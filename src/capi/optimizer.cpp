@@ -16,9 +16,8 @@ namespace {
 ddp_optimizer* add(const std::shared_ptr<ddp::Optimizer>& optimizer) {
   ddp::BlockUpdate* const in_passes = optimizer->in_passes();
   if (in_passes != nullptr) optimizer->model().attach(std::shared_ptr<ddp::BlockUpdate>(optimizer, in_passes));
-  ddp_optimizer* const handle = OptimizerTable::instance().add(optimizer);
   optimizer->model().keep_equal(optimizer);
-  return handle;
+  return OptimizerTable::instance().add(optimizer);  // last: whoever has no handle could not destroy it
 }
 
 }  // namespace
@@ -132,5 +131,9 @@ ddp_status ddp_optimizer_set_group(ddp_optimizer* optimizer, int32_t index, doub
 }
 
 ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {
-  return guarded([&] { optimizer_of(optimizer, "ddp_optimizer_step")->step(stream); });
+  return guarded([&] {
+    const auto object = optimizer_of(optimizer, "ddp_optimizer_step");
+    ddp::Model& model = object->model();
+    ddp::or_give_up(model.group(), "ddp_optimizer_step", [&] { object->step(stream); }, model.is_sharded());
+  });
 }

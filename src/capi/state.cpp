@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/callback.hpp"
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
@@ -30,6 +31,10 @@ struct Call {
   ddp::state::LoadMode mode;
 
   [[nodiscard]] ddp::state::Parts parts() const { return {*model, optimizer.get(), ema.get()}; }
+  template <class Body>
+  void run(const char* function, Body&& body) const {
+    ddp::or_give_up(model->group(), function, body, !mode.local);
+  }
 };
 
 void resolve_others(Call& call, const ddp_state& state, const char* function) {
@@ -131,7 +136,7 @@ ddp_status ddp_state_save_file(const ddp_state* state, const char* path) {
   constexpr const char* kName = "ddp_state_save_file";
   return guarded([&] {
     const Call call = resolve_call(state, path != nullptr, kName, "path");
-    ddp::state::save_file(kName, call.parts(), call.counters, path != nullptr ? path : "", call.refusal);
+    call.run(kName, [&] { ddp::state::save_file(kName, call.parts(), call.counters, path != nullptr ? path : "", call.refusal); });
   });
 }
 
@@ -139,7 +144,9 @@ ddp_status ddp_state_load_file(ddp_state* state, const char* path) {
   constexpr const char* kName = "ddp_state_load_file";
   return guarded([&] {
     const Call call = resolve_call(state, path != nullptr, kName, "path");
-    write_counters(state, ddp::state::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal, call.mode));
+    call.run(kName, [&] {
+      write_counters(state, ddp::state::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal, call.mode));
+    });
   });
 }
 
@@ -147,8 +154,8 @@ ddp_status ddp_state_save(const ddp_state* state, ddp_write_fn fn, void* user_da
   constexpr const char* kName = "ddp_state_save";
   return guarded([&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn");
-    const auto push = [&](const void* data, int64_t bytes) { return fn(user_data, data, bytes); };
-    ddp::state::save_stream(kName, call.parts(), call.counters, push, call.refusal);
+    const auto push = [&](const void* data, int64_t bytes) { return ddp::call_program("the writer", [&] { return fn(user_data, data, bytes); }); };
+    call.run(kName, [&] { ddp::state::save_stream(kName, call.parts(), call.counters, push, call.refusal); });
   });
 }
 
@@ -156,7 +163,7 @@ ddp_status ddp_state_load(ddp_state* state, ddp_read_fn fn, void* user_data) {
   constexpr const char* kName = "ddp_state_load";
   return guarded([&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn");
-    const auto pull = [&](void* data, int64_t capacity) { return fn(user_data, data, capacity); };
-    write_counters(state, ddp::state::load_stream(kName, call.parts(), pull, call.refusal, call.mode));
+    const auto pull = [&](void* data, int64_t capacity) { return ddp::call_program("the reader", [&] { return fn(user_data, data, capacity); }); };
+    call.run(kName, [&] { write_counters(state, ddp::state::load_stream(kName, call.parts(), pull, call.refusal, call.mode)); });
   });
 }

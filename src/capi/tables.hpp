@@ -7,6 +7,7 @@
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
 #include "comm/group.hpp"
+#include "comm/or_break.hpp"
 #include "reduce/model.hpp"
 #include "update/ema.hpp"
 #include "update/optimizer.hpp"
@@ -29,6 +30,30 @@ inline std::shared_ptr<Optimizer> optimizer_of(const ddp_optimizer* handle, cons
 }
 inline std::shared_ptr<Ema> ema_of(const ddp_ema* handle, const char* function) {
   return resolve(EmaTable::instance(), handle, function, "ema");
+}
+
+inline std::shared_ptr<Group> object_of(const ddp_group* handle, const char* function) { return group_of(handle, function); }
+inline std::shared_ptr<Model> object_of(const ddp_model* handle, const char* function) { return model_of(handle, function); }
+inline std::shared_ptr<Optimizer> object_of(const ddp_optimizer* handle, const char* function) { return optimizer_of(handle, function); }
+inline Group& group_behind(Group& group) noexcept { return group; }
+inline Group& group_behind(Model& model) { return model.group(); }
+inline Group& group_behind(Optimizer& optimizer) { return optimizer.model().group(); }
+
+/// As guarded_short(), for a call that is collective: body(object). A lack of memory, threads or descriptors on this rank alone breaks the group,
+/// because the other ranks are in the call.
+template <class Handle, class Body>
+ddp_status collective_short(const Handle* handle, const char* function, Body&& body) {
+  return guarded_short([&] {
+    const auto object = object_of(handle, function);
+    or_give_up(group_behind(*object), function, [&] { body(*object); });
+  });
+}
+
+/// As guarded(), in the same way.
+template <class Handle, class Body>
+ddp_status collective(const Handle* handle, const char* function, Body&& body) {
+  const StandardFloats floats;
+  return collective_short(handle, function, std::forward<Body>(body));
 }
 
 /// Throws INVALID_ARGUMENT unless `index` is a parameter of the model.

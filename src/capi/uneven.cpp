@@ -17,14 +17,12 @@ ddp_status ddp_model_set_last_pass(ddp_model* model) {
 }
 
 ddp_status ddp_model_skip_backward(ddp_model* model, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_skip_backward")->skip_backward(stream); });
+  return collective(model, "ddp_model_skip_backward", [&](Model& object) { object.skip_backward(stream); });
 }
 
 ddp_status ddp_model_abandon_backward(ddp_model* model, const char* reason, void* stream) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_abandon_backward");
-    object->abandon_backward(reason != nullptr ? reason : "", stream);
-  });
+  return collective(model, "ddp_model_abandon_backward",
+                    [&](Model& object) { object.abandon_backward(reason != nullptr ? reason : "", stream); });
 }
 
 ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* out_report) {
@@ -39,5 +37,5 @@ ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* ou
 }
 
 ddp_status ddp_model_join(ddp_model* model, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_join")->join(stream); });
+  return collective(model, "ddp_model_join", [&](Model& object) { object.join(stream); });
 }

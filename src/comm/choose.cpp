@@ -32,7 +32,7 @@ std::unique_ptr<Transport> on_one_host(const TransportContext& context, Deadline
     say(context, "shared memory, all on one host");
     return transport;
   } catch (const Error& error) {
-    if (breaks_group(error.status())) throw;
+    if (breaks_group(error.status()) || !error.is_agreed()) throw;
     log(DDP_LOG_WARNING, "the ranks are on one host but cannot share memory, so they use Gloo, which is slower: %s", error.what());
   }
   return chain(context, "all on one host");
@@ -49,7 +49,7 @@ std::unique_ptr<Transport> on_many_hosts(const TransportContext& context, Deadli
   try {
     memory = hierarchy::connect_host(context, layout, deadline);
   } catch (const Error& error) {
-    if (breaks_group(error.status())) throw;
+    if (breaks_group(error.status()) || !error.is_agreed()) throw;
     log(DDP_LOG_WARNING, "the ranks of a host cannot share memory, so they use Gloo, which is slower: %s", error.what());
     return chain(context, hosts);
   }

@@ -2,15 +2,18 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 
 #include "base/bytes.hpp"
-#include "base/fork_mark.hpp"
+#include "base/float_environment.hpp"
 #include "base/log.hpp"
 #include "comm/choose.hpp"
 #include "comm/control/agree.hpp"
+#include "comm/control/call_state.hpp"
 #include "comm/control/control.hpp"
 #include "comm/control/texts.hpp"
 #include "comm/failure.hpp"
+#include "comm/memory_holds.hpp"
 #include "comm/nccl/own_gpu.hpp"
 #include "comm/nccl/sharded.hpp"
 #include "comm/nccl/side.hpp"
@@ -24,7 +27,6 @@ namespace ddp {
 
 struct Group::Impl {
   ddp_group_options options{};
-  ForkMark process;
   std::unique_ptr<nccl::OwnGpu> gpu;
   // Destroyed in reverse: the transport and its threads first, then the control plane's, then what they point to.
   Failure failure;
@@ -33,13 +35,19 @@ struct Group::Impl {
   std::unique_ptr<nccl::Side> side;
   std::atomic<nccl::Side*> published_side{nullptr};  // for those who must not wait
   std::atomic<const void*> pass_owner{nullptr};
-  std::atomic<int32_t> busy{0};  // collectives that threads are in
   std::atomic<bool> closed{false};
   std::mutex closing;  // close() once
-  bool uneven = false;
+  uint64_t models = 0;
   const void* absence_of = nullptr;
   std::string absence;
   Rows rows;           // the last sparse sum
+  // Made in time, for when there is no memory.
+  const Error destroyed{DDP_ERROR_INVALID_STATE, "the group was destroyed"};
+  std::optional<Error> gave_up;
+
+  void connect(const Meeting& meeting);
+  void abort(const Error& cause) noexcept;
+  void give_up(const char* function, const Error& why) noexcept;
 };
 
 namespace {
@@ -80,24 +88,56 @@ void check_operation(const char* function, const Tensor& tensor, ddp_reduce op) 
 
 Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Group::~Group() { close(); }
+Group::~Group() {
+  close();
+  const std::shared_ptr<Arena> arena = impl_->transport->arena();
+  impl_.reset();  // no thread touches the memory any more
+  MemoryHolds::instance().end(*arena);
+}
+
+void Group::Impl::connect(const Meeting& meeting) {
+  gpu = std::make_unique<nccl::OwnGpu>(options.device_index, meeting.local_rank, control->member(control->rank()).name());
+  const TransportContext context{control.get(), &failure, options};
+  // The failure callback may come at any time from now on; it only touches what outlives the control plane.
+  control->on_failure([this](const Error& cause) {
+    failure.set(cause, texts::is_goodbye(*control, cause) ? Failure::Wake::kNo : Failure::Wake::kYes);
+  });
+  const Deadline deadline = Deadline::in_ms(options.rendezvous_timeout_ms);
+  agree_on_options(*control, options, deadline);
+  transport = choose_transport(context, meeting.kind == Meeting::Kind::kLocal, deadline);
+  failure.add_waker([this] { transport->wake(); });
+}
+
+void Group::Impl::abort(const Error& cause) noexcept {
+  control->abort(cause);
+  failure.set(cause);
+}
+
+void Group::Impl::give_up(const char* function, const Error& why) noexcept {
+  if (control->size() == 1 || failure.broken()) return;
+  try {
+    const std::string text = texts::gave_up(control->member(control->rank()), function, why.text()).text();
+    abort(Error(breaks_group(why.status()) ? why.status() : DDP_ERROR_PEER_FAILED, text));
+  } catch (const std::exception&) {
+    abort(*gave_up);
+  }
+}
 
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
   const Meeting meeting = resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->control = meet(meeting, options);
-  impl->gpu = std::make_unique<nccl::OwnGpu>(options.device_index, meeting.local_rank, impl->control->member(impl->control->rank()).name());
-  const TransportContext context{impl->control.get(), &impl->failure, options};
-  Impl* raw = impl.get();
-  // The failure callback may come at any time from now on; it only touches what outlives the control plane.
-  impl->control->on_failure([raw](const Error& cause) {
-    raw->failure.set(cause, texts::is_goodbye(*raw->control, cause) ? Failure::Wake::kNo : Failure::Wake::kYes);
-  });
-  const Deadline deadline = Deadline::in_ms(options.rendezvous_timeout_ms);
-  agree_on_options(*impl->control, options, deadline);
-  impl->transport = choose_transport(context, meeting.kind == Meeting::Kind::kLocal, deadline);
-  impl->failure.add_waker([raw] { raw->transport->wake(); });
+  impl->gave_up = texts::gave_up(impl->control->member(impl->control->rank()), nullptr, Error().text());
+  try {
+    impl->connect(meeting);
+  } catch (const std::exception& thrown) {
+    if (const Error error = to_error(thrown); !error.is_agreed()) {
+      impl->give_up("ddp_group_create", error);
+      impl->control->leave();  // not before the others have been told
+    }
+    throw;
+  }
   std::shared_ptr<Group> group(new Group(std::move(impl)));
   if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->gpu_side());
   return group;
@@ -168,6 +208,7 @@ std::unique_ptr<BucketOperation> Group::prepare_publish(const PublishSpec& spec)
 
 Transport& Group::transport() noexcept { return *impl_->transport; }
 Control& Group::control() noexcept { return *impl_->control; }
+CallState& Group::calls() noexcept { return impl_->control->calls(); }
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }
 
 void Group::check_usable() const {
@@ -176,8 +217,6 @@ void Group::check_usable() const {
 }
 
 void Group::check_no_fault() const {
-  if (!impl_->process.is_here())
-    throw Error(DDP_ERROR_INVALID_STATE, "this process is a fork of the one that made the group; make a new group here");
   if (impl_->closed.load()) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
   if (impl_->failure.woken()) impl_->failure.check();
 }
@@ -190,7 +229,7 @@ void Group::check_idle(const char* function) const {
   if (!impl_->absence.empty()) throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, impl_->absence.c_str());
 }
 
-void Group::set_uneven() noexcept { impl_->uneven = true; }
+uint64_t Group::next_model() noexcept { return ++impl_->models; }
 
 void Group::set_absence(const void* owner, std::string text) {
   impl_->absence_of = owner;
@@ -199,13 +238,9 @@ void Group::set_absence(const void* owner, std::string text) {
 
 /// A collective that fails for the group's sake fails for everybody, with one cause.
 template <class Body>
-void Group::collective(const char* function, Body&& body) {
-  check_idle(function);
-  struct Busy {
-    std::atomic<int32_t>& count;
-    explicit Busy(std::atomic<int32_t>& counter) : count(counter) { ++count; }
-    ~Busy() { --count; }
-  } const busy{impl_->busy};
+void Group::collective(UserCall call, Body&& body) {
+  check_idle(ddp::name_of(call));
+  const CallState::In inside(calls(), call);
   try {
     body();
   } catch (const Error& error) {
@@ -217,21 +252,23 @@ void Group::collective(const char* function, Body&& body) {
 void Group::fail(const Error& error) {
   if (!breaks_group(error.status()) && error.status() != DDP_ERROR_MISMATCH) return;
   impl_->control->abort(error);
-  impl_->failure.set(error);
+  const std::optional<Error> of_all = impl_->control->settle();  // also: the others know before the program may end for it
+  impl_->failure.set(of_all.has_value() ? *of_all : error);
   impl_->failure.check();  // the first cause, whichever it was
 }
 
 /// As collective(), for tensors on a GPU: the ranks compare what they do before anybody waits inside NCCL.
 template <class Body>
-void Group::gpu_collective(const char* function, const Stamp& stamp, Body&& body) {
-  collective(function, [&] {
+void Group::gpu_collective(UserCall call, const Stamp& stamp, Body&& body) {
+  const StandardFloats floats;  // for threads that are made here
+  collective(call, [&] {
     nccl::compare_stamps(*impl_->transport, *impl_->control, stamp);
     or_break(*this, [&] { body(gpu_side()); });  // the others are inside NCCL
   });
 }
 
 void Group::barrier() {
-  collective("ddp_group_barrier", [&] { impl_->transport->barrier(); });
+  collective(UserCall::kBarrier, [&] { impl_->transport->barrier(); });
 }
 
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
@@ -239,10 +276,10 @@ void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   if (tensor.is_on_gpu()) {
     nccl::check_reduction("ddp_group_all_reduce", tensor, op);
     const Tensor real = real_view(tensor);
-    return gpu_collective("ddp_group_all_reduce", nccl::stamp_of(Collective::kAllReduce, real, real.count, op),
+    return gpu_collective(UserCall::kAllReduce, nccl::stamp_of(Collective::kAllReduce, real, real.count, op),
                           [&](nccl::Side& side) { side.all_reduce(real, op, stream); });
   }
-  collective("ddp_group_all_reduce", [&] { impl_->transport->all_reduce(real_view(tensor), op); });
+  collective(UserCall::kAllReduce, [&] { impl_->transport->all_reduce(real_view(tensor), op); });
 }
 
 void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) {
@@ -251,9 +288,9 @@ void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) 
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(), static_cast<long long>(input.count * size()));
   if (input.is_on_gpu())
-    return gpu_collective("ddp_group_all_gather", nccl::stamp_of(Collective::kAllGather, input, input.count),
+    return gpu_collective(UserCall::kAllGather, nccl::stamp_of(Collective::kAllGather, input, input.count),
                           [&](nccl::Side& side) { side.all_gather(real_view(input), real_view(output), stream); });
-  collective("ddp_group_all_gather", [&] { impl_->transport->all_gather(real_view(input), real_view(output)); });
+  collective(UserCall::kAllGather, [&] { impl_->transport->all_gather(real_view(input), real_view(output)); });
 }
 
 void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
@@ -264,10 +301,10 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
   check_operation("ddp_group_reduce_scatter", input, op);
   if (input.is_on_gpu()) {
     nccl::check_reduction("ddp_group_reduce_scatter", input, op);
-    return gpu_collective("ddp_group_reduce_scatter", nccl::stamp_of(Collective::kReduceScatter, real_view(input), real_view(output).count, op),
+    return gpu_collective(UserCall::kReduceScatter, nccl::stamp_of(Collective::kReduceScatter, real_view(input), real_view(output).count, op),
                           [&](nccl::Side& side) { side.reduce_scatter(real_view(input), real_view(output), op, stream); });
   }
-  collective("ddp_group_reduce_scatter", [&] { impl_->transport->reduce_scatter(real_view(input), real_view(output), op); });
+  collective(UserCall::kReduceScatter, [&] { impl_->transport->reduce_scatter(real_view(input), real_view(output), op); });
 }
 
 void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
@@ -276,13 +313,18 @@ void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
   if (tensor.is_on_gpu()) {
     Stamp stamp = nccl::stamp_of(Collective::kBroadcast, tensor, tensor.count);
     stamp.root = root;
-    return gpu_collective("ddp_group_broadcast", stamp, [&](nccl::Side& side) { side.broadcast(real_view(tensor), root, stream); });
+    return gpu_collective(UserCall::kBroadcast, stamp, [&](nccl::Side& side) { side.broadcast(real_view(tensor), root, stream); });
   }
-  collective("ddp_group_broadcast", [&] { impl_->transport->broadcast(real_view(tensor), root); });
+  collective(UserCall::kBroadcast, [&] { impl_->transport->broadcast(real_view(tensor), root); });
+}
+
+void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
+  collective(UserCall::kReduceMetrics, [&] { impl_->transport->all_reduce(values, op); });
 }
 
 int64_t Group::all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op) {
   check_idle("ddp_group_all_reduce_rows");
+  const CallState::In inside(calls(), UserCall::kAllReduceRows);
   return impl_->rows.all_reduce(*this, indices, real_view(rows), op);
 }
 
@@ -291,7 +333,6 @@ void Group::get_rows(const Tensor& indices, const Tensor& rows) const { impl_->r
 std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
   check_usable();
   try {
-    if (impl_->uneven) impl_->transport->barrier();
     return impl_->control->gather(what, mine, Deadline::in_ms(impl_->options.timeout_ms));
   } catch (const Error& error) {
     fail(error);
@@ -300,13 +341,7 @@ std::vector<std::string> Group::gather(std::string_view what, std::string_view m
 }
 
 void Group::agree(std::string_view what, const Error* mine) {
-  ByteWriter said;
-  said.number(static_cast<int32_t>(mine != nullptr ? mine->status() : DDP_OK)).text(mine != nullptr ? mine->text() : std::string());
-  for (const std::string& answer : gather(what, said.bytes())) {
-    ByteReader reader(answer);
-    const auto status = static_cast<ddp_status>(reader.number<int32_t>());
-    if (status != DDP_OK) throw Error(status, std::string(reader.text()));
-  }
+  throw_first(gather(what, outcome_bytes(mine)));
 }
 
 void* Group::alloc(int64_t bytes) {
@@ -314,28 +349,27 @@ void* Group::alloc(int64_t bytes) {
   return impl_->options.backend == DDP_BACKEND_NCCL ? alloc_on_gpu(bytes) : alloc_in_host(bytes);
 }
 
-void* Group::alloc_in_host(int64_t bytes) { return impl_->transport->alloc(bytes); }
+void* Group::alloc_in_host(int64_t bytes) { return MemoryHolds::instance().alloc(impl_->transport->arena(), bytes); }
 
 void* Group::alloc_on_gpu(int64_t bytes) { return gpu_side().alloc(bytes); }
 
 void Group::free(void* data) {
-  if (nccl::Side* const side = existing_gpu_side(); side == nullptr || !side->free(data)) impl_->transport->free(data);
+  if (nccl::Side* const side = existing_gpu_side(); side == nullptr || !side->free(data))
+    MemoryHolds::instance().free(*impl_->transport->arena(), data);
 }
 
-void Group::abort(const Error& cause) noexcept {
-  impl_->control->abort(cause);
-  impl_->failure.set(cause);
-}
+void Group::abort(const Error& cause) noexcept { impl_->abort(cause); }
+
+void Group::give_up(const char* function, const Error& why) noexcept { impl_->give_up(function, why); }
 
 void Group::close() noexcept {
-  if (!impl_->process.is_here()) return;  // a fork must not say goodbye in its parent's name
   const std::lock_guard lock(impl_->closing);
   if (impl_->closed.exchange(true)) return;
-  const bool in_order = impl_->busy.load() == 0 && impl_->pass_owner.load() == nullptr && !impl_->failure.woken();
+  const bool in_order = calls().inside() == 0 && impl_->pass_owner.load() == nullptr && !impl_->failure.woken();
   if (impl_->side != nullptr) impl_->side->close(in_order);
   if (in_order) impl_->transport->farewell();
   impl_->control->leave();
-  impl_->failure.set(Error(DDP_ERROR_INVALID_STATE, "the group was destroyed"));  // ends waits in other threads
+  impl_->failure.set(impl_->destroyed);  // ends waits in other threads
   impl_->failure.quiesce();  // from here no thread of the control plane touches the transport
 }
 

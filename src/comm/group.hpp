@@ -18,9 +18,11 @@
 namespace ddp {
 
 class BucketOperation;
+class CallState;
 class Control;
 class SliceWork;
 class Transport;
+enum class UserCall : uint16_t;
 struct BucketSpec;
 struct PublishSpec;
 namespace gpu {
@@ -46,6 +48,7 @@ class Group {
 
   void barrier();
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream = nullptr);
+  void reduce_metrics(const Tensor& values, ddp_reduce op);
   void all_gather(const Tensor& input, const Tensor& output, void* stream = nullptr);
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream = nullptr);
   void broadcast(const Tensor& tensor, int32_t root, void* stream = nullptr);
@@ -58,7 +61,7 @@ class Group {
   [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine);
 
   /// All ranks learn whether all succeeded: pass this rank's error or NULL. If any rank failed, every rank throws the error of the
-  /// lowest failing rank (its own status and text). Collective.
+  /// lowest failing rank (its own status and text), of the lowest that lacks memory if one does. Collective.
   void agree(std::string_view what, const Error* mine);
 
   /// In the reach of the others: shared memory, or memory of the GPU in a group that was made for NCCL.
@@ -83,6 +86,9 @@ class Group {
   void check_idle(const char* function) const;
 
   void abort(const Error& cause) noexcept;
+  /// Break the group because this rank cannot go on: the others learn who and why, and where if `function` is not NULL. Also without
+  /// memory. Nothing happens in a group of one, or in one that is broken.
+  void give_up(const char* function, const Error& why) noexcept;
   /// Leave; idempotent. Everything later throws INVALID_STATE.
   void close() noexcept;
 
@@ -102,15 +108,16 @@ class Group {
 
   [[nodiscard]] Transport& transport() noexcept;
   [[nodiscard]] Control& control() noexcept;
+  /// A public collective call says here that it has begun, after its checks (CallState::In).
+  [[nodiscard]] CallState& calls() noexcept;
   [[nodiscard]] const ddp_group_options& options() const noexcept;
 
   /// A model opens and closes its pass; only one at a time.
   void open_pass(const void* owner);
   void close_pass(const void* owner) noexcept;
 
-  /// From now on ranks may be waiting for what others announce (reduce/join.hpp), so no exchange over the control plane begins before they
-  /// have met: otherwise a rank that waits there and one that waits here would not find out about each other. The same on all ranks.
-  void set_uneven() noexcept;
+  /// A number for a model that all ranks have agreed on, from 1, so that two models that are built alike are not taken for one.
+  [[nodiscard]] uint64_t next_model() noexcept;
   /// Some rank only answers calls on this owner's model: everything else is refused with this text, until it is empty again.
   void set_absence(const void* owner, std::string text);
 
@@ -122,9 +129,9 @@ class Group {
  private:
   explicit Group(std::unique_ptr<Impl> impl);
   template <class Body>
-  void collective(const char* function, Body&& body);
+  void collective(UserCall call, Body&& body);
   template <class Body>
-  void gpu_collective(const char* function, const struct Stamp& stamp, Body&& body);
+  void gpu_collective(UserCall call, const struct Stamp& stamp, Body&& body);
   std::unique_ptr<Impl> impl_;
 };
 

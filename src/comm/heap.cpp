@@ -1,7 +1,5 @@
 #include "comm/heap.hpp"
 
-#include "base/error.hpp"
-
 namespace ddp {
 
 void* Heap::alloc(int64_t bytes) {
@@ -12,10 +10,9 @@ void* Heap::alloc(int64_t bytes) {
   return data;
 }
 
-void Heap::free(void* data) {
+bool Heap::free(void* data) noexcept {
   const std::lock_guard lock(mutex_);
-  if (arrays_.erase(data) == 0)
-    throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_free: this memory does not come from ddp_group_alloc of this group");
+  return arrays_.erase(data) != 0;
 }
 
 }  // namespace ddp

@@ -1,5 +1,5 @@
 // Memory of a group whose transport knows no memory in the others' reach: from the heap, known by address so that a wrong pointer is
-// refused, and freed with the group.
+// refused.
 // Threads: any.
 // Tested by unit/comm/heap_test.cpp.
 #pragma once
@@ -9,15 +9,14 @@
 #include <mutex>
 
 #include "base/memory.hpp"
+#include "comm/arena.hpp"
 
 namespace ddp {
 
-class Heap {
+class Heap final : public Arena {
  public:
-  /// Zeroed, 64-byte aligned. Throws OUT_OF_MEMORY.
-  [[nodiscard]] void* alloc(int64_t bytes);
-  /// Throws INVALID_ARGUMENT if it does not come from alloc.
-  void free(void* data);
+  [[nodiscard]] void* alloc(int64_t bytes) override;
+  [[nodiscard]] bool free(void* data) noexcept override;
 
  private:
   std::mutex mutex_;  // guards arrays_

@@ -1,14 +1,14 @@
 #include "comm/lane.hpp"
 
 #include "base/clock.hpp"
-#include "base/signals.hpp"
+#include "base/float_environment.hpp"
+#include "comm/control/quiet_thread.hpp"
 
 namespace ddp {
 
-Lane::Lane(Driver driver, size_t capacity) : driver_(driver), operations_(capacity, nullptr) {
+Lane::Lane(Driver driver, size_t capacity, CallState* calls) : driver_(driver), calls_(calls), operations_(capacity, nullptr) {
   if (driver != Driver::kThread) return;
-  const BlockSignals blocked;
-  thread_ = std::thread([this] { run(); });
+  thread_ = quiet_thread("ddp-lane", [this] { run(); });
 }
 
 Lane::~Lane() {
@@ -54,11 +54,12 @@ void Lane::poke(int64_t budget_bytes) noexcept {
     return;
   const std::unique_lock lock(work_, std::try_to_lock);
   if (!lock.owns_lock()) return;
+  const StandardFloats floats;  // marking, which calls this, holds none
   const int64_t begin = now_ns();
   try {
     advance_all(budget_bytes);
-  } catch (const Error& error) {
-    error_ = error;
+  } catch (const std::exception& thrown) {
+    error_ = to_error(thrown);
     failed_.store(true, std::memory_order_relaxed);
   }
   poked_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
@@ -76,13 +77,12 @@ void Lane::drain() {
     const std::lock_guard lock(work_);
     try {
       if (!failed_.load(std::memory_order_relaxed)) finish_from(done_.load(std::memory_order_relaxed));
-    } catch (const Error& error) {
-      error_ = error;
+    } catch (const std::exception& thrown) {
+      error_ = to_error(thrown);
     }
     last_done_ns_.store(now_ns(), std::memory_order_relaxed);
   } else {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return failed_.load() || done_.load() == pushed_.load(); });
+    wait_for_thread();
   }
   std::optional<Error> error;
   error.swap(error_);
@@ -95,6 +95,13 @@ void Lane::drain() {
   if (error) throw Error(*error);
 }
 
+void Lane::wait_for_thread() {
+  std::optional<CallState::WaitingForLane> waiting;
+  if (calls_ != nullptr) waiting.emplace(*calls_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return failed_.load() || done_.load() == pushed_.load(); });
+}
+
 void Lane::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -105,8 +112,8 @@ void Lane::run() {
     std::optional<Error> error;
     try {
       operations_[at]->finish();
-    } catch (const Error& caught) {
-      error = caught;
+    } catch (const std::exception& thrown) {
+      error = to_error(thrown);
     }
     lock.lock();
     last_done_ns_.store(now_ns(), std::memory_order_relaxed);

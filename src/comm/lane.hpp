@@ -23,8 +23,8 @@ class Lane {
  public:
   enum class Driver { kCaller, kThread };
 
-  /// At most `capacity` operations are under way at once.
-  Lane(Driver driver, size_t capacity);
+  /// At most `capacity` operations are under way at once. `calls` learns when a caller waits for the thread; NULL: nobody.
+  Lane(Driver driver, size_t capacity, CallState* calls = nullptr);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -51,7 +51,10 @@ class Lane {
   void advance_all(int64_t budget_bytes);
   void finish_from(size_t first);
 
+  void wait_for_thread();
+
   const Driver driver_;
+  CallState* const calls_;
   std::vector<BucketOperation*> operations_;  // in order; the first done_ are done
   std::atomic<size_t> pushed_{0};
   std::atomic<size_t> done_{0};

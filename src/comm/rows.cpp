@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "comm/control/agree.hpp"
 #include "comm/group.hpp"
 #include "device/cpu/reduce.hpp"
 
@@ -66,12 +67,9 @@ int64_t Rows::all_reduce(Group& group, const Tensor& indices, const Tensor& rows
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_all_reduce_rows: the rows of all ranks have more than 2^63 bytes");
   if (static_cast<size_t>(bytes) > values_.size()) {  // on all ranks alike, because they have had the same results
     std::vector<std::byte> larger;
-    try {
-      larger.resize(static_cast<size_t>(bytes));
-    } catch (const std::exception&) {
+    if (try_to([&] { larger.resize(static_cast<size_t>(bytes)); }))
       problem = make_error(DDP_ERROR_OUT_OF_MEMORY, "ddp_group_all_reduce_rows: no memory for %lld rows on %s", static_cast<long long>(count),
                            group.name_of(group.rank()).c_str());
-    }
     group.agree("memory for rows", problem ? &*problem : nullptr);
     values_ = std::move(larger);
   }

@@ -57,8 +57,7 @@ class SingleTransport final : public Transport {
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_AUTO; }
   [[nodiscard]] bool pollable() const noexcept override { return true; }
 
-  [[nodiscard]] void* alloc(int64_t bytes) override { return heap_.alloc(bytes); }
-  void free(void* data) override { heap_.free(data); }
+  [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return heap_; }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
     return std::make_unique<SingleOperation>(spec);
@@ -80,7 +79,7 @@ class SingleTransport final : public Transport {
       std::memmove(output.data, input.data, static_cast<size_t>(output.bytes()));
   }
 
-  Heap heap_;
+  std::shared_ptr<Heap> heap_ = std::make_shared<Heap>();
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "comm/transport.hpp"
 
+#include "comm/control/texts.hpp"
+
 namespace ddp {
 namespace {
 
@@ -16,6 +18,13 @@ const char* op_name(ddp_reduce op) noexcept {
 }  // namespace
 
 std::string Stamp::describe() const {
+  if (bucket == kRollCall) return "ddp_model_join, or the opening of a pass of a model with uneven_inputs (collective #" + std::to_string(sequence) + ")";
+  if (kind < Collective::kBucket && caller.call == UserCall::kNone) return describe_kind();
+  const UserCall in = caller.call != UserCall::kNone ? caller.call : kind == Collective::kPublish ? UserCall::kOptimizerStep : UserCall::kEndBackward;
+  return std::string(name_of(in)) + " (" + describe_kind() + ")";
+}
+
+std::string Stamp::describe_kind() const {
   const std::string number = "#" + std::to_string(sequence);
   const std::string sent = wire != cpu::ReduceRule::kAsItIs ? std::string(" sent as ") + dtype_name(wire) : "";
   const std::string amount = std::to_string(count) + " " + dtype_name(dtype) + " elements" + sent;
@@ -26,14 +35,13 @@ std::string Stamp::describe() const {
     case Collective::kReduceScatter: return "reduce-scatter " + number + " of " + amount + " a rank (" + op_name(op) + ")";
     case Collective::kBroadcast: return "broadcast " + number + " of " + amount + " from rank " + std::to_string(root);
     case Collective::kBucket:
-      if (bucket == kRollCall) return "the opening of a pass of a model with uneven_inputs (collective " + number + ")";
-      return "bucket " + std::to_string(bucket) + " (collective " + number + ", " + amount + ")";
+      return "bucket " + std::to_string(bucket) + ", collective " + number + ", " + amount;
     case Collective::kScatter:
-      return "bucket " + std::to_string(bucket) + ", reduced to slices for a sharded optimizer (collective " + number + ", " + amount + ")";
+      return "bucket " + std::to_string(bucket) + ", reduced to slices for a sharded optimizer, collective " + number + ", " + amount;
     case Collective::kPublish:
-      return "parameters of bucket " + std::to_string(bucket) + " from a sharded optimizer (collective " + number + ", " + amount + ")";
+      return "parameters of bucket " + std::to_string(bucket) + " from a sharded optimizer, collective " + number + ", " + amount;
     case Collective::kStep:
-      return "bucket " + std::to_string(bucket) + ", reduced and stepped by a sharded optimizer in backward (collective " + number + ", " + amount + ")";
+      return "bucket " + std::to_string(bucket) + ", reduced and stepped by a sharded optimizer in backward, collective " + number + ", " + amount;
   }
   return "unknown collective " + number;
 }
@@ -51,10 +59,12 @@ Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept {
 }
 
 Error stamp_mismatch(const Control& control, int32_t rank_a, const Stamp& a, int32_t rank_b, const Stamp& b) {
-  std::string text = "the ranks made different calls: " + control.member(rank_a).name() + " " + a.describe() + ", but " +
-                     control.member(rank_b).name() + " " + b.describe();
-  if (a.kind == b.kind && a.plan_hash != b.plan_hash) text += " of another model or plan";
-  return Error(DDP_ERROR_MISMATCH, text + "; every rank must make the same calls in the same order");
+  const bool other_plan = a.kind == b.kind && a.plan_hash != b.plan_hash;
+  const auto words = [](const Stamp& stamp) {
+    const bool of_hook = stamp.kind < Collective::kBucket && stamp.caller.call == UserCall::kNone;
+    return of_hook ? "a hook of a backward pass (" + stamp.describe() + ")" : stamp.describe();
+  };
+  return texts::different_calls(control.member(rank_a), words(a), control.member(rank_b), words(b) + (other_plan ? " of another model or plan" : ""));
 }
 
 }  // namespace ddp

@@ -15,6 +15,7 @@
 
 #include "base/owned_span.hpp"
 #include "base/tensor.hpp"
+#include "comm/arena.hpp"
 #include "comm/control/control.hpp"
 #include "comm/failure.hpp"
 #include "comm/note.hpp"
@@ -23,29 +24,44 @@
 
 namespace ddp {
 
-enum class Collective : uint32_t { kBarrier = 1, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBucket, kScatter, kPublish, kStep };
+enum class Collective : uint16_t { kBarrier = 1, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBucket, kScatter, kPublish, kStep };
 
 /// What a rank is about to do; equal on all ranks, or nobody does it. Plain bytes: it lies in shared pages and frame headers.
 struct Stamp {
   Collective kind = Collective::kBarrier;
+  /// The public call, as it is compared; kNone for buckets, which begin where the program marks.
+  struct Caller {
+    UserCall call = UserCall::kNone;
+    [[nodiscard]] bool operator==(const Caller& other) const noexcept { return compared_as(call) == compared_as(other.call); }
+  } caller;
   ddp_dtype dtype = DDP_U8;
   ddp_reduce op = DDP_SUM;
   int32_t root = 0;
   int32_t bucket = -1;
   ddp_dtype wire = cpu::ReduceRule::kAsItIs;  // of the terms under way, if it is another than dtype
   int64_t count = 0;       // elements
-  uint64_t plan_hash = 0;  // of the model's plan, for buckets
+  uint64_t plan_hash = 0;  // of the model's plan, for buckets; else the number of the model, 0: of none
   uint64_t sequence = 0;   // number of this collective in the group, from 1
 
   static constexpr int32_t kRollCall = -2;  // in the place of a bucket's number (reduce/roll_call.hpp)
 
   [[nodiscard]] bool operator==(const Stamp&) const noexcept = default;
-  /// "all-reduce #17 of 1,024 F32 elements (average)" / "bucket 2 (collective #17, ...)"
+  /// "ddp_group_all_reduce (all-reduce #17 of 1,024 F32 elements (average))" / "ddp_model_end_backward (bucket 2, collective #17, ...)"
   [[nodiscard]] std::string describe() const;
+
+ private:
+  [[nodiscard]] std::string describe_kind() const;
 };
 static_assert(sizeof(Stamp) == 48);
 
-/// MISMATCH: "ranks made different calls: rank 0 (host a, pid 1): barrier #5; rank 2 (...): all-reduce #5 of ..."
+/// Adds the public call of this thread, and its model.
+inline void sign(Stamp& stamp, const CallState& calls) noexcept {
+  if (!calls.is_caller()) return;
+  stamp.caller.call = calls.call();
+  if (compared_as(stamp.caller.call) != UserCall::kNone) stamp.plan_hash = calls.model();
+}
+
+/// MISMATCH: "ranks made different calls: rank 0 (host a, pid 1) waits in ddp_group_barrier (barrier #5); rank 2 (...) waits in ..."
 [[nodiscard]] Error stamp_mismatch(const Control& control, int32_t rank_a, const Stamp& a, int32_t rank_b, const Stamp& b);
 
 /// What one bucket asks of a transport, fixed at commit. `pieces` are the gradients in bucket order.
@@ -128,9 +144,8 @@ class Transport {
   /// Can a caller's thread drive buckets piece by piece (advance), or must a thread of ours block in finish()?
   [[nodiscard]] virtual bool pollable() const noexcept = 0;
 
-  /// Zeroed, 64-byte aligned memory in the others' reach (if the transport knows such a thing). Throws OUT_OF_MEMORY.
-  [[nodiscard]] virtual void* alloc(int64_t bytes) = 0;
-  virtual void free(void* data) = 0;
+  /// Memory in the others' reach, if the transport knows such a thing. It may outlive the transport.
+  [[nodiscard]] virtual std::shared_ptr<Arena> arena() const noexcept = 0;
 
   /// Collective; in bucket order on all ranks.
   [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) = 0;

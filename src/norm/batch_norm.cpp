@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
+#include "comm/control/call_state.hpp"
 #include "device/cpu/arrays.hpp"
-#include "device/cpu/float_environment.hpp"
 #include "norm/checks.hpp"
 #include "norm/gpu.hpp"
 #include "norm/moments.hpp"
@@ -84,8 +84,9 @@ void write_gradient(const MaybeTensor& tensor, bool accumulate, Doubles gradient
 int64_t forward(Group& group, const ddp_batch_norm_options& options, const Forward& call, void* stream) {
   check_options(options, "ddp_batch_norm_forward");
   check_forward(call, options.training == 1);
+  if (options.training == 1) group.check_idle("ddp_batch_norm_forward");
+  const CallState::In inside(options.training == 1 ? &group.calls() : nullptr, UserCall::kBatchNormForward);
   if (call.x.is_on_gpu()) return forward_on_gpu(group, options, call, stream);
-  const cpu::StandardFloats environment;
   const Shape shape = shape_of(call.x);
   Moments moments(shape.channels);
   Doubles var;
@@ -108,8 +109,9 @@ int64_t forward(Group& group, const ddp_batch_norm_options& options, const Forwa
 void backward(Group& group, const ddp_batch_norm_options& options, const Backward& call, void* stream) {
   check_options(options, "ddp_batch_norm_backward");
   check_backward(call, options.training == 1);
+  if (options.training == 1) group.check_idle("ddp_batch_norm_backward");
+  const CallState::In inside(options.training == 1 ? &group.calls() : nullptr, UserCall::kBatchNormBackward);
   if (call.x.is_on_gpu()) return backward_on_gpu(group, options, call, stream);
-  const cpu::StandardFloats environment;
   const Shape shape = shape_of(call.x);
   const auto channels = static_cast<size_t>(shape.channels);
   const Doubles mean = read(call.saved_mean, shape.channels, 0);

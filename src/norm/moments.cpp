@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "device/cpu/arrays.hpp"
-#include "device/cpu/float_environment.hpp"
 
 namespace ddp::norm {
 namespace {
@@ -136,14 +135,12 @@ Shape shape_of(const Tensor& tensor) noexcept {
 }
 
 void join(Moments& moments, double count, const double* mean, const double* m2) noexcept {
-  const cpu::StandardFloats environment;
   if (count == 0) return;
   for (size_t c = 0; c < moments.mean.size(); ++c) join_one(moments.count, moments.mean[c], moments.m2[c], count, mean[c], m2[c]);
   moments.count += count;
 }
 
 Moments measure(ddp_dtype dtype, const void* data, const Shape& shape) {
-  const cpu::StandardFloats environment;
   Moments moments(shape.channels);
   if (shape.per_channel() * shape.channels == 0) return moments;
   (shape.inner < kShort ? measure_rows : measure_stretches)(dtype, data, shape, moments);
@@ -151,7 +148,6 @@ Moments measure(ddp_dtype dtype, const void* data, const Shape& shape) {
 }
 
 void gradient_sums(ddp_dtype dtype, const void* dy, const void* x, const Shape& shape, const double* mean, double* sums, double* products) {
-  const cpu::StandardFloats environment;
   Chunk dys, xs;
   each_stretch(
       shape, 0, shape.per_channel() * shape.channels,
@@ -175,7 +171,6 @@ void gradient_sums(ddp_dtype dtype, const void* dy, const void* x, const Shape& 
 
 void apply_forward(ddp_dtype dtype, const void* x, const Shape& shape, const double* mean, const double* factor, const double* shift,
                    void* y) {
-  const cpu::StandardFloats environment;
   Chunk chunk;
   each_stretch(
       shape, 0, shape.per_channel() * shape.channels, [&](int64_t at, int64_t count) { chunk.load(dtype, x, at, count); },
@@ -193,7 +188,6 @@ void apply_forward(ddp_dtype dtype, const void* x, const Shape& shape, const dou
 
 void apply_backward(ddp_dtype dtype, const void* dy, const void* x, const Shape& shape, const double* mean, const double* factor,
                     const double* slope, const double* shift, void* dx) {
-  const cpu::StandardFloats environment;
   Chunk dys, xs;
   each_stretch(
       shape, 0, shape.per_channel() * shape.channels,

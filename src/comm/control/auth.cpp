@@ -66,8 +66,8 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
-GroupId group_id(std::string_view job, std::string_view group_name) {
-  const std::string text = ByteWriter().text(job).text(group_name).bytes();
+GroupId group_id(std::string_view job, std::string_view place, std::string_view group_name) {
+  const std::string text = ByteWriter().text(job).text(place).text(group_name).bytes();
   GroupId id{};
   crypto_generichash(id.data(), id.size(), raw(text), text.size(), nullptr, 0);
   return id;

@@ -1,5 +1,7 @@
 #include "comm/control/client_state.hpp"
 
+#include <algorithm>
+
 #include "comm/control/limits.hpp"
 #include "comm/control/texts.hpp"
 
@@ -13,7 +15,13 @@ SharedBody body(std::string bytes) { return std::make_shared<const Body>(std::mo
 
 }  // namespace
 
-ClientState::ClientState(ClientConfig config) : config_(std::move(config)) {}
+ClientState::ClientState(ClientConfig config) : config_(std::move(config)) { set_clock(); }
+
+void ClientState::set_clock() { clock_.set_most_ms(config_.dead_after_ms / (limits::kTicksInSilence - 2)); }
+
+int64_t ClientState::tick_ms() const noexcept {
+  return std::clamp<int64_t>(std::min(config_.heartbeat_ms / 2, config_.dead_after_ms / limits::kTicksInSilence), 1, 250);
+}
 
 void ClientState::send(FrameType type, SharedBody bytes) {
   ClientAction action;
@@ -32,13 +40,15 @@ void ClientState::act(ClientAction::Kind kind, std::optional<Error> error) {
 
 void ClientState::start(int64_t now_ns) {
   phase_ = Phase::kJoining;
-  heard_ns_ = now_ns;
+  heard_ns_ = clock_.at(now_ns);
   send(FrameType::kJoin, body(messages::write(messages::Join{config_.me, config_.left_ms, config_.limit_ms})));
 }
 
 void ClientState::frame(Frame&& frame, int64_t now_ns) {
-  heard_ns_ = now_ns;
+  heard_ns_ = clock_.at(now_ns);
   if (phase_ == Phase::kRunning) return running_frame(std::move(frame));
+  if (phase_ == Phase::kBroken && frame.type == FrameType::kFailed)
+    return hear(ClientAction::Kind::kSettled, messages::read_error(frame.body));
   if (phase_ != Phase::kJoining) return;
   switch (frame.type) {
     case FrameType::kBeat: return;
@@ -56,6 +66,7 @@ void ClientState::joined(messages::Table&& table) {
   if (!is_clock(table.heartbeat_ms) || !is_clock(table.dead_after_ms)) throw Error(DDP_ERROR_IO, "clocks that cannot be");
   config_.heartbeat_ms = table.heartbeat_ms;
   config_.dead_after_ms = table.dead_after_ms;
+  set_clock();
   server_ = table.members.front();
   phase_ = Phase::kRunning;
   act(ClientAction::Kind::kJoined);
@@ -90,11 +101,16 @@ void ClientState::running_frame(Frame&& frame) {
       actions_.back().ranks = std::move(beat.ranks);
       return;
     }
-    case FrameType::kFailed:
-      phase_ = Phase::kBroken;
-      return act(ClientAction::Kind::kFailed, messages::read_error(frame.body));
+    case FrameType::kFailed: return hear(ClientAction::Kind::kFailed, messages::read_error(frame.body));
     default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
   }
+}
+
+// First this rank knows, then it says so: rank 0 may end when all have.
+void ClientState::hear(ClientAction::Kind kind, const Error& cause) {
+  phase_ = Phase::kBroken;
+  act(kind, cause);
+  send(FrameType::kHeard, body(std::string()));
 }
 
 void ClientState::closed(int64_t) {
@@ -118,13 +134,14 @@ void ClientState::lose(const Error& cause) {
   act(ClientAction::Kind::kFailed, cause);
 }
 
-void ClientState::tick(int64_t now_ns, int64_t pass, int32_t bucket) {
+void ClientState::tick(int64_t system_ns, int64_t pass, int32_t bucket) {
   const bool waits = phase_ == Phase::kJoining || phase_ == Phase::kRunning;
-  // A tick that comes very late means that this process stood still: what rank 0 said meanwhile is not read yet.
-  if (last_tick_ns_ != 0 && now_ns - last_tick_ns_ > config_.dead_after_ms * kMs / 2) heard_ns_ = now_ns;
-  last_tick_ns_ = now_ns;
+  // What rank 0 said while this process stood still is not read yet: it gets one full period.
+  const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
+  const int64_t now_ns = clock_.at(system_ns);
+  if (stood_still) heard_ns_ = now_ns;
   if (waits && now_ns - heard_ns_ > config_.dead_after_ms * kMs) {
-    if (phase_ == Phase::kJoining) return closed(now_ns);
+    if (phase_ == Phase::kJoining) return closed(system_ns);
     return lose(texts::silent(*server_, config_.dead_after_ms, server_pass_, server_bucket_));
   }
   if (!waits || now_ns - last_beat_ns_ < config_.heartbeat_ms * kMs) return;
@@ -136,10 +153,20 @@ void ClientState::gather(SharedBody contribution) {
   if (phase_ == Phase::kRunning) send(FrameType::kGather, std::move(contribution));
 }
 
-void ClientState::abort(const Error& cause) {
+void ClientState::abort(const Error& cause) { abort(body(messages::write(cause))); }
+
+void ClientState::blocked(const std::optional<BlockedCall>& blocked) {
+  if (phase_ == Phase::kRunning) send(FrameType::kBlocked, body(messages::write(blocked)));
+}
+
+void ClientState::abort(SharedBody cause) {
   if (phase_ != Phase::kRunning) return;
+  send(FrameType::kAbort, std::move(cause));
   phase_ = Phase::kBroken;
-  send(FrameType::kAbort, body(messages::write(cause)));
+}
+
+void ClientState::saw_death(int32_t rank) {
+  if (phase_ == Phase::kRunning) send(FrameType::kDeath, body(messages::write(messages::Death{rank})));
 }
 
 void ClientState::leave() {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/awake_clock.hpp"
 #include "comm/control/codec.hpp"
 #include "comm/control/control.hpp"
 #include "comm/control/messages.hpp"
@@ -34,6 +35,7 @@ struct ClientAction {
     kAnswer,    // sequence, blobs or error
     kProgress,  // ranks
     kFailed,    // error: the group is broken
+    kSettled,   // error: the cause that all ranks get; this rank had one of its own
   };
   Kind kind = Kind::kFinish;
   FrameType type = FrameType::kBeat;
@@ -55,13 +57,18 @@ class ClientState {
   void frame(Frame&& frame, int64_t now_ns);
   void closed(int64_t now_ns);
   void broke(const std::string& how, int64_t now_ns);
-  void tick(int64_t now_ns, int64_t pass, int32_t bucket);
+  void tick(int64_t system_ns, int64_t pass, int32_t bucket);
 
   void gather(SharedBody contribution);
+  void blocked(const std::optional<BlockedCall>& blocked);
   void abort(const Error& cause);
+  /// The same with an Error as messages write it: written in time, it needs little memory.
+  void abort(SharedBody cause);
+  void saw_death(int32_t rank);
   void leave();
 
-  [[nodiscard]] int64_t heartbeat_ms() const noexcept { return config_.heartbeat_ms; }
+  /// How often to call tick().
+  [[nodiscard]] int64_t tick_ms() const noexcept;
   [[nodiscard]] std::vector<ClientAction> take() { return std::exchange(actions_, {}); }
 
  private:
@@ -71,13 +78,15 @@ class ClientState {
   void act(ClientAction::Kind kind, std::optional<Error> error = std::nullopt);
   void joined(messages::Table&& table);
   void running_frame(Frame&& frame);
+  void hear(ClientAction::Kind kind, const Error& cause);
   void lose(const Error& cause);
+  void set_clock();
 
   ClientConfig config_;
   Phase phase_ = Phase::kNew;
   std::optional<Member> server_;
+  AwakeClock clock_;  // the times below are its
   int64_t heard_ns_ = 0;
-  int64_t last_tick_ns_ = 0;
   int64_t last_beat_ns_ = 0;
   int64_t server_pass_ = -1;
   int32_t server_bucket_ = -1;

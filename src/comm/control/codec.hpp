@@ -32,8 +32,11 @@ enum class FrameType : uint8_t {
   kAbort,        // client: break the group
   kFailed,       // server: the group is broken, and why
   kBye,          // client: goodbye
+  kBlocked,      // client: what it waits in, or that it waits no longer
+  kHeard,        // client: it knows what kFailed said
+  kDeath,        // client: it saw that the process of another rank has ended
 };
-inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kBye);
+inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kDeath);
 inline constexpr size_t kFrameHead = 5;
 
 struct Frame {

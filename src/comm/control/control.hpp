@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "comm/control/call_state.hpp"
 
 namespace ddp {
 
@@ -46,6 +48,14 @@ class Control {
   /// Break the group everywhere: the other ranks' failure callbacks get the cause. Never blocks. Only the first counts.
   virtual void abort(const Error& cause) noexcept = 0;
 
+  /// What counts as the cause on all ranks: rank 0's word after an abort(), or the failure that came without one. Waits for it up to
+  /// limits::kFirstCauseMs; nothing if it does not come. A rank that ends after this call is blamed by nobody.
+  [[nodiscard]] virtual std::optional<Error> settle() { return std::nullopt; }
+
+  /// The process of another rank is seen to have ended, before its connection closes. The cause comes as any other, by on_failure.
+  /// Never blocks.
+  virtual void saw_death(int32_t) noexcept {}
+
   /// Orderly goodbye: the others learn "rank r left the group" (ABORTED). Returns within 1 s, also when peers are dead.
   virtual void leave() noexcept = 0;
 
@@ -57,8 +67,15 @@ class Control {
   /// Wait-free.
   virtual void set_progress(int64_t pass, int32_t bucket) noexcept = 0;
 
+  /// In which call this rank is and what it waits for. The control plane tells the others; if all ranks wait and none can go on, it breaks the
+  /// group with MISMATCH.
+  [[nodiscard]] virtual CallState& calls() noexcept { return calls_; }
+
   /// What is known of another rank: "last heard 0.4 s ago, in pass 17, bucket 1". For error texts.
   [[nodiscard]] virtual std::string describe_progress(int32_t rank) const = 0;
+
+ private:
+  CallState calls_;
 };
 
 }  // namespace ddp

@@ -11,24 +11,28 @@ namespace ddp {
 GatherBoard::GatherBoard(const std::vector<Member>& members) : members_(&members), next_(members.size(), 1) {}
 
 // Set round.error if this contribution does not fit.
-void GatherBoard::judge(Round& round, int32_t rank, std::string_view what) {
+void GatherBoard::judge(Round& round, int32_t rank, std::string_view what, UserCall call) {
   if (round.error.has_value()) return;
   if (round.what != what) {
     const auto member = [this](int32_t r) -> const Member& { return (*members_)[static_cast<size_t>(r)]; };
-    round.error = round.first < rank ? texts::different_gathers(member(round.first), round.what, member(rank), what)
-                                     : texts::different_gathers(member(rank), what, member(round.first), round.what);
+    const bool differ = round.call != call;  // then their names say enough
+    const std::string first = describe_call(round.call, differ && round.call != UserCall::kNone ? "" : std::string_view(round.what));
+    const std::string other = describe_call(call, differ && call != UserCall::kNone ? "" : what);
+    round.error = round.first < rank ? texts::different_calls(member(round.first), first, member(rank), other)
+                                     : texts::different_calls(member(rank), other, member(round.first), first);
   } else if (round.bytes > limits::kGatherBytes) {
     round.error = texts::gather_too_large(what, round.bytes);
   }
 }
 
 GatherBoard::Answer GatherBoard::add(int32_t rank, std::string_view what, std::string blob, int64_t deadline_ns,
-                                     int64_t limit_ms) {
+                                     int64_t limit_ms, UserCall call) {
   Answer answer;
   answer.sequence = next_[static_cast<size_t>(rank)]++;
   Round& round = rounds_[answer.sequence];
   if (round.arrived == 0) {
     round.what = what;
+    round.call = call;
     round.first = rank;
     round.blobs.resize(members_->size());
   }
@@ -39,7 +43,7 @@ GatherBoard::Answer GatherBoard::add(int32_t rank, std::string_view what, std::s
     round.limit_ms = limit_ms;
   }
   const bool failed_before = round.error.has_value();
-  judge(round, rank, what);
+  judge(round, rank, what, call);
   round.blobs[static_cast<size_t>(rank)] = round.error.has_value() ? std::string() : std::move(blob);
 
   const bool all_here = round.arrived == static_cast<int32_t>(members_->size());
@@ -63,7 +67,7 @@ GatherBoard::Answer GatherBoard::add(int32_t rank, std::string_view what, std::s
 std::optional<GatherBoard::Overdue> GatherBoard::overdue(int64_t now_ns) const {
   for (const auto& [sequence, round] : rounds_) {
     if (round.error.has_value() || round.deadline_ns > now_ns) continue;
-    Overdue found{round.what, round.limit_ms, {}};
+    Overdue found{describe_call(round.call, round.what), round.limit_ms, {}};
     for (size_t r = 0; r < round.blobs.size(); ++r)
       if (!round.blobs[r].has_value()) found.missing.push_back(static_cast<int32_t>(r));
     return found;

@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "comm/control/control.hpp"
+#include "comm/control/user_call.hpp"
 
 namespace ddp {
 
@@ -34,11 +35,12 @@ class GatherBoard {
   /// The number that the rank's next contribution will have, from 1.
   [[nodiscard]] uint64_t next_sequence(int32_t rank) const { return next_[static_cast<size_t>(rank)]; }
 
-  /// Rank's next contribution. `deadline_ns` (INT64_MAX: none) and `limit_ms` are used by overdue().
-  [[nodiscard]] Answer add(int32_t rank, std::string_view what, std::string blob, int64_t deadline_ns, int64_t limit_ms);
+  /// Rank's next contribution. `deadline_ns` (INT64_MAX: none) and `limit_ms` are used by overdue(), `call` by error texts.
+  [[nodiscard]] Answer add(int32_t rank, std::string_view what, std::string blob, int64_t deadline_ns, int64_t limit_ms,
+                           UserCall call = UserCall::kNone);
 
   struct Overdue {
-    std::string what;
+    std::string call;  // as describe_call() gives it
     int64_t limit_ms = 0;
     std::vector<int32_t> missing;
   };
@@ -51,6 +53,7 @@ class GatherBoard {
  private:
   struct Round {
     std::string what;
+    UserCall call = UserCall::kNone;
     int32_t first = -1;  // who named it
     std::vector<std::optional<std::string>> blobs;
     int32_t arrived = 0;
@@ -59,7 +62,7 @@ class GatherBoard {
     int64_t limit_ms = 0;
     std::optional<Error> error;
   };
-  void judge(Round& round, int32_t rank, std::string_view what);
+  void judge(Round& round, int32_t rank, std::string_view what, UserCall call);
 
   const std::vector<Member>* members_;
   std::vector<uint64_t> next_;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <exception>
+#include <new>
 
 #include "base/error.hpp"
 
@@ -22,7 +23,7 @@ asio::generic::stream_protocol protocol_of(const net::Socket& socket) {
 }  // namespace
 
 Link::Link(asio::io_context& io, net::Socket socket, FrameReader reader, FrameWriter writer)
-    : socket_(io), reader_(std::move(reader)), writer_(std::move(writer)) {
+    : socket_(io), in_forks_(socket.get()), reader_(std::move(reader)), writer_(std::move(writer)) {
   socket_.assign(protocol_of(socket), socket.get());
   (void)socket.release();
 }
@@ -46,15 +47,27 @@ void Link::wait_to_read() {
 }
 
 void Link::read() {
-  static thread_local std::array<char, kScratch> scratch;
-  for (int i = 0; i < kReadsInTurn && socket_.is_open(); ++i) {
-    const ssize_t got = ::recv(socket_.native_handle(), scratch.data(), scratch.size(), MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (got <= 0) return lost();
-    if (!finishing_ && !feed({scratch.data(), static_cast<size_t>(got)})) return;
+  for (int i = 0; i < kReadsInTurn && read_some(); ++i) {
   }
   wait_to_read();
+}
+
+void Link::read_all() {
+  const std::shared_ptr<Link> self = shared_from_this();
+  while (read_some()) {
+  }
+}
+
+// False if there is nothing more for now, or ever.
+bool Link::read_some() {
+  static thread_local std::array<char, kScratch> scratch;
+  if (!socket_.is_open()) return false;
+  const ssize_t got = ::recv(socket_.native_handle(), scratch.data(), scratch.size(), MSG_DONTWAIT);
+  if (got < 0 && errno == EINTR) return true;
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (got > 0) return finishing_ || feed({scratch.data(), static_cast<size_t>(got)});
+  lost();
+  return false;
 }
 
 // False if the connection is of no use any more.
@@ -67,6 +80,11 @@ bool Link::feed(std::string_view bytes) {
       events_.frame(std::move(*frame));
     }
     return socket_.is_open();
+  } catch (const std::bad_alloc&) {
+    if (!events_.no_memory) throw;  // this rank's own trouble, and none of the other side
+    events_.no_memory();
+    close();
+    return false;
   } catch (const std::exception& error) {
     how = error.what();
   }
@@ -86,6 +104,7 @@ void Link::close() {
   events_ = {};
   queue_.clear();
   asio::error_code ignored;
+  in_forks_.forget();
   socket_.close(ignored);
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "base/closed_in_forks.hpp"
 #include "comm/control/codec.hpp"
 #include "comm/control/net.hpp"
 
@@ -23,6 +24,7 @@ class Link : public std::enable_shared_from_this<Link> {
     std::function<void(Frame&&)> frame;             // may throw for a frame that breaks the protocol
     std::function<void()> closed;                   // by the other side, or by the network
     std::function<void(const std::string&)> broke;  // the other side sent what cannot be understood
+    std::function<void()> no_memory;                // here, for what the other side sent: nothing more is read; none: the exception goes on
   };
 
   Link(asio::io_context& io, net::Socket socket, FrameReader reader, FrameWriter writer);
@@ -31,6 +33,13 @@ class Link : public std::enable_shared_from_this<Link> {
   void secure(const auth::Key* in, const auth::Key* out, size_t limit);
   void send(FrameType type, SharedBody body);
   void finish();
+  /// The same after an exception of a callback, which may have ended the reading.
+  void finish_anyhow() {
+    finish();
+    wait_to_read();
+  }
+  /// What has arrived is handled now, and the end of the connection too.
+  void read_all();
   /// Closes at once; no event comes any more.
   void close();
 
@@ -42,6 +51,7 @@ class Link : public std::enable_shared_from_this<Link> {
   };
   void wait_to_read();
   void read();
+  [[nodiscard]] bool read_some();
   bool feed(std::string_view bytes);
   void wait_to_write();
   void write();
@@ -49,6 +59,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void lost();
 
   asio::generic::stream_protocol::socket socket_;
+  ClosedInForks in_forks_;  // so that others see the end of this process although a fork lives on
   FrameReader reader_;
   FrameWriter writer_;
   Events events_;

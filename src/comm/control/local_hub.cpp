@@ -5,10 +5,13 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "base/process.hpp"
+#include "comm/control/deadlock.hpp"
 #include "comm/control/gather_board.hpp"
 #include "comm/control/identity.hpp"
 #include "comm/control/limits.hpp"
@@ -18,18 +21,24 @@
 namespace ddp {
 namespace {
 
+constexpr auto kLookAgain = std::chrono::milliseconds(150);
+
 // A rank's place in the hub. Guarded by the hub's lock but for the atomics.
 struct Seat {
   enum class State { kFree, kPresent, kLeft };
   State state = State::kFree;
+  bool gone_again = false;  // free, but somebody sat here
   std::function<void(const Error&)> on_failure;
   bool in_callback = false;
   uint64_t answered = 0;  // the last round with an answer
   std::vector<std::string> blobs;
   std::optional<Error> error;
+  std::optional<Error> left;  // what is said of this rank when there is no memory for more
   std::atomic<int64_t> pass{-1};
   std::atomic<int32_t> bucket{-1};
   std::atomic<int64_t> heard_ns{0};
+  CallState calls;
+  CallWatch watch;
 };
 
 // Wait for `changed` until `deadline`; false when it has passed.
@@ -44,7 +53,7 @@ bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, 
 
 class Hub {
  public:
-  explicit Hub(int32_t size) : members_(static_cast<size_t>(size)), seats_(static_cast<size_t>(size)), board_(members_) {}
+  explicit Hub(int32_t size) : members_(static_cast<size_t>(size)), seats_(static_cast<size_t>(size)), board_(members_), deadlocks_(members_) {}
   ~Hub() {
     {
       const std::lock_guard lock(mutex_);
@@ -68,6 +77,7 @@ class Hub {
     if (present_ == 0) first_ = rank;
     Member me = this_member(rank);
     me.address = "127.0.0.1";
+    seat.left = texts::left_group(me);
     if (present_ + 1 == size()) herald_ = quiet_thread("ddp-local", [this] { tell_all(); });
     members_[static_cast<size_t>(rank)] = std::move(me);
     seat.state = Seat::State::kPresent;
@@ -86,12 +96,15 @@ class Hub {
   std::optional<Error> stand_up(int32_t rank, int64_t limit_ms, bool& empty) {
     const std::lock_guard lock(mutex_);
     if (present_ == size()) return std::nullopt;
-    std::vector<int32_t> missing;
-    for (int32_t r = 0; r < size(); ++r)
-      if (seats_[static_cast<size_t>(r)].state == Seat::State::kFree) missing.push_back(r);
+    texts::Absent absent;
+    for (int32_t r = 0; r < size(); ++r) {
+      const Seat& seat = seats_[static_cast<size_t>(r)];
+      if (seat.state == Seat::State::kFree) (seat.gone_again ? absent.gone_again : absent.never_came).push_back(r);
+    }
     seats_[static_cast<size_t>(rank)].state = Seat::State::kFree;
+    seats_[static_cast<size_t>(rank)].gone_again = true;
     empty = --present_ == 0;
-    return texts::never_came(missing, size(), limit_ms);
+    return texts::never_came(absent, size(), limit_ms, "");
   }
 
   std::vector<std::string> gather(int32_t rank, std::string_view what, std::string_view mine, const Deadline& deadline) {
@@ -104,7 +117,9 @@ class Hub {
     const int64_t left_ms = deadline.left_ms();
     const int64_t at_ns = deadline.is_never() ? INT64_MAX : now_ns() + deadline.left_ns();
     const uint64_t sequence = board_.next_sequence(rank);
-    hand_out(board_.add(rank, what, std::string(mine), at_ns, left_ms));
+    seat.calls.join_gather(sequence);
+    hand_out(board_.add(rank, what, std::string(mine), at_ns, left_ms, seat.calls.call()));
+    const CallState::Waiting waiting(seat.calls, BlockedCall::Exchange::kGather, sequence);
     const auto answered = [&] { return seat.answered >= sequence; };
     if (!wait(changed_, lock, deadline, [&] { return answered() || cause_.has_value(); })) {
       time_out(at_ns);
@@ -149,6 +164,8 @@ class Hub {
     seat.heard_ns.store(now_ns(), std::memory_order_relaxed);
   }
 
+  CallState& calls(int32_t rank) noexcept { return seats_[static_cast<size_t>(rank)].calls; }
+
   std::string describe_progress(int32_t rank) const {
     const Seat& seat = seats_[static_cast<size_t>(rank)];
     return texts::progress((now_ns() - seat.heard_ns.load()) / 1'000'000, seat.pass.load(), seat.bucket.load());
@@ -162,7 +179,7 @@ class Hub {
     try {
       cause_.emplace(cause());
     } catch (...) {
-      cause_.emplace(DDP_ERROR_ABORTED, "out of memory");  // short enough to need none
+      cause_ = seats_[static_cast<size_t>(by)].left;
     }
     seats_[static_cast<size_t>(by)].on_failure = nullptr;  // whoever breaks the group knows
     changed_.notify_all();
@@ -183,14 +200,24 @@ class Hub {
     if (!late.has_value() || cause_.has_value()) return;
     std::vector<Member> missing;
     for (const int32_t rank : late->missing) missing.push_back(member(rank));
-    cause_ = texts::gather_timed_out(missing, late->what, late->limit_ms, describe_progress(late->missing.front()));
+    cause_ = texts::gather_timed_out(missing, late->call, late->limit_ms, describe_progress(late->missing.front()));
     changed_.notify_all();
   }
 
-  // The hub's thread: waits for the first cause and passes it on.
+  // What ranks wait for now.
+  void look_for_deadlock() {
+    for (int32_t rank = 0; rank < size(); ++rank) {
+      Seat& seat = seats_[static_cast<size_t>(rank)];
+      if (const auto news = seat.watch.look(seat.calls, now_ns())) deadlocks_.report(rank, news->blocked);
+    }
+    cause_ = deadlocks_.verdict();
+    if (cause_.has_value()) changed_.notify_all();
+  }
+
+  // The hub's thread: looks for ranks that wait for each other, waits for the first cause and passes it on.
   void tell_all() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return closing_ || cause_.has_value(); });
+    while (!changed_.wait_for(lock, kLookAgain, [this] { return closing_ || cause_.has_value(); })) look_for_deadlock();
     if (!cause_.has_value()) return;
     const Error cause = *cause_;
     for (Seat& seat : seats_) {
@@ -210,6 +237,7 @@ class Hub {
   std::vector<Member> members_;  // fixed once all are present
   std::vector<Seat> seats_;
   GatherBoard board_;
+  DeadlockWatch deadlocks_;
   int32_t present_ = 0;
   int32_t first_ = 0;  // the rank that made the hub
   bool closing_ = false;
@@ -217,14 +245,20 @@ class Hub {
   std::thread herald_;
 };
 
-// The hubs that still wait for ranks, by name. Never destroyed, so that threads that end late stay safe.
+// The hubs that still wait for ranks, by name. Never destroyed, so that threads that end late stay safe. A fork begins with none: those
+// who wait are threads of its parent.
 struct Registry {
+  PerProcess process;
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Hub>> forming;
 };
 
 Registry& registry() {
   static Registry& instance = *new Registry;
+  instance.process.enter([] {
+    new (static_cast<void*>(&instance.mutex)) std::mutex;
+    new (static_cast<void*>(&instance.forming)) std::map<std::string, std::shared_ptr<Hub>>;
+  });
   return instance;
 }
 
@@ -245,6 +279,7 @@ class LocalControl final : public Control {
   void leave() noexcept override { hub_->leave(rank_, true); }
   void on_failure(std::function<void(const Error&)> fn) override { hub_->on_failure(rank_, std::move(fn)); }
   void set_progress(int64_t pass, int32_t bucket) noexcept override { hub_->set_progress(rank_, pass, bucket); }
+  CallState& calls() noexcept override { return hub_->calls(rank_); }
   std::string describe_progress(int32_t rank) const override { return hub_->describe_progress(rank); }
 
  private:

@@ -60,6 +60,12 @@ Error get_error(ByteReader& reader) {
   return Error(static_cast<ddp_status>(status), std::move(text));
 }
 
+UserCall get_call(ByteReader& reader) {
+  const auto call = reader.number<uint16_t>();
+  if (call > static_cast<uint16_t>(kLastUserCall)) refuse("a call that does not exist");
+  return static_cast<UserCall>(call);
+}
+
 }  // namespace
 
 std::string write(const Banner& message) {
@@ -75,7 +81,6 @@ Banner read_banner(std::string_view body) {
   if (reader.text() != kServerMagic) refuse("no libddp banner in it");
   Banner banner;
   banner.protocol = reader.number<uint32_t>();
-  if (banner.protocol != limits::kProtocol) return banner;  // what follows may be anything
   banner.wants_token = reader.number<uint8_t>() != 0;
   get(reader, banner.group);
   get(reader, banner.nonce);
@@ -161,9 +166,9 @@ Table read_table(std::string_view body) {
   return table;
 }
 
-std::string write(uint64_t sequence, int64_t left_ms, int64_t limit_ms, std::string_view what, std::string_view blob) {
+std::string write(uint64_t sequence, int64_t left_ms, int64_t limit_ms, UserCall call, std::string_view what, std::string_view blob) {
   ByteWriter writer;
-  writer.number(sequence).number(left_ms).number(limit_ms).text(what.substr(0, limits::kNameBytes)).text(blob);
+  writer.number(sequence).number(left_ms).number(limit_ms).number(static_cast<uint16_t>(call)).text(what.substr(0, limits::kNameBytes)).text(blob);
   return std::move(writer).bytes();
 }
 
@@ -173,6 +178,7 @@ Gather read_gather(std::string_view body) {
   gather.sequence = reader.number<uint64_t>();
   gather.left_ms = reader.number<int64_t>();
   gather.limit_ms = reader.number<int64_t>();
+  gather.call = get_call(reader);
   gather.what = get_text(reader, limits::kNameBytes);
   gather.blob = get_text(reader, limits::kBlobBytes);
   expect_end(reader);
@@ -246,6 +252,49 @@ Error read_error(std::string_view body) {
   Error error = get_error(reader);
   expect_end(reader);
   return error;
+}
+
+std::string write(const std::optional<BlockedCall>& message) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(message.has_value()));
+  if (!message.has_value()) return std::move(writer).bytes();
+  writer.number(static_cast<uint16_t>(message->call)).number(static_cast<uint8_t>(message->exchange));
+  writer.number(message->number).number(message->collectives).number(message->gathers);
+  return std::move(writer).bytes();
+}
+
+std::optional<BlockedCall> read_blocked(std::string_view body) {
+  ByteReader reader(body);
+  const auto is_blocked = reader.number<uint8_t>();
+  if (is_blocked > 1) refuse("neither yes nor no");
+  if (is_blocked == 0) {
+    expect_end(reader);
+    return std::nullopt;
+  }
+  BlockedCall blocked;
+  blocked.call = get_call(reader);
+  const auto exchange = reader.number<uint8_t>();
+  if (exchange != static_cast<uint8_t>(BlockedCall::Exchange::kCollective) && exchange != static_cast<uint8_t>(BlockedCall::Exchange::kGather))
+    refuse("an exchange of an unknown kind");
+  blocked.exchange = static_cast<BlockedCall::Exchange>(exchange);
+  blocked.number = reader.number<uint64_t>();
+  blocked.collectives = reader.number<uint64_t>();
+  blocked.gathers = reader.number<uint64_t>();
+  expect_end(reader);
+  return blocked;
+}
+
+std::string write(const Death& message) {
+  ByteWriter writer;
+  writer.number(message.rank);
+  return std::move(writer).bytes();
+}
+
+Death read_death(std::string_view body) {
+  ByteReader reader(body);
+  const Death death{reader.number<int32_t>()};
+  expect_end(reader);
+  return death;
 }
 
 }  // namespace ddp::messages

@@ -11,12 +11,13 @@
 
 #include "base/error.hpp"
 #include "comm/control/auth.hpp"
+#include "comm/control/call_state.hpp"
 #include "comm/control/control.hpp"
 #include "comm/control/limits.hpp"
 
 namespace ddp::messages {
 
-/// The first words of a server. Its beginning, magic and protocol, never changes.
+/// The first words of a server. They never change in form, so that other versions know whose they are.
 struct Banner {
   uint32_t protocol = limits::kProtocol;
   bool wants_token = false;
@@ -55,6 +56,7 @@ struct Gather {
   uint64_t sequence = 0;
   int64_t left_ms = 0;   // 0: no limit
   int64_t limit_ms = 0;  // for error texts
+  UserCall call = UserCall::kNone;  // the same
   std::string what;
   std::string blob;
 };
@@ -83,17 +85,23 @@ struct Beat {
 };
 inline constexpr size_t kRanksInBeat = 64;
 
+struct Death {
+  int32_t rank = 0;
+};
+
 [[nodiscard]] std::string write(const Banner& message);
 [[nodiscard]] std::string write(const Hello& message);
 [[nodiscard]] std::string write(const Welcome& message);
 [[nodiscard]] std::string write(const Join& message);
 [[nodiscard]] std::string write(const Table& message);
-[[nodiscard]] std::string write(uint64_t sequence, int64_t left_ms, int64_t limit_ms, std::string_view what,
+[[nodiscard]] std::string write(uint64_t sequence, int64_t left_ms, int64_t limit_ms, UserCall call, std::string_view what,
                                 std::string_view blob);
 [[nodiscard]] std::string write(const Reply& message);
 [[nodiscard]] std::string write(const ReplyError& message);
 [[nodiscard]] std::string write(const Beat& message);
 [[nodiscard]] std::string write(const Error& message);
+[[nodiscard]] std::string write(const std::optional<BlockedCall>& message);
+[[nodiscard]] std::string write(const Death& message);
 
 [[nodiscard]] Banner read_banner(std::string_view body);
 [[nodiscard]] Hello read_hello(std::string_view body);
@@ -105,5 +113,7 @@ inline constexpr size_t kRanksInBeat = 64;
 [[nodiscard]] ReplyError read_reply_error(std::string_view body);
 [[nodiscard]] Beat read_beat(std::string_view body);
 [[nodiscard]] Error read_error(std::string_view body);
+[[nodiscard]] std::optional<BlockedCall> read_blocked(std::string_view body);
+[[nodiscard]] Death read_death(std::string_view body);
 
 }  // namespace ddp::messages

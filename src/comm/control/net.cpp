@@ -43,7 +43,8 @@ bool default_route(int family, const sockaddr* far, socklen_t length, Endpoint& 
 
 Endpoint of_interface(const char* name) {
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) throw make_error(DDP_ERROR_IO, "the network interfaces cannot be read: %s", std::strerror(errno));
+  if (::getifaddrs(&list) != 0)
+    throw make_error(status_of_errno(errno, DDP_ERROR_IO), "the network interfaces cannot be read: %s", std::strerror(errno));
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
   Endpoint found;
   for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {

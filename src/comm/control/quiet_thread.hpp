@@ -4,24 +4,16 @@
 
 #include <pthread.h>
 
-#include <csignal>
 #include <thread>
 #include <utility>
+
+#include "base/signals.hpp"
 
 namespace ddp {
 
 template <class Body>
 [[nodiscard]] std::thread quiet_thread(const char* name, Body&& body) {
-  struct Mask {
-    sigset_t before{};
-    Mask() noexcept {
-      sigset_t all;
-      sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);
-    }
-    ~Mask() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-  };
-  const Mask mask;  // the new thread inherits it
+  const BlockSignals blocked;  // the new thread inherits it
   std::thread thread(std::forward<Body>(body));
   pthread_setname_np(thread.native_handle(), name);  // at most 15 characters
   return thread;

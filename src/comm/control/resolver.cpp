@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "comm/control/net.hpp"
+#include "comm/control/agree.hpp"
 #include "comm/control/quiet_thread.hpp"
 #include "comm/control/texts.hpp"
 
@@ -50,7 +51,8 @@ bool try_once(const std::string& host, const Deadline& deadline, int& code, std:
   const auto lookup = std::make_shared<Lookup>();
   quiet_thread("ddp-resolve", [lookup, host] {
     std::vector<Endpoint> addresses;
-    const int result = look_up(host, 0, addresses);
+    int result = 0;
+    if (try_to([&] { result = look_up(host, 0, addresses); })) result = EAI_MEMORY;
     const std::lock_guard lock(lookup->mutex);
     lookup->code = result;
     lookup->found = std::move(addresses);
@@ -78,11 +80,12 @@ std::vector<Endpoint> resolve(const std::string& host, Deadline deadline) {
     if (!try_once(host, deadline, code, found)) break;
     if (code == 0 && !found.empty()) return found;
     why = ::gai_strerror(code);
+    if (code == EAI_MEMORY) throw make_error(DDP_ERROR_OUT_OF_MEMORY, "the host name %s cannot be looked up: %s", host.c_str(), why.c_str());
     // A pod's or a new host's name may appear a little later.
     std::unique_lock lock(mutex);
     nothing.wait_for(lock, std::chrono::milliseconds(std::min(pause_ms, deadline.left_ms())));
   }
-  throw make_error(DDP_ERROR_IO, "the host name %s, where rank 0 should be, was not found in time: %s", host.c_str(), why.c_str());
+  throw make_error(DDP_ERROR_IO, "the host name %s, given for rank 0, could not be resolved in time: %s", host.c_str(), why.c_str());
 }
 
 }  // namespace ddp::net

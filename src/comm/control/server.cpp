@@ -16,9 +16,12 @@
 #include <unordered_map>
 
 #include "base/log.hpp"
+#include "comm/control/agree.hpp"
+#include "comm/control/identity.hpp"
 #include "comm/control/limits.hpp"
 #include "comm/control/link.hpp"
 #include "comm/control/quiet_thread.hpp"
+#include "comm/control/texts.hpp"
 
 namespace ddp {
 namespace {
@@ -35,7 +38,7 @@ class Server::Impl {
  public:
   Impl(net::Socket listener, ServerConfig config)
       : dead_after_ms_(config.dead_after_ms),
-        tick_(std::chrono::milliseconds(std::clamp<int64_t>(std::min(config.heartbeat_ms, config.dead_after_ms / 4), 5, 100))),
+        tick_(std::chrono::milliseconds(std::clamp<int64_t>(std::min(config.heartbeat_ms, config.dead_after_ms / limits::kTicksInSilence), 1, 100))),
         secured_(config.token.has_value()),
         state_(std::move(config)),
         listener_(io_, listener.get()),
@@ -47,10 +50,9 @@ class Server::Impl {
     thread_ = quiet_thread("ddp-server", [this] { run(); });
   }
 
-  void stop(Deadline deadline) {
+  void stop(Deadline deadline) noexcept {
     if (!thread_.joinable()) return;
-    asio::post(io_, [this] { finish_all(); });
-    {
+    if (!try_to([this] { asio::post(io_, [this] { finish_all(); }); })) {
       std::unique_lock lock(mutex_);
       done_changed_.wait_for(lock, std::chrono::nanoseconds(deadline.left_ns()), [this] { return done_; });
     }
@@ -59,7 +61,6 @@ class Server::Impl {
   }
 
  private:
-  // An exception here could only be a lack of memory; the connection it hit is left alone, its silence is noticed.
   void run() {
     for (;;) {
       try {
@@ -67,8 +68,24 @@ class Server::Impl {
         return;
       } catch (const std::exception& error) {
         log(DDP_LOG_ERROR, "the control server of rank 0: %s", error.what());
+        if (formed_) give_up();  // before that, whoever it hit is refused or comes again
       }
     }
+  }
+
+  // A lack of memory: what was to be sent is lost, so nobody may wait for it.
+  void give_up() noexcept {
+    std::erase_if(links_, [this](const auto& entry) {
+      const std::shared_ptr<Link>& link = entry.second;
+      if (!try_to([&] {
+            link->send(FrameType::kFailed, last_words_);
+            link->finish_anyhow();
+          }))
+        return false;
+      link->close();
+      return true;
+    });
+    check_done();
   }
 
   void wait_to_accept() {
@@ -113,6 +130,12 @@ class Server::Impl {
                    forget(id);
                    state_.broke(id, how, now_ns());
                    obey();
+                 },
+                 [this, id] {
+                   if (formed_) throw;  // for run()
+                   forget(id);
+                   state_.broke(id, "", now_ns());
+                   obey();
                  }});
     state_.connected(id, auth::random_nonce(), now_ns());
     obey();
@@ -123,6 +146,7 @@ class Server::Impl {
       if (action.kind == ServerAction::Kind::kSeal) {
         asio::error_code ignored;
         listener_.close(ignored);
+        formed_ = true;
         continue;
       }
       const auto found = links_.find(action.to);
@@ -144,12 +168,12 @@ class Server::Impl {
   }
 
   void tick() {
-    state_.tick(now_ns());
-    obey();
     timer_.expires_after(tick_);
     timer_.async_wait([this](const asio::error_code& error) {
       if (!error) tick();
     });
+    state_.tick(now_ns());
+    obey();
   }
 
   void finish_all() {
@@ -184,7 +208,10 @@ class Server::Impl {
   asio::steady_timer pause_;
   std::unordered_map<ConnectionId, std::shared_ptr<Link>> links_;
   ConnectionId last_id_ = 0;
+  bool formed_ = false;
   bool finishing_ = false;
+  const SharedBody last_words_ =
+      std::make_shared<const Body>(messages::write(texts::gave_up(this_member(0), nullptr, Error().text())));  // made in time
 
   std::mutex mutex_;  // guards done_
   std::condition_variable done_changed_;

@@ -19,7 +19,10 @@ ServerState::ServerState(ServerConfig config)
     : config_(std::move(config)),
       members_(static_cast<size_t>(config_.size)),
       seats_(static_cast<size_t>(config_.size)),
-      board_(members_) {}
+      board_(members_),
+      deadlocks_(members_) {
+  clock_.set_most_ms(config_.dead_after_ms / (limits::kTicksInSilence - 2));
+}
 
 // ---- what goes out
 
@@ -28,8 +31,8 @@ void ServerState::send(ConnectionId to, FrameType type, SharedBody bytes) {
 }
 
 void ServerState::send_to_seated(FrameType type, const SharedBody& bytes) {
-  for (const Seat& seat : seats_)
-    if (seat.state == Seat::State::kTaken || seat.state == Seat::State::kReported) send(seat.connection, type, bytes);
+  for (int32_t rank = 0; rank < config_.size; ++rank)
+    if (is_waiting_for(rank)) send(seat_of(rank).connection, type, bytes);
 }
 
 void ServerState::finish(ConnectionId id) {
@@ -53,7 +56,7 @@ void ServerState::refuse(ConnectionId id, const Error& why) {
 
 void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t now_ns) {
   Connection connection;
-  connection.since_ns = now_ns;
+  connection.since_ns = clock_.at(now_ns);
   connection.nonce = nonce;
   connections_.emplace(id, connection);
   const messages::Banner banner{limits::kProtocol, config_.token.has_value(), config_.group, nonce};
@@ -80,8 +83,8 @@ void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {
       return greet(id, connection, messages::read_hello(frame.body));
     case Connection::Phase::kAdmitted:
       if (frame.type != FrameType::kJoin) throw Error(DDP_ERROR_IO, "a frame before it joined");
-      return seat(id, connection, messages::read_join(frame.body), now_ns);
-    case Connection::Phase::kSeated: return seated_frame(connection, std::move(frame), now_ns);
+      return seat(id, connection, messages::read_join(frame.body), clock_.at(now_ns));
+    case Connection::Phase::kSeated: return seated_frame(connection, std::move(frame), clock_.at(now_ns));
     case Connection::Phase::kOver: return;
   }
 }
@@ -121,6 +124,7 @@ void ServerState::seat(ConnectionId id, Connection& connection, messages::Join&&
 
 void ServerState::free_seat(int32_t rank) {
   seat_of(rank) = Seat();
+  seat_of(rank).gone_again = true;
   --taken_;
 }
 
@@ -145,9 +149,21 @@ void ServerState::seated_frame(Connection& connection, Frame&& frame, int64_t no
     case FrameType::kGather:
       if (phase_ == Phase::kForming) break;
       return gather(rank, messages::read_gather(frame.body), now_ns);
+    case FrameType::kBlocked:
+      if (phase_ == Phase::kForming) break;
+      return deadlocks_.report(rank, messages::read_blocked(frame.body));
     case FrameType::kAbort:
       if (phase_ == Phase::kForming) break;
       return reported(rank, messages::read_error(frame.body), now_ns);
+    case FrameType::kHeard:
+      if (phase_ != Phase::kBroken) break;
+      seat_of(rank).state = Seat::State::kHeard;
+      return tell_rank0_if_all_heard();
+    case FrameType::kDeath: {
+      const int32_t dead = messages::read_death(frame.body).rank;
+      if (phase_ == Phase::kForming || dead <= 0 || dead >= config_.size || dead == rank) break;
+      return gone(dead);
+    }
     default: break;
   }
   throw Error(DDP_ERROR_IO, "a frame that has no place here");
@@ -158,7 +174,7 @@ void ServerState::gather(int32_t rank, messages::Gather&& gather, int64_t now_ns
   if (gather.sequence != board_.next_sequence(rank)) throw Error(DDP_ERROR_IO, "a gather that is out of order");
   const bool limited = gather.left_ms > 0 && gather.left_ms < INT64_MAX / (4 * kMs);
   const int64_t deadline_ns = limited ? now_ns + gather.left_ms * kMs : INT64_MAX;
-  GatherBoard::Answer answer = board_.add(rank, gather.what, std::move(gather.blob), deadline_ns, gather.limit_ms);
+  GatherBoard::Answer answer = board_.add(rank, gather.what, std::move(gather.blob), deadline_ns, gather.limit_ms, gather.call);
   if (answer.to.empty()) return;
   const FrameType type = answer.error.has_value() ? FrameType::kReplyError : FrameType::kReply;
   const SharedBody reply =
@@ -193,17 +209,38 @@ void ServerState::goodbye(int32_t rank) {
     if (!suspicion_.has_value()) declare(texts::left_group(member(rank)));
   }
   finish(id);
+  tell_rank0_if_all_heard();
+}
+
+// A rank's process has ended, or its connection. What it said before about another cause still holds.
+void ServerState::gone(int32_t rank) {
+  if (seat_of(rank).state == Seat::State::kTaken) declare(texts::gone(member(rank)));
 }
 
 void ServerState::declare(const Error& cause) {
   if (phase_ != Phase::kFormed) return;
   phase_ = Phase::kBroken;
   suspicion_.reset();
-  send_to_seated(FrameType::kFailed, body(messages::write(cause)));
+  cause_ = body(messages::write(cause));
+  for (int32_t rank = 1; rank < config_.size; ++rank)
+    if (is_waiting_for(rank)) send(seat_of(rank).connection, FrameType::kFailed, cause_);
+  tell_rank0_if_all_heard();
+}
+
+void ServerState::tell_rank0_if_all_heard() {
+  for (int32_t rank = 1; rank < config_.size; ++rank)
+    if (is_waiting_for(rank)) return;
+  tell_rank0();
+}
+
+void ServerState::tell_rank0() {
+  const SharedBody cause = std::exchange(cause_, nullptr);
+  if (cause != nullptr && is_waiting_for(0)) send(seat_of(0).connection, FrameType::kFailed, cause);
 }
 
 void ServerState::settle() {
   if (suspicion_.has_value()) declare(Error(*suspicion_));
+  tell_rank0();
 }
 
 void ServerState::closed(ConnectionId id, int64_t) {
@@ -213,10 +250,9 @@ void ServerState::closed(ConnectionId id, int64_t) {
   connections_.erase(found);
   if (connection.phase != Connection::Phase::kSeated) return;
   if (phase_ == Phase::kForming) return free_seat(connection.rank);
-  Seat& seat = seat_of(connection.rank);
-  const bool reported = seat.state == Seat::State::kReported;
-  seat.state = Seat::State::kLeft;
-  if (!reported) declare(texts::gone(member(connection.rank)));
+  const Seat::State before = std::exchange(seat_of(connection.rank).state, Seat::State::kLeft);
+  if (before == Seat::State::kTaken) declare(texts::gone(member(connection.rank)));
+  tell_rank0_if_all_heard();
 }
 
 void ServerState::broke(ConnectionId id, const std::string& how, int64_t) {
@@ -228,20 +264,32 @@ void ServerState::broke(ConnectionId id, const std::string& how, int64_t) {
   if (phase_ == Phase::kForming) return free_seat(connection.rank);
   seat_of(connection.rank).state = Seat::State::kLeft;
   declare(texts::broke_protocol(member(connection.rank), how));
+  tell_rank0_if_all_heard();
 }
 
 // ---- time
 
-void ServerState::tick(int64_t now_ns) {
-  // A tick that comes very late means that this process stood still: what the others said meanwhile is not read yet.
-  if (last_tick_ns_ != 0 && now_ns - last_tick_ns_ > config_.dead_after_ms * kMs / 2)
-    for (Seat& seat : seats_) seat.heard_ns = now_ns;
+void ServerState::tick(int64_t system_ns) {
+  // What the others said while this process stood still is not read yet: they all get one full period.
+  const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
+  const int64_t now_ns = clock_.at(system_ns);
+  for (Seat& seat : seats_)
+    if (stood_still) seat.heard_ns = now_ns;
   last_tick_ns_ = now_ns;
+  check_hearing(now_ns);
   check_strangers(now_ns);
   check_silence(now_ns);
   check_deadlines(now_ns);
+  check_deadlock();
   if (suspicion_.has_value() && now_ns - suspicion_ns_ >= limits::kSecondaryCauseMs * kMs) declare(Error(*suspicion_));
   send_beats(now_ns);
+}
+
+// A rank that is stopped does not say that it heard.
+void ServerState::check_hearing(int64_t now_ns) {
+  if (cause_ == nullptr) return;
+  if (hearing_since_ns_ == 0) hearing_since_ns_ = now_ns;
+  if (now_ns - hearing_since_ns_ >= std::min(limits::kHearMs, config_.dead_after_ms / 4) * kMs) tell_rank0();
 }
 
 void ServerState::check_strangers(int64_t now_ns) {
@@ -270,7 +318,7 @@ void ServerState::check_deadlines(int64_t now_ns) {
   if (phase_ == Phase::kForming) {
     for (int32_t rank = 0; rank < config_.size; ++rank) {
       if (seat_of(rank).state != Seat::State::kTaken || seat_of(rank).deadline_ns > now_ns) continue;
-      const Error why = texts::never_came(missing(), config_.size, seat_of(rank).limit_ms);
+      const Error why = texts::never_came(absent(), config_.size, seat_of(rank).limit_ms, config_.place);
       for (int32_t other = 0; other < config_.size; ++other) {
         // When rank 0 gives up, the place is gone for all.
         if ((rank != 0 && other != rank) || seat_of(other).state != Seat::State::kTaken) continue;
@@ -286,8 +334,13 @@ void ServerState::check_deadlines(int64_t now_ns) {
   std::vector<Member> absent;
   for (const int32_t rank : late->missing) absent.push_back(member(rank));
   const Seat& first = seat_of(late->missing.front());
-  declare(texts::gather_timed_out(absent, late->what, late->limit_ms,
+  declare(texts::gather_timed_out(absent, late->call, late->limit_ms,
                                   texts::progress((now_ns - first.heard_ns) / kMs, first.pass, first.bucket)));
+}
+
+void ServerState::check_deadlock() {
+  if (phase_ != Phase::kFormed || suspicion_.has_value()) return;
+  if (const std::optional<Error> verdict = deadlocks_.verdict()) declare(*verdict);
 }
 
 void ServerState::send_beats(int64_t now_ns) {
@@ -314,11 +367,13 @@ messages::Beat ServerState::whereabouts(int64_t now_ns) const {
   return beat;
 }
 
-std::vector<int32_t> ServerState::missing() const {
-  std::vector<int32_t> ranks;
-  for (int32_t rank = 0; rank < config_.size; ++rank)
-    if (seats_[static_cast<size_t>(rank)].state == Seat::State::kFree) ranks.push_back(rank);
-  return ranks;
+texts::Absent ServerState::absent() const {
+  texts::Absent absent;
+  for (int32_t rank = 0; rank < config_.size; ++rank) {
+    const Seat& seat = seats_[static_cast<size_t>(rank)];
+    if (seat.state == Seat::State::kFree) (seat.gone_again ? absent.gone_again : absent.never_came).push_back(rank);
+  }
+  return absent;
 }
 
 }  // namespace ddp

@@ -2,7 +2,8 @@
 // threads, no clock of its own; so every order of events can be tried in a test.
 //
 // A connection is a stranger until its greeting was right, then admitted, then seated when it has said who it is. The group
-// forms when every seat is taken; from then on it can only break, once, with one cause that goes to all. Causes that are often
+// forms when every seat is taken; from then on it can only break, once, with one cause that goes to all: to rank 0's own program
+// last, when the others know it, for rank 0 may end as soon as it hears, and its end must not become their cause. Causes that are often
 // consequences (a rank reports that its data connection failed) wait kSecondaryCauseMs for a better one (the connection of the
 // rank that died). Cost: an event is O(1), but for answers to all and ticks, O(ranks). One thread.
 // Tested by unit/comm/control_server_test.cpp.
@@ -14,11 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "base/awake_clock.hpp"
 #include "comm/control/auth.hpp"
 #include "comm/control/codec.hpp"
 #include "comm/control/control.hpp"
+#include "comm/control/deadlock.hpp"
 #include "comm/control/gather_board.hpp"
 #include "comm/control/messages.hpp"
+#include "comm/control/texts.hpp"
 
 namespace ddp {
 
@@ -30,6 +34,7 @@ struct ServerConfig {
   auth::Token token;
   int64_t heartbeat_ms = 1'000;
   int64_t dead_after_ms = 10'000;
+  std::string place;  // where rank 0 listens and what to do if that is out of reach, for the error text; "" if it cannot be
 };
 
 /// To be done by the owner, in this order.
@@ -59,7 +64,7 @@ class ServerState {
   void closed(ConnectionId id, int64_t now_ns);
   /// The connection sent what cannot be understood.
   void broke(ConnectionId id, const std::string& how, int64_t now_ns);
-  void tick(int64_t now_ns);
+  void tick(int64_t system_ns);
   /// The server is about to end: a cause that waits for a better one is told now, or nobody would hear it.
   void settle();
 
@@ -75,7 +80,7 @@ class ServerState {
     int32_t size = 0;
   };
   struct Seat {
-    enum class State { kFree, kTaken, kReported, kLeft };  // reported: it said itself that the group is broken
+    enum class State { kFree, kTaken, kReported, kHeard, kLeft };  // reported: it said itself that the group is broken
     State state = State::kFree;
     ConnectionId connection = 0;
     int64_t heard_ns = 0;
@@ -83,6 +88,7 @@ class ServerState {
     int64_t limit_ms = 0;
     int64_t pass = -1;
     int32_t bucket = -1;
+    bool gone_again = false;  // free, but somebody sat here
   };
   enum class Phase { kForming, kFormed, kBroken };
 
@@ -100,16 +106,26 @@ class ServerState {
   void gather(int32_t rank, messages::Gather&& gather, int64_t now_ns);
   void beat(int32_t rank, const messages::Beat& beat);
   void reported(int32_t rank, const Error& cause, int64_t now_ns);
+  void gone(int32_t rank);
   void goodbye(int32_t rank);
   void declare(const Error& cause);
+  void tell_rank0_if_all_heard();
+  void tell_rank0();
 
+  void check_hearing(int64_t now_ns);
   void check_strangers(int64_t now_ns);
   void check_silence(int64_t now_ns);
   void check_deadlines(int64_t now_ns);
+  void check_deadlock();
   void send_beats(int64_t now_ns);
   [[nodiscard]] messages::Beat whereabouts(int64_t now_ns) const;
-  [[nodiscard]] std::vector<int32_t> missing() const;
+  [[nodiscard]] texts::Absent absent() const;
   [[nodiscard]] const Member& member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
+  /// Is it there, and does it not know yet how the group ended?
+  [[nodiscard]] bool is_waiting_for(int32_t rank) const {
+    const Seat::State state = seats_[static_cast<size_t>(rank)].state;
+    return state == Seat::State::kTaken || state == Seat::State::kReported;
+  }
   [[nodiscard]] Seat& seat_of(int32_t rank) { return seats_[static_cast<size_t>(rank)]; }
 
   ServerConfig config_;
@@ -119,8 +135,12 @@ class ServerState {
   std::vector<Seat> seats_;
   int32_t taken_ = 0;
   GatherBoard board_;
+  DeadlockWatch deadlocks_;
+  SharedBody cause_;                // while rank 0's own program does not know it
+  int64_t hearing_since_ns_ = 0;    // the first tick after it was told to the others
   std::optional<Error> suspicion_;  // a cause that waits for a better one
   int64_t suspicion_ns_ = 0;
+  AwakeClock clock_;  // all times below and above are its
   int64_t last_tick_ns_ = 0;
   int64_t last_beat_ns_ = 0;
   std::vector<ServerAction> actions_;

@@ -1,10 +1,7 @@
 #include "comm/control/tcp_control.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <asio/io_context.hpp>
-#include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <atomic>
 #include <chrono>
@@ -13,15 +10,20 @@
 #include <thread>
 
 #include "base/log.hpp"
+#include "comm/control/agree.hpp"
 #include "comm/control/limits.hpp"
 #include "comm/control/link.hpp"
+#include "comm/control/post_in_place.hpp"
 #include "comm/control/quiet_thread.hpp"
 #include "comm/control/texts.hpp"
 
 namespace ddp {
 namespace {
 
+SharedBody words(const Error& cause) { return std::make_shared<const Body>(messages::write(cause)); }
+
 constexpr int64_t kGraceMs = 2'000;                         // rank 0 names those who are late; this long it may take
+constexpr int64_t kWaitStepMs = 250;
 constexpr size_t kServerBytes = limits::kGatherBytes + (size_t{16} << 20);  // the longest body rank 0 may send
 
 class TcpControl final : public Control {
@@ -48,7 +50,8 @@ class TcpControl final : public Control {
                     state_.broke(how, now_ns());
                     obey();
                     link_gone();
-                  }});
+                  },
+                  {}});
     state_.start(now_ns());
     obey();
     tick();
@@ -72,7 +75,7 @@ class TcpControl final : public Control {
     std::unique_lock lock(mutex_);
     const auto decided = [this] { return joined_ || lost_ || refusal_.has_value(); };
     if (left_ms <= 0) changed_.wait(lock, decided);
-    else if (!changed_.wait_for(lock, std::chrono::milliseconds(left_ms + kGraceMs), decided))
+    else if (!wait_awake(lock, left_ms + kGraceMs, decided))
       throw texts::rank0_never_came("the meeting", limit_ms, "it admitted this rank and then fell silent");
     if (refusal_.has_value()) throw Error(*refusal_);
     return joined_;
@@ -85,6 +88,8 @@ class TcpControl final : public Control {
   const Member& member(int32_t rank) const noexcept override { return members_[static_cast<size_t>(rank)]; }
   std::vector<std::string> gather(std::string_view what, std::string_view mine, Deadline deadline) override;
   void abort(const Error& cause) noexcept override;
+  std::optional<Error> settle() override;
+  void saw_death(int32_t rank) noexcept override;
   void leave() noexcept override;
   void on_failure(std::function<void(const Error&)> fn) override;
   void set_progress(int64_t pass, int32_t bucket) noexcept override {
@@ -105,23 +110,52 @@ class TcpControl final : public Control {
       try {
         io_.run();
         return;
-      } catch (const std::exception& error) {  // a lack of memory; silence is noticed by the others
-        log(DDP_LOG_ERROR, "the control thread of rank %d: %s", rank_, error.what());
+      } catch (const std::exception& thrown) {
+        log(DDP_LOG_ERROR, "the control thread of rank %d: %s", rank_, thrown.what());
+        give_up(to_error(thrown));
       }
     }
+  }
+
+  // What the thread was doing when memory ran out is lost, so nobody may wait for it.
+  void give_up(const Error& why) noexcept {
+    if (last_words_ == nullptr) {
+      const std::lock_guard lock(mutex_);
+      refusal_ = why;
+    } else {
+      break_group(*last_error_);
+      if (!try_to([this] {
+            state_.abort(last_words_);
+            obey();
+            link_->finish_anyhow();
+          }))
+        return;
+    }
+    link_->close();
+    link_gone();
+  }
+
+  // Wait for `ready`, at most `ms`; a step in which this process stood still counts no longer than another.
+  template <class Ready>
+  bool wait_awake(std::unique_lock<std::mutex>& lock, int64_t ms, Ready ready) {
+    for (; ms > 0; ms -= kWaitStepMs)
+      if (changed_.wait_for(lock, std::chrono::milliseconds(std::min(ms, kWaitStepMs)), ready)) return true;
+    return false;
   }
 
   // All below on the control thread (or before it runs).
   void tick() {
     state_.tick(now_ns(), pass_.load(std::memory_order_relaxed), bucket_.load(std::memory_order_relaxed));
+    if (const auto news = call_watch_.look(calls(), now_ns())) state_.blocked(news->blocked);
     obey();
-    timer_.expires_after(std::chrono::milliseconds(std::clamp<int64_t>(state_.heartbeat_ms() / 2, 5, 250)));
+    timer_.expires_after(std::chrono::milliseconds(state_.tick_ms()));
     timer_.async_wait([this](const asio::error_code& error) {
       if (!error) tick();
     });
   }
   void obey();
   void break_group(const Error& cause);
+  void rank0_died();
   void note_progress(const std::vector<messages::Progress>& ranks);
   void link_gone() {
     const std::lock_guard lock(mutex_);
@@ -130,12 +164,14 @@ class TcpControl final : public Control {
   }
 
   const int32_t rank_, size_;
+  HandlerMemory abort_memory_, leave_memory_;  // before io_
   std::vector<Member> members_;  // fixed before wait_joined() returns
   std::atomic<int64_t> pass_{-1};
   std::atomic<int32_t> bucket_{-1};
 
   asio::io_context io_{1};
   ClientState state_;
+  CallWatch call_watch_;
   asio::steady_timer timer_;
   std::shared_ptr<Link> link_;
 
@@ -144,6 +180,10 @@ class TcpControl final : public Control {
   bool joined_ = false, lost_ = false, left_ = false, link_open_ = true, in_callback_ = false;
   std::optional<Error> refusal_;
   std::optional<Error> cause_;
+  SharedBody told_;  // the cause for the others
+  std::optional<Error> last_error_;  // "rank 1 (...) could not go on: out of memory", made in time
+  SharedBody last_words_;
+  std::optional<Error> settled_;  // rank 0's word, if this rank had a cause of its own
   std::function<void(const Error&)> on_failure_;
   uint64_t asked_ = 0;     // gathers begun
   uint64_t answered_ = 0;  // gathers answered
@@ -162,8 +202,15 @@ void TcpControl::obey() {
       case ClientAction::Kind::kFinish: link_->finish(); break;
       case ClientAction::Kind::kProgress: note_progress(action.ranks); break;
       case ClientAction::Kind::kFailed: break_group(*action.error); break;
+      case ClientAction::Kind::kSettled: {
+        const std::lock_guard lock(mutex_);
+        settled_ = std::move(action.error);
+        break;
+      }
       case ClientAction::Kind::kJoined: {
         const std::lock_guard lock(mutex_);
+        last_error_ = texts::gave_up(action.members[static_cast<size_t>(rank_)], nullptr, Error().text());
+        last_words_ = words(*last_error_);
         members_ = std::move(action.members);
         heard_.assign(members_.size(), Heard{now_ns(), -1, -1});
         joined_ = true;
@@ -199,6 +246,7 @@ void TcpControl::note_progress(const std::vector<messages::Progress>& ranks) {
 
 void TcpControl::break_group(const Error& cause) {
   std::unique_lock lock(mutex_);
+  settled_ = cause;
   if (cause_.has_value()) return;
   cause_ = cause;
   const auto fn = std::exchange(on_failure_, nullptr);
@@ -219,55 +267,77 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
   if (cause_.has_value()) throw Error(*cause_);
   const uint64_t sequence = ++asked_;
   const int64_t left_ms = deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1);
-  auto body = std::make_shared<const Body>(messages::write(sequence, left_ms, left_ms, what, mine));
+  const UserCall call = calls().call();
+  calls().join_gather(sequence);
+  auto body = std::make_shared<const Body>(messages::write(sequence, left_ms, left_ms, call, what, mine));
   asio::post(io_, [this, body = std::move(body)] {
     state_.gather(body);
     obey();
   });
+  const CallState::Waiting waiting(calls(), BlockedCall::Exchange::kGather, sequence);
   const auto decided = [&] { return answered_ >= sequence || cause_.has_value() || left_; };
   if (deadline.is_never()) changed_.wait(lock, decided);
-  else if (!changed_.wait_for(lock, std::chrono::milliseconds(left_ms + kGraceMs), decided))
-    throw texts::gather_timed_out({members_.front()}, what, left_ms, "it does not answer");
+  else if (!wait_awake(lock, left_ms + kGraceMs, decided))
+    throw texts::gather_timed_out({members_.front()}, describe_call(call, what), left_ms, "it does not answer");
   if (answered_ < sequence) throw cause_.has_value() ? Error(*cause_) : texts::already_left();
   if (answer_error_.has_value()) throw Error(*answer_error_);
   return std::move(blobs_);
 }
 
 void TcpControl::abort(const Error& cause) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (cause_.has_value() || left_) return;
+  cause_ = cause;
+  if (try_to([&] { told_ = words(cause); })) told_ = last_words_;  // without memory for this cause
+  on_failure_ = nullptr;  // whoever breaks the group knows
+  changed_.notify_all();
+  post_in_place(io_, abort_memory_, [this] {
+    state_.abort(told_);
+    obey();
+  });
+}
+
+std::optional<Error> TcpControl::settle() {
+  std::unique_lock lock(mutex_);
+  const auto decided = [this] { return settled_.has_value() || !link_open_ || left_; };
+  changed_.wait_for(lock, std::chrono::milliseconds(limits::kFirstCauseMs), decided);
+  return settled_;
+}
+
+void TcpControl::saw_death(int32_t rank) noexcept {
   try {
-    const std::lock_guard lock(mutex_);
-    if (cause_.has_value() || left_) return;
-    cause_ = cause;
-    on_failure_ = nullptr;  // whoever breaks the group knows
-    changed_.notify_all();
-    asio::post(io_, [this, cause] {
-      state_.abort(cause);
+    asio::post(io_, [this, rank] {
+      if (rank == 0) return rank0_died();
+      state_.saw_death(rank);
       obey();
     });
-  } catch (const std::exception& error) {  // no memory for the message: the end of this process will say it
-    log(DDP_LOG_ERROR, "rank %d cannot tell the others that the group is broken: %s", rank_, error.what());
+  } catch (const std::exception& error) {  // no memory: its connection will say it
+    log(DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", rank_, error.what());
   }
+}
+
+// What it said before its end comes first.
+void TcpControl::rank0_died() {
+  link_->read_all();
+  state_.closed(now_ns());
+  obey();
 }
 
 void TcpControl::leave() noexcept {
   const Deadline deadline = Deadline::in_ms(limits::kLeaveMs);
-  try {
-    std::unique_lock lock(mutex_);
-    if (std::exchange(left_, true)) return;
-    on_failure_ = nullptr;
-    changed_.notify_all();
-    asio::post(io_, [this] {
-      state_.leave();
-      obey();
-    });
-    if (std::this_thread::get_id() == thread_.get_id()) return;  // from the failure callback
-    // Half of the time for our own goodbye; rank 0 needs the rest for the others'.
-    changed_.wait_for(lock, std::chrono::milliseconds(limits::kLeaveMs / 2), [this] { return !link_open_ && !in_callback_; });
-    lock.unlock();
-    if (server_) server_->stop(deadline);
-  } catch (const std::exception& error) {
-    log(DDP_LOG_ERROR, "rank %d cannot say goodbye: %s", rank_, error.what());
-  }
+  std::unique_lock lock(mutex_);
+  if (std::exchange(left_, true)) return;
+  on_failure_ = nullptr;
+  changed_.notify_all();
+  post_in_place(io_, leave_memory_, [this] {
+    state_.leave();
+    obey();
+  });
+  if (std::this_thread::get_id() == thread_.get_id()) return;  // from the failure callback
+  // Half of the time for our own goodbye; rank 0 needs the rest for the others'.
+  changed_.wait_for(lock, std::chrono::milliseconds(limits::kLeaveMs / 2), [this] { return !link_open_ && !in_callback_; });
+  lock.unlock();
+  if (server_) server_->stop(deadline);
 }
 
 void TcpControl::on_failure(std::function<void(const Error&)> fn) {
@@ -287,44 +357,6 @@ std::string TcpControl::describe_progress(int32_t rank) const {
   return texts::progress((now_ns() - heard.at_ns) / 1'000'000, heard.pass, heard.bucket);
 }
 
-// In a fork of the process that made it, the threads are not there and the sockets are the parent's: nothing may be touched, and
-// nothing destroyed.
-class ForkSafe final : public Control {
- public:
-  explicit ForkSafe(std::unique_ptr<TcpControl> control) : control_(std::move(control)) {}
-  ~ForkSafe() override {
-    if (!is_here()) (void)control_.release();
-  }
-  ForkSafe(const ForkSafe&) = delete;
-  ForkSafe& operator=(const ForkSafe&) = delete;
-
-  int32_t rank() const noexcept override { return control_->rank(); }
-  int32_t size() const noexcept override { return control_->size(); }
-  const Member& member(int32_t rank) const noexcept override { return control_->member(rank); }
-  std::vector<std::string> gather(std::string_view what, std::string_view mine, Deadline deadline) override {
-    if (!is_here()) throw texts::forked();
-    return control_->gather(what, mine, deadline);
-  }
-  void abort(const Error& cause) noexcept override {
-    if (is_here()) control_->abort(cause);
-  }
-  void leave() noexcept override {
-    if (is_here()) control_->leave();
-  }
-  void on_failure(std::function<void(const Error&)> fn) override {
-    if (is_here()) control_->on_failure(std::move(fn));
-  }
-  void set_progress(int64_t pass, int32_t bucket) noexcept override { control_->set_progress(pass, bucket); }
-  std::string describe_progress(int32_t rank) const override {
-    return is_here() ? control_->describe_progress(rank) : std::string("unknown in a forked process");
-  }
-
- private:
-  bool is_here() const noexcept { return pid_ == getpid(); }
-  std::unique_ptr<TcpControl> control_;
-  const pid_t pid_ = getpid();
-};
-
 }  // namespace
 
 std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config, std::unique_ptr<Server>& server) {
@@ -332,7 +364,7 @@ std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config,
   auto control = std::make_unique<TcpControl>(std::move(admission), std::move(config));
   if (!control->wait_joined(left_ms, limit_ms)) return nullptr;
   control->own(std::move(server));
-  return std::make_unique<ForkSafe>(std::move(control));
+  return control;
 }
 
 }  // namespace ddp

@@ -60,9 +60,14 @@ std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket) {
   return place.empty() ? text : std::string(text) + ", " + place;
 }
 
-bool is_goodbye(const Control& control, const Error& cause) {
-  for (int32_t rank = 0; rank < control.size(); ++rank)
-    if (cause.text() == left_group(control.member(rank)).text()) return true;
+// Without memory: it is asked by threads that must not fail.
+bool is_goodbye(const Control& control, const Error& cause) noexcept {
+  for (int32_t rank = 0; rank < control.size(); ++rank) {
+    const Member& who = control.member(rank);
+    char text[512];
+    std::snprintf(text, sizeof text, "rank %d (host %s, pid %lld) left the group", who.rank, who.host.c_str(), static_cast<long long>(who.pid));
+    if (cause.text() == text) return true;
+  }
   return false;
 }
 
@@ -85,24 +90,41 @@ Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket) 
   return error(DDP_ERROR_PEER_FAILED, text);
 }
 
+Error gave_up(const Member& who, const char* function, std::string_view why) {
+  const std::string where = function != nullptr ? std::string(" in ") + function : std::string();
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " could not go on" + where + ": " + std::string(why));
+}
+
 Error broke_protocol(const Member& who, std::string_view how) {
   return error(DDP_ERROR_PEER_FAILED, who.name() + " broke the control protocol: " + std::string(how));
 }
 
-Error different_gathers(const Member& a, std::string_view what_a, const Member& b, std::string_view what_b) {
-  return error(DDP_ERROR_MISMATCH, "ranks made different calls: " + a.name() + " is in \"" + std::string(what_a) + "\", " +
-                                       b.name() + " in \"" + std::string(what_b) + "\"");
+Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b) {
+  return error(DDP_ERROR_MISMATCH, "ranks made different calls: " + a.name() + " waits in " + std::string(call_a) + "; " + b.name() +
+                                       " waits in " + std::string(call_b) +
+                                       "; every rank must make the same collective calls in the same order");
 }
 
-Error gather_timed_out(const std::vector<Member>& missing, std::string_view what, int64_t ms, std::string_view detail) {
-  std::string text = list_members(missing) + " did not join \"" + std::string(what) + "\" within " + seconds(ms);
+Error gather_timed_out(const std::vector<Member>& missing, std::string_view call, int64_t ms, std::string_view detail) {
+  std::string text = list_members(missing) + " did not join " + std::string(call) + " within " + seconds(ms);
   if (missing.size() == 1 && !detail.empty()) text += ": " + std::string(detail);
   return error(DDP_ERROR_TIMED_OUT, text);
 }
 
-Error never_came(const std::vector<int32_t>& missing, int32_t size, int64_t ms) {
-  return error(DDP_ERROR_TIMED_OUT,
-               list_ranks(missing) + " of " + std::to_string(size) + " did not come within " + seconds(ms));
+Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place) {
+  std::string text;
+  if (!absent.never_came.empty())
+    text = list_ranks(absent.never_came) + " of " + std::to_string(size) + " did not come within " + seconds(ms);
+  if (!absent.gone_again.empty())
+    text += (text.empty() ? "" : "; ") + list_ranks(absent.gone_again) + " of " + std::to_string(size) +
+            " came but ended or gave up before all were there: start the ranks closer together, or raise rendezvous_timeout_ms";
+  if (!absent.never_came.empty() && !place.empty()) text += "; rank 0 listened at " + std::string(place);
+  return error(DDP_ERROR_TIMED_OUT, text);
+}
+
+std::string other_interface_hint() {
+  return "if ranks on other hosts cannot reach that address, set DDP_SOCKET_IFNAME on rank 0's host to the network interface that "
+         "the hosts share";
 }
 
 Error duplicate_rank(const Member& present) {
@@ -128,12 +150,13 @@ Error gather_too_large(std::string_view what, size_t bytes) {
 }
 
 Error different_protocol(uint32_t mine, uint32_t rank0) {
-  return error(DDP_ERROR_MISMATCH, "this rank speaks control protocol " + std::to_string(mine) + ", rank 0 protocol " +
+  return error(DDP_ERROR_MISMATCH, "this rank uses version " + std::to_string(mine) + " of the control protocol, rank 0 version " +
                                        std::to_string(rank0) + "; give all ranks the same version of libddp");
 }
 
 Error wrong_token() {
-  return error(DDP_ERROR_IO, "rank 0 did not admit this rank: give all ranks the same DDP_TOKEN or DDP_TOKEN_FILE");
+  return error(DDP_ERROR_IO, "rank 0 did not admit this rank: its token is another one; make a token once, not on each host, and give all ranks "
+                             "the same DDP_TOKEN or DDP_TOKEN_FILE");
 }
 
 Error token_on_one_side(bool rank0_has_it) {
@@ -146,18 +169,14 @@ Error token_on_one_side(bool rank0_has_it) {
 Error token_needed(std::string_view address) {
   return error(DDP_ERROR_INVALID_ARGUMENT,
                "ranks meet at " + std::string(address) +
-                   ", which other machines can reach, and there is no token: before the start run export "
-                   "DDP_TOKEN=$(openssl rand -hex 32) (mpirun: add -x DDP_TOKEN), or set DDP_INSECURE=1 if the network is yours "
-                   "alone");
+                   ", which other machines can reach, and there is no token: make one with openssl rand -hex 32, once and not on "
+                   "each host, and give the same to all ranks with export DDP_TOKEN=... (mpirun: add -x DDP_TOKEN); or set "
+                   "DDP_INSECURE=1 if the network is yours alone");
 }
 
 Error rank0_never_came(std::string_view place, int64_t ms, std::string_view detail) {
   return error(DDP_ERROR_TIMED_OUT, "rank 0 did not come to " + std::string(place) + " within " + seconds(ms) +
                                         (detail.empty() ? "" : ": " + std::string(detail)));
-}
-
-Error forked() {
-  return error(DDP_ERROR_INVALID_STATE, "this process is a fork of the one that made the group; make a new group here");
 }
 
 Error already_left() { return error(DDP_ERROR_INVALID_STATE, "this rank has left the group"); }

@@ -9,7 +9,6 @@
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
-#include <unistd.h>
 
 #include <stdexcept>
 
@@ -57,7 +56,7 @@ class PeersContext : public ::gloo::Context {
 };
 
 Endpoint::Endpoint(int32_t index, int32_t size, const std::string& address, std::chrono::milliseconds connect_timeout)
-    : pid_(getpid()), index_(index) {
+    : index_(index) {
   const AllSignalsBlocked blocked;  // the device's thread inherits it
   auto timeout = connect_timeout / kGlooConnectFactor;
   if (timeout < std::chrono::milliseconds(100)) timeout = std::chrono::milliseconds(100);
@@ -66,8 +65,6 @@ Endpoint::Endpoint(int32_t index, int32_t size, const std::string& address, std:
 }
 
 Endpoint::~Endpoint() = default;
-
-bool Endpoint::is_ours() const noexcept { return getpid() == pid_; }
 
 bool Endpoint::is_aborted() {
   const std::lock_guard lock(mutex_);
@@ -112,11 +109,15 @@ ddp_rail_result Endpoint::connect_one(PeersContext& context, int32_t peer, const
   return done();
 }
 
-int64_t Endpoint::keep(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool is_send) {
-  if (unused_.empty()) {
-    messages_.emplace_back();
-    unused_.push_back(static_cast<int64_t>(messages_.size()));
-  }
+// Before a message is posted, which cannot be taken back when memory runs out.
+void Endpoint::make_room() {
+  if (!unused_.empty()) return;
+  unused_.reserve(messages_.size() + 1);  // so that giving a ticket back never fails
+  messages_.emplace_back();
+  unused_.push_back(static_cast<int64_t>(messages_.size()));
+}
+
+int64_t Endpoint::keep(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool is_send) noexcept {
   const int64_t ticket = unused_.back();
   unused_.pop_back();
   messages_[static_cast<size_t>(ticket - 1)] = Message{std::move(buffer), is_send};
@@ -127,6 +128,7 @@ ddp_rail_result Endpoint::post_send(int32_t peer, uint64_t slot, const void* dat
   if (is_aborted()) return DDP_RAIL_ABORTED;
   if (closed_ || bytes == 0) throw std::logic_error("the connections are closed");
   const NoSigpipe guard;  // Gloo writes at once, on this thread, if the peer is ready
+  make_room();
   auto buffer = context(peer > index_).buffer(const_cast<void*>(data), bytes);
   buffer->send(peer, slot, 0, bytes);
   ticket = keep(std::move(buffer), true);
@@ -137,6 +139,7 @@ ddp_rail_result Endpoint::post_receive(int32_t peer, uint64_t slot, void* data, 
   if (is_aborted()) return DDP_RAIL_ABORTED;
   if (closed_ || bytes == 0) throw std::logic_error("the connections are closed");
   const NoSigpipe guard;  // a receive tells the peer that it is ready
+  make_room();
   auto buffer = context(peer < index_).buffer(data, bytes);
   buffer->recv(peer, slot, 0, bytes);
   ticket = keep(std::move(buffer), false);

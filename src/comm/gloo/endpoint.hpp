@@ -43,21 +43,18 @@ class Endpoint {
   void abort() noexcept;
   void close();
 
-  /// In a forked child neither Gloo's thread nor its sockets are ours: everything is left alone and leaks.
-  [[nodiscard]] bool is_ours() const noexcept;
-
  private:
   struct Message {
     std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
     bool is_send = false;
   };
-  int64_t keep(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool is_send);
+  void make_room();
+  int64_t keep(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool is_send) noexcept;
   [[nodiscard]] bool is_aborted();
   /// The context whose pairs carry bytes towards larger indices, or the one for smaller.
   [[nodiscard]] PeersContext& context(bool towards_larger) const noexcept { return *contexts_[towards_larger ? 1 : 0]; }
   [[nodiscard]] ddp_rail_result connect_one(PeersContext& context, int32_t peer, const std::vector<char>& address);
 
-  pid_t pid_;
   int32_t index_;
   std::unique_ptr<PeersContext> contexts_[2];
   std::vector<int32_t> peers_;      // pairs that exist

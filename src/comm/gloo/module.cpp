@@ -2,10 +2,15 @@
 // Tested by process/gloo_test.cpp.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <memory>
+#include <new>
+#include <system_error>
 
 #include "comm/gloo/endpoint.hpp"
 
@@ -15,6 +20,17 @@ struct ddp_rail_endpoint : ddp::gloo::Endpoint {
 
 namespace {
 
+constexpr int kExhausted[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS, EAGAIN};
+
+// Is it this process that has nothing left? Gloo keeps the system's errno only as words in its texts.
+bool is_exhausted(const std::exception& thrown) noexcept {
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) return true;
+  if (const auto* error = dynamic_cast<const std::system_error*>(&thrown))
+    return std::find(std::begin(kExhausted), std::end(kExhausted), error->code().value()) != std::end(kExhausted);
+  return std::strstr(thrown.what(), std::strerror(EMFILE)) != nullptr || std::strstr(thrown.what(), std::strerror(ENFILE)) != nullptr ||
+         std::strstr(thrown.what(), std::strerror(ENOMEM)) != nullptr;
+}
+
 // Runs `body`; Gloo's errors share no base but std::exception. Its texts begin with "[file:line] ".
 template <class Body>
 int32_t guarded(char* error, int64_t capacity, const Body& body) {
@@ -23,8 +39,10 @@ int32_t guarded(char* error, int64_t capacity, const Body& body) {
   } catch (const std::exception& thrown) {
     const char* text = thrown.what();
     if (const char* end = text[0] == '[' ? std::strstr(text, "] ") : nullptr) text = end + 2;
+    const bool exhausted = is_exhausted(thrown);
+    if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) text = "out of memory";
     if (capacity > 0) std::snprintf(error, static_cast<size_t>(capacity), "%s", text);
-    return DDP_RAIL_FAILED;
+    return exhausted ? DDP_RAIL_EXHAUSTED : DDP_RAIL_FAILED;
   }
 }
 
@@ -68,7 +86,6 @@ int32_t wait(ddp_rail_endpoint* endpoint, int64_t ticket, int64_t timeout_ms, ch
 void abort(ddp_rail_endpoint* endpoint) { endpoint->abort(); }
 
 void close(ddp_rail_endpoint* endpoint) {
-  if (!endpoint->is_ours()) return;
   static_cast<void>(guarded(nullptr, 0, [&] {
     endpoint->close();
     return DDP_RAIL_DONE;
@@ -76,7 +93,6 @@ void close(ddp_rail_endpoint* endpoint) {
 }
 
 void destroy(ddp_rail_endpoint* endpoint) {
-  if (!endpoint->is_ours()) return;
   close(endpoint);
   delete endpoint;
 }

@@ -24,7 +24,7 @@ Bucket::Bucket(Host& host, const BucketSpec& spec, Deadline deadline) : host_(ho
 }
 
 Bucket::~Bucket() {
-  if (memory_ != nullptr) host_.region().free(memory_);
+  if (memory_ != nullptr) static_cast<void>(host_.region().free(memory_));
 }
 
 // Where each piece lies in the own region; private ones get a place.

@@ -43,6 +43,7 @@ class Host {
   [[nodiscard]] const Layout& layout() const noexcept { return layout_; }
   [[nodiscard]] shm::Engine& engine() noexcept { return engine_; }
   [[nodiscard]] shm::Region& region() noexcept { return *engine_.mesh().own; }
+  [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept { return engine_.mesh().own; }
   [[nodiscard]] Control& group_control() noexcept { return *context_.control; }
   [[nodiscard]] int32_t world_size() const noexcept { return context_.control->size(); }
   [[nodiscard]] std::string way() const { return way_; }

@@ -26,6 +26,7 @@ Stamp stamp_of(Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM, i
 // What travels flat is not for every step, and ranks of one host should not talk through sockets to all others.
 ChainOptions along_the_chain(ChainOptions options) noexcept {
   options.route = Route::kChain;
+  options.counts = false;
   return options;
 }
 
@@ -38,8 +39,7 @@ class HierarchyTransport final : public Transport {
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
-  [[nodiscard]] void* alloc(int64_t bytes) override { return host_.region().alloc(bytes); }
-  void free(void* data) override { host_.region().free(data); }
+  [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return host_.arena(); }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
     return std::make_unique<Bucket>(host_, spec, Deadline::in_ms(context_.options.timeout_ms));
@@ -89,12 +89,14 @@ class HierarchyTransport final : public Transport {
   }
 
  private:
-  void meet_all(const Stamp& stamp) {
+  void meet_all(Stamp stamp) {
+    sign(stamp, context_.control->calls());
     host_.guarded([&] { host_.cross(host_.engine().meet(stamp, 0, [](shm::Slot&) {}), stamp); });
   }
 
   // The stamp is that of the whole tensor. Memory that only this process sees goes through the exchange buffer.
-  void reduce_some(const Stamp& stamp, std::byte* data, int64_t count) {
+  void reduce_some(Stamp stamp, std::byte* data, int64_t count) {
+    sign(stamp, context_.control->calls());
     shm::Engine& engine = host_.engine();
     const auto bytes = static_cast<size_t>(count * dtype_size(stamp.dtype));
     int64_t offset = count == 0 ? shm::kNotInReach : host_.region().offset_of(data, static_cast<int64_t>(bytes));

@@ -14,26 +14,12 @@ namespace {
 constexpr int64_t kAlignment = 64;
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-bool divides_first(const cpu::ReduceRule& rule) noexcept { return rule.is_wired() || rule.dtype == DDP_F16; }
-
 /// One block of the library's memory with zeros between the pieces?
 bool is_one_block(const BucketSpec& spec) noexcept {
   return !spec.pieces.empty() && std::all_of(spec.pieces.begin(), spec.pieces.end(), [](const BucketSpec::Piece& piece) { return piece.owned; });
 }
 
 }  // namespace
-
-Factors factors_of(const cpu::ReduceRule& rule, double weight) noexcept {
-  if (rule.op != DDP_AVERAGE) return Factors{weight, 1};
-  if (divides_first(rule)) return Factors{weight / rule.divisor, 1};
-  return Factors{weight, 1.0 / rule.divisor};
-}
-
-double late_factor(const cpu::ReduceRule& rule, const Note& joined) noexcept {
-  if (rule.op != DDP_AVERAGE) return 1;
-  const double divided = divides_first(rule) ? rule.divisor : 1;
-  return divided / (rule.by_weight ? joined.tally.weight : rule.divisor);
-}
 
 BucketSpec words_of(const BucketSpec& spec, Collective what) {
   BucketSpec words = spec;
@@ -82,14 +68,15 @@ void Operation::move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp
 }
 
 Bucket::Bucket(Side& side, std::unique_ptr<BucketOperation> words, const BucketSpec& spec) : Operation(side, std::move(words)), spec_(spec) {
-  const int64_t unit = kAlignment / dtype_size(spec.rule.travel_dtype());
+  const int64_t unit = kAlignment / dtype_size(travel_dtype(spec.rule));
   for (const BucketSpec::Piece& piece : spec.pieces) {
     offsets_.push_back((count_ + unit - 1) / unit * unit);
     count_ = offsets_.back() + piece.count;
   }
   spans_.reserve(spec.pieces.size());
   in_place_ = is_one_block(spec) && !spec.may_lack && !spec.rule.is_wired();
-  if (side.size() > 1 && !in_place_ && count_ > 0) memory_ = static_cast<std::byte*>(side.alloc(count_ * dtype_size(spec.rule.travel_dtype())));
+  if (side.size() > 1 && !in_place_ && count_ > 0)
+    memory_ = static_cast<std::byte*>(side.alloc(count_ * dtype_size(travel_dtype(spec.rule))));
 }
 
 Bucket::~Bucket() {
@@ -119,7 +106,7 @@ void Bucket::reduce_in_place(const Note& mine) {
 
 void Bucket::reduce_copy(const Note& mine) {
   const Factors factors = factors_of(spec_.rule, mine.tally.weight);
-  const ddp_dtype wire = spec_.rule.travel_dtype();
+  const ddp_dtype wire = travel_dtype(spec_.rule);
   spans_.clear();
   for (size_t piece = 0; piece < spec_.pieces.size(); ++piece) {
     const bool contributes = mine.tally.contributors > 0 && mine.uses(piece);
@@ -133,7 +120,7 @@ void Bucket::reduce_copy(const Note& mine) {
 
 /// `joined`: only what some rank has contributed; NULL: everything.
 void Bucket::unpack(const Note* joined, double factor) {
-  const ddp_dtype wire = spec_.rule.travel_dtype();
+  const ddp_dtype wire = travel_dtype(spec_.rule);
   spans_.clear();
   for (size_t piece = 0; piece < spec_.pieces.size(); ++piece)
     if (spec_.pieces[piece].count > 0 && (joined == nullptr || joined->uses(piece)))

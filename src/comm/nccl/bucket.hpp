@@ -9,7 +9,7 @@
 // writes the result back; the layout is the same, so ranks may differ. It does so at once if every rank must contribute everything (`may_lack` is
 // false); then a pass that turns out void leaves gradients undefined. Otherwise it waits for the notes, and a void pass or an unused gradient is
 // left as it was.
-// Divided is where nothing can overflow: before the sum for 16 bits of F16, and for what is sent with 16 bits; else behind it.
+// mean.hpp says where the sum is divided and in which type it travels.
 // Cost: on the host two calls for each stream, one to four launches and one message; nothing is allocated after prepare.
 // Tested by gpu_host/pass_test.cpp.
 #pragma once
@@ -18,19 +18,11 @@
 #include <optional>
 #include <vector>
 
+#include "comm/nccl/mean.hpp"
 #include "comm/nccl/side.hpp"
 #include "comm/transport.hpp"
 
 namespace ddp::nccl {
-
-/// What a rank's terms and the sum are multiplied with.
-struct Factors {
-  double before = 1;
-  double after = 1;
-};
-[[nodiscard]] Factors factors_of(const cpu::ReduceRule& rule, double weight) noexcept;
-/// `after`, once the weights of all ranks are known.
-[[nodiscard]] double late_factor(const cpu::ReduceRule& rule, const Note& joined) noexcept;
 
 /// The words about a bucket: as spec, without its data. `what` tells apart operations on one bucket.
 [[nodiscard]] BucketSpec words_of(const BucketSpec& spec, Collective what);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "comm/control/agree.hpp"
 #include "comm/control/quiet_thread.hpp"
 
 namespace ddp::nccl {
@@ -155,7 +156,7 @@ void Communicator::abort() noexcept {
 void Communicator::close(int64_t limit_ms) noexcept {
   if (!link_->usable.exchange(false)) return;
   link_->returned = false;
-  std::thread ends = quiet_thread("ddp-nccl-end", [link = link_, &runtime = device_.table(), index = device_.index()] {
+  const auto end = [link = link_, &runtime = device_.table(), index = device_.index()] {
     static_cast<void>(runtime.set_device(index));
     {
       const std::lock_guard lock(link->calling);
@@ -166,7 +167,12 @@ void Communicator::close(int64_t limit_ms) noexcept {
     }
     static_cast<void>(link->table.comm_finalize(link->comm));
     link->report(link->table.comm_destroy(link->comm));
-  });
+  };
+  std::thread ends;
+  if (try_to([&] { ends = quiet_thread("ddp-nccl-end", end); })) {  // no thread is left for it
+    static_cast<void>(link_->table.comm_abort(link_->comm));
+    return;
+  }
   if (link_->wait_ms(limit_ms)) {
     ends.join();
     return;

@@ -29,12 +29,14 @@ SliceLayout lay_out(const Slices& slices, int64_t unit) {
 }
 
 Scatter::Scatter(Side& side, std::unique_ptr<BucketOperation> words, const BucketSpec& spec, const Slices& slices)
-    : Operation(side, std::move(words)), spec_(spec), layout_(lay_out(slices, kAlignment / dtype_size(spec.rule.travel_dtype()))) {
+    : Operation(side, std::move(words)),
+      spec_(spec),
+      layout_(lay_out(slices, kAlignment / dtype_size(travel_dtype(spec.rule)))) {
   size_t most = 0;
   for (const auto& parts : layout_.ranks) most += parts.size();
   spans_.reserve(most);
   if (side.size() > 1 && layout_.slice > 0)
-    memory_ = static_cast<std::byte*>(side.alloc(layout_.slice * side.size() * dtype_size(spec.rule.travel_dtype())));
+    memory_ = static_cast<std::byte*>(side.alloc(layout_.slice * side.size() * dtype_size(travel_dtype(spec.rule))));
 }
 
 Scatter::~Scatter() {
@@ -44,7 +46,7 @@ Scatter::~Scatter() {
 void Scatter::launch(const Note& mine) {
   if (memory_ == nullptr) return;
   const Factors factors = factors_of(spec_.rule, mine.tally.weight);
-  const ddp_dtype wire = spec_.rule.travel_dtype();
+  const ddp_dtype wire = travel_dtype(spec_.rule);
   pack(mine, factors.before);
   std::byte* const own = memory_ + side().rank() * layout_.slice * dtype_size(wire);
   side().communicator().reduce_scatter(memory_, own, layout_.slice, wire, DDP_GPU_SUM, side().stream());
@@ -52,7 +54,7 @@ void Scatter::launch(const Note& mine) {
 }
 
 void Scatter::pack(const Note& mine, double factor) {
-  const ddp_dtype wire = spec_.rule.travel_dtype();
+  const ddp_dtype wire = travel_dtype(spec_.rule);
   const int64_t size = dtype_size(spec_.rule.dtype);
   spans_.clear();
   for (const auto& parts : layout_.ranks)
@@ -65,7 +67,7 @@ void Scatter::pack(const Note& mine, double factor) {
 }
 
 void Scatter::unpack(const Note* joined, double factor) {
-  const ddp_dtype wire = spec_.rule.travel_dtype();
+  const ddp_dtype wire = travel_dtype(spec_.rule);
   const int64_t size = dtype_size(spec_.rule.dtype);
   spans_.clear();
   for (const SliceLayout::Part& part : layout_.ranks[static_cast<size_t>(side().rank())])

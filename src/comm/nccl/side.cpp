@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/control/agree.hpp"
+#include "comm/nccl/mean.hpp"
 #include "device/gpu/module.hpp"
 
 namespace ddp::nccl {
@@ -103,22 +104,23 @@ ddp_gpu_stop Side::stop_on(void* stream) {
   return reinterpret_cast<const uint32_t*>(word);
 }
 
-void Side::scale(const Tensor& tensor, double factor, void* stream) {
-  if (factor == 1 || tensor.count == 0) return;
+/// Nothing if the factor is 1.
+void Side::scale(const Tensor& from, const Tensor& to, double factor, void* stream) {
+  if (factor == 1 || from.count == 0) return;
   const gpu::Device::Current current(device_);
-  const ddp_gpu_span span{tensor.data, tensor.data, tensor.count};
-  device_.check(device_.table().move(&span, 1, tensor.dtype, tensor.dtype, factor, std::numeric_limits<double>::infinity(), stop_on(stream), stream),
+  const ddp_gpu_span span{from.data, to.data, from.count};
+  device_.check(device_.table().move(&span, 1, from.dtype, to.dtype, factor, std::numeric_limits<double>::infinity(),
+                                     stop_on(stream), stream),
                 "dividing a sum");
 }
 
 void Side::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
-  const double share = op == DDP_AVERAGE ? 1.0 / size_ : 1.0;
-  const bool first = tensor.dtype == DDP_F16;  // a sum of many may not fit
-  if (first) scale(tensor, share, stream_->get());
+  const Factors factors = factors_of(cpu::ReduceRule{tensor.dtype, op, size_});
+  scale(tensor, tensor, factors.before, stream_->get());
   communicator().all_reduce(tensor.data, tensor.data, tensor.count, tensor.dtype, nccl_reduction(op), stream_->get());
-  if (!first) scale(tensor, share, stream_->get());
+  scale(tensor, tensor, factors.after, stream_->get());
   order_before(stream);
 }
 
@@ -140,9 +142,29 @@ void Side::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce 
     return;
   }
   order_after(stream);
-  communicator().reduce_scatter(input.data, output.data, output.count, output.dtype, nccl_reduction(op), stream_->get());
-  if (op == DDP_AVERAGE) scale(output, 1.0 / size_, stream_->get());
+  const Factors factors = factors_of(cpu::ReduceRule{input.dtype, op, size_});
+  const Tensor terms = factors.before == 1 ? input : terms_like(input, stream);
+  scale(input, terms, factors.before, stream_->get());
+  communicator().reduce_scatter(terms.data, output.data, output.count, output.dtype, nccl_reduction(op), stream_->get());
+  scale(output, output, factors.after, stream_->get());
   order_before(stream);
+}
+
+/// Memory of the side's own for terms that are divided before the sum, because the input stays as it is.
+Tensor Side::terms_like(const Tensor& input, void* stream) {
+  if (input.bytes() > terms_bytes_) {
+    if (device_.is_capturing(stream))
+      throw Error(DDP_ERROR_INVALID_STATE,
+                  "ddp_group_reduce_scatter: a mean of F16 takes memory at its first call, which cannot be captured into a "
+                  "graph; make a call of this size before the capture");
+    device_.synchronize(stream_->get());  // the last use of what is freed now
+    terms_bytes_ = 0;
+    terms_ = gpu::Array(device_, input.bytes(), "the terms of a mean");
+    terms_bytes_ = input.bytes();
+  }
+  Tensor terms = input;
+  terms.data = terms_.data();
+  return terms;
 }
 
 void Side::broadcast(const Tensor& tensor, int32_t root, void* stream) {

@@ -65,7 +65,8 @@ class Side {
   void close(bool in_order) noexcept;
 
  private:
-  void scale(const Tensor& tensor, double factor, void* stream);
+  void scale(const Tensor& from, const Tensor& to, double factor, void* stream);
+  [[nodiscard]] Tensor terms_like(const Tensor& input, void* stream);
   [[nodiscard]] std::byte* word_of(void* stream);
 
   const TransportContext context_;
@@ -81,6 +82,8 @@ class Side {
   std::vector<void*> seen_by_;           // which stream has which copy
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
+  gpu::Array terms_;         // of the last mean that was divided before its sum
+  int64_t terms_bytes_ = 0;
   std::mutex memory_;  // guards own_
   std::map<void*, gpu::Array> own_;  // without NCCL
 };

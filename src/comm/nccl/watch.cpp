@@ -1,5 +1,6 @@
 #include "comm/nccl/watch.hpp"
 
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,7 @@ void Watch::Shared::run() {
         report(Error(DDP_ERROR_PEER_FAILED, self() + ": NCCL lost a connection to another rank: " + trouble));
     } catch (const Error& error) {
       report(error);
+    } catch (const std::bad_alloc&) {  // no memory for the sentence: the next look says it
     }
     lock.lock();
   }

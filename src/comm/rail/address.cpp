@@ -36,7 +36,8 @@ std::string numeric(const sockaddr* address) {
 // All ranks must use one family: the one in which they reached rank 0, IPv4 if that is not known.
 std::string address_of_interface(const char* name, bool want_v6) {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw make_error(DDP_ERROR_IO, "cannot list the network interfaces: %s", std::strerror(errno));
+  if (getifaddrs(&list) != 0)
+    throw make_error(status_of_errno(errno, DDP_ERROR_IO), "cannot list the network interfaces: %s", std::strerror(errno));
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
   bool exists = false;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {

@@ -133,11 +133,11 @@ void Chain::gather_direct(std::byte* all, int64_t part_bytes) {
   const int32_t here = line_.position(), size = line_.size();
   for (int32_t step = 1; step < size; ++step) {
     const int32_t from = (here + size - step) % size;
-    exchange_memory_.messages(from, 0).result_in = line_.receive(from, Lane::kResult, all + from * part_bytes, part_bytes);
+    exchange_memory_.messages(from, 0).result_in = line_.receive(from, Tag::kResult, all + from * part_bytes, part_bytes);
   }
   for (int32_t step = 1; step < size; ++step) {
     const int32_t to = (here + step) % size;
-    exchange_memory_.messages(to, 0).result_out = line_.send(to, Lane::kResult, all + here * part_bytes, part_bytes);
+    exchange_memory_.messages(to, 0).result_out = line_.send(to, Tag::kResult, all + here * part_bytes, part_bytes);
   }
   for (int32_t peer = 0; peer < size; ++peer) {
     line_.wait(exchange_memory_.messages(peer, 0).result_in);
@@ -152,12 +152,13 @@ void Chain::gather_parts(std::byte* all, int64_t part_bytes) {
   Line::Message to_above, to_below;
   for (int32_t i = 0; i < line_.size(); ++i) {
     Line::Message from_below, from_above;
-    if (here - 1 - i >= 0) from_below = line_.receive(Side::kBelow, Lane::kData, part(here - 1 - i), part_bytes);
-    if (here + 1 + i <= line_.last()) from_above = line_.receive(Side::kAbove, Lane::kData, part(here + 1 + i), part_bytes);
+    if (here - 1 - i >= 0) from_below = line_.receive(Side::kBelow, Tag::kData, part(here - 1 - i), part_bytes);
+    if (here + 1 + i <= line_.last()) from_above = line_.receive(Side::kAbove, Tag::kData, part(here + 1 + i), part_bytes);
     line_.wait(to_above);
     line_.wait(to_below);
-    if (!line_.is_last() && here - i >= 0) to_above = line_.send(Side::kAbove, Lane::kData, part(here - i), part_bytes);
-    if (!line_.is_first() && here + i <= line_.last()) to_below = line_.send(Side::kBelow, Lane::kData, part(here + i), part_bytes);
+    if (!line_.is_last() && here - i >= 0) to_above = line_.send(Side::kAbove, Tag::kData, part(here - i), part_bytes);
+    if (!line_.is_first() && here + i <= line_.last())
+      to_below = line_.send(Side::kBelow, Tag::kData, part(here + i), part_bytes);
     line_.wait(from_below);
     line_.wait(from_above);
   }
@@ -197,7 +198,7 @@ void Chain::spread(std::byte* data, int64_t bytes, int32_t root_position) {
   std::array<Line::Message, kDepth> in{}, up{}, down{};
   const auto post = [&](int64_t t) {
     if (here != root_position && t < number)
-      in[static_cast<size_t>(t % kDepth)] = line_.receive(source, Lane::kData, data + t * kSpreadBytes, size(t));
+      in[static_cast<size_t>(t % kDepth)] = line_.receive(source, Tag::kData, data + t * kSpreadBytes, size(t));
   };
   for (int64_t t = 0; t < kDepth; ++t) post(t);
   for (int64_t t = 0; t < number; ++t) {
@@ -206,8 +207,8 @@ void Chain::spread(std::byte* data, int64_t bytes, int32_t root_position) {
     post(t + kDepth);
     line_.wait(up[slot]);
     line_.wait(down[slot]);
-    if (goes_up) up[slot] = line_.send(Side::kAbove, Lane::kData, data + t * kSpreadBytes, size(t));
-    if (goes_down) down[slot] = line_.send(Side::kBelow, Lane::kData, data + t * kSpreadBytes, size(t));
+    if (goes_up) up[slot] = line_.send(Side::kAbove, Tag::kData, data + t * kSpreadBytes, size(t));
+    if (goes_down) down[slot] = line_.send(Side::kBelow, Tag::kData, data + t * kSpreadBytes, size(t));
   }
   for (Line::Message& message : up) line_.wait(message);
   for (Line::Message& message : down) line_.wait(message);

@@ -16,7 +16,7 @@ void Exchange::begin(int64_t t) {
   if (own_bytes > 0)
     each_peer([&](int32_t peer) {
       memory_.messages(peer, t).part_in =
-          line_.receive(peer, Lane::kPart, memory_.slot(ExchangeMemory::kPartIn, peer, t), own_bytes);
+          line_.receive(peer, Tag::kPart, memory_.slot(ExchangeMemory::kPartIn, peer, t), own_bytes);
     });
   each_peer([&](int32_t peer) { swap(peer, t); });
 }
@@ -28,8 +28,8 @@ void Exchange::swap(int32_t peer, int64_t t) {
   if (bytes == 0) return;
   ExchangeMemory::Messages& messages = memory_.messages(peer, t);
   const void* part = mine_.own(span, memory_.slot(ExchangeMemory::kPartOut, peer, t));
-  messages.part_out = line_.send(peer, Lane::kPart, part, bytes);
-  if (spreads_) messages.result_in = line_.receive(peer, Lane::kResult, place(peer, t), bytes);
+  messages.part_out = line_.send(peer, Tag::kPart, part, bytes);
+  if (spreads_) messages.result_in = line_.receive(peer, Tag::kResult, place(peer, t), bytes);
 }
 
 void Exchange::add(int64_t t) {
@@ -50,7 +50,7 @@ void Exchange::add(int64_t t) {
   mine_.sum(terms, result, span.count);
   if (spreads_)
     each_peer([&](int32_t peer) {
-      memory_.messages(peer, t).result_out = line_.send(peer, Lane::kResult, result, slicing_.bytes(span));
+      memory_.messages(peer, t).result_out = line_.send(peer, Tag::kResult, result, slicing_.bytes(span));
     });
   if (result == memory_.slot(ExchangeMemory::kResult, here, t)) mine_.deliver(result, span);
 }

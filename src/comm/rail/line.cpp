@@ -18,8 +18,8 @@ void wait_for_cause(const Failure& failure) {
 
 }  // namespace
 
-Line::Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> ranks, int64_t timeout_ms)
-    : rail_(rail), control_(control), failure_(failure), ranks_(std::move(ranks)), timeout_ms_(timeout_ms) {
+Line::Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> ranks, int64_t timeout_ms, bool counts)
+    : rail_(rail), control_(control), failure_(failure), ranks_(std::move(ranks)), timeout_ms_(timeout_ms), counts_(counts) {
   if (rail.size() != size()) throw make_error(DDP_ERROR_INTERNAL, "a rail of %d members got %d ranks", rail.size(), size());
 }
 
@@ -27,8 +27,8 @@ int64_t Line::patience_ms(const Message& message) const noexcept {
   if (timeout_ms_ <= 0) return kForEverMs;
   const int64_t stagger = std::min<int64_t>(kLargestStaggerMs, timeout_ms_ / (2 * int64_t{size()}));
   int64_t steps = message.peer < position() ? position() - 1 : last() - 1 - position();
-  if (message.lane == Lane::kPart) steps = size();  // the peer may still wait for a frame along the line
-  if (message.lane == Lane::kResult) steps = size() + 1;
+  if (message.tag == Tag::kPart) steps = size();  // the peer may still wait for a frame along the line
+  if (message.tag == Tag::kResult) steps = size() + 1;
   return std::min(timeout_ms_ + steps * stagger, kForEverMs);
 }
 
@@ -37,17 +37,17 @@ void Line::connect(int32_t peer, std::string_view address) {
   if (result != RailResult::kDone) explain(result, peer);
 }
 
-Line::Message Line::send(int32_t peer, Lane lane, const void* data, int64_t bytes) {
-  if (lane >= Lane::kData) sent_bytes_ += bytes;
-  Message message{0, peer, lane, true};
-  const RailResult result = rail_.send(peer, static_cast<uint64_t>(lane), data, bytes, message.ticket);
+Line::Message Line::send(int32_t peer, Tag tag, const void* data, int64_t bytes) {
+  if (tag >= Tag::kData) sent_bytes_ += bytes;
+  Message message{0, peer, tag, true};
+  const RailResult result = rail_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
   if (result != RailResult::kDone) explain(result, peer);
   return message;
 }
 
-Line::Message Line::receive(int32_t peer, Lane lane, void* data, int64_t bytes) {
-  Message message{0, peer, lane, true};
-  const RailResult result = rail_.receive(peer, static_cast<uint64_t>(lane), data, bytes, message.ticket);
+Line::Message Line::receive(int32_t peer, Tag tag, void* data, int64_t bytes) {
+  Message message{0, peer, tag, true};
+  const RailResult result = rail_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
   if (result != RailResult::kDone) explain(result, peer);
   return message;
 }
@@ -55,19 +55,21 @@ Line::Message Line::receive(int32_t peer, Lane lane, void* data, int64_t bytes) 
 void Line::wait(Message& message) {
   if (!message.open) return;
   message.open = false;
+  const uint64_t number = counts_ && subject_ != nullptr ? subject_->sequence : 0;
+  const CallState::Waiting waiting(control_.calls(), BlockedCall::Exchange::kCollective, number);
   const RailResult result = rail_.wait(message.ticket, patience_ms(message));
   if (result != RailResult::kDone) explain(result, message.peer);
 }
 
-Line::Message Line::try_send(Side side, Lane lane, const void* data, int64_t bytes) noexcept {
-  Message message{0, peer(side), lane, false};
-  message.open = rail_.send(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket) == RailResult::kDone;
+Line::Message Line::try_send(Side side, Tag tag, const void* data, int64_t bytes) noexcept {
+  Message message{0, peer(side), tag, false};
+  message.open = rail_.send(peer(side), static_cast<uint64_t>(tag), data, bytes, message.ticket) == RailResult::kDone;
   return message;
 }
 
-Line::Message Line::try_receive(Side side, Lane lane, void* data, int64_t bytes) noexcept {
-  Message message{0, peer(side), lane, false};
-  message.open = rail_.receive(peer(side), static_cast<uint64_t>(lane), data, bytes, message.ticket) == RailResult::kDone;
+Line::Message Line::try_receive(Side side, Tag tag, void* data, int64_t bytes) noexcept {
+  Message message{0, peer(side), tag, false};
+  message.open = rail_.receive(peer(side), static_cast<uint64_t>(tag), data, bytes, message.ticket) == RailResult::kDone;
   return message;
 }
 
@@ -82,8 +84,8 @@ bool Line::said_goodbye(int32_t peer) const {
 }
 
 void Line::explain(RailResult result, int32_t peer) {
+  rail_.close();  // first, because what follows may throw: nobody writes into the caller's memory from here
   const std::string reason = rail_.error();
-  rail_.close();
   failure_.check();
   const int32_t rank = ranks_[static_cast<size_t>(peer)];
   const std::string who = control_.member(rank).name();
@@ -94,6 +96,8 @@ void Line::explain(RailResult result, int32_t peer) {
     case RailResult::kAborted:
       wait_for_cause(failure_);
       give_up(Error(DDP_ERROR_ABORTED, "the group was aborted during " + subject()));
+    case RailResult::kExhausted:  // nobody is to blame but this rank
+      throw Error(DDP_ERROR_OUT_OF_MEMORY, reason);
     default:
       if (said_goodbye(peer)) neighbour_left(peer < position() ? Side::kBelow : Side::kAbove);
       wait_for_cause(failure_);

@@ -27,12 +27,13 @@ namespace ddp {
 enum class Side { kBelow, kAbove };
 
 /// What a message is, so that streams never mix. Parts and results belong to a direct exchange.
-enum class Lane : uint64_t { kFrame = 1, kNote = 2, kData = 3, kPart = 4, kResult = 5 };
+enum class Tag : uint64_t { kFrame = 1, kNote = 2, kData = 3, kPart = 4, kResult = 5 };
 
 class Line {
  public:
   /// `ranks[position]` is the group's rank at that position; `rail` has the position as its index. timeout_ms 0: wait for ever.
-  Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> ranks, int64_t timeout_ms);
+  /// `counts`: the stamps' numbers are those of the group's collectives.
+  Line(Rail& rail, Control& control, Failure& failure, std::vector<int32_t> ranks, int64_t timeout_ms, bool counts = true);
 
   [[nodiscard]] int32_t position() const noexcept { return rail_.index(); }
   [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(ranks_.size()); }
@@ -47,18 +48,18 @@ class Line {
   struct Message {
     Rail::Ticket ticket = 0;
     int32_t peer = 0;
-    Lane lane = Lane::kFrame;
+    Tag tag = Tag::kFrame;
     bool open = false;
   };
-  [[nodiscard]] Message send(int32_t peer, Lane lane, const void* data, int64_t bytes);
-  [[nodiscard]] Message receive(int32_t peer, Lane lane, void* data, int64_t bytes);
-  [[nodiscard]] Message send(Side side, Lane lane, const void* data, int64_t bytes) { return send(peer(side), lane, data, bytes); }
-  [[nodiscard]] Message receive(Side side, Lane lane, void* data, int64_t bytes) { return receive(peer(side), lane, data, bytes); }
+  [[nodiscard]] Message send(int32_t peer, Tag tag, const void* data, int64_t bytes);
+  [[nodiscard]] Message receive(int32_t peer, Tag tag, void* data, int64_t bytes);
+  [[nodiscard]] Message send(Side side, Tag tag, const void* data, int64_t bytes) { return send(peer(side), tag, data, bytes); }
+  [[nodiscard]] Message receive(Side side, Tag tag, void* data, int64_t bytes) { return receive(peer(side), tag, data, bytes); }
   void wait(Message& message);
 
   // The same without consequences: for what may fail because a neighbour has left in good order.
-  [[nodiscard]] Message try_send(Side side, Lane lane, const void* data, int64_t bytes) noexcept;
-  [[nodiscard]] Message try_receive(Side side, Lane lane, void* data, int64_t bytes) noexcept;
+  [[nodiscard]] Message try_send(Side side, Tag tag, const void* data, int64_t bytes) noexcept;
+  [[nodiscard]] Message try_receive(Side side, Tag tag, void* data, int64_t bytes) noexcept;
   void try_wait(Message& message, Deadline deadline) noexcept;
 
   /// Another rank did something else than this one: MISMATCH for everybody.
@@ -73,7 +74,7 @@ class Line {
 
   [[nodiscard]] bool broken() const noexcept { return failure_.broken(); }
 
-  /// For Transport::sent_bytes: what travelled inside a frame. Data messages are counted by themselves.
+  /// For Transport::sent_bytes: bytes that were sent inside a frame. Data messages are counted where they are sent.
   void count_sent(int64_t bytes) noexcept { sent_bytes_ += bytes; }
   [[nodiscard]] int64_t sent_bytes() const noexcept { return sent_bytes_; }
 
@@ -94,6 +95,7 @@ class Line {
   Failure& failure_;
   std::vector<int32_t> ranks_;
   int64_t timeout_ms_;
+  bool counts_;
   int64_t sent_bytes_ = 0;
   const Stamp* subject_ = nullptr;
   std::function<bool(Side)> goodbye_probe_;

@@ -24,7 +24,7 @@ ChainMember::ChainMember(const TransportContext& context, const ddp_rail_table& 
       failure_(*context.failure),
       rail_(std::make_shared<Rail>(table, position_of(context.control->rank(), ranks), static_cast<int32_t>(ranks.size()), address,
                                    context.options.rendezvous_timeout_ms)),
-      line_(*rail_, *context.control, *context.failure, ranks, timeout_ms) {
+      line_(*rail_, *context.control, *context.failure, ranks, timeout_ms, options.counts) {
   // The group may break while we connect, before anybody can call wake().
   context.failure->add_waker([weak = std::weak_ptr<Rail>(rail_)] {
     if (const auto rail = weak.lock()) rail->abort();

@@ -18,8 +18,7 @@ const ddp_rail_table& open_rail_module(const std::vector<std::string>& candidate
     if (access(file.c_str(), F_OK) != 0) continue;
     void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr)
-      throw make_error(DDP_ERROR_NOT_SUPPORTED, "the Gloo module cannot be loaded: %s; install Gloo (Debian: libgloo0) or the module "
-                       "that was built for this system", dlerror());
+      throw not_loaded("the Gloo module", dlerror(), "install Gloo (Debian: libgloo0) or the module that was built for this system");
     const auto query = reinterpret_cast<ddp_rail_query_fn>(dlsym(module, DDP_RAIL_QUERY_NAME));
     const ddp_rail_table* table = query != nullptr ? query(DDP_RAIL_VERSION) : nullptr;
     if (table == nullptr)

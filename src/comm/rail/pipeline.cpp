@@ -21,14 +21,12 @@ std::byte* Pipeline::place(int64_t t) noexcept {
 void Pipeline::post_up(int64_t t) {
   if (line_.is_first() || t >= up_number_) return;
   const int64_t size = receives_raw_ ? segments_.element_size() : segments_.carry_size();
-  at(up_in_, t) =
-      line_.receive(Side::kBelow, Lane::kData, scratch_.slot(Scratch::kUpIn, t), segments_.span(t).count * size);
+  at(up_in_, t) = line_.receive(Side::kBelow, Tag::kData, scratch_.slot(Scratch::kUpIn, t), segments_.span(t).count * size);
 }
 
 void Pipeline::post_down(int64_t t) {
   if (t >= down_number_) return;
-  at(down_in_, t) =
-      line_.receive(Side::kAbove, Lane::kData, place(t), segments_.span(t).count * segments_.element_size());
+  at(down_in_, t) = line_.receive(Side::kAbove, Tag::kData, place(t), segments_.span(t).count * segments_.element_size());
 }
 
 void Pipeline::up(int64_t t) {
@@ -49,7 +47,7 @@ void Pipeline::up(int64_t t) {
     else
       mine_.add(in, scratch, span);
     const int64_t size = sends_raw_ ? segments_.element_size() : segments_.carry_size();
-    at(up_out_, t) = line_.send(Side::kAbove, Lane::kData, sum, span.count * size);
+    at(up_out_, t) = line_.send(Side::kAbove, Tag::kData, sum, span.count * size);
   }
   post_up(t + kDepth);
 }
@@ -60,7 +58,7 @@ void Pipeline::finish(int64_t t, Incoming in) {
   std::byte* result = place(t);
   mine_.finish(in, result, span);
   if (t < below_number_)
-    at(down_out_, t) = line_.send(Side::kBelow, Lane::kData, result, span.count * segments_.element_size());
+    at(down_out_, t) = line_.send(Side::kBelow, Tag::kData, result, span.count * segments_.element_size());
   if (result == scratch_.slot(Scratch::kDown, t)) mine_.deliver(result, span);
 }
 
@@ -69,7 +67,7 @@ void Pipeline::down(int64_t t) {
   line_.wait(at(down_in_, t));
   std::byte* result = place(t);
   if (t < below_number_)
-    at(down_out_, t) = line_.send(Side::kBelow, Lane::kData, result, span.count * segments_.element_size());
+    at(down_out_, t) = line_.send(Side::kBelow, Tag::kData, result, span.count * segments_.element_size());
   if (result == scratch_.slot(Scratch::kDown, t)) mine_.deliver(result, span);
   if (t == 0) return;
   line_.wait(at(down_out_, t - 1));  // has had one segment's time to leave

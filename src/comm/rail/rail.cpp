@@ -10,6 +10,7 @@ RailResult to_result(int32_t code) noexcept {
     case DDP_RAIL_DONE: return RailResult::kDone;
     case DDP_RAIL_TIMED_OUT: return RailResult::kTimedOut;
     case DDP_RAIL_ABORTED: return RailResult::kAborted;
+    case DDP_RAIL_EXHAUSTED: return RailResult::kExhausted;
     default: return RailResult::kFailed;
   }
 }
@@ -22,7 +23,9 @@ Rail::Rail(const ddp_rail_table& table, int32_t index, int32_t size, const std::
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
                      "the transport module has version %d but this libddp needs version %d; install both from the same release",
                      table.version, DDP_RAIL_VERSION);
-  if (table_.create(index, size, address.c_str(), connect_timeout_ms, &endpoint_, error_, sizeof error_) != DDP_RAIL_DONE)
+  const int32_t made = table_.create(index, size, address.c_str(), connect_timeout_ms, &endpoint_, error_, sizeof error_);
+  if (made == DDP_RAIL_EXHAUSTED) throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s cannot open a transport: %s", table_.name, error_);
+  if (made != DDP_RAIL_DONE)
     throw make_error(DDP_ERROR_IO, "%s cannot open a transport on the address \"%s\" (%s); set DDP_SOCKET_IFNAME to a network "
                      "interface that reaches the other hosts", table_.name, address.c_str(), error_);
 }
@@ -32,8 +35,10 @@ Rail::~Rail() { table_.destroy(endpoint_); }
 std::string Rail::address_for(int32_t peer) {
   char blob[DDP_RAIL_MAX_ADDRESS];
   int64_t bytes = 0;
-  if (table_.get_address(endpoint_, peer, blob, &bytes, error_, sizeof error_) != DDP_RAIL_DONE)
-    throw make_error(DDP_ERROR_IO, "%s cannot listen for a neighbour (%s)", table_.name, error_);
+  const int32_t got = table_.get_address(endpoint_, peer, blob, &bytes, error_, sizeof error_);
+  if (got != DDP_RAIL_DONE)
+    throw make_error(got == DDP_RAIL_EXHAUSTED ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_IO, "%s cannot listen for a neighbour (%s)", table_.name,
+                     error_);
   return std::string(blob, static_cast<size_t>(bytes));
 }
 

@@ -12,7 +12,7 @@
 
 namespace ddp {
 
-enum class RailResult { kDone, kTimedOut, kFailed, kAborted };
+enum class RailResult { kDone, kTimedOut, kFailed, kAborted, kExhausted };
 
 class Rail {
  public:

@@ -31,7 +31,8 @@ enum ddp_rail_result {
   DDP_RAIL_DONE = 0,
   DDP_RAIL_TIMED_OUT = 1, /* nothing happened for as long as the caller allowed */
   DDP_RAIL_FAILED = 2,    /* the link or the endpoint is unusable; the text says what the system said */
-  DDP_RAIL_ABORTED = 3    /* abort was called */
+  DDP_RAIL_ABORTED = 3,   /* abort was called */
+  DDP_RAIL_EXHAUSTED = 4  /* this process has no memory, threads or descriptors left; the text says which. As FAILED otherwise */
 };
 
 typedef struct ddp_rail_table {

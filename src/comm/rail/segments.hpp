@@ -21,6 +21,7 @@ struct ChainOptions {
   int64_t segment_bytes = 0;  // of accumulators; 0: chosen by the size of the array. Tests use small ones. Equal on all members
   bool raw_first_hop = true;  // the first member adds one array only, so its elements are sent as they are
   Route route = Route::kByCost;  // other than kChain: every member adds one array only. Equal on all members
+  bool counts = true;  // the numbers of the stamps are those of the group's collectives (CallState)
 };
 
 /// Segments in flight, each way.

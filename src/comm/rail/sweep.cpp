@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-constexpr uint32_t kMagic = 0x32524444;  // "DDR2": changes with the layout of the frame, and differs in the other byte order
+constexpr uint32_t kMagic = 0x33524444;  // "DDR3": changes with the layout of the frame, and differs in the other byte order
 constexpr uint32_t kGoodbye = 0x30524444;
 
 int64_t word_bytes(const std::vector<uint64_t>& words) noexcept { return static_cast<int64_t>(words.size() * sizeof(uint64_t)); }
@@ -33,22 +33,22 @@ Sweep::Sweep(Line& line)
 
 // A neighbour may have left after the last collective; that is nobody's failure until the next one.
 void Sweep::arm() noexcept {
-  if (!line_.is_first()) from_below_ = line_.try_receive(Side::kBelow, Lane::kFrame, in_up_.get(), kFrameBytes);
-  if (!line_.is_last()) from_above_ = line_.try_receive(Side::kAbove, Lane::kFrame, in_down_.get(), kFrameBytes);
+  if (!line_.is_first()) from_below_ = line_.try_receive(Side::kBelow, Tag::kFrame, in_up_.get(), kFrameBytes);
+  if (!line_.is_last()) from_above_ = line_.try_receive(Side::kAbove, Tag::kFrame, in_down_.get(), kFrameBytes);
 }
 
 void Sweep::leave(Deadline deadline) noexcept {
   out_up_->magic = kGoodbye;
-  if (!line_.is_first()) frame_down_ = line_.try_send(Side::kBelow, Lane::kFrame, out_up_.get(), kFrameBytes);
-  if (!line_.is_last()) frame_up_ = line_.try_send(Side::kAbove, Lane::kFrame, out_up_.get(), kFrameBytes);
+  if (!line_.is_first()) frame_down_ = line_.try_send(Side::kBelow, Tag::kFrame, out_up_.get(), kFrameBytes);
+  if (!line_.is_last()) frame_up_ = line_.try_send(Side::kAbove, Tag::kFrame, out_up_.get(), kFrameBytes);
   for (Line::Message* message : {&from_below_, &from_above_}) line_.try_wait(*message, deadline);
   if (neighbours_leave()) {
     arm();
     line_.try_wait(from_below_, deadline);
     Line::Message up, down;
-    if (!line_.is_last()) up = line_.try_send(Side::kAbove, Lane::kFrame, out_up_.get(), kFrameBytes);
+    if (!line_.is_last()) up = line_.try_send(Side::kAbove, Tag::kFrame, out_up_.get(), kFrameBytes);
     line_.try_wait(from_above_, deadline);
-    if (!line_.is_first()) down = line_.try_send(Side::kBelow, Lane::kFrame, out_up_.get(), kFrameBytes);
+    if (!line_.is_first()) down = line_.try_send(Side::kBelow, Tag::kFrame, out_up_.get(), kFrameBytes);
     for (Line::Message* message : {&up, &down}) line_.try_wait(*message, deadline);
   }
   for (Line::Message* message : {&frame_up_, &frame_down_}) line_.try_wait(*message, deadline);
@@ -81,13 +81,13 @@ void Sweep::take_words(Side side, const Frame& frame, std::vector<uint64_t>& wor
     std::copy_n(frame.words, words.size(), words.begin());
     return;
   }
-  Line::Message message = line_.receive(side, Lane::kNote, words.data(), word_bytes(words));
+  Line::Message message = line_.receive(side, Tag::kNote, words.data(), word_bytes(words));
   line_.wait(message);
 }
 
 Line::Message Sweep::send_words(Side side, Frame& frame) {
   if (!words_apart()) std::copy(words_.begin(), words_.end(), frame.words);
-  return words_apart() ? line_.send(side, Lane::kNote, words_.data(), word_bytes(words_)) : Line::Message{};
+  return words_apart() ? line_.send(side, Tag::kNote, words_.data(), word_bytes(words_)) : Line::Message{};
 }
 
 void Sweep::open(const Stamp& stamp, int64_t segment_bytes, const Note& note, const std::vector<Tally>& tallies) {
@@ -106,7 +106,7 @@ void Sweep::open(const Stamp& stamp, int64_t segment_bytes, const Note& note, co
 
 void Sweep::take_from_below() {
   Frame& mine = *out_up_;
-  if (!from_below_.open) from_below_ = line_.receive(Side::kBelow, Lane::kFrame, in_up_.get(), kFrameBytes);
+  if (!from_below_.open) from_below_ = line_.receive(Side::kBelow, Tag::kFrame, in_up_.get(), kFrameBytes);
   line_.wait(from_below_);
   compare(*in_up_);
   mine.incomplete |= in_up_->incomplete;
@@ -119,14 +119,14 @@ void Sweep::take_from_below() {
 void Sweep::pass_up() {
   if (line_.is_last()) return;
   words_up_ = send_words(Side::kAbove, *out_up_);
-  frame_up_ = line_.send(Side::kAbove, Lane::kFrame, out_up_.get(), kFrameBytes);
+  frame_up_ = line_.send(Side::kAbove, Tag::kFrame, out_up_.get(), kFrameBytes);
 }
 
 void Sweep::turn(Note& note) {
   if (line_.is_last()) {
     std::memcpy(static_cast<void*>(out_down_.get()), out_up_.get(), kHeaderBytes);
   } else {
-    if (!from_above_.open) from_above_ = line_.receive(Side::kAbove, Lane::kFrame, in_down_.get(), kFrameBytes);
+    if (!from_above_.open) from_above_ = line_.receive(Side::kAbove, Tag::kFrame, in_down_.get(), kFrameBytes);
     line_.wait(from_above_);
     expect_collective(*in_down_, Side::kAbove);
     if (!(in_down_->stamp == out_up_->stamp)) line_.refuse(line_.position() + 1, in_down_->stamp, out_up_->stamp);
@@ -141,7 +141,7 @@ void Sweep::turn(Note& note) {
 void Sweep::pass_down() {
   if (line_.is_first()) return;
   words_down_ = send_words(Side::kBelow, down_frame());
-  frame_down_ = line_.send(Side::kBelow, Lane::kFrame, &down_frame(), kFrameBytes);
+  frame_down_ = line_.send(Side::kBelow, Tag::kFrame, &down_frame(), kFrameBytes);
 }
 
 void Sweep::close() {

@@ -18,17 +18,32 @@ std::vector<int32_t> all_ranks(int32_t size) {
   return ranks;
 }
 
+/// The number of a collective in the group, from 1.
+class RailNumbers {
+ public:
+  explicit RailNumbers(CallState* calls) : calls_(calls) {}
+  [[nodiscard]] uint64_t next() noexcept {
+    ++last_;
+    if (calls_ != nullptr) calls_->join_collective(last_);
+    return last_;
+  }
+
+ private:
+  CallState* calls_;  // NULL: somebody else counts the group's
+  uint64_t last_ = 0;
+};
+
 class RailBucket : public BucketOperation {
  public:
-  RailBucket(Chain& chain, uint64_t& sequence, std::string way, const BucketSpec& spec)
-      : chain_(chain), sequence_(sequence), way_(std::move(way)), mine_(spec.rule, spec.pieces), stamp_(stamp_of(Collective::kBucket, spec)) {
+  RailBucket(Chain& chain, RailNumbers& numbers, std::string way, const BucketSpec& spec)
+      : chain_(chain), numbers_(numbers), way_(std::move(way)), mine_(spec.rule, spec.pieces), stamp_(stamp_of(Collective::kBucket, spec)) {
     note_.used.reserve(spec.used_words());
   }
 
   void start(const Note& mine) override {
     note_ = mine;
     mine_.tallies().front() = mine.tally;
-    stamp_.sequence = ++sequence_;
+    stamp_.sequence = numbers_.next();
   }
   [[nodiscard]] Progress advance(int64_t) override {
     throw make_error(DDP_ERROR_INTERNAL, "a bucket between hosts was polled; it is reduced by finish()");
@@ -44,7 +59,7 @@ class RailBucket : public BucketOperation {
 
  private:
   Chain& chain_;
-  uint64_t& sequence_;
+  RailNumbers& numbers_;
   std::string way_;
   PieceContribution mine_;
   Stamp stamp_;
@@ -56,17 +71,18 @@ class RailTransport : public Transport {
   RailTransport(const TransportContext& context, const ddp_rail_table& table, const std::string& address,
                 const ChainOptions& options)
       : size_(context.control->size()),
+        calls_(context.control->calls()),
+        numbers_(options.counts ? &calls_ : nullptr),
         member_(context, table, address, options, all_ranks(size_), context.options.timeout_ms) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
 
-  [[nodiscard]] void* alloc(int64_t bytes) override { return heap_.alloc(bytes); }
-  void free(void* data) override { heap_.free(data); }
+  [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return heap_; }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
     const char* way = chain().is_direct(stamp_of(Collective::kBucket, spec).count, spec.rule) ? "direct exchange over " : "chain over ";
-    return std::make_unique<RailBucket>(chain(), sequence_, std::string(way) + member_.rail_name(), spec);
+    return std::make_unique<RailBucket>(chain(), numbers_, std::string(way) + member_.rail_name(), spec);
   }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec&, const Slices&, SliceWork*) override { return nullptr; }
@@ -117,14 +133,16 @@ class RailTransport : public Transport {
     made.kind = kind;
     made.dtype = dtype;
     made.count = count;
-    made.sequence = ++sequence_;
+    sign(made, calls_);
+    made.sequence = numbers_.next();
     return made;
   }
 
   int32_t size_;
+  CallState& calls_;
+  RailNumbers numbers_;
   ChainMember member_;
-  Heap heap_;
-  uint64_t sequence_ = 0;
+  std::shared_ptr<Heap> heap_ = std::make_shared<Heap>();
 };
 
 }  // namespace

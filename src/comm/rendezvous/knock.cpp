@@ -94,13 +94,19 @@ Knock greet(net::Socket socket, FrameReader& reader, const Spot& spot, const aut
 Knock knock(const Spot& spot, int32_t rank, int32_t size, Deadline deadline) {
   int error = 0;
   net::Socket socket = net::connect_to(spot.where, sooner(deadline, kConnectMs), error);
+  if (!socket && status_of_errno(error, DDP_OK) != DDP_OK)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "no connection to %s can be made: %s%s", spot.where.text().c_str(), std::strerror(error),
+                     advice_of_errno(error));
   if (!socket) return nobody(spot.where.text() + ": " + std::strerror(error));
   FrameReader reader(kAnswerBytes);
   const auto banner = read_banner(socket, reader, sooner(deadline, kBannerMs));
   if (!banner.has_value()) return {Knock::Answer::kForeign, {}, {}, "another program listens at " + spot.where.text()};
+  if (banner->group != spot.group) {
+    const bool same = banner->protocol == limits::kProtocol;
+    return {Knock::Answer::kOtherGroup, {}, {},
+            "another group meets at " + spot.where.text() + (same ? "" : ", with another version of libddp")};
+  }
   if (banner->protocol != limits::kProtocol) return refused(texts::different_protocol(limits::kProtocol, banner->protocol));
-  if (banner->group != spot.group)
-    return {Knock::Answer::kOtherGroup, {}, {}, "another group meets at " + spot.where.text()};
   if (banner->wants_token != spot.token.has_value()) return refused(texts::token_on_one_side(banner->wants_token));
   const auth::Claim claim{banner->nonce, auth::random_nonce(), spot.group, rank, size};
   return greet(std::move(socket), reader, spot, claim, deadline);

@@ -73,8 +73,9 @@ Launch torchrun(const Environment& env) {
   launch.local_size = env.number("LOCAL_WORLD_SIZE");
   launch.port_may_be_taken = env.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   launch.job = env.text("TORCHELASTIC_RUN_ID");
-  // A straggler of an earlier round must not meet the ranks of the next one.
-  if (env.has("TORCHELASTIC_RESTART_COUNT")) launch.job += "/" + env.text("TORCHELASTIC_RESTART_COUNT");
+  // A straggler of an earlier round must not meet the ranks of the next one. Each host's agent counts for itself, and a restart that
+  // another host caused is not counted: the numbers are equal on one host alone.
+  if (launch.one_host() && env.has("TORCHELASTIC_RESTART_COUNT")) launch.job += "/" + env.text("TORCHELASTIC_RESTART_COUNT");
   return launch;
 }
 
@@ -90,9 +91,14 @@ Launch open_mpi(const Environment& env) {
   return launch;
 }
 
+bool in_slurm_step(const Environment& env) { return env.has("SLURM_STEP_ID") || env.has("SLURM_STEPID"); }
+
 Launch pmi(const Environment& env) {
   Launch launch;
   launch.launcher = "PMI (MPICH, Intel MPI)";
+  // srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE too, and Slurm's own variables say more. Ranks that an mpirun started inside a step have
+  // inherited Slurm's, which are not about them; mpirun gives them MPI_LOCALRANKID.
+  if (in_slurm_step(env) && !env.has("MPI_LOCALRANKID")) return launch;
   launch.rank = env.number("PMI_RANK", "PMIX_RANK");
   launch.size = env.number("PMI_SIZE");
   launch.local_rank = env.number("MPI_LOCALRANKID");
@@ -107,7 +113,7 @@ Launch pmi(const Environment& env) {
 Launch slurm(const Environment& env) {
   Launch launch;
   launch.launcher = "Slurm";
-  if (!env.has("SLURM_STEP_ID") && !env.has("SLURM_STEPID")) return launch;
+  if (!in_slurm_step(env)) return launch;
   launch.rank = env.number("SLURM_PROCID");
   launch.size = env.number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS");
   launch.local_rank = env.number("SLURM_LOCALID");
@@ -116,8 +122,9 @@ Launch slurm(const Environment& env) {
       first_host(env.has("SLURM_STEP_NODELIST") ? env.text("SLURM_STEP_NODELIST") : env.text("SLURM_JOB_NODELIST"));
   const auto job = env.number<int64_t>("SLURM_JOB_ID", "SLURM_JOBID");
   const auto step = env.number<int64_t>("SLURM_STEP_ID", "SLURM_STEPID");
-  launch.job = std::to_string(job.value_or(0)) + "." + std::to_string(step.value_or(0));
-  if (env.has("SLURM_RESTART_COUNT")) launch.job += "/" + env.text("SLURM_RESTART_COUNT");
+  const bool is_one_job = !env.has("SLURM_HET_SIZE");  // the components of a heterogeneous job have numbers of their own
+  if (is_one_job) launch.job = std::to_string(job.value_or(0)) + "." + std::to_string(step.value_or(0));
+  if (is_one_job && env.has("SLURM_RESTART_COUNT")) launch.job += "/" + env.text("SLURM_RESTART_COUNT");
   // Below the range from which the kernel gives out ports; steps of one job lie apart by the length of the port walk.
   const int64_t spread = (job.value_or(0) % 900) * 7 + step.value_or(0) % 900;
   launch.port = static_cast<int32_t>(15'000 + (spread % 900 + 900) % 900 * limits::kPorts);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.hpp"
 #include "base/random.hpp"
 #include "comm/control/identity.hpp"
 #include "comm/control/limits.hpp"
@@ -45,7 +46,7 @@ class Encounter {
   }
 
  private:
-  std::vector<net::Endpoint> addresses_of(const std::string& host) const;
+  std::vector<net::Endpoint> addresses_of(const std::string& host);
   std::unique_ptr<Control> at_address();
   std::unique_ptr<Control> by_note();
   std::unique_ptr<Control> lead(Listening listening, const Spot& spot, const std::function<void()>& announce);
@@ -54,6 +55,8 @@ class Encounter {
   std::unique_ptr<Control> enter(const Spot& spot, Admission admission, std::unique_ptr<Server>& server);
   std::optional<Spot> follow(const PostedNote& note);
   void doubt(const PostedNote& note, const Error& why);
+  // What is asked for, not where rank 0 then listens: neighbouring jobs walk over the same ports.
+  auth::GroupId group_at(const std::string& place) const { return auth::group_id(meeting_.job, place, meeting_.group_name); }
   bool is_in_reach(const net::Endpoint& where, const auth::Token& token) const;
   void pause(int64_t& pause_ms) const;
 
@@ -64,6 +67,8 @@ class Encounter {
   std::string doubted_;  // the word of a note that leads nowhere
   Deadline doubt_ends_ = Deadline::never();
   std::string trouble_;  // what the last round met, for the error text
+  std::string reached_;  // where rank 0 was looked for
+  bool is_meant_for_here_ = false;  // all ranks are on this host: nothing has to be reached from elsewhere
 };
 
 // An address that only this machine can reach needs no token.
@@ -73,7 +78,7 @@ bool Encounter::is_in_reach(const net::Endpoint& where, const auth::Token& token
 
 // Debian and others map a host's own name to a loopback address on that host alone: there rank 0 must listen where the other hosts
 // look for it, if it may.
-std::vector<net::Endpoint> Encounter::addresses_of(const std::string& host) const {
+std::vector<net::Endpoint> Encounter::addresses_of(const std::string& host) {
   std::vector<net::Endpoint> addresses = net::resolve(host, deadline_);
   // "localhost" is both; the same one first everywhere.
   std::stable_sort(addresses.begin(), addresses.end(), [](const net::Endpoint& a, const net::Endpoint& b) {
@@ -81,6 +86,7 @@ std::vector<net::Endpoint> Encounter::addresses_of(const std::string& host) cons
   });
   const bool is_loopback = std::all_of(addresses.begin(), addresses.end(), [](const auto& at) { return at.is_loopback(); });
   const bool is_meant = host.find("localhost") != std::string::npos || addresses.front().host() == host;
+  is_meant_for_here_ = is_loopback && is_meant;
   if (!is_loopback || is_meant) return addresses;
   const net::Endpoint own = net::own_address(environment("DDP_SOCKET_IFNAME"));
   if (!own.is_loopback() && is_in_reach(own, token_)) addresses.insert(addresses.begin(), own);
@@ -94,7 +100,7 @@ std::unique_ptr<Control> Encounter::at_address() {
     if (!is_in_reach(address, token_)) throw texts::token_needed(address.host());
   const std::vector<int32_t> ports = ports_of(meeting_, port);
   Spot spot;
-  spot.group = auth::group_id(meeting_.job, meeting_.group_name);
+  spot.group = group_at("port " + std::to_string(port));
   spot.token = token_;
   if (meeting_.rank == 0) {
     Listening listening = listen_in_walk(meeting_, addresses, ports, spot, deadline_);
@@ -113,6 +119,7 @@ std::unique_ptr<Control> Encounter::at_address() {
 
 std::unique_ptr<Control> Encounter::by_note() {
   const std::unique_ptr<Board> board = open_board(meeting_, options_);
+  is_meant_for_here_ = meeting_.private_place;
   if (meeting_.rank != 0) {
     const auto look = [&]() -> std::vector<Spot> {
       const auto note = read_note(board->get(std::clamp<int64_t>(deadline_.left_ms(), 1, 1'000)));
@@ -126,11 +133,12 @@ std::unique_ptr<Control> Encounter::by_note() {
   int error = 0;
   net::Socket socket = net::listen_at(here, error);
   if (!socket)
-    throw make_error(DDP_ERROR_IO, "rank 0 cannot listen at %s: %s", here.host().c_str(), std::strerror(error));
+    throw make_error(status_of_errno(error, DDP_ERROR_IO), "rank 0 cannot listen at %s: %s%s", here.host().c_str(), std::strerror(error),
+                     advice_of_errno(error));
   here = net::local_end(socket);
   const Member me = this_member(0);
   const PostedNote note{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
-  const Spot spot{here, auth::group_id(note.word, meeting_.group_name), token_.has_value() ? *token_ : note.token};
+  const Spot spot{here, group_at(note.word), token_.has_value() ? *token_ : note.token};
   const std::string text = write_note(note);
   std::unique_ptr<Control> control = lead({std::move(socket), here}, spot, [&] { board->put(text); });
   board->remove(text);
@@ -147,7 +155,7 @@ std::optional<Spot> Encounter::follow(const PostedNote& note) {
   if (host.empty() || host.find_first_not_of("0123456789abcdefABCDEF.:") != std::string::npos) return std::nullopt;
   Spot spot;
   spot.where = net::resolve(host, deadline_).front().with_port(port);
-  spot.group = auth::group_id(note.word, meeting_.group_name);
+  spot.group = group_at(note.word);
   spot.token = token_;
   if (!token_.has_value() && !note.token.empty()) spot.token = note.token;
   if (spot.where.is_loopback() && note.boot_id != this_member(0).boot_id) {
@@ -181,6 +189,8 @@ std::unique_ptr<Control> Encounter::lead(Listening listening, const Spot& spot, 
   config.token = spot.token;
   config.heartbeat_ms = options_.heartbeat_ms;
   config.dead_after_ms = options_.dead_after_ms;
+  log(DDP_LOG_INFO, "rank 0 listens at %s for %d ranks", spot.where.text().c_str(), meeting_.size);
+  if (!is_meant_for_here_) config.place = spot.where.text() + "; " + texts::other_interface_hint();
   auto server = std::make_unique<Server>(std::move(listening.socket), std::move(config));
   announce();
   return join([&] { return std::vector<Spot>{spot}; }, std::move(server));
@@ -189,6 +199,8 @@ std::unique_ptr<Control> Encounter::lead(Listening listening, const Spot& spot, 
 std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Spot>()>& look, std::unique_ptr<Server> server) {
   for (int64_t pause_ms = kFirstPauseMs; !deadline_.passed(); pause(pause_ms))
     if (auto control = try_spots(look(), server)) return control;
+  if (!is_meant_for_here_ && !reached_.empty())
+    trouble_ += "; rank 0 was looked for at " + reached_ + " and its log says where it listens (DDP_LOG=info): " + texts::other_interface_hint();
   const std::string place = meeting_.private_place ? "the meeting" : meeting_.place.empty() ? "the store" : meeting_.place;
   throw texts::rank0_never_came(place, options_.rendezvous_timeout_ms, trouble_);
 }
@@ -197,6 +209,7 @@ std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Spot>()
 std::unique_ptr<Control> Encounter::try_spots(const std::vector<Spot>& spots, std::unique_ptr<Server>& server) {
   std::optional<Error> refusal;
   std::string nobody, somebody;
+  if (!spots.empty()) reached_ = spots.front().where.text();
   for (const Spot& spot : spots) {
     if (deadline_.passed()) break;
     Knock answer = knock(spot, meeting_.rank, meeting_.size, deadline_);

@@ -58,7 +58,8 @@ Listening listen_in_walk(const Meeting& meeting, const std::vector<net::Endpoint
       if (socket) return {std::move(socket), here.where};
       if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) continue;  // not an address of this host
       if (error == EADDRINUSE) break;
-      throw make_error(DDP_ERROR_IO, "rank 0 cannot listen at %s: %s", here.where.text().c_str(), std::strerror(error));
+      throw make_error(status_of_errno(error, DDP_ERROR_IO), "rank 0 cannot listen at %s: %s%s", here.where.text().c_str(),
+                       std::strerror(error), advice_of_errno(error));
     }
     if (error != EADDRINUSE) break;
   }

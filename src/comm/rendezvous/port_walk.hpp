@@ -1,8 +1,9 @@
 // Where rank 0 listens when a host and a port are given: there, or on one of the 16 ports after it if the port is taken.
 //
-// The others walk the same ports and know the right one by its banner. Past whom rank 0 may walk: other groups of libddp
+// The others walk the same ports and know the right one by its banner, which holds the asked port: jobs whose ports lie side by side
+// walk over the same ports and never meet. Past whom rank 0 may walk: other groups of libddp
 // always; other programs only where the port was a launcher's choice and not the user's.
-// Tested by process/rendezvous_test.cpp.
+// Tested by process/rendezvous_test.cpp and process/rendezvous_neighbours_test.cpp.
 #pragma once
 
 #include <vector>

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/callback.hpp"
 #include "base/error.hpp"
 #include "comm/control/auth.hpp"
 #include "comm/control/net.hpp"
@@ -48,13 +49,13 @@ class FileBoard final : public Board {
     if (written && ::rename(beside.c_str(), path_.c_str()) == 0) return;
     const int error = errno;
     if (file) ::unlink(beside.c_str());
-    throw make_error(DDP_ERROR_IO, "the ranks cannot meet at the file %s: %s", path_.c_str(), std::strerror(error));
+    throw cannot_meet(error);
   }
 
   std::string get(int64_t wait_ms) override {
     const net::Socket file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
     if (!file && errno != ENOENT && errno != ESTALE)
-      throw make_error(DDP_ERROR_IO, "the ranks cannot meet at the file %s: %s", path_.c_str(), std::strerror(errno));
+      throw cannot_meet(errno);
     if (!file) {
       std::this_thread::sleep_for(std::chrono::milliseconds(std::min<int64_t>(wait_ms, 20)));
       return "";
@@ -75,6 +76,10 @@ class FileBoard final : public Board {
   }
 
  private:
+  [[nodiscard]] Error cannot_meet(int error) const {
+    return make_error(status_of_errno(error, DDP_ERROR_IO), "the ranks cannot meet at the file %s: %s%s", path_.c_str(), std::strerror(error),
+                      advice_of_errno(error));
+  }
   std::string path_;
 };
 
@@ -83,15 +88,18 @@ class StoreBoard final : public Board {
   StoreBoard(const ddp_store& store, std::string key) : store_(store), key_(std::move(key)) {}
 
   void put(const std::string& note) override {
-    const int32_t failed = store_.set(store_.user_data, key_.c_str(), note.data(), static_cast<int64_t>(note.size()));
+    const int32_t failed = call_program("options->store->set", [&] {
+      return store_.set(store_.user_data, key_.c_str(), note.data(), static_cast<int64_t>(note.size()));
+    });
     if (failed != 0) throw make_error(DDP_ERROR_CALLBACK, "options->store->set failed with %d for the key %s", failed, key_.c_str());
   }
 
   std::string get(int64_t wait_ms) override {
     std::string text(kNoteBytes, '\0');
     int64_t bytes = 0;
-    const int32_t failed =
-        store_.get(store_.user_data, key_.c_str(), text.data(), static_cast<int64_t>(text.size()), wait_ms, &bytes);
+    const int32_t failed = call_program("options->store->get", [&] {
+      return store_.get(store_.user_data, key_.c_str(), text.data(), static_cast<int64_t>(text.size()), wait_ms, &bytes);
+    });
     if (failed == 1) return "";
     if (failed != 0) throw make_error(DDP_ERROR_CALLBACK, "options->store->get failed with %d for the key %s", failed, key_.c_str());
     if (bytes < 0 || bytes > static_cast<int64_t>(text.size())) return "";
@@ -118,9 +126,9 @@ std::string private_folder() {
 }
 
 std::string private_path(const Meeting& meeting) {
-  std::string start = meeting.place + "/" + meeting.job;
+  std::string start = meeting.place;
   if (meeting.needs_parent) start += "/" + launcher_process();
-  const auth::GroupId id = auth::group_id(start, meeting.group_name);
+  const auth::GroupId id = auth::group_id(meeting.job, start, meeting.group_name);
   return private_folder() + "/" + auth::hex({reinterpret_cast<const char*>(id.data()), id.size()});
 }
 

@@ -21,7 +21,7 @@ struct Meeting {
   int32_t size = 1;
   int32_t local_rank = 0;
   bool port_may_be_taken = false;  // torchrun's agent listens on MASTER_PORT itself: take a port after it
-  std::string job;                 // equal on all ranks of one start, "" if unknown; other starts are passed over
+  std::string job;                 // of the launcher: equal on all ranks of one start, "" if unknown; other starts are passed over
   bool private_place = false;      // kFile: `place` is a name in a private directory of this user on this host
   bool needs_parent = false;       // private_place: the launcher's process completes the name
 };

@@ -138,10 +138,11 @@ Meeting resolve_meeting(const char* rendezvous, const ddp_group_options& options
   const Launch launch = meeting.kind == Meeting::Kind::kLocal ? Launch{} : read_launch(environment);
   find_rank_and_size(meeting, options, launch, environment);
   meeting.local_rank = launch.local_rank.value_or(meeting.kind == Meeting::Kind::kLocal ? meeting.rank : 0);
-  if (meeting.kind == Meeting::Kind::kEnvironment && meeting.size > 1) {
-    meeting.job = launch.job;
-    find_place(meeting, launch, environment);
-  }
+  if (meeting.size == 1) return meeting;
+  // Elsewhere than at env:// ranks of several launchers may meet, if the program gives them their numbers.
+  const bool numbered_by_launcher = options.rank < 0 && options.world_size < 0;
+  if (meeting.kind == Meeting::Kind::kEnvironment || numbered_by_launcher) meeting.job = launch.job;
+  if (meeting.kind == Meeting::Kind::kEnvironment) find_place(meeting, launch, environment);
   return meeting;
 }
 

@@ -5,7 +5,7 @@
 namespace ddp::shm {
 
 Engine::Engine(Mesh mesh, const TransportContext& context)
-    : mesh_(std::move(mesh)), context_(context), waiter_(mesh_, context), seen_(static_cast<size_t>(mesh_.size)) {
+    : mesh_(std::move(mesh)), context_(context), waiter_(mesh_, context), calls_(context.control->calls()), seen_(static_cast<size_t>(mesh_.size)) {
   for (size_t i = 0; i < own_.size(); ++i) own_[i] = &counter_of(mesh_.own_page(), static_cast<Counter>(i));
 }
 

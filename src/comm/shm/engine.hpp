@@ -30,7 +30,10 @@ class Engine {
   [[nodiscard]] int32_t size() const noexcept { return mesh_.size; }
 
   /// The next collective's number.
-  [[nodiscard]] uint64_t next_sequence() noexcept { return ++sequence_; }
+  [[nodiscard]] uint64_t next_sequence() noexcept {
+    calls_.join_collective(++sequence_);
+    return sequence_;
+  }
 
   [[nodiscard]] const Slot& slot(int32_t of, uint64_t sequence) const noexcept { return mesh_.page(of).slot(sequence); }
 
@@ -64,6 +67,7 @@ class Engine {
     const auto announce = [&] {
       return try_announce(sequence, [&](Slot& slot) {
         slot.stamp = stamp;
+        sign(slot.stamp, calls_);
         fill(slot);
       });
     };
@@ -85,7 +89,7 @@ class Engine {
   /// itself, so that the one that is late is named by those who wait for it directly.
   template <class Ready>
   void wait(Ready&& ready, uint64_t sequence, int32_t patience = 1) {
-    waiter_.wait(ready, [&] { return describe_missing(sequence); }, patience);
+    waiter_.wait(ready, [&] { return describe_missing(sequence); }, patience, sequence);
   }
 
   // Staged chunks are numbered over all collectives; chunk k uses slot k % kStageDepth.
@@ -117,6 +121,7 @@ class Engine {
   Mesh mesh_;
   TransportContext context_;
   Waiter waiter_;
+  CallState& calls_;
   std::array<std::atomic<uint64_t>*, 4> own_{};
   std::vector<std::array<uint64_t, 4>> seen_;  // last values read, by rank
   uint64_t showing_ = 0;                       // the collective that all_shown() looked at last

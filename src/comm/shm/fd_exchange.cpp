@@ -49,9 +49,14 @@ sockaddr_un abstract_address(const std::string& name, socklen_t* length) {
   return address;
 }
 
+Error no_socket(int error) {
+  return make_error(status_of_errno(error, DDP_ERROR_NOT_SUPPORTED), "no UNIX socket could be made (%s)%s", std::strerror(error),
+                    advice_of_errno(error));
+}
+
 Fd make_socket() {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) throw make_error(DDP_ERROR_NOT_SUPPORTED, "no UNIX sockets on this machine (%s)", std::strerror(errno));
+  if (fd < 0) throw no_socket(errno);
   return Fd(fd);
 }
 
@@ -183,6 +188,7 @@ std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::st
   while (std::find(served.begin(), served.end(), false) != served.end()) {
     wait_for(listener_.get(), POLLIN, deadline, "waiting for the other ranks of this host");
     Fd link(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (link.get() < 0 && status_of_errno(errno, DDP_OK) != DDP_OK && errno != EAGAIN) throw no_socket(errno);
     if (link.get() < 0 || !same_user(link.get())) continue;
     const int32_t peer = read_hello(link.get(), address_.substr(kNameBytes), size, deadline);
     if (peer < 0 || served[static_cast<size_t>(peer)]) continue;

@@ -3,7 +3,9 @@
 #include <cerrno>
 #include <chrono>
 
-#include "base/signals.hpp"
+#include "comm/control/agree.hpp"
+#include "comm/control/limits.hpp"
+#include "comm/control/quiet_thread.hpp"
 #include "comm/control/texts.hpp"
 
 namespace ddp::shm {
@@ -26,10 +28,7 @@ void make_robust(pthread_mutex_t& mutex) {
 Life::Life(const Mesh& mesh, const TransportContext& context) : mesh_(&mesh), context_(context) {
   if (mesh.threads) return;
   make_robust(mesh.own_page().life);
-  {
-    const BlockSignals blocked;
-    thread_ = std::thread([this] { watch(); });
-  }
+  thread_ = quiet_thread("ddp-life", [this] { watch(); });
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return holding_; });
 }
@@ -58,6 +57,22 @@ bool Life::is_dead(int32_t peer) noexcept {
   return true;
 }
 
+// Whom this rank sees dead may have heard of another's death and ended for that: the control plane knows who was first, and tells all.
+// If it does not answer (rank 0 is stopped), what was seen is the cause, in the same words.
+void Life::look() {
+  for (int32_t peer = 0; peer < mesh_->size && !dead_.has_value(); ++peer) {
+    if (peer == mesh_->rank || !is_dead(peer)) continue;
+    context_.control->saw_death(peer);
+    dead_ = peer;
+    decides_by_ = Deadline::in_ms(limits::kFirstCauseMs);
+  }
+  if (!dead_.has_value() || !decides_by_.passed()) return;
+  const Member& member = context_.control->member(*dead_);
+  const Error cause = member.rank == 0 ? texts::server_gone(member) : texts::gone(member);
+  context_.control->abort(cause);
+  context_.failure->set(cause);
+}
+
 void Life::watch() {
   Page& own = mesh_->own_page();
   pthread_mutex_lock(&own.life);
@@ -68,14 +83,8 @@ void Life::watch() {
   while (!stop_) {
     changed_.wait_for(lock, kLook);
     lock.unlock();
-    for (int32_t peer = 0; peer < mesh_->size; ++peer) {
-      if (peer == mesh_->rank || context_.failure->broken() || !is_dead(peer)) continue;
-      // In the words of the control plane, which will notice too: whoever is first, all ranks get one text.
-      const Member& member = context_.control->member(peer);
-      const Error cause = member.rank == 0 ? texts::server_gone(member) : texts::gone(member);
-      context_.control->abort(cause);
-      context_.failure->set(cause);
-    }
+    // Without memory for the sentence: the next look says it.
+    if (!context_.failure->broken()) static_cast<void>(try_to([this] { look(); }));
     lock.lock();
   }
   own.magic.store(0);

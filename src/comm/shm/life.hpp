@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "comm/shm/mesh.hpp"
@@ -22,6 +23,7 @@ class Life {
  private:
   void watch();
   [[nodiscard]] bool is_dead(int32_t peer) noexcept;
+  void look();
 
   const Mesh* mesh_;
   TransportContext context_;
@@ -29,6 +31,8 @@ class Life {
   std::condition_variable changed_;
   bool stop_ = false;
   bool holding_ = false;
+  std::optional<int32_t> dead_;  // told to the control plane, which decides on the cause
+  Deadline decides_by_ = Deadline::never();
   std::thread thread_;
 };
 

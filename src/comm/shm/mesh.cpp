@@ -33,12 +33,12 @@ Mesh connect_processes(Control& control, Deadline deadline) {
   Mesh mesh = empty_mesh(control);
   std::unique_ptr<FdExchange> exchange;
   std::optional<Error> problem = try_to([&] {
-    mesh.own = std::make_unique<Region>(Region::default_limit(mesh.size));
+    mesh.own = std::make_shared<Region>(Region::default_limit(mesh.size));
     exchange = std::make_unique<FdExchange>();
   });
   ByteWriter mine;
   mine.text(problem ? std::string() : exchange->address()).number(problem ? int64_t{0} : mesh.own->mapping()->size());
-  mine.text(problem ? problem->text() : std::string());
+  mine.number(static_cast<int32_t>(problem ? problem->status() : DDP_OK)).text(problem ? problem->text() : std::string());
   const std::vector<std::string> answers = control.gather("shm addresses", mine.bytes(), deadline);
   std::vector<std::string> addresses;
   std::vector<int64_t> sizes;
@@ -46,7 +46,8 @@ Mesh connect_processes(Control& control, Deadline deadline) {
     ByteReader reader(answer);
     addresses.emplace_back(reader.text());
     sizes.push_back(reader.number<int64_t>());
-    if (addresses.back().empty() && !problem) problem = Error(DDP_ERROR_NOT_SUPPORTED, std::string(reader.text()));
+    const auto status = static_cast<ddp_status>(reader.number<int32_t>());
+    if (status != DDP_OK && !problem) problem = Error(status, std::string(reader.text()));
   }
   if (!problem) problem = try_to([&] {
     std::vector<Fd> fds = exchange->swap(mesh.own->fd(), mesh.rank, addresses, deadline);
@@ -63,7 +64,7 @@ Mesh connect_threads(Control& control, Deadline deadline) {
   Mesh mesh = empty_mesh(control);
   mesh.threads = true;
   const std::optional<Error> problem =
-      try_to([&] { mesh.own = std::make_unique<Region>(Region::default_limit(mesh.size)); });
+      try_to([&] { mesh.own = std::make_shared<Region>(Region::default_limit(mesh.size)); });
   // One address space: a pointer to the mapping's owner is enough. All have taken their copies when `agree` returns.
   const auto own = problem ? uint64_t{0} : reinterpret_cast<uint64_t>(&mesh.own->mapping());
   ByteWriter mine;

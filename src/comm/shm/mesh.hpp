@@ -15,7 +15,7 @@ struct Mesh {
   int32_t rank = 0;
   int32_t size = 1;
   bool threads = false;                           // ranks are threads of one process
-  std::unique_ptr<Region> own;
+  std::shared_ptr<Region> own;
   std::vector<std::shared_ptr<Mapping>> mappings; // by rank, the own one included
 
   [[nodiscard]] Page& page(int32_t of) const noexcept { return mappings[static_cast<size_t>(of)]->page(); }

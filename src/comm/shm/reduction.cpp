@@ -137,7 +137,7 @@ void Reduction::for_staged(int64_t begin, int64_t end, Copy&& copy) const {
   for (; run != staged_.end() && run->begin < end; ++run) {
     const int64_t from = std::max(begin, run->begin);
     const int64_t to = std::min(end, run->begin + run->count);
-    copy(run->data + (from - run->begin) * element_, from - begin, to - from, run->used);
+    if (from < to) copy(run->data + (from - run->begin) * element_, from - begin, to - from, run->used);
   }
 }
 

@@ -27,8 +27,8 @@ constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPage);
 int open_memfd(int64_t size) {
   const int fd = memfd_create("libddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0)
-    throw make_error(errno == EMFILE || errno == ENFILE ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_NOT_SUPPORTED,
-                     "memfd_create failed (%s): no shared memory on this machine", std::strerror(errno));
+    throw make_error(status_of_errno(errno, DDP_ERROR_NOT_SUPPORTED), "memfd_create failed (%s): no shared memory on this machine%s",
+                     std::strerror(errno), advice_of_errno(errno));
   if (ftruncate(fd, size) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
     close(fd);
@@ -79,6 +79,9 @@ Region::Region(int64_t limit) {
       if (fd_ >= 0) close(fd_);
       fd_ = -1;
       if (error.status() != DDP_ERROR_OUT_OF_MEMORY || size / 2 < kSmallest) throw;
+    } catch (...) {
+      if (fd_ >= 0) close(fd_);
+      throw;
     }
   }
   try {
@@ -155,13 +158,13 @@ void* Region::alloc(int64_t bytes) {
   return data;
 }
 
-void Region::free(void* data) {
+bool Region::free(void* data) noexcept {
   const std::lock_guard lock(mutex_);
   const auto entry = used_.find(static_cast<std::byte*>(data) - mapping_->base());
-  if (entry == used_.end())
-    throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_free: this memory does not come from ddp_group_alloc of this group");
+  if (entry == used_.end()) return false;
   release(blocks_of(entry));
   used_.erase(entry);
+  return true;
 }
 
 int64_t Region::offset_of(const void* data, int64_t bytes) const noexcept {

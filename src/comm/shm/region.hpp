@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 
+#include "comm/arena.hpp"
 #include "comm/shm/page.hpp"
 
 namespace ddp::shm {
@@ -34,13 +35,11 @@ class Mapping {
   int64_t size_ = 0;
 };
 
-class Region {
+class Region final : public Arena {
  public:
   /// `limit` bytes of addresses; halved until the system grants them. Throws OUT_OF_MEMORY, NOT_SUPPORTED (no memfd).
   explicit Region(int64_t limit);
-  ~Region();
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
+  ~Region() override;
 
   /// How many bytes of addresses a rank should ask for when `ranks` share the host.
   [[nodiscard]] static int64_t default_limit(int32_t ranks) noexcept;
@@ -49,10 +48,8 @@ class Region {
   [[nodiscard]] const std::shared_ptr<Mapping>& mapping() const noexcept { return mapping_; }
   [[nodiscard]] Page& page() const noexcept { return mapping_->page(); }
 
-  /// Zeroed, 64-byte aligned. Throws OUT_OF_MEMORY.
-  [[nodiscard]] void* alloc(int64_t bytes);
-  /// Throws INVALID_ARGUMENT if it does not come from alloc.
-  void free(void* data);
+  [[nodiscard]] void* alloc(int64_t bytes) override;
+  [[nodiscard]] bool free(void* data) noexcept override;
 
   /// Offset of memory that lies wholly inside one allocation; kNotInReach otherwise.
   [[nodiscard]] int64_t offset_of(const void* data, int64_t bytes) const noexcept;

@@ -40,8 +40,7 @@ class ShmTransport final : public Transport {
     return engine_.mesh().threads ? DDP_BACKEND_LOCAL : DDP_BACKEND_SHM;
   }
   [[nodiscard]] bool pollable() const noexcept override { return true; }
-  [[nodiscard]] void* alloc(int64_t bytes) override { return engine_.mesh().own->alloc(bytes); }
-  void free(void* data) override { engine_.mesh().own->free(data); }
+  [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return engine_.mesh().own; }
   void wake() noexcept override { engine_.wake(); }
 
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override;

@@ -8,12 +8,16 @@
 #include <algorithm>
 #include <climits>
 
+#include "base/awake_clock.hpp"
+#include "base/clock.hpp"
 #include "base/cores.hpp"
 
 namespace ddp::shm {
 namespace {
 
 constexpr int64_t kLookAgainMs = 200;  // a bound for what no wake-up covers: clocks, deadlines
+
+constexpr int64_t kForEverMs = INT64_MAX / 4'000'000;
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, int64_t ms) noexcept {
   timespec time{ms / 1000, ms % 1000 * 1'000'000};
@@ -29,6 +33,7 @@ void futex_wake(std::atomic<uint32_t>& word) noexcept {
 Waiter::Waiter(const Mesh& mesh, const TransportContext& context)
     : mesh_(&mesh),
       failure_(context.failure),
+      calls_(&context.control->calls()),
       timeout_ms_(context.options.timeout_ms),
       patience_(choose_patience(mesh.size)) {}
 
@@ -78,23 +83,29 @@ uint64_t Waiter::progress_of_all() const noexcept {
 }
 
 void Waiter::sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing,
-                         int64_t patience_ms) const {
+                         int64_t patience_ms, uint64_t collective) const {
+  const CallState::Waiting waiting(*calls_, BlockedCall::Exchange::kCollective, collective);
   Page& own = mesh_->own_page();
   uint64_t progress = progress_of_all();
-  Deadline deadline = Deadline::in_ms(patience_ms);
+  AwakeClock clock;  // the others may have been stopped with this process
+  clock.set_most_ms(2 * kLookAgainMs);
+  const int64_t patience_ns = patience_ms > 0 ? std::min<int64_t>(patience_ms, kForEverMs) * 1'000'000 : kForEverMs * 1'000'000;
+  int64_t until_ns = clock.at(now_ns()) + patience_ns;
   for (;;) {
     const uint32_t bell = own.bell.load();
     own.sleeping.store(1);
     const bool done = ready();
-    if (!done && !failure_->broken()) futex_wait(own.bell, bell, std::min(kLookAgainMs, std::max<int64_t>(1, deadline.left_ms())));
+    const int64_t left_ms = (until_ns - clock.at(now_ns())) / 1'000'000;
+    if (!done && !failure_->broken()) futex_wait(own.bell, bell, std::clamp<int64_t>(left_ms, 1, kLookAgainMs));
     own.sleeping.store(0);
     if (done || ready()) return;
     failure_->check();
+    clock.tick(now_ns());
     const uint64_t now = progress_of_all();
     if (now != progress) {
       progress = now;
-      deadline = Deadline::in_ms(patience_ms);
-    } else if (deadline.passed()) {
+      until_ns = clock.at(now_ns()) + patience_ns;
+    } else if (clock.at(now_ns()) >= until_ns) {
       throw Error(DDP_ERROR_TIMED_OUT, missing());
     }
   }

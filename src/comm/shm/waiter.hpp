@@ -24,8 +24,9 @@ class Waiter {
 
   /// Until `ready()`. Looks at the counters before it looks at the failure, so what is complete completes.
   /// Throws the first cause, or TIMED_OUT with `missing()` when no rank made progress for `patience` times options.timeout_ms.
+  /// `collective`: its number, which the others learn if this rank comes to sleep.
   template <class Ready, class Missing>
-  void wait(Ready&& ready, Missing&& missing, int32_t patience = 1) const {
+  void wait(Ready&& ready, Missing&& missing, int32_t patience = 1, uint64_t collective = 0) const {
     for (int32_t look = 0; look < patience_.looks; ++look) {
       if (ready()) return;
       relax();
@@ -38,7 +39,7 @@ class Waiter {
         relax();
       }
     }
-    sleep_until([&] { return ready(); }, [&] { return missing(); }, timeout_ms_ * patience);
+    sleep_until([&] { return ready(); }, [&] { return missing(); }, timeout_ms_ * patience, collective);
   }
 
   /// End a sleep here, so that the failure is seen.
@@ -58,11 +59,13 @@ class Waiter {
   [[nodiscard]] static Patience choose_patience(int32_t ranks) noexcept;
   static void relax() noexcept;
   static void give_way() noexcept;
-  void sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, int64_t patience_ms) const;
+  void sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, int64_t patience_ms,
+                   uint64_t collective) const;
   [[nodiscard]] uint64_t progress_of_all() const noexcept;
 
   const Mesh* mesh_;
   Failure* failure_;
+  CallState* calls_;
   int64_t timeout_ms_;
   Patience patience_;
 };

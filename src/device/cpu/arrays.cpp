@@ -11,7 +11,6 @@
 #include "base/dtype.hpp"
 #include "base/float16.hpp"
 #include "device/cpu/ends.hpp"
-#include "device/cpu/float_environment.hpp"
 #include "device/cpu/kernels.hpp"
 
 namespace ddp::cpu {
@@ -55,7 +54,6 @@ void convert_doubles(const void* source, void* target, int64_t count, Encode enc
 /// Every element by itself, in place.
 void change_all(ddp_dtype dtype, void* data, int64_t count, double number, void (*loop)(void*, int64_t, double) noexcept) noexcept {
   if (count <= 0) return;
-  const StandardFloats environment;
   const int64_t size = dtype_size(dtype);
   const Cut c = cut(data, size, count);
   const auto end = [=](int64_t at, int64_t n) {
@@ -81,7 +79,6 @@ void limit(ddp_dtype dtype, void* data, int64_t count, double limit) noexcept {
 }
 
 void add_norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p, ExactSum& sum) noexcept {
-  const StandardFloats environment;
   const ArrayKernels& array = kernels().array[dtype];
   const auto loop = p == 1 ? array.sum_magnitudes : array.sum_squares;
   each_block<kNormBlock>(dtype, data, count, [&](const void* block, int64_t n) { sum.add(loop(block, n)); });
@@ -102,7 +99,6 @@ int64_t count_nonfinite(ddp_dtype dtype, const void* data, int64_t count) noexce
 
 void convert(ddp_dtype from, const void* source, ddp_dtype to, void* target, int64_t count) noexcept {
   if (count <= 0) return;
-  const StandardFloats environment;
   if (from == to) {
     std::memmove(target, source, static_cast<size_t>(count * dtype_size(from)));
   } else if (from == DDP_F64 && to == DDP_F16) {

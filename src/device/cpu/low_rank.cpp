@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "device/cpu/float_environment.hpp"
 #include "device/cpu/kernels.hpp"
 
 namespace ddp::cpu {
@@ -76,7 +75,6 @@ void orthonormalize_of(T* vectors, int64_t length, int32_t count) noexcept {
 /// Calls fn(T{}) with the type of the elements.
 template <class Fn>
 void with_type(ddp_dtype dtype, Fn&& fn) noexcept {
-  const StandardFloats environment;
   if (dtype == DDP_F64)
     fn(double{});
   else

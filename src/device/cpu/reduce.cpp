@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "base/dtype.hpp"
+#include "base/float_environment.hpp"
 #include "device/cpu/ends.hpp"
 #include "device/cpu/finish.hpp"
-#include "device/cpu/float_environment.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/wire.hpp"
 

@@ -27,7 +27,7 @@ const ddp_gpu_table& open_module(const std::vector<std::string>& candidates) {
     if (access(file.c_str(), F_OK) != 0) continue;
     void* const module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr)
-      throw make_error(DDP_ERROR_NOT_SUPPORTED, "the CUDA module cannot be loaded: %s; install the one that was built for this system", dlerror());
+      throw not_loaded("the CUDA module", dlerror(), "install the one that was built for this system");
     const auto query = reinterpret_cast<ddp_gpu_query_fn>(dlsym(module, DDP_GPU_QUERY_NAME));
     const ddp_gpu_table* const table = query != nullptr ? query(DDP_GPU_VERSION) : nullptr;
     if (table == nullptr || table->struct_size < static_cast<int64_t>(sizeof(ddp_gpu_table)))
