@@ -25,8 +25,10 @@ class BlockUpdate {
   /// Does this parameter change at all in a step?
   [[nodiscard]] virtual bool takes_part(int32_t index) const noexcept = 0;
   virtual void update_block(int32_t index, int64_t first, int64_t count) noexcept = 0;
-  /// Take back what this step's blocks have changed on this rank.
-  virtual void restore() noexcept = 0;
+  /// Take back what this step's blocks have changed on this rank. False: it was not kept, so parameters and state are updated in part.
+  [[nodiscard]] virtual bool restore() noexcept = 0;
+  /// All blocks of a step that a pass made have changed: the step counts.
+  virtual void count_step() noexcept = 0;
   /// Blocks of parameters on a GPU are only noted by update_block and restore; now they change, in this stream's order. Throws what a GPU
   /// throws.
   virtual void flush(void* stream) = 0;

@@ -111,10 +111,6 @@ void Fusion::prepare() {
 }
 
 void Fusion::begin() {
-  if (made_step_)
-    throw Error(DDP_ERROR_INVALID_STATE,
-                "ddp_model_begin_backward: the optimizer with in_backward has updated in the last pass already; call ddp_optimizer_step "
-                "after every REDUCE pass");
   immediate_ = update_.is_immediate();
   if (immediate_) update_.prepare_blocks();
   const bool in_pass = may_follow_ && prepared_ && (!sharded_ || !in_host_ || group_.transport().pollable());
@@ -174,26 +170,27 @@ void Fusion::refuse_capture() const {
 
 void* Fusion::gpu_stream() const { return on_gpu_ ? group_.gpu_side().stream() : nullptr; }
 
-void Fusion::end(bool is_void) {
+bool Fusion::end(bool is_void) {
   if (problem_) throw Error(*problem_);
   norm_taken_ = !is_void && prepared_ && sharded_ && parts_.front()->norm.wanted;
   if (!prepared_) prepare();
   if (is_void) {
-    if (followed_) {
-      update_.restore();
-      update_.flush(gpu_stream());
-      publish(true);
-    }
-    return;
+    if (!followed_) return true;
+    const bool restored = update_.restore();
+    update_.flush(gpu_stream());
+    publish(true);
+    return restored;
   }
-  if (!immediate_) return;
+  if (!immediate_) return true;
   if (!followed_) run_step(gpu_stream());
+  update_.count_step();
   made_step_ = true;
+  return true;
 }
 
 void Fusion::give_up() {
-  if (!immediate_) return;
-  update_.restore();
+  if (!immediate_ || made_step_) return;  // a step that was made whole and counted stays
+  static_cast<void>(update_.restore());
   update_.flush(gpu_stream());
 }
 

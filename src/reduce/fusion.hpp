@@ -1,8 +1,8 @@
 // The part of a model's passes that an optimizer takes: reduction to slices, updates of slices or buckets, publication of the values.
 //
 //   sharded:    a pass reduces every bucket to slices; a step updates the own slices and publishes them, bucket by bucket.
-//   immediate:  the step of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then only counts. If the pass turns
-//               out void, every rank takes its changes back.
+//   immediate:  the step of a bucket follows its reduction at once, within the pass, which also counts it; ddp_optimizer_step then changes
+//               nothing. If the pass turns out void, every rank takes its changes back.
 //
 // The transport's operations are prepared at the end of the first pass (its reduction is an ordinary one), so that attaching an optimizer
 // needs no other rank. All ranks attach the same; if not, the stamps differ and the group ends with MISMATCH.
@@ -48,8 +48,8 @@ class Fusion {
   [[nodiscard]] BucketOperation& reduction(size_t bucket, BucketOperation& usual) noexcept;
   /// After the reduction of the bucket was pushed.
   void follow(size_t bucket, BucketOperation& reduction, const Note& mine, Lane& lane);
-  /// All buckets are reduced; `is_void`: no step follows from them. Collective.
-  void end(bool is_void);
+  /// All buckets are reduced; `is_void`: no step follows from them. Collective. False: parameters are updated in part, for good.
+  [[nodiscard]] bool end(bool is_void);
   /// The pass failed with the group.
   void give_up();
 
@@ -58,6 +58,8 @@ class Fusion {
   /// True once after a pass in which the step was made already.
   [[nodiscard]] bool take_made_step() noexcept;
   [[nodiscard]] bool step_is_made() const noexcept { return made_step_; }
+  /// Was the last pass reduced to slices, so that a gradient is complete in its owner's slice only?
+  [[nodiscard]] bool reduces_to_slices() const noexcept { return sharded_ && prepared_ && group_.size() > 1; }
 
   /// Adds the terms of the 2-norm of the own slices, of parameters that `counts` says; those taken while the gradients were reduced
   /// (used ones), if there are any.

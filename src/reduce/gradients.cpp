@@ -4,12 +4,20 @@
 #include <cstring>
 #include <limits>
 
+#include "comm/control/call_state.hpp"
 #include "device/cpu/arrays.hpp"
 #include "reduce/gpu_gradients.hpp"
 #include "reduce/model.hpp"
 #include "reduce/pass.hpp"
 
 namespace ddp {
+namespace {
+
+constexpr const char* kTooLate =
+    "so it would not see the change; use the optimizer's options max_norm, clip_value and ddp_optimizer_set_loss_scale, or "
+    "in_backward = 0";
+
+}  // namespace
 
 GpuGradients* Model::gpu_gradients() {
   if (gpu_gradients_ == nullptr && table_.gpu() != nullptr) gpu_gradients_ = std::make_unique<GpuGradients>(*table_.gpu(), table_);
@@ -18,6 +26,7 @@ GpuGradients* Model::gpu_gradients() {
 
 void Model::zero_grad(void* stream) {
   require_ready("ddp_model_zero_grad");
+  pass_->forget_gradients();
   if (GpuGradients* const on_gpu = gpu_gradients()) on_gpu->zero(stream);
   for (const Parameter& parameter : table_.parameters())
     if (const Tensor& grad = parameter.grad; !grad.is_on_gpu() && grad.bytes() > 0) std::memset(grad.data, 0, static_cast<size_t>(grad.bytes()));
@@ -27,7 +36,13 @@ double Model::grad_norm(double p, void* stream) {
   require_ready("ddp_model_get_grad_norm");
   if (p != 1.0 && p != 2.0 && !(std::isinf(p) && p > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_get_grad_norm: p is %g; it is 1, 2 or INFINITY", p);
+  if (has_sliced_gradients() && !is_sharded())
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "ddp_model_get_grad_norm: each rank has the mean in its own slice only, and the optimizer with shard that "
+                "made it so is destroyed; "
+                "make a pass first");
   if (const GpuGradients* const on_gpu = gpu_gradients()) on_gpu->require_no_capture(stream, "ddp_model_get_grad_norm");
+  const CallState::In inside(is_sharded() ? &group_->calls() : nullptr, UserCall::kGetGradNorm, number_);
   if (std::isinf(p)) return largest_gradient(stream);
   const ExactSum sum = sum_of_gradients(static_cast<int32_t>(p), stream);
   return p == 2.0 ? std::sqrt(sum.value()) : sum.value();
@@ -73,6 +88,7 @@ void join_sums(Group& group, ExactSum& sum) {
 
 void Model::scale_grad(double factor, void* stream) {
   require_ready("ddp_model_scale_grad");
+  require_no_made_step("ddp_model_scale_grad", kTooLate);
   if (Fusion* const fusion = pass_->fusion(); fusion != nullptr) fusion->forget_norm();
   if (GpuGradients* const on_gpu = gpu_gradients()) on_gpu->change(factor, std::numeric_limits<double>::infinity(), stream);
   for (const Parameter& parameter : table_.parameters())
@@ -82,7 +98,11 @@ void Model::scale_grad(double factor, void* stream) {
 double Model::clip_grad_norm(double max_norm, double p, void* stream) {
   if (!(max_norm > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_norm: max_norm is %g; it must be above 0", max_norm);
+  require_ready("ddp_model_clip_grad_norm");
+  require_no_made_step("ddp_model_clip_grad_norm", kTooLate);
   constexpr double kGuard = 1e-6;  // torch.nn.utils.clip_grad_norm_'s
+  require_ready("ddp_model_clip_grad_norm");
+  const CallState::In inside(is_sharded() ? &group_->calls() : nullptr, UserCall::kClipGradNorm, number_);
   const double norm = grad_norm(p, stream);
   const double factor = max_norm / (norm + kGuard);
   if (!(factor >= 1)) scale_grad(factor, stream);  // a NaN goes on to the gradients
@@ -91,6 +111,7 @@ double Model::clip_grad_norm(double max_norm, double p, void* stream) {
 
 void Model::clip_grad_value(double limit, void* stream) {
   require_ready("ddp_model_clip_grad_value");
+  require_no_made_step("ddp_model_clip_grad_value", kTooLate);
   if (!(limit > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_value: limit is %g; it must be above 0", limit);
   if (Fusion* const fusion = pass_->fusion(); fusion != nullptr) fusion->forget_norm();

@@ -34,6 +34,7 @@ void HookBucket::agree_on(const Step& step) {
 }
 
 void HookBucket::all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) {
+  const CallState::In inside(session_.calls(), UserCall::kBucketAllReduce);
   Step step = step_of(Step::Kind::kAllReduce, tensor);
   step.op = op;
   step.every_step = rounding == Rounding::kEveryStep ? 1 : 0;
@@ -42,6 +43,7 @@ void HookBucket::all_reduce(const Tensor& tensor, ddp_reduce op, Rounding roundi
 }
 
 void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
+  const CallState::In inside(session_.calls(), UserCall::kBucketAllGather);
   if (input.dtype != output.dtype || output.count != input.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_bucket_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(), static_cast<long long>(input.count * size()));
@@ -50,6 +52,7 @@ void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
 }
 
 void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
+  const CallState::In inside(session_.calls(), UserCall::kBucketReduceScatter);
   if (input.dtype != output.dtype || input.count != output.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_bucket_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(), static_cast<long long>(output.count * size()));
@@ -60,6 +63,7 @@ void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_r
 }
 
 void HookBucket::broadcast(const Tensor& tensor, int32_t root) {
+  const CallState::In inside(session_.calls(), UserCall::kBucketBroadcast);
   if (root < 0 || root >= size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_bucket_broadcast: root is %d; the group has the ranks 0 to %d", root, size() - 1);
   Step step = step_of(Step::Kind::kBroadcast, tensor);

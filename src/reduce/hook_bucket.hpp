@@ -14,6 +14,16 @@
 
 namespace ddp {
 
+/// What a hook remembers of a bucket from pass to pass. A pass may turn out void after this bucket was reduced, and is then made again: so what
+/// is new becomes what is remembered only when the pass has ended.
+class HookState {
+ public:
+  virtual ~HookState() = default;
+  virtual void end_pass(bool is_void) noexcept = 0;
+  /// As before the first pass.
+  virtual void forget() noexcept = 0;
+};
+
 class HookBucket : public std::enable_shared_from_this<HookBucket> {
  public:
   struct Piece {
@@ -36,7 +46,7 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   [[nodiscard]] Tensor contents() const;
   /// Does any rank contribute to this piece? What becomes of another is dropped.
   [[nodiscard]] bool is_used(size_t piece) const noexcept { return (used_[piece / 64] >> (piece % 64) & 1) != 0; }
-  /// REDUCE passes of the model so far, with this one; the same on all ranks.
+  /// REDUCE passes of the model that ended well since its commit or the last load, and this one; the same on all ranks.
   [[nodiscard]] int64_t pass_number() const noexcept { return session_.pass_number(); }
   /// Memory in the group's reach, the hook's until it ends.
   [[nodiscard]] std::byte* scratch(int64_t bytes) { return session_.scratch(bytes); }
@@ -61,7 +71,7 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
 
   /// What the C boundary and a stateful hook keep with the bucket; goes first when the model goes.
   std::shared_ptr<void> handle;
-  std::shared_ptr<void> state;
+  std::shared_ptr<HookState> state;
 
  private:
   void agree_on(const HookSession::Step& step);

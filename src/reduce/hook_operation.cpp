@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
+#include "comm/control/agree.hpp"
 #include "device/cpu/arrays.hpp"
 
 namespace ddp {
 
 HookOperation::HookOperation(HookSession& session, const BucketSpec& spec, std::shared_ptr<HookBucket> bucket)
-    : session_(session), rule_(spec.rule), bucket_(std::move(bucket)) {
+    : session_(session), rule_(spec.rule), plan_hash_(spec.plan_hash), bucket_(std::move(bucket)) {
   for (const BucketSpec::Piece& piece : spec.pieces) addresses_.push_back(piece.data);
   note_.used.resize(spec.used_words());
 }
@@ -40,7 +40,7 @@ bool HookOperation::open() {
     return false;
   }
   weight_ = note_.tally.weight;
-  session_.join_notes(note_);
+  session_.join_notes(note_, plan_hash_);
   if (note_.is_void()) {
     end(State::kDone);
     return false;
@@ -76,14 +76,7 @@ void HookOperation::finish() {
 
 /// On the lane nobody stands above it, and the other ranks must hear of it.
 std::optional<Error> HookOperation::run_hook() {
-  try {
-    session_.hook().body(*bucket_);
-    return std::nullopt;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(DDP_ERROR_OUT_OF_MEMORY, "out of memory");
-  }
+  return try_to([&] { session_.hook().body(*bucket_); });
 }
 
 // A rank that only answers in this pass adds zeros.

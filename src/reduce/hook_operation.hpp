@@ -52,6 +52,7 @@ class HookOperation final : public BucketOperation {
 
   HookSession& session_;
   const cpu::ReduceRule rule_;
+  const uint64_t plan_hash_;
   std::shared_ptr<HookBucket> bucket_;
   std::vector<std::byte*> addresses_;  // of the gradients
   Note note_;

@@ -7,7 +7,7 @@
 namespace ddp {
 namespace {
 
-constexpr size_t kNoteHeader = 1 + sizeof(Tally) / sizeof(uint64_t);  // words before Note::used
+constexpr size_t kNoteHeader = 2 + sizeof(Tally) / sizeof(uint64_t);  // words before Note::used
 static_assert(sizeof(Tally) % sizeof(uint64_t) == 0);
 
 const char* kind_name(HookSession::Step::Kind kind) noexcept {
@@ -72,20 +72,25 @@ void HookSession::check_unbroken() const {
   if (broken_) throw Error(*broken_);
 }
 
-void HookSession::join_notes(Note& note) {
+void HookSession::join_notes(Note& note, uint64_t plan_hash) {
   const size_t words = kNoteHeader + note.used.size();
   note_[0] = note.incomplete ? 1 : 0;
-  std::memcpy(&note_[1], &note.tally, sizeof note.tally);
+  note_[1] = plan_hash;
+  std::memcpy(&note_[2], &note.tally, sizeof note.tally);
   std::copy(note.used.begin(), note.used.end(), note_.begin() + kNoteHeader);
   const auto count = static_cast<int64_t>(words);
   collective([&] {
     group_.transport().all_gather(flat_tensor(note_.data(), DDP_I64, count), flat_tensor(notes_.data(), DDP_I64, count * group_.size()));
   });
+  for (size_t rank = 0; rank < frames_.size(); ++rank)
+    if (notes_[rank * words + 1] != notes_[1])
+      remember(make_error(DDP_ERROR_MISMATCH, "%s and %s are in backward passes (ddp_model_end_backward) of different models; every rank must make the same "
+                          "collective calls in the same order", group_.name_of(0).c_str(), group_.name_of(static_cast<int32_t>(rank)).c_str()));
   note.tally = Tally::none();
   for (size_t rank = 0; rank < frames_.size(); ++rank) {
     const uint64_t* const theirs = notes_.data() + rank * words;
     Tally tally;
-    std::memcpy(static_cast<void*>(&tally), theirs + 1, sizeof tally);
+    std::memcpy(static_cast<void*>(&tally), theirs + 2, sizeof tally);
     note.incomplete = note.incomplete || theirs[0] != 0;
     note.tally.add(tally);
     for (size_t word = 0; word < note.used.size(); ++word) note.used[word] |= theirs[kNoteHeader + word];

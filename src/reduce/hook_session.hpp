@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/control/agree.hpp"
+#include "comm/control/call_state.hpp"
 #include "comm/group.hpp"
 #include "comm/transport.hpp"
 #include "reduce/hook.hpp"
@@ -45,24 +46,28 @@ class HookSession {
   [[nodiscard]] Group& group() const noexcept { return group_; }
   [[nodiscard]] const Hook& hook() const noexcept { return hook_; }
   [[nodiscard]] ddp_reduce reduce() const noexcept { return reduce_; }
+  /// For the calls that a program makes on a bucket that it has pulled; NULL: they come from inside a hook.
+  [[nodiscard]] CallState* calls() const noexcept { return hook_.kind == Hook::Kind::kPulled ? &group_.calls() : nullptr; }
   /// The copy of the bucket that is open.
   [[nodiscard]] std::byte* contents() const noexcept { return contents_; }
   /// Memory of at least so many bytes in the group's reach, kept for the next time.
   [[nodiscard]] std::byte* scratch(int64_t bytes);
 
-  void begin_pass(bool reduces) noexcept {
-    failure_.reset();
-    if (reduces) ++pass_number_;
+  void begin_pass() noexcept { failure_.reset(); }
+  /// A REDUCE pass has ended; one that is void does not count, because it is made again.
+  void end_pass(bool is_void) noexcept {
+    if (!is_void) ++pass_number_;
   }
-  /// REDUCE passes so far, with the one that is open.
+  void forget() noexcept { pass_number_ = 1; }
+  /// Of the pass that is open: one more than the REDUCE passes that ended well since the commit or the last load.
   [[nodiscard]] int64_t pass_number() const noexcept { return pass_number_; }
   /// Why the pass is void on all ranks; the group is whole.
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
   /// Throws what broke the group inside a hook, whatever the hook made of it.
   void check_unbroken() const;
 
-  /// Collective: `note` becomes that of all ranks.
-  void join_notes(Note& note);
+  /// Collective: `note` becomes that of all ranks. Throws MISMATCH if they are in passes of different models.
+  void join_notes(Note& note, uint64_t plan_hash);
   /// Collective: do all ranks the same? If not, or if one failed (its text is `failed`), failure() is set and the answer is no.
   [[nodiscard]] bool step(const Step& mine, const std::string& failed = {});
   /// Runs a collective of the transport; an error of it is remembered.
@@ -93,7 +98,7 @@ class HookSession {
   std::vector<Frame> frames_;
   std::optional<Error> failure_;
   std::optional<Error> broken_;
-  int64_t pass_number_ = 0;
+  int64_t pass_number_ = 1;
 };
 
 }  // namespace ddp

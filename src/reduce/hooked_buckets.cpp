@@ -35,9 +35,21 @@ std::unique_ptr<BucketOperation> HookedBuckets::make(const BucketSpec& spec, con
   return operation;
 }
 
-void HookedBuckets::begin_pass(bool reduces) noexcept {
-  session_.begin_pass(reduces);
+void HookedBuckets::begin_pass() noexcept {
+  session_.begin_pass();
   for (HookOperation* operation : operations_) operation->reset();
+}
+
+void HookedBuckets::end_pass(bool is_void) noexcept {
+  session_.end_pass(is_void);
+  for (HookOperation* operation : operations_)
+    if (HookState* const state = operation->bucket().state.get()) state->end_pass(is_void);
+}
+
+void HookedBuckets::forget() noexcept {
+  session_.forget();
+  for (HookOperation* operation : operations_)
+    if (HookState* const state = operation->bucket().state.get()) state->forget();
 }
 
 void HookedBuckets::check() const {
@@ -67,7 +79,7 @@ void HookedBuckets::finish(const std::optional<Error>& problem) {
   if (operation == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_finish_bucket: no bucket was pulled; call ddp_model_next_bucket first");
   const std::string said = operation->bucket().take_error();
-  operation->close(problem && problem->text().empty() ? Error(problem->status(), said.empty() ? "its hook failed without a word" : said) : problem);
+  operation->close(problem && problem->text().empty() ? Error(problem->status(), said.empty() ? "its hook failed and gave no reason" : said) : problem);
   check();
 }
 

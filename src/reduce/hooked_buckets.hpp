@@ -19,7 +19,11 @@ class HookedBuckets {
 
   [[nodiscard]] std::unique_ptr<BucketOperation> make(const BucketSpec& spec, const PlannedBucket& planned, const Table& table, bool last);
 
-  void begin_pass(bool reduces) noexcept;
+  void begin_pass() noexcept;
+  /// A REDUCE pass has ended, for all buckets.
+  void end_pass(bool is_void) noexcept;
+  /// The parameters are others now: what the hook remembers of passes begins anew.
+  void forget() noexcept;
   /// Throws why the pass is void on all ranks, if a hook made it so.
   void check() const;
   [[nodiscard]] bool has_failed() const noexcept { return session_.failure().has_value(); }

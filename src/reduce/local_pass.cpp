@@ -3,6 +3,7 @@
 // Tested by ranks/local_sgd_test.cpp, ranks/hook_optimizer_test.cpp and capi/local_sgd_test.c.
 #include <algorithm>
 
+#include "comm/control/call_state.hpp"
 #include "reduce/model.hpp"
 #include "reduce/pass.hpp"
 #include "sync/average.hpp"
@@ -12,21 +13,30 @@ namespace ddp {
 void Pass::end_local() {
   std::string names;
   int32_t missing = 0;
-  for (int32_t index = 0; index < table_.parameter_count() && options_.unused == DDP_UNUSED_ERROR && role_ == Role::kTraining; ++index)
+  for (int32_t index = 0; index < table_.parameter_count() && options_.unused == DDP_UNUSED_ERROR; ++index)
     if (!is_marked(index) && ++missing <= 5) names += (missing > 1 ? ", \"" : "\"") + table_.parameter(index).name + "\"";
   if (missing > 5) names += " and " + std::to_string(missing - 5) + " more";
-  if (missing == 0) std::copy(contributes_.begin(), contributes_.end(), used_.begin());
-  std::fill(contributes_.begin(), contributes_.end(), 0);
-  if (missing > 0)
+  if (missing > 0) {
+    settle_marks(false);
+    gradients_ = Gradients::kVoid;
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_end_backward: this rank did not mark " + names +
                                              "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW");
+  }
+  std::transform(contributes_.begin(), contributes_.end(), used_.begin(),
+                 [](uint8_t each) { return static_cast<uint8_t>(each != 0); });
+  std::fill(contributes_.begin(), contributes_.end(), 0);
+  gradients_ = Gradients::kFinal;
+  sliced_ = false;
   has_reduced_ = true;
+  ++final_passes_;
 }
 
 void Model::average_parameters(void* stream) {
   require_ready("ddp_model_average_parameters");
+  require_own_values("ddp_model_average_parameters");
   group_->check_idle("ddp_model_average_parameters");
   refuse_capture("ddp_model_average_parameters", stream);
+  const CallState::In inside(group_->calls(), UserCall::kAverageParameters, number_);
   require_everybody("ddp_model_average_parameters");
   std::vector<Tensor> values;
   for (const Parameter& parameter : table_.parameters()) values.push_back(parameter.value);

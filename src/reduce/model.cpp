@@ -5,9 +5,13 @@
 #include <cstring>
 
 #include "base/hash.hpp"
+#include "base/log.hpp"
+#include "comm/control/agree.hpp"
+#include "comm/control/call_state.hpp"
 #include "comm/transport.hpp"
 #include "device/cpu/arrays.hpp"
 #include "device/gpu/transfer.hpp"
+#include "reduce/block_update.hpp"
 #include "reduce/gpu_gradients.hpp"
 #include "reduce/pass.hpp"
 #include "reduce/replicate.hpp"
@@ -104,11 +108,17 @@ void Model::set_hook(Hook hook) {
 void Model::commit(void* stream) {
   require_building("ddp_model_commit");
   group_->check_idle("ddp_model_commit");
+  if (table_.parameters().empty())
+    log(DDP_LOG_WARNING,
+        "ddp_model_commit: the model has no parameters, so its passes reduce nothing; add them with ddp_model_add_parameter "
+        "before ddp_model_commit");
   refuse_capture("ddp_model_commit", stream);
+  const CallState::In inside(group_->calls(), UserCall::kCommit);
   if (options_.uneven_inputs != 0 && hook_.kind == Hook::Kind::kPulled)
     throw Error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
+  number_ = group_->next_model();
   if (has_gpu_tensors()) static_cast<void>(group_->gpu_side());
   std::vector<PlanItem> items;
   for (const Parameter& parameter : table_.parameters()) items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
@@ -116,9 +126,8 @@ void Model::commit(void* stream) {
   allocate_grads(plan);
   distribute_values(*group_, table_, 0, stream);
   distribute_loaded(stream);
-  const uint64_t plan_hash = hash_plan(plan, model_hash);
+  const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;
   pass_ = std::make_unique<Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
-  if (options_.uneven_inputs != 0) group_->set_uneven();
   pass_->attach(attached_);
 }
 
@@ -141,7 +150,7 @@ void Model::require_host_parameters() const {
                        "or ddp_hook_bf16, which can, or no hook", parameter.name.c_str(), hook_.name.c_str());
 }
 
-/// What ranks have loaded by themselves: rank 0's for everybody, as the values.
+/// What ranks have loaded with `local`: rank 0's state goes to every rank, as its values do.
 void Model::distribute_loaded(void* stream) {
   bool any = false;
   for (const std::string& answer : group_->gather("loaded state", has_loaded_ ? "1" : "0")) any = any || answer == "1";
@@ -150,13 +159,13 @@ void Model::distribute_loaded(void* stream) {
 
 /// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries.
 void Model::allocate_grads(const Plan& plan) {
-  std::optional<Error> problem;
-  try {
+  const std::optional<Error> problem = try_to([&] {
     for (const PlannedBucket& bucket : plan) {
       bool any = false;
       for (const int32_t index : bucket.parameters) any = any || table_.parameter(index).owned_grad;
       if (!any || bucket.count == 0) continue;
       const int64_t bytes = bucket.count * dtype_size(bucket.dtype);
+      grad_memory_.reserve(grad_memory_.size() + 1);
       grad_memory_.push_back(bucket.on_gpu ? group_->alloc_on_gpu(bytes) : group_->alloc_in_host(bytes));
       auto* base = static_cast<std::byte*>(grad_memory_.back());
       for (size_t piece = 0; piece < bucket.parameters.size(); ++piece) {
@@ -164,9 +173,7 @@ void Model::allocate_grads(const Plan& plan) {
         if (parameter.owned_grad) parameter.grad.data = base + bucket.offsets[piece] * dtype_size(bucket.dtype);
       }
     }
-  } catch (const Error& error) {
-    problem = error;
-  }
+  });
   try {
     group_->agree("gradient memory", problem ? &*problem : nullptr);
   } catch (...) {
@@ -202,6 +209,9 @@ void Model::begin_backward(ddp_pass mode) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0), DDP_PASS_ACCUMULATE (1) or DDP_PASS_LOCAL (2)",
                      static_cast<int>(mode));
+  require_whole("ddp_model_begin_backward");
+  if (const auto update = attached_.lock(); update != nullptr && mode == DDP_PASS_REDUCE && update->is_immediate())
+    require_own_values("ddp_model_begin_backward");
   if (mode == DDP_PASS_LOCAL && is_sharded())
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_model_begin_backward: DDP_PASS_LOCAL needs an optimizer that holds all of its state; with shard = 1 every rank has a part");
@@ -213,13 +223,15 @@ void Model::mark_ready(int32_t index, void* stream) { open_pass().mark_ready(ind
 void Model::mark_unused(int32_t index) { open_pass().mark_unused(index); }
 
 void Model::end_backward(void* stream) {
+  const CallState::In inside(group_->calls(), UserCall::kEndBackward);
   open_pass().end(stream);
   if (mode_ == DDP_PASS_REDUCE) check_drift_when_due(stream);
 }
 
 /// A rank that only answers passes makes no checks, and the others none while there is one.
 void Model::check_drift_when_due(void* stream) {
-  if (options_.check_every > 0 && pass_->rounds() % options_.check_every == 0 && pass_->absent_rank() < 0) check_drift(stream);
+  if (options_.check_every > 0 && pass_->reduced_passes() % options_.check_every == 0 && pass_->absent_rank() < 0)
+    check_drift(stream);
 }
 
 void Model::check_drift(void* stream) {
@@ -247,11 +259,13 @@ void Model::keep_equal(std::weak_ptr<ReplicaState> state) {
 
 std::shared_ptr<HookBucket> Model::next_bucket(bool rest) {
   require_pulled("ddp_model_next_bucket");
+  const CallState::In inside(group_->calls(), UserCall::kNextBucket);
   return open_pass().next_bucket(rest);
 }
 
 void Model::finish_bucket(const std::optional<Error>& problem) {
   require_pulled("ddp_model_finish_bucket");
+  const CallState::In inside(group_->calls(), UserCall::kFinishBucket);
   open_pass().finish_bucket(problem);
 }
 
@@ -274,6 +288,7 @@ void Model::sync_buffers(int32_t root, void* stream) {
   refuse_capture("ddp_model_sync_buffers", stream);
   if (options_.uneven_inputs != 0) return sync_buffers_with_joined(root, stream);
   group_->check_idle("ddp_model_sync_buffers");
+  const CallState::In inside(group_->calls(), UserCall::kSyncBuffers, number_);
   send_buffers(root, stream);
 }
 
@@ -292,6 +307,7 @@ void Model::check_replicas(void* stream) {
   require_ready("ddp_model_check");
   group_->check_idle("ddp_model_check");
   refuse_capture("ddp_model_check", stream);
+  const CallState::In inside(group_->calls(), UserCall::kCheck, number_);
   require_everybody("ddp_model_check");
   if (const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kAll, stream)) throw_drift("ddp_model_check", *drift);
 }
@@ -333,8 +349,10 @@ std::string Model::describe_plan() const {
 void Model::close() noexcept {
   if (closed_) return;
   closed_ = true;
-  if (pass_ != nullptr && pass_->is_open())
-    group_->abort(Error(DDP_ERROR_ABORTED, group_->name_of(group_->rank()) + " destroyed a model during a backward pass"));
+  if (pass_ == nullptr || !pass_->is_open()) return;
+  if (try_to([this] { group_->abort(Error(DDP_ERROR_ABORTED, group_->name_of(group_->rank()) + " destroyed a model during a backward pass")); }))
+    group_->give_up(nullptr, Error());
+  pass_->leave_open();
 }
 
 }  // namespace ddp

@@ -41,6 +41,8 @@ class Model {
 
   [[nodiscard]] Group& group() const noexcept { return *group_; }
   [[nodiscard]] Phase phase() const noexcept;
+  /// Which of the group's models it is, the same on all ranks; 0 before the ranks have agreed on it.
+  [[nodiscard]] uint64_t number() const noexcept { return number_; }
   [[nodiscard]] const Table& table() const noexcept { return table_; }
   [[nodiscard]] const ddp_model_options& options() const noexcept { return options_; }
   [[nodiscard]] std::map<std::string, std::string>& metadata() noexcept { return metadata_; }
@@ -80,6 +82,7 @@ class Model {
 
   /// State that is to stay as equal as the parameters (an optimizer's); the same ones in the same order on all ranks. Any thread.
   void keep_equal(std::weak_ptr<ReplicaState> state);
+  [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
   /// This rank loaded what others may not have; commit gives rank 0's to everybody.
   void set_loaded() noexcept { has_loaded_ = true; }
 
@@ -119,6 +122,32 @@ class Model {
   void require_ready(const char* function) const;
   /// Throws INVALID_STATE while a pass is open.
   void require_no_pass(const char* function) const;
+  /// Throws INVALID_STATE when the gradients in memory are not to be stepped with: not reduced, of a void pass, or, if `used_in` is what
+  /// final_passes() was then, used before. Nothing is refused once a pass was captured into a graph, which makes gradients at any time.
+  void require_final_gradients(const char* function, int64_t used_in) const;
+  /// Throws INVALID_STATE if only a part of a change has reached the parameters or the optimizer.
+  void require_whole(const char* function) const;
+  /// Throws INVALID_STATE after a pass that has made the optimizer's step, until ddp_optimizer_step; `why`: what the call would miss.
+  void require_no_made_step(const char* function, const char* why) const;
+  /// Throws INVALID_STATE while averages stand in the place of the parameters; but not for `owner`.
+  void require_own_values(const char* function, const void* owner = nullptr) const;
+  /// Averages of `owner` stand in the place of the parameters; NULL: no longer.
+  void set_values_of(const void* owner) noexcept { values_of_ = owner; }
+  [[nodiscard]] const void* values_of() const noexcept { return values_of_; }
+  /// Passes whose gradients are final, so far.
+  [[nodiscard]] int64_t final_passes() const noexcept;
+  /// Each rank's gradients are complete in its own slice only.
+  [[nodiscard]] bool has_sliced_gradients() const noexcept;
+
+  /// What only a part of a change has reached, so that nothing may go on from it.
+  struct Torn {
+    bool parameters = false;
+    bool optimizer = false;
+  };
+  /// A load begins to change parameters, and the optimizer's state if `optimizer`. Returns what was torn before.
+  [[nodiscard]] Torn begin_load(bool optimizer) noexcept;
+  /// It has changed all that it brings; `torn`: what is still torn.
+  void end_load(const Torn& torn) noexcept;
 
   /// The model's handle is gone: lent memory is not used any more.
   void close() noexcept;
@@ -142,8 +171,6 @@ class Model {
   void distribute_loaded(void* stream);
   void require_host_parameters() const;
   void refuse_capture(const char* function, void* stream);
-  [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
-
   std::shared_ptr<Group> group_;
   ddp_model_options options_;
   Table table_;
@@ -155,11 +182,14 @@ class Model {
   std::unique_ptr<GpuGradients> gpu_gradients_;  // NULL: not needed yet
   ddp_pass mode_ = DDP_PASS_REDUCE;  // of the last pass
   bool has_loaded_ = false;
+  uint64_t number_ = 0;
   LoadReport load_report_;
   int64_t checks_ = 0;
   int64_t repairs_ = 0;
   std::mutex keeping_;  // guards kept_equal_: their owners are destroyed on any thread
   std::vector<std::weak_ptr<ReplicaState>> kept_equal_;
+  Torn torn_;
+  const void* values_of_ = nullptr;  // averages in the place of the parameters
   bool closed_ = false;
 };
 

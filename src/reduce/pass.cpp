@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "base/float_environment.hpp"
 #include "comm/control/agree.hpp"
 #include "comm/control/control.hpp"
 #include "comm/nccl/side.hpp"
@@ -32,7 +33,7 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
       marks_(table.parameters().size()),
       contributes_(table.parameters().size(), 0),
       used_(table.parameters().size(), 1),
-      lane_(choose_driver(group, options.progress, hook), 2 * plan_.size() + 1) {  // a roll call; a reduction, and what may follow it
+      lane_(choose_driver(group, options.progress, hook), 2 * plan_.size() + 1, &group.calls()) {  // a roll call; a reduction, and what may follow it
   if (hook.copies()) hooked_ = std::make_unique<HookedBuckets>(group, hook, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
     const BucketSpec spec = describe_bucket(b);
@@ -77,10 +78,21 @@ void Pass::attach(std::weak_ptr<BlockUpdate> update) {
   attached_ = std::move(update);
 }
 
+/// A step that a pass has made must be ended before the next pass whose gradients are final.
+void Pass::require_step() const {
+  if (step_is_made())
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "ddp_model_begin_backward: the optimizer with in_backward has updated in the last pass already; call "
+                "ddp_optimizer_step "
+                "after every REDUCE pass");
+}
+
 void Pass::begin(ddp_pass mode, Role role) {
-  held_ = attached_.lock();
-  if (held_ == nullptr) fusion_.reset();
+  std::shared_ptr<BlockUpdate> held = attached_.lock();
+  if (held == nullptr) fusion_.reset();
+  if (mode != DDP_PASS_ACCUMULATE && role != Role::kJoined) require_step();
   active_fusion_ = mode == DDP_PASS_REDUCE && role != Role::kJoined ? fusion_.get() : nullptr;  // who only answers gets the state in the end
+  slices_ = active_fusion_ != nullptr && active_fusion_->reduces_to_slices();
   if (active_fusion_ != nullptr) active_fusion_->begin();
   group_.open_pass(this);
   mode_ = mode;
@@ -93,7 +105,7 @@ void Pass::begin(ddp_pass mode, Role role) {
     bucket.pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
     bucket.active = active_fusion_ != nullptr && !hook_.copies() ? &active_fusion_->reduction(b, *bucket.operation) : bucket.operation.get();
   }
-  if (hooked_ != nullptr) hooked_->begin_pass(mode == DDP_PASS_REDUCE);
+  if (hooked_ != nullptr) hooked_->begin_pass();
   begin_ns_ = now_ns();
   sent_before_ = group_.transport().sent_bytes();
   if (mode == DDP_PASS_REDUCE) {
@@ -101,6 +113,7 @@ void Pass::begin(ddp_pass mode, Role role) {
     if (roll_call_ != nullptr && role != Role::kJoined) roll_call_->start(lane_, Call::kPass, 0, 0);
   }
   group_.control().set_progress(stats_.passes, 0);
+  held_ = std::move(held);  // who holds the model is held only while the pass is open
   open_.store(true, std::memory_order_release);
 }
 
@@ -114,7 +127,7 @@ void Pass::mark(int32_t index, Mark what, void* stream) {
                      index, table_.parameter(index).name.c_str());
   const auto bucket = static_cast<size_t>(places_[at].bucket);
   if (what == Mark::kReady) {
-    contributes_[at] = 1;
+    contributes_[at] |= kNow;
     if (plan_[bucket].on_gpu) note_stream(*buckets_[bucket], stream);
   }
   if (mode_ != DDP_PASS_REDUCE) return;
@@ -138,6 +151,7 @@ void Pass::mark_unused(int32_t index) {
 void Pass::start_ready_buckets() {
   const std::lock_guard lock(starting_);
   while (next_ < buckets_.size() && buckets_[next_]->pending.load(std::memory_order_acquire) == 0) {
+    const StandardFloats floats;  // marking, which calls this, holds none
     start_bucket(next_);
     ++next_;
   }
@@ -181,16 +195,41 @@ void Pass::end(void* stream) {
       pass.group_.close_pass(&pass);
     }
   } const closer{*this};
-  if (mode_ == DDP_PASS_LOCAL) return end_local();
-  if (mode_ == DDP_PASS_ACCUMULATE) return;
+  if (mode_ == DDP_PASS_REDUCE) return end_reduce(stream);
+  if (mode_ == DDP_PASS_LOCAL && role_ == Role::kTraining) return end_local();
+  settle_marks(role_ == Role::kTraining);
+  gradients_ = role_ == Role::kTraining ? Gradients::kAccumulated : Gradients::kVoid;
+}
+
+void Pass::settle_marks(bool keep) noexcept {
+  for (uint8_t& each : contributes_) each = (keep ? each != 0 : (each & kBefore) != 0) ? kBefore : 0;
+}
+
+void Pass::forget_gradients() noexcept {
+  std::fill(contributes_.begin(), contributes_.end(), 0);
+  if (fusion_ != nullptr) fusion_->forget_norm();
+  if (gradients_ != Gradients::kFinal) gradients_ = Gradients::kOwn;
+}
+
+void Pass::forget_made_step() noexcept {
+  if (fusion_ != nullptr) static_cast<void>(fusion_->take_made_step());
+}
+
+void Pass::forget_hooks() noexcept {
+  if (hooked_ != nullptr) hooked_->forget();
+}
+
+void Pass::end_reduce(void* stream) {
   const int64_t begin = now_ns();
   try {
     start_rest(stream);
     lane_.drain();
     drained_ns_ = now_ns() - begin;
     take_notes();
-    if (active_fusion_ != nullptr) active_fusion_->end(incomplete_ || all_.contributors == 0 || (hooked_ != nullptr && hooked_->has_failed()));
+    if (hooked_ != nullptr) hooked_->end_pass(is_void());
+    if (active_fusion_ != nullptr && !active_fusion_->end(is_void())) torn_ = true;
     if (on_gpu_) group_.gpu_side().order_before(stream);
+    was_captured_ = was_captured_ || (on_gpu_ && group_.gpu().is_capturing(stream));
   } catch (const Error& error) {
     // What it takes back on a GPU may fail with it; the first cause counts.
     if (active_fusion_ != nullptr) static_cast<void>(try_to([&] { active_fusion_->give_up(); }));
@@ -205,19 +244,40 @@ void Pass::end(void* stream) {
   finish_stats();
 }
 
+void Pass::leave_open() noexcept {
+  if (!is_open()) return;
+  static_cast<void>(try_to([this] { lane_.drain(); }));
+  held_.reset();
+}
+
+/// Of a void pass only the report stays, and that the gradients are undefined; or, if nobody contributed, as they were
+/// before it.
 void Pass::take_notes() {
   all_ = buckets_.empty() ? Tally::none() : buckets_.front()->active->note().tally;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const Note& note = buckets_[b]->active->note();
     all_.flags |= note.tally.flags;
     incomplete_ = incomplete_ || note.incomplete;
-    for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
-      used_[static_cast<size_t>(plan_[b].parameters[piece])] = static_cast<uint8_t>(note.used[piece / 64] >> (piece % 64) & 1);
   }
-  std::fill(contributes_.begin(), contributes_.end(), 0);
-  has_reduced_ = has_reduced_ || (!incomplete_ && all_.contributors > 0);
+  const bool nobody = !incomplete_ && all_.contributors == 0 && !buckets_.empty();
+  if (nobody)
+    settle_marks(false);
+  else
+    std::fill(contributes_.begin(), contributes_.end(), 0);
+  gradients_ = is_void() && !buckets_.empty() ? Gradients::kVoid : Gradients::kFinal;
+  if (gradients_ == Gradients::kFinal) take_used();
   last_ = false;
   if (role_ != Role::kJoined) note_absence(all_.joined - 1);
+}
+
+void Pass::take_used() noexcept {
+  for (size_t b = 0; b < buckets_.size(); ++b)
+    for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
+      used_[static_cast<size_t>(plan_[b].parameters[piece])] =
+          static_cast<uint8_t>(buckets_[b]->active->note().used[piece / 64] >> (piece % 64) & 1);
+  sliced_ = slices_;
+  has_reduced_ = true;
+  ++final_passes_;
 }
 
 void Pass::report_missing() {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bucket/plan.hpp"
@@ -52,6 +53,8 @@ class Pass {
   const RollCall& call_roll(Call call, int32_t argument, bool joined);
   /// Passes that were opened to reduce, the same on all ranks.
   [[nodiscard]] int64_t rounds() const noexcept { return rounds_; }
+  /// Those that ended well, the same on all ranks.
+  [[nodiscard]] int64_t reduced_passes() const noexcept { return stats_.passes; }
   /// From now on (-1: no longer) this rank only answers, so the group refuses what it has no part in.
   void note_absence(int32_t joined_rank);
   [[nodiscard]] int32_t absent_rank() const noexcept { return absent_rank_; }
@@ -62,6 +65,9 @@ class Pass {
   [[nodiscard]] std::shared_ptr<HookBucket> next_bucket(bool rest);
   void finish_bucket(const std::optional<Error>& problem);
 
+  /// The model is destroyed while the pass is open, and the group was broken for that: whoever took part is let go.
+  void leave_open() noexcept;
+
   /// False if the others reach into the gradient's memory, so that it cannot move.
   [[nodiscard]] bool set_address(int32_t index, std::byte* data);
   [[nodiscard]] bool is_marked(int32_t index) const noexcept;
@@ -70,6 +76,31 @@ class Pass {
   void attach(std::weak_ptr<BlockUpdate> update);
   /// The optimizer's part; NULL if there is none.
   [[nodiscard]] Fusion* fusion() const noexcept { return attached_.expired() ? nullptr : fusion_.get(); }
+
+  /// What the gradients in memory are.
+  enum class Gradients {
+    kOwn,          // the program's: no pass has ended, or they were set to zero after one that left nothing to use
+    kFinal,        // those of a pass that reduced, or of a LOCAL one
+    kAccumulated,  // not reduced yet
+    kVoid          // of a pass that failed or was abandoned
+  };
+  [[nodiscard]] Gradients gradients() const noexcept { return gradients_; }
+  /// A pass was captured into a graph: a launch of it makes gradients that nobody here hears of.
+  [[nodiscard]] bool was_captured() const noexcept { return was_captured_; }
+  /// Passes that ended well with final gradients.
+  [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
+  /// Each rank's gradients are complete in its own slice only.
+  [[nodiscard]] bool are_sliced() const noexcept { return gradients_ == Gradients::kFinal && sliced_; }
+  /// The gradients were set to zero: nothing that was accumulated is left.
+  void forget_gradients() noexcept;
+  /// Parameters and state are others now: a step that the last pass made is over.
+  void forget_made_step() noexcept;
+  /// What hooks remember of earlier passes begins anew.
+  void forget_hooks() noexcept;
+  /// A void pass has updated a part of parameters and optimizer for good (no undo).
+  [[nodiscard]] bool is_torn() const noexcept { return torn_; }
+  [[nodiscard]] bool take_torn() noexcept { return std::exchange(torn_, false); }
+  [[nodiscard]] bool step_is_made() const noexcept { return fusion_ != nullptr && fusion_->step_is_made(); }
 
   [[nodiscard]] bool has_reduced() const noexcept { return has_reduced_; }
   [[nodiscard]] bool was_used(int32_t index) const noexcept { return used_[static_cast<size_t>(index)] != 0; }
@@ -104,7 +135,15 @@ class Pass {
   [[nodiscard]] bool may_lack() const noexcept {
     return options_.unused == DDP_UNUSED_ALLOW || options_.divisor == DDP_DIVISOR_WEIGHTS;
   }
+  void require_step() const;
+  /// The marks of the pass that ends become part of what is accumulated, or are forgotten.
+  void settle_marks(bool keep) noexcept;
   void take_notes();
+  [[nodiscard]] bool is_void() const noexcept {
+    return incomplete_ || all_.contributors == 0 || (hooked_ != nullptr && hooked_->has_failed());
+  }
+  void end_reduce(void* stream);
+  void take_used() noexcept;
   void report_missing();
   void end_local();
   void finish_stats() noexcept;
@@ -121,13 +160,21 @@ class Pass {
   std::unique_ptr<HookedBuckets> hooked_;  // of a hook that works on copies
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<std::atomic<uint32_t>> marks_;  // epoch and Mark, by parameter
-  std::vector<uint8_t> contributes_;          // since the last reduction, by parameter
-  std::vector<uint8_t> used_;                 // by any rank in the last reduction
+  static constexpr uint8_t kBefore = 1;  // in passes that accumulated since the last reduction
+  static constexpr uint8_t kNow = 2;     // in the open pass
+  std::vector<uint8_t> contributes_;     // by parameter
+  std::vector<uint8_t> used_;            // by any rank in the last reduction that ended well
 
   std::atomic<bool> open_{false};
   ddp_pass mode_ = DDP_PASS_REDUCE;
   uint32_t epoch_ = 0;
   bool has_reduced_ = false;
+  Gradients gradients_ = Gradients::kOwn;
+  int64_t final_passes_ = 0;
+  bool was_captured_ = false;
+  bool slices_ = false;      // this pass reduces to slices
+  bool sliced_ = false;      // the last pass that ended well did
+  bool torn_ = false;
   bool incomplete_ = false;  // some rank missed a gradient in this pass
   Role role_ = Role::kTraining;
   std::string reason_;       // of abandoning

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/memory.hpp"
@@ -22,6 +23,9 @@ struct Matrix {
   int64_t left = 0;   // of P, in the array of all P's
   int64_t right = 0;  // of Q
   bool taking_part = false;  // in this pass
+  bool has_error = false;    // of earlier passes
+  int32_t kept = 0;          // which of the two copies of its error and of its Q the last good pass left
+  bool is_new = false;       // the open pass has filled the others
   [[nodiscard]] int64_t left_count() const noexcept { return shape.rank * shape.rows; }
   [[nodiscard]] int64_t right_count() const noexcept { return shape.rank * shape.columns; }
 };
@@ -33,10 +37,12 @@ double random_entry(uint64_t seed, uint64_t stream, uint64_t at) noexcept {
   return (static_cast<double>(sum) - 131070.0) / 65536.0;
 }
 
-class PowerSgd {
+class PowerSgd final : public HookState {
  public:
   PowerSgd(const HookBucket& bucket, const ddp_powersgd_options& options);
   void reduce(HookBucket& bucket);
+  void end_pass(bool is_void) noexcept override;
+  void forget() noexcept override;
 
  private:
   [[nodiscard]] std::byte* at(std::byte* base, int64_t element) const noexcept { return base + element * size_; }
@@ -46,14 +52,20 @@ class PowerSgd {
   void copy(std::byte* to, const std::byte* from, int64_t count) const noexcept {
     if (count > 0) std::memcpy(to, from, static_cast<size_t>(count * size_));
   }
-  void fill_right(const Matrix& matrix, int32_t first, int64_t pass) noexcept;
+  [[nodiscard]] std::byte* error(const HookBucket& bucket, const Matrix& matrix, int32_t copy) noexcept {
+    return at(error_[copy].data(), bucket.pieces()[matrix.piece].offset);
+  }
+  [[nodiscard]] std::byte* right(const Matrix& matrix, int32_t copy) noexcept {
+    return at(right_[copy].data(), matrix.right);
+  }
+  void fill_right(const Matrix& matrix, int32_t copy, int32_t first, int64_t pass) noexcept;
   void begin(const HookBucket& bucket) noexcept;
   [[nodiscard]] int64_t gather(const HookBucket& bucket, std::byte* message) noexcept;
   void spread_rest(const HookBucket& bucket, const std::byte* message) const noexcept;
   [[nodiscard]] int64_t project_back(const HookBucket& bucket, const std::byte* sums, std::byte* message) noexcept;
   void finish(const HookBucket& bucket, const std::byte* rights) noexcept;
-  void finish(const HookBucket& bucket, const Matrix& matrix, const std::byte* right) noexcept;
-  void keep_right(const Matrix& matrix, const std::byte* right, int64_t pass) noexcept;
+  void finish(const HookBucket& bucket, Matrix& matrix, const std::byte* sums) noexcept;
+  void keep_right(const Matrix& matrix, const std::byte* sums, int64_t pass) noexcept;
 
   const ddp_powersgd_options options_;
   ddp_dtype dtype_;
@@ -63,10 +75,11 @@ class PowerSgd {
   int64_t lefts_ = 0;         // elements of all P's, all Q's, the rest
   int64_t rights_ = 0;
   int64_t rest_count_ = 0;
-  LargeArray error_;  // laid out as the bucket
-  LargeArray left_;   // P of this pass
-  LargeArray own_;    // this rank's Q of this pass
-  LargeArray right_;  // Q to begin the next pass with
+  LargeArray error_[2];  // laid out as the bucket; see Matrix::kept
+  LargeArray left_;      // P of this pass
+  LargeArray own_;       // this rank's Q of this pass
+  LargeArray right_[2];  // Q to begin a pass with
+  bool begun_ = false;   // in the open pass
   bool seeded_ = false;
 };
 
@@ -93,19 +106,21 @@ PowerSgd::PowerSgd(const HookBucket& bucket, const ddp_powersgd_options& options
     matrices_.push_back(matrix);
   }
   const auto array = [&](int64_t count) { return LargeArray(static_cast<size_t>(std::max<int64_t>(count, 1) * size_), "PowerSGD"); };
-  if (options_.error_feedback != 0) error_ = array(matrices_.empty() ? 0 : bucket.contents().count);
+  for (int copy = 0; copy < 2; ++copy) {
+    if (options_.error_feedback != 0) error_[copy] = array(matrices_.empty() ? 0 : bucket.contents().count);
+    right_[copy] = array(rights_);
+  }
   left_ = array(lefts_);
   own_ = array(rights_);
-  right_ = array(rights_);
 }
 
 /// Random vectors from `first` on.
-void PowerSgd::fill_right(const Matrix& matrix, int32_t first, int64_t pass) noexcept {
+void PowerSgd::fill_right(const Matrix& matrix, int32_t copy, int32_t first, int64_t pass) noexcept {
   const uint64_t stream = static_cast<uint64_t>(pass) << 16 ^ static_cast<uint64_t>(matrix.piece) << 40;
   for (int64_t i = first * matrix.shape.columns; i < (first + 1) * matrix.shape.columns; ++i) {
     const double value = random_entry(static_cast<uint64_t>(options_.seed), stream, static_cast<uint64_t>(matrix.right + i));
     const auto single = static_cast<float>(value);
-    std::byte* to = at(right_.data(), matrix.right + i);
+    std::byte* const to = at(right(matrix, copy), i);
     if (dtype_ == DDP_F32)
       std::memcpy(to, &single, sizeof single);
     else
@@ -116,9 +131,25 @@ void PowerSgd::fill_right(const Matrix& matrix, int32_t first, int64_t pass) noe
 void PowerSgd::begin(const HookBucket& bucket) noexcept {
   for (Matrix& matrix : matrices_) {
     matrix.taking_part = bucket.is_used(matrix.piece);
-    for (int32_t k = 0; k < matrix.shape.rank && (!seeded_ || options_.warm_start == 0); ++k) fill_right(matrix, k, bucket.pass_number());
+    for (int32_t k = 0; k < matrix.shape.rank && (!seeded_ || options_.warm_start == 0); ++k)
+      fill_right(matrix, matrix.kept, k, bucket.pass_number());
   }
-  seeded_ = true;
+  begun_ = true;
+}
+
+void PowerSgd::end_pass(bool is_void) noexcept {
+  seeded_ = seeded_ || (begun_ && !is_void);
+  begun_ = false;
+  for (Matrix& matrix : matrices_)
+    if (std::exchange(matrix.is_new, false) && !is_void) {
+      matrix.kept = 1 - matrix.kept;
+      matrix.has_error = true;
+    }
+}
+
+void PowerSgd::forget() noexcept {
+  seeded_ = false;
+  for (Matrix& matrix : matrices_) matrix.has_error = false;
 }
 
 /// The rest and the P's, one after the other; answers their number of elements.
@@ -133,8 +164,9 @@ int64_t PowerSgd::gather(const HookBucket& bucket, std::byte* message) noexcept 
     if (!matrix.taking_part) continue;
     std::byte* const gradient_here = gradient(bucket, matrix);
     const int64_t elements = matrix.shape.rows * matrix.shape.columns;
-    if (options_.error_feedback != 0) cpu::add_to(dtype_, gradient_here, at(error_.data(), bucket.pieces()[matrix.piece].offset), elements);
-    cpu::project(matrix.shape, gradient_here, at(right_.data(), matrix.right), at(message, count));
+    if (options_.error_feedback != 0 && matrix.has_error)
+      cpu::add_to(dtype_, gradient_here, error(bucket, matrix, matrix.kept), elements);
+    cpu::project(matrix.shape, gradient_here, right(matrix, matrix.kept), at(message, count));
     count += matrix.left_count();
   }
   return count;
@@ -168,33 +200,37 @@ int64_t PowerSgd::project_back(const HookBucket& bucket, const std::byte* sums, 
 }
 
 /// The next pass begins with this Q. A vector that is zero would stay zero for ever, so it begins anew.
-void PowerSgd::keep_right(const Matrix& matrix, const std::byte* right, int64_t pass) noexcept {
-  copy(at(right_.data(), matrix.right), right, matrix.right_count());
+void PowerSgd::keep_right(const Matrix& matrix, const std::byte* sums, int64_t pass) noexcept {
+  const int32_t next = 1 - matrix.kept;
+  copy(right(matrix, next), sums, matrix.right_count());
   for (int32_t k = 0; k < matrix.shape.rank; ++k) {
     const int64_t first = k * matrix.shape.columns;
-    if (!(cpu::largest_magnitude(dtype_, at(right_.data(), matrix.right + first), matrix.shape.columns) > 0)) fill_right(matrix, k, pass);
+    if (!(cpu::largest_magnitude(dtype_, at(right(matrix, next), first), matrix.shape.columns) > 0))
+      fill_right(matrix, next, k, pass);
   }
 }
 
-void PowerSgd::finish(const HookBucket& bucket, const Matrix& matrix, const std::byte* right) noexcept {
+void PowerSgd::finish(const HookBucket& bucket, Matrix& matrix, const std::byte* sums) noexcept {
   std::byte* const mine = gradient(bucket, matrix);
   const int64_t elements = matrix.shape.rows * matrix.shape.columns;
   const std::byte* const left = at(left_.data(), matrix.left);
-  if (cpu::count_nonfinite(dtype_, left, matrix.left_count()) + cpu::count_nonfinite(dtype_, right, matrix.right_count()) > 0) {
+  if (cpu::count_nonfinite(dtype_, left, matrix.left_count()) + cpu::count_nonfinite(dtype_, sums, matrix.right_count()) >
+      0) {
     cpu::scale(dtype_, mine, elements, std::numeric_limits<double>::quiet_NaN());
     return;
   }
   if (options_.error_feedback != 0) {
-    std::byte* const error = at(error_.data(), bucket.pieces()[matrix.piece].offset);
-    copy(error, mine, elements);
-    cpu::subtract_expanded(matrix.shape, left, at(own_.data(), matrix.right), error);
+    std::byte* const lost = error(bucket, matrix, 1 - matrix.kept);
+    copy(lost, mine, elements);
+    cpu::subtract_expanded(matrix.shape, left, at(own_.data(), matrix.right), lost);
   }
-  cpu::expand(matrix.shape, left, right, mine);
-  keep_right(matrix, right, bucket.pass_number());
+  cpu::expand(matrix.shape, left, sums, mine);
+  keep_right(matrix, sums, bucket.pass_number());
+  matrix.is_new = true;
 }
 
 void PowerSgd::finish(const HookBucket& bucket, const std::byte* rights) noexcept {
-  for (const Matrix& matrix : matrices_) {
+  for (Matrix& matrix : matrices_) {
     if (!matrix.taking_part) continue;
     finish(bucket, matrix, rights);
     rights += matrix.right_count() * size_;

@@ -8,8 +8,9 @@
 // what this rank's own matrix lost, as in the paper's algorithm 2: it stays bounded also where ranks see different data. Every rank
 // computes P, Q and P Q^T from the same bits in one order of sums, so all hold the same result.
 // A pass whose gradients are not finite gives NaN for the whole matrix, on all ranks, and leaves the error memory as it was. A gradient that no
-// rank used is left out. The state belongs to the model and is not part of a checkpoint: after a restart it begins empty.
-// Cost: two messages a bucket; memory: the size of the compressed gradients for the error, r (n + 2 m) elements a matrix besides. Reads a matrix
+// rank used is left out. A void pass leaves error memory and Q as they were, also of buckets that it had reduced; so both are kept twice.
+// The state belongs to the model and is not part of a checkpoint: after a restart it begins empty.
+// Cost: two messages a bucket; memory: twice the compressed gradients for the error, r (n + 3 m) elements a matrix besides. Reads a matrix
 // four times. Allocates in the first pass that compresses. Threads: the hook's.
 // Tested by ranks/powersgd_test.cpp and process/powersgd_test.cpp.
 #pragma once

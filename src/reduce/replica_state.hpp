@@ -32,6 +32,8 @@ class ReplicaState {
   [[nodiscard]] virtual std::map<std::string, std::string> state_fields() const = 0;
   /// Throws MISMATCH or IO without any effect when a field is missing or cannot be understood.
   virtual void load_fields(const std::map<std::string, std::string>& fields) = 0;
+  /// Values of these parameters (by index) were loaded without what this state holds beside them. Nothing may be under way on a GPU.
+  virtual void follow_loaded_values(const std::vector<bool>&) {}
   /// Does every rank hold all of the state?
   [[nodiscard]] virtual bool is_replicated() const noexcept { return true; }
 };

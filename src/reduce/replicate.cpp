@@ -4,6 +4,7 @@
 
 #include "base/bytes.hpp"
 #include "base/log.hpp"
+#include "comm/control/agree.hpp"
 #include "sync/description.hpp"
 #include "sync/spread.hpp"
 
@@ -27,15 +28,8 @@ std::map<std::string, std::string> unpack(std::string_view bytes) {
 
 /// Run the body on this rank; if it fails on any, all throw the same error.
 template <class Body>
-void together(Group& group, const char* function, const char* what, Body&& body) {
-  std::optional<Error> error;
-  try {
-    body();
-  } catch (const Error& thrown) {
-    error = thrown;
-  } catch (const std::bad_alloc&) {
-    error = Error(DDP_ERROR_OUT_OF_MEMORY, std::string(function) + ": out of memory while replicas were made equal");
-  }
+void together(Group& group, const char* what, Body&& body) {
+  const std::optional<Error> error = try_to(body);
   group.agree(what, error ? &*error : nullptr);
 }
 
@@ -63,12 +57,12 @@ void check_alike(Group& group, const char* function, const std::string& kinds) {
 void replicate(Group& group, const char* function, std::vector<Tensor> tensors, const std::vector<std::shared_ptr<ReplicaState>>& states,
                int32_t source, void* stream) {
   std::string kinds;
-  together(group, function, "replica parts", [&] { kinds = list(states, tensors); });
+  together(group, "replica parts", [&] { kinds = list(states, tensors); });
   check_alike(group, function, kinds);
   const bool sends = group.rank() == source;
   for (const auto& state : states) {
     const std::vector<std::string> all = group.gather("replica fields", sends ? pack(state->state_fields()) : std::string());
-    together(group, function, "replica fields", [&] {
+    together(group, "replica fields", [&] {
       if (!sends) state->load_fields(unpack(all[static_cast<size_t>(source)]));
     });
   }

@@ -1,6 +1,7 @@
 // What a model does for ranks with unequal data.
 #include <algorithm>
 
+#include "comm/control/call_state.hpp"
 #include "reduce/join.hpp"
 #include "reduce/model.hpp"
 #include "reduce/pass.hpp"
@@ -33,14 +34,17 @@ void Model::set_last_pass() {
 void Model::skip_backward(void* stream) {
   constexpr const char* kFunction = "ddp_model_skip_backward";
   require_ready(kFunction);
+  require_whole(kFunction);
   if (hook_.kind == Hook::Kind::kPulled)
     throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s: this model's buckets are pulled; open a pass with the weight 0, mark everything and pull its buckets", kFunction);
+  const CallState::In inside(group_->calls(), UserCall::kSkipBackward);
   pass_->begin(DDP_PASS_REDUCE, Pass::Role::kSkipping);
   pass_->end(stream);
   check_drift_when_due(stream);
 }
 
 void Model::abandon_backward(std::string reason, void* stream) {
+  const CallState::In inside(group_->calls(), UserCall::kAbandonBackward);
   if (open_pass().abandon(reason.empty() ? "no reason was given" : std::move(reason), stream)) return;
   check_drift_when_due(stream);  // as the others do now
   throw Error(DDP_ERROR_INVALID_STATE,
@@ -59,8 +63,11 @@ void Model::join(void* stream) {
   require_ready(kFunction);
   if (options_.uneven_inputs == 0)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model was made without the option uneven_inputs = 1", kFunction);
+  require_own_values(kFunction);
   group_->check_usable();
+  const CallState::In inside(group_->calls(), UserCall::kJoin, number_);
   const int32_t newest = answer_until_all_joined(*this, stream);
+  pass_->forget_made_step();  // what all have in the end holds that step, or another
   std::vector<Tensor> tensors;
   for (const Parameter& parameter : table_.parameters()) tensors.push_back(parameter.value);
   for (const Buffer& buffer : table_.buffers()) tensors.push_back(buffer.value);
@@ -77,6 +84,7 @@ void Model::require_everybody(const char* function) {
 /// The joined ranks learn from the roll call that buffers are sent, and from which rank.
 void Model::sync_buffers_with_joined(int32_t root, void* stream) {
   group_->check_usable();
+  const CallState::In inside(group_->calls(), UserCall::kSyncBuffers, number_);
   const bool is_root = root == group_->rank();
   const auto call = static_cast<uint64_t>(Call::kSyncBuffers) | (is_root ? static_cast<uint64_t>(Call::kRootIsHere) : 0);
   const RollCall& roll = pass_->call_roll(static_cast<Call>(call), root, false);
@@ -90,6 +98,7 @@ void Model::sync_buffers_with_joined(int32_t root, void* stream) {
 }
 
 void Model::answer_sync_buffers(const RollCall& roll, void* stream) {
+  const CallState::Answering answering(group_->calls(), UserCall::kSyncBuffers);
   if (roll.heard(Call::kRootIsHere)) send_buffers(std::min(roll.argument(), group_->size() - 1), stream);
 }
 

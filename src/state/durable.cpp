@@ -91,6 +91,8 @@ void DurableFile::find_target() {
   base_ = slash == std::string::npos ? path_ : path_.substr(slash + 1);
   if (base_.empty() || base_ == "." || base_ == "..") throw file_error("write", path_, EISDIR);
   folder_ = open_file(AT_FDCWD, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (!folder_.is_open() && errno == ENOENT)
+    throw Error(DDP_ERROR_IO, "cannot write \"" + path_ + "\": the folder \"" + folder + "\" does not exist; make it first");
   if (!folder_.is_open()) throw file_error("open the folder of", path_, errno);
   struct stat status {};
   if (file_table().status_at(folder_.get(), base_.c_str(), &status, 0) == 0) {

@@ -267,11 +267,11 @@ std::string serialize_header(const Header& header) {
   return json;
 }
 
-bool is_utf8(std::string_view text) noexcept {
+bool is_utf8(std::string_view text) {
   try {
     (void)Json(text).dump();
     return true;
-  } catch (const std::exception&) {
+  } catch (const Json::exception&) {
     return false;
   }
 }

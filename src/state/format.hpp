@@ -64,6 +64,6 @@ struct Header {
 [[nodiscard]] std::string serialize_header(const Header& header);
 
 /// Is it UTF-8, by the rule of the JSON library?
-[[nodiscard]] bool is_utf8(std::string_view text) noexcept;
+[[nodiscard]] bool is_utf8(std::string_view text);
 
 }  // namespace ddp::state

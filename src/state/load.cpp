@@ -6,10 +6,13 @@
 // A local load is the same without the others.
 // Tested by ranks/state_test.cpp, process/load_test.cpp and gpu_host/state_test.cpp.
 #include <algorithm>
+#include <map>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "base/hash.hpp"
+#include "comm/control/call_state.hpp"
 #include "state/exchange.hpp"
 #include "state/parts.hpp"
 #include "state/sharded.hpp"
@@ -171,7 +174,7 @@ class Filler {
   Filler(Source& source, const Opened& opened, gpu::Transfer& copies, const Transfer& transfer)
       : source_(source), opened_(opened), copies_(copies), transfer_(transfer) {}
   void fill(const Message& message) {
-    for (const Span& span : message) {
+    for (const CoalescedPart& span : message) {
       if (error_) return;
       error_ = outcome_of([&] { fill(span); });
     }
@@ -182,7 +185,7 @@ class Filler {
   [[nodiscard]] std::optional<Error>& error() noexcept { return error_; }
 
  private:
-  void fill(const Span& span) {
+  void fill(const CoalescedPart& span) {
     const Tensor& tensor = transfer_.tensors[span.tensor];
     const Place& place = opened_.places[transfer_.places[span.tensor]];
     int64_t at = span.offset;
@@ -231,6 +234,7 @@ void require_loadable(const Parts& parts, const char* function, bool local) {
   parts.model.require_no_pass(function);
   if (!local) {
     parts.model.group().check_idle(function);
+    const CallState::In inside(parts.model.group().calls(), user_call(function), parts.model.number());
     return parts.model.require_everybody(function);
   }
   if (parts.model.phase() != Model::Phase::kBuilding)
@@ -238,7 +242,31 @@ void require_loadable(const Parts& parts, const char* function, bool local) {
                      "ddp_model_commit, or on all ranks with local = 0", function);
 }
 
+/// Master weights that did not come with the values follow them, also those of an optimizer that was not passed.
+void follow_values(const Parts& parts, const Manifest& manifest, const Arrived& arrived) {
+  constexpr std::string_view kMaster = ".master";
+  const Table& table = parts.model.table();
+  std::map<std::string_view, size_t> indices;
+  for (size_t i = 0; i < table.parameters().size(); ++i) indices[table.parameters()[i].name] = i;
+  std::vector<bool> loaded(indices.size()), alone;
+  for (size_t i = 0; i < manifest.items.size(); ++i)
+    if (const auto found = indices.find(manifest.items[i].name);
+        manifest.items[i].part == Part::kModel && found != indices.end())
+      loaded[found->second] = arrived.present[i];
+  alone = loaded;
+  for (size_t i = 0; i < manifest.items.size(); ++i) {
+    const std::string_view name = manifest.items[i].name;
+    if (manifest.items[i].part != Part::kOptimizer || !name.ends_with(kMaster) || !arrived.present[i]) continue;
+    if (const auto found = indices.find(name.substr(0, name.size() - kMaster.size())); found != indices.end())
+      alone[found->second] = false;
+  }
+  if (parts.optimizer != nullptr) parts.optimizer->follow_loaded_values(alone);
+  for (const auto& state : parts.model.kept_equal())
+    if (state.get() != parts.optimizer) state->follow_loaded_values(loaded);
+}
+
 void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived, LoadMode mode, bool fresh_averages) {
+  follow_values(parts, manifest, arrived);
   if (!arrived.plain) parts.model.metadata() = with_start(arrived.texts, kUserKey);
   if (parts.ema != nullptr && fresh_averages)
     for (size_t i = 0; i < manifest.items.size(); ++i)
@@ -251,11 +279,13 @@ void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived
 template <class Open>
 Counters load(const char* function, const Parts& parts, const std::optional<Error>& refusal, LoadMode mode, Open&& open) {
   require_loadable(parts, function, mode.local);
+  const CallState::In inside(mode.local ? nullptr : &parts.model.group().calls(), user_call(function), parts.model.number());
   const Company company(parts.model.group(), function, mode.local);
   Manifest manifest;
   company.together([&] {
     if (refusal) throw *refusal;
     manifest = list_parts(parts);
+    parts.model.require_own_values(function);
     if (mode.partial) manifest.summary += ", partial";
   });
   if (!mode.local) check_same(company.group(), function, manifest);
@@ -286,10 +316,15 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   });
   fields->keep();
 
+  Model::Torn torn = parts.model.begin_load(parts.optimizer != nullptr);
   const std::optional<Error> problem = company.reads() ? send_all(company, *source, opened, *copies, *transfer)
                                                        : receive_all(company, *copies, *transfer);
   company.together([&] { finish(company, *copies, problem); });
   settle(parts, manifest, arrived, mode, fresh_averages);
+  const bool whole = arrived.report.missing.empty();
+  torn.parameters = torn.parameters && !whole;
+  torn.optimizer = torn.optimizer && !(whole && parts.optimizer != nullptr);
+  parts.model.end_load(torn);
   return read_counters(arrived.texts);
 }
 

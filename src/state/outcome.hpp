@@ -6,7 +6,6 @@
 #include <cxxabi.h>
 
 #include <exception>
-#include <new>
 #include <optional>
 
 #include "base/error.hpp"
@@ -21,12 +20,8 @@ template <class Body>
     return std::nullopt;
   } catch (abi::__forced_unwind&) {
     throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(DDP_ERROR_OUT_OF_MEMORY, "out of memory for a checkpoint");
-  } catch (const std::exception& error) {
-    return Error(DDP_ERROR_INTERNAL, error.what());
+  } catch (const std::exception& thrown) {
+    return to_error(thrown);
   } catch (...) {
     return Error(DDP_ERROR_CALLBACK, "a callback threw an exception");
   }

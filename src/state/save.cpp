@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/hash.hpp"
+#include "comm/control/call_state.hpp"
 #include "state/durable.hpp"
 #include "state/exchange.hpp"
 #include "state/layout.hpp"
@@ -86,12 +87,14 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   parts.model.require_no_pass(function);
   Group& group = parts.model.group();
   group.check_idle(function);
+  const CallState::In inside(group.calls(), user_call(function), parts.model.number());
   parts.model.require_everybody(function);
   const bool writes = group.rank() == 0;
   Manifest manifest;
   std::optional<gpu::Transfer> transfer;
   together(group, function, [&] {
     if (refusal) throw *refusal;
+    parts.model.require_whole(function);
     manifest = list_parts(parts);
     transfer.emplace(settled_gpu(manifest));
   });

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "state/missing_file.hpp"
+
 namespace ddp::state {
 namespace {
 
@@ -31,6 +33,7 @@ Fd make_anonymous() {
 Source Source::from_file(const std::string& path) {
   Source source("checkpoint \"" + path + "\"", path);
   source.file_ = open_file(AT_FDCWD, path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);  // NONBLOCK: do not wait at a pipe
+  if (!source.file_.is_open() && errno == ENOENT) throw missing_file(path);
   if (!source.file_.is_open()) throw file_error("open", path, errno);
   struct stat status {};
   if (file_table().status(source.file_.get(), &status) != 0) throw file_error("look at", path, errno);

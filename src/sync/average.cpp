@@ -17,6 +17,7 @@ class Pack {
   explicit Pack(Group& group) : group_(group) {}
 
   void add(const Tensor& tensor) {
+    if (tensor.count == 0) return;
     if (!tensors_.empty() && (tensors_.front().dtype != tensor.dtype || bytes_ + tensor.bytes() > kPackBytes)) send();
     tensors_.push_back(tensor);
     bytes_ += tensor.bytes();

@@ -86,7 +86,7 @@ std::optional<Drift> judge(const std::vector<std::string>& names, const std::vec
   for (size_t tensor = 0; tensor < names.size(); ++tensor) {
     const std::vector<std::vector<int32_t>> camps = camps_of(by_rank, tensor);
     if (camps.size() == 1) continue;
-    if (!drift) drift = Drift{describe_camps(names[tensor], camps, size), -1, {}};
+    if (!drift) drift = Drift{describe_camps(names[tensor], camps, size), -1, {}, tensor, false};
     const std::vector<int32_t>* most = largest(camps);
     tie = tie || most == nullptr;
     if (tie) continue;
@@ -142,11 +142,15 @@ std::optional<Drift> find_drift(Group& group, const Table& table, Compare compar
     by_rank.emplace_back();
     for (size_t i = 0; i < names.size(); ++i) by_rank.back().push_back(reader.number<uint64_t>());
   }
-  return judge(names, by_rank);
+  std::optional<Drift> drift = judge(names, by_rank);
+  if (drift) drift->only_buffers = drift->first >= table.parameters().size();
+  return drift;
 }
 
 void throw_drift(const char* function, const Drift& drift) {
-  throw Error(DDP_ERROR_MISMATCH, std::string(function) + ": the replicas differ: " + drift.text + "; load a checkpoint to make them equal");
+  const char* advice = drift.only_buffers ? "only buffers differ; ddp_model_sync_buffers on every rank makes them equal"
+                                          : "load a checkpoint on every rank to make them equal";
+  throw Error(DDP_ERROR_MISMATCH, std::string(function) + ": the replicas differ: " + drift.text + "; " + advice);
 }
 
 }  // namespace ddp

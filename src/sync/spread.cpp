@@ -26,7 +26,7 @@ std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t l
       open += bytes;
       continue;
     }
-    for (int64_t at = 0; at < bytes; at += limit) messages.push_back({Span{i, at, std::min(limit, bytes - at)}});
+    for (int64_t at = 0; at < bytes; at += limit) messages.push_back({CoalescedPart{i, at, std::min(limit, bytes - at)}});
     open = 0;
   }
   return messages;
@@ -34,7 +34,7 @@ std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t l
 
 void Spreader::send(const std::vector<Tensor>& tensors, const Message& message) {
   if (message.size() == 1) {
-    const Span& span = message.front();
+    const CoalescedPart& span = message.front();
     return group_.broadcast(gpu::bytes_of(tensors[span.tensor], span.offset, span.bytes), root_, stream_);
   }
   tensors[message.front().tensor].is_on_gpu() ? send_on_gpu(tensors, message) : send_in_host(tensors, message);
@@ -43,14 +43,14 @@ void Spreader::send(const std::vector<Tensor>& tensors, const Message& message) 
 void Spreader::send_in_host(const std::vector<Tensor>& tensors, const Message& message) {
   if (staging_.empty()) staging_.resize(static_cast<size_t>(kPackBytes));
   int64_t at = 0;
-  for (const Span& span : message) {
+  for (const CoalescedPart& span : message) {
     if (group_.rank() == root_)
       std::memcpy(staging_.data() + at, tensors[span.tensor].data + span.offset, static_cast<size_t>(span.bytes));
     at += span.bytes;
   }
   group_.broadcast(flat_tensor(staging_.data(), DDP_U8, at), root_);
   at = 0;
-  for (const Span& span : message) {
+  for (const CoalescedPart& span : message) {
     if (group_.rank() != root_)
       std::memcpy(tensors[span.tensor].data + span.offset, staging_.data() + at, static_cast<size_t>(span.bytes));
     at += span.bytes;
@@ -59,7 +59,7 @@ void Spreader::send_in_host(const std::vector<Tensor>& tensors, const Message& m
 
 void Spreader::send_on_gpu(const std::vector<Tensor>& tensors, const Message& message) {
   std::vector<Tensor> parts;
-  for (const Span& span : message) parts.push_back(gpu::bytes_of(tensors[span.tensor], span.offset, span.bytes));
+  for (const CoalescedPart& span : message) parts.push_back(gpu::bytes_of(tensors[span.tensor], span.offset, span.bytes));
   GpuPack pack(group_, std::move(parts), stream_);
   if (group_.rank() == root_) pack.fill();
   group_.broadcast(pack.tensor(), root_, stream_);

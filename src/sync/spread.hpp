@@ -22,13 +22,13 @@ inline constexpr int64_t kSmallBytes = int64_t{32} << 10;
 inline constexpr int64_t kPackBytes = int64_t{256} << 10;
 
 /// A part of a tensor's memory.
-struct Span {
+struct CoalescedPart {
   size_t tensor = 0;  // position in the list
   int64_t offset = 0;
   int64_t bytes = 0;
 };
 
-using Message = std::vector<Span>;
+using Message = std::vector<CoalescedPart>;
 
 /// Each byte of each tensor once, in order. No span has more than `limit` bytes; a message is in host memory or on a GPU, not both.
 [[nodiscard]] std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t limit);

@@ -1,8 +1,19 @@
 #include "update/custom.hpp"
 
-#include "base/error.hpp"
+#include "base/callback.hpp"
+#include "base/log.hpp"
 
 namespace ddp {
+
+UserData::~UserData() {
+  if (release_ == nullptr) return;
+  const NoCancellation whole;
+  try {
+    call_program("the function that releases user_data", [this] { release_(data_); });
+  } catch (const std::exception& error) {
+    log(DDP_LOG_WARNING, "%s", error.what());
+  }
+}
 
 Custom::Custom(std::shared_ptr<Model> model, ddp_update_fn fn, UserData user_data)
     : ScheduledOptimizer(std::move(model), Schedule(0, 0)), fn_(fn), user_data_(std::move(user_data)) {}
@@ -12,7 +23,9 @@ void Custom::update(const Block& block, const GradShape&) {
   const Parameter& parameter = block.parameter;
   const ddp_tensor value = to_c(declared_view(parameter.value, parameter.declared));
   const ddp_tensor grad = to_c(declared_view(parameter.grad, parameter.declared));
-  const int32_t status = fn_(user_data_.get(), index, &value, &grad, schedule().rate_of(index), block.stream);
+  const int32_t status = call_program([&] { return "ddp_optimizer_step: the update of parameter \"" + parameter.name + "\""; }, [&] {
+    return fn_(user_data_.get(), index, &value, &grad, schedule().rate_of(index), block.stream);
+  });
   if (status != 0)
     throw make_error(DDP_ERROR_CALLBACK, "ddp_optimizer_step: the update of parameter \"%s\" (index %d) returned %d",
                      parameter.name.c_str(), index, status);

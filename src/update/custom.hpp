@@ -16,9 +16,7 @@ class UserData {
   UserData(void* data, ddp_release_fn release) noexcept : data_(data), release_(release) {}
   UserData(UserData&& other) noexcept : data_(other.data_), release_(std::exchange(other.release_, nullptr)) {}
   UserData& operator=(UserData&&) = delete;
-  ~UserData() {
-    if (release_ != nullptr) release_(data_);
-  }
+  ~UserData();
   [[nodiscard]] void* get() const noexcept { return data_; }
 
  private:

@@ -55,6 +55,11 @@ Ema::Ema(std::shared_ptr<Model> model, std::vector<double> decays)
   check_decays(decays_);
 }
 
+/// The parameters keep what they hold.
+Ema::~Ema() {
+  if (model_->values_of() == this) model_->set_values_of(nullptr);
+}
+
 void Ema::refuse_capture(const char* function, void* stream) const {
   if (device() != nullptr) device()->refuse_capture(stream, function, "what it does depends on what was called before");
 }
@@ -63,6 +68,7 @@ void Ema::update(void* stream) {
   model_->require_ready("ddp_ema_update");
   if (swapped_ >= 0)
     throw make_error(DDP_ERROR_INVALID_STATE, "ddp_ema_update: the parameters hold average %d; swap it back first with ddp_ema_swap", swapped_);
+  model_->require_own_values("ddp_ema_update");
   refuse_capture("ddp_ema_update", stream);
   averages_.allocate(model_->table());
   updates_ == 0 ? start(stream) : follow(stream);
@@ -115,6 +121,7 @@ void Ema::swap(int32_t which, void* stream) {
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_ema_swap: there is no average yet; call ddp_ema_update first");
   if (swapped_ >= 0 && swapped_ != which)
     throw make_error(DDP_ERROR_INVALID_STATE, "ddp_ema_swap: the parameters hold average %d, not %d; swap that one back first", swapped_, which);
+  model_->require_own_values("ddp_ema_swap", this);
   refuse_capture("ddp_ema_swap", stream);
   swapped_ < 0 ? swap_in(which, stream) : swap_back(stream);
 }
@@ -137,6 +144,7 @@ void Ema::swap_in(int32_t which, void* stream) {
   }
   saved_ = std::move(saved);
   swapped_ = which;
+  model_->set_values_of(this);
   if (device() != nullptr) spans_.copy(*device(), stream, "swapping an average in");
   exchange_values(which, stream);
 }
@@ -148,6 +156,7 @@ void Ema::swap_back(void* stream) {
   exchange_values(swapped_, stream);
   saved_.clear();
   swapped_ = -1;
+  model_->set_values_of(nullptr);
 }
 
 /// The parameters and averages of one type change places.

@@ -27,6 +27,7 @@ class Ema final : public ReplicaState {
  public:
   /// Throws INVALID_ARGUMENT in the name of ddp_ema_create.
   Ema(std::shared_ptr<Model> model, std::vector<double> decays);
+  ~Ema() override;
 
   void update(void* stream = nullptr);
   void swap(int32_t which, void* stream = nullptr);

@@ -15,7 +15,7 @@ const std::string& text_of(const Fields& fields, const std::string& key) {
 }
 
 Error not_a_number(const std::string& key, const std::string& text) {
-  return make_error(DDP_ERROR_IO, "the checkpoint's field \"%s\" is \"%.40s\", which is no number for it", key.c_str(), text.c_str());
+  return make_error(DDP_ERROR_IO, "the checkpoint's field \"%s\" is \"%.40s\", which is not a number of its type", key.c_str(), text.c_str());
 }
 
 /// All of `part` as a number.

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/dtype.hpp"
-#include "device/cpu/float_environment.hpp"
 #include "device/cpu/reduce.hpp"
 #include "update/kernel_table.hpp"
 
@@ -31,19 +30,16 @@ std::byte* offset(void* array, ddp_dtype dtype, int64_t elements) noexcept {
 }  // namespace
 
 void sgd_update(const SgdStep& step, ddp_dtype dtype, void* value, const void* grad, void* buffer, int64_t count) noexcept {
-  const cpu::StandardFloats standard;
   updates().sgd[dtype](step, value, grad, buffer, count);
 }
 
 void adam_update(const AdamStep& step, ddp_dtype dtype, void* value, const void* grad, void* exp_avg, void* exp_avg_sq,
                  int64_t count) noexcept {
-  const cpu::StandardFloats standard;
   updates().adam[dtype](step, value, grad, exp_avg, exp_avg_sq, count);
 }
 
 void ema_update(const double* decays, int32_t decay_count, ddp_dtype dtype, const void* value, void* const* averages,
                 int64_t count) noexcept {
-  const cpu::StandardFloats standard;
   const auto loop = updates().ema[dtype];
   const auto* const bytes = static_cast<const std::byte*>(value);
   for (int64_t at = 0; at < count; at += kEmaBlock) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "device/cpu/arrays.hpp"
+#include "device/gpu/span_lists.hpp"
 
 namespace ddp {
 namespace {
@@ -10,6 +11,24 @@ namespace {
 constexpr int64_t kHalf = 2;  // bytes of an element
 
 }  // namespace
+
+void Masters::begin_anew(const Table& table, const std::vector<bool>& which,
+                         const std::function<OwnedSpan(int32_t)>& owned) {
+  gpu::SpanLists spans;
+  for (int32_t index = 0; index < table.parameter_count(); ++index) {
+    const Tensor& value = table.parameter(index).value;
+    if (!which[static_cast<size_t>(index)] || copies_.arrays_of(index) == 0) continue;
+    const OwnedSpan part = owned(index);
+    std::byte* const from = value.data + part.first * kHalf;
+    if (value.is_on_gpu())
+      spans.add(value.dtype, DDP_F32, from, copies_.data(index, 0), part.count);
+    else
+      cpu::convert(value.dtype, from, DDP_F32, copies_.data(index, 0), part.count);
+  }
+  if (table.gpu() == nullptr) return;
+  spans.copy(*table.gpu(), nullptr, "beginning master weights");
+  table.gpu()->synchronize(nullptr);
+}
 
 float* Masters::refreshed(const Parameter& parameter, int32_t index, int64_t at, int64_t count) const noexcept {
   auto* const copy = reinterpret_cast<float*>(copies_.at(parameter, index, 0, at));

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 
+#include <functional>
+#include <vector>
+
 #include "update/store.hpp"
 
 namespace ddp {
@@ -21,6 +24,8 @@ class Masters {
     copies_.allocate(table, [&](int32_t index) { return has(table.parameter(index)) ? owned(index) : OwnedSpan{}; });
   }
   [[nodiscard]] const Store& store() const noexcept { return copies_; }
+  /// The copies of these parameters, if there are any yet, begin anew from the values. Waits for the GPU.
+  void begin_anew(const Table& table, const std::vector<bool>& which, const std::function<OwnedSpan(int32_t)>& owned);
 
   /// rule(value, gradient, count) on F32 arrays for the elements first to first + count, kBlock at a time.
   template <class Rule>  // of a parameter in host memory; on a GPU, kernels do this

@@ -79,6 +79,9 @@ void check_adam_options(const ddp_adam_options& options, const char* where, ddp_
   check_share(options.beta1, where, "beta1", status);
   check_share(options.beta2, where, "beta2", status);
   check_not_negative(options.epsilon, where, "epsilon", status);
+  if (static_cast<float>(options.epsilon) == 0)
+    throw make_error(status, "%s: epsilon is %g, which F32 cannot tell from 0: an element without a gradient so far would become NaN (default 1e-8)",
+                     where, options.epsilon);
   check_not_negative(options.weight_decay, where, "weight_decay", status);
   check_switch(options.decoupled, where, "decoupled", status);
   check_common(options, where, status);

@@ -1,10 +1,28 @@
 #include "update/scheduled.hpp"
 
+#include "comm/control/call_state.hpp"
+
 namespace ddp {
 
 void ScheduledOptimizer::require_outside_made_step(const char* function) const {
   if (policy_.in_backward && model().phase() == Model::Phase::kOpen)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: a pass is open in which the optimizer updates; set it before ddp_model_begin_backward", function);
+  if (policy_.in_backward)
+    model().require_no_made_step(function,
+                                 "so that would hold for the next one only; call ddp_optimizer_step first, or set it before "
+                                 "ddp_model_begin_backward");
+}
+
+/// A second step with the same gradients, on one rank alone perhaps, is a mistake that nothing else would show.
+void ScheduledOptimizer::require_new_gradients() const {
+  model().require_whole("ddp_optimizer_step");
+  model().require_own_values("ddp_optimizer_step");
+  model().require_final_gradients("ddp_optimizer_step", stepped_);
+  if (!policy_.shard && model().group().size() > 1 && (model().is_sharded() || model().has_sliced_gradients()))
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "ddp_optimizer_step: each rank has the mean in its own slice only, because of an optimizer with shard; this "
+                "optimizer needs the "
+                "whole gradients: give it shard = 1, or none of the model's optimizers");
 }
 
 void ScheduledOptimizer::set_rate(double rate) {
@@ -82,9 +100,14 @@ void ScheduledOptimizer::update_block(int32_t index, int64_t first, int64_t coun
   update(block_of(index, first, count, nullptr), shape_);
 }
 
-void ScheduledOptimizer::restore() noexcept {
+bool ScheduledOptimizer::restore() noexcept {
   if (gpu_updates() != nullptr) gpu_updates()->clear();
   if (undoes_) undo_.restore(model().table());
+  return undoes_;
+}
+
+void ScheduledOptimizer::follow_loaded_values(const std::vector<bool>& loaded) {
+  if (policy_.master_weights) masters_.begin_anew(model().table(), loaded, [&](int32_t index) { return owned(index); });
 }
 
 void ScheduledOptimizer::flush(void* stream) {
@@ -100,16 +123,23 @@ void ScheduledOptimizer::step(void* stream) {
   if (const gpu::Device* const device = model().table().gpu())
     device->refuse_capture(stream, "ddp_optimizer_step", "its learning rate and step count would stay those of the capture");
   Fusion* const fusion = model().fusion_of(*this);
-  if (fusion != nullptr && fusion->take_made_step()) return count_all();
+  if (fusion != nullptr && fusion->take_made_step()) {
+    stepped_ = model().final_passes();
+    return;
+  }
   if (policy_.shard)
     model().group().check_idle("ddp_optimizer_step");
   else
     model().group().check_no_fault();
+  require_new_gradients();
+  const CallState::In inside(policy_.shard ? &model().group().calls() : nullptr, UserCall::kOptimizerStep, model().number());
   prepare_blocks();
   undoes_ = false;
-  if (wants_norm() && !decide_step(stream)) return;
-  update_all(stream);
-  count_all();
+  if (!wants_norm() || decide_step(stream)) {
+    update_all(stream);
+    count_all();
+  }
+  stepped_ = model().final_passes();
 }
 
 void ScheduledOptimizer::update_all(void* stream) {

@@ -68,7 +68,9 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   void prepare_blocks() final;
   [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
   void update_block(int32_t index, int64_t first, int64_t count) noexcept final;
-  void restore() noexcept final;
+  [[nodiscard]] bool restore() noexcept final;
+  void count_step() noexcept final { count_all(); }
+  void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;
 
  protected:
@@ -100,6 +102,7 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
 
  private:
   void require_outside_made_step(const char* function) const;
+  void require_new_gradients() const;
   void allocate();
   [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept;
   [[nodiscard]] Tensor owned_grad(int32_t index) const noexcept;
@@ -127,6 +130,7 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   const ddp_gpu_gate* gate_ = nullptr;     // of the step under way: what the device has decided; NULL: shape_ says everything
   GradShape shape_;      // of the step under way
   bool undoes_ = false;  // blocks are saved before they change
+  int64_t stepped_ = 0;  // Model::final_passes at the last step
   int64_t skipped_ = 0;
   double norm_ = -1;     // of the last step that needed it; -1: none did
   bool norm_is_on_gpu_ = false;  // that step's norm has to be fetched

@@ -33,8 +33,10 @@ class Store {
     allocate(table, [&](int32_t index) { return OwnedSpan{0, 0, table.parameter(index).value.count}; });
   }
   [[nodiscard]] size_t arrays() const noexcept { return arrays_; }
-  /// Arrays of this parameter: none if no element of it is owned.
-  [[nodiscard]] size_t arrays_of(int32_t index) const noexcept { return has_[static_cast<size_t>(index)] ? arrays_ : 0; }
+  /// Arrays of this parameter: none if no element of it is owned, or none were made.
+  [[nodiscard]] size_t arrays_of(int32_t index) const noexcept {
+    return static_cast<size_t>(index) < has_.size() && has_[static_cast<size_t>(index)] ? arrays_ : 0;
+  }
   /// Where the array starts: at the first element that is owned.
   [[nodiscard]] std::byte* data(int32_t index, size_t array) const noexcept;
   /// Element `element` of the parameter in the array.
