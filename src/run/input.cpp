@@ -26,11 +26,13 @@ void Input::append_poll(std::vector<pollfd>& entries) const {
   entries.push_back({our_end_.get(), static_cast<short>(waiting_.empty() ? 0 : POLLOUT), 0});
 }
 
-void Input::handle(const pollfd* entries) {
+bool Input::handle(const pollfd* entries) {
+  bool typed = false;
   if (entries[0].revents != 0) {
     char buffer[4096];
     const ssize_t got = read(0, buffer, sizeof buffer);
     if (got > 0) waiting_.assign(buffer, static_cast<size_t>(got));
+    typed = waiting_.find('\n') != std::string::npos;
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) our_end_.reset();  // Ctrl-D, or the terminal has gone
   }
   if (our_end_.open() && (entries[1].revents & (POLLERR | POLLHUP)) != 0) our_end_.reset();  // rank 0 closed its stdin
@@ -38,6 +40,7 @@ void Input::handle(const pollfd* entries) {
     const ssize_t written = write(our_end_.get(), waiting_.data(), waiting_.size());
     if (written > 0) waiting_.erase(0, static_cast<size_t>(written));
   }
+  return typed;
 }
 
 }  // namespace ddp::run

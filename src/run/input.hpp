@@ -22,7 +22,8 @@ class Input {
 
   /// Two entries; hand the same to handle().
   void append_poll(std::vector<pollfd>& entries) const;
-  void handle(const pollfd* entries);
+  /// True if a line has been typed.
+  bool handle(const pollfd* entries);
 
  private:
   Fd child_end_;

@@ -9,12 +9,14 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "run/channel.hpp"
 #include "run/machine.hpp"
 
 extern char** environ;
@@ -50,19 +52,6 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
-struct Pipe {
-  Fd read, write;
-};
-
-Pipe make_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) {
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "No pipe could be made (%s): use fewer ranks or raise ulimit -n.",
-                     strerror(errno));
-  }
-  return {Fd(ends[0]), Fd(ends[1])};
-}
-
 struct ChildPlan {
   const char* program;
   char** arguments;
@@ -87,6 +76,20 @@ struct ChildPlan {
   while (write(plan.failure, &cause, sizeof cause) < 0 && errno == EINTR) {
   }
   _exit(kExitNotExecutable);
+}
+
+// The ranks write to pseudo-terminals. Where their output does not end on a terminal, or in files as well, colours and other
+// escape sequences would be dirt. Programs must not start a pager, because that waits for keys which a rank never gets.
+void describe_terminal(const Options& options, std::vector<std::string>& environment) {
+  const auto set_unless_wished = [&](const std::string& assignment) {
+    if (!is_set(options.environment, name_of(assignment))) set(environment, assignment);
+  };
+  set_unless_wished("PAGER=cat");
+  set_unless_wished("GIT_PAGER=cat");
+  const bool forced = is_set(environment, "FORCE_COLOR") || is_set(environment, "CLICOLOR_FORCE");
+  if (forced || (options.output_dir.empty() && isatty(1) == 1 && isatty(2) == 1)) return;
+  set_unless_wished("TERM=dumb");
+  set_unless_wished("NO_COLOR=1");
 }
 
 // 0 when the program runs, else the errno of exec.
@@ -147,11 +150,26 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
     job.notes += ", a new DDP_TOKEN";
   }
   if (options.ranks > 1 && !is_set(job.environment, "OMP_NUM_THREADS")) {
-    set(job.environment, "OMP_NUM_THREADS=1");
-    job.notes += ", OMP_NUM_THREADS=1 (it was not set; ranks must not fight for cores)";
+    const int32_t cores = usable_cores();
+    const std::string assignment = "OMP_NUM_THREADS=" + std::to_string(std::max(cores / options.ranks, 1));
+    set(job.environment, assignment);
+    job.threads = assignment + " for each rank, because it was not set (cores: " + std::to_string(cores) +
+                  ", ranks: " + std::to_string(options.ranks) + ")";
   }
   if (!is_set(job.environment, "PYTHONUNBUFFERED")) set(job.environment, "PYTHONUNBUFFERED=1");
+  job.terminals = options.terminals;
+  job.prefix_width = options.prefix_width();
+  if (options.terminals) describe_terminal(options, job.environment);
   return job;
+}
+
+std::string refuse_variable(const std::string& name) {
+  const std::string text = "ddprun sets " + name + " itself";
+  if (name == "RANK" || name == "LOCAL_RANK") return text + ": each rank gets its own number.";
+  if (name == "WORLD_SIZE" || name == "LOCAL_WORLD_SIZE") return text + ": choose the number of ranks with -n.";
+  if (name == "MASTER_PORT") return text + ": choose the port with --port.";
+  if (name == "MASTER_ADDR") return text + " to 127.0.0.1: all ranks run on this machine.";
+  return "";
 }
 
 Rank launch_rank(const Job& job, int32_t rank, int input) {
@@ -161,7 +179,9 @@ Rank launch_rank(const Job& job, int32_t rank, int input) {
   std::vector<std::string> arguments = job.arguments;
   const std::vector<char*> argument_list = pointers(arguments), environment_list = pointers(environment);
 
-  Pipe out = make_pipe(), err = make_pipe(), failure = make_pipe();
+  const winsize size = terminal_size(job.prefix_width);
+  Channel out = job.terminals ? make_terminal(size) : make_pipe(), err = job.terminals ? make_terminal(size) : make_pipe();
+  Channel failure = make_pipe();
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const ChildPlan plan{job.program.c_str(),
                        const_cast<char**>(argument_list.data()),
@@ -169,9 +189,9 @@ Rank launch_rank(const Job& job, int32_t rank, int input) {
                        job.signal_mask,
                        getpid(),
                        input >= 0 ? input : null.get(),
-                       out.write.get(),
-                       err.write.get(),
-                       failure.write.get()};
+                       out.theirs.get(),
+                       err.theirs.get(),
+                       failure.theirs.get()};
   const pid_t pid = fork();
   if (pid < 0) {
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or raise ulimit -u.", rank,
@@ -179,8 +199,8 @@ Rank launch_rank(const Job& job, int32_t rank, int input) {
   }
   if (pid == 0) become_rank(plan);
   setpgid(pid, pid);  // also here: whoever comes first, the group exists before anybody signals it
-  failure.write.reset();
-  const int cause = read_failure(failure.read.get());
+  failure.theirs.reset();
+  const int cause = read_failure(failure.ours.get());
   if (cause != 0) {
     waitpid(pid, nullptr, 0);
     const char* hint = cause == ENOEXEC  ? " (a script needs a first line such as #!/bin/sh)"
@@ -188,9 +208,9 @@ Rank launch_rank(const Job& job, int32_t rank, int input) {
                                          : "";
     throw ExitError{kExitNotExecutable, "The program " + job.program + " cannot be run: " + strerror(cause) + hint + "."};
   }
-  fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
-  fcntl(err.read.get(), F_SETFL, O_NONBLOCK);
-  return {pid, std::move(out.read), std::move(err.read)};
+  fcntl(out.ours.get(), F_SETFL, O_NONBLOCK);
+  fcntl(err.ours.get(), F_SETFL, O_NONBLOCK);
+  return {pid, std::move(out.ours), std::move(err.ours)};
 }
 
 }  // namespace ddp::run

@@ -13,17 +13,20 @@
 
 namespace ddp::run {
 
-/// Everything that all ranks share. `notes` is what --verbose says about it.
+/// Everything that all ranks share.
 struct Job {
   std::string program;                 // path of the executable
   std::vector<std::string> arguments;  // with the program's name as the user wrote it
   std::vector<std::string> environment;
   int32_t ranks = 1;
   sigset_t signal_mask{};  // ranks start with it
-  std::string notes;
+  bool terminals = true;   // for the outputs of the ranks
+  int prefix_width = 0;    // columns that the ranks' terminals lack
+  std::string notes;       // what --verbose says about it
+  std::string threads;     // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
 };
 
-/// A rank that has been started, in a process group of its own, and the pipes from its stdout and stderr (non-blocking).
+/// A rank that has been started, in a process group of its own, and our ends of its stdout and stderr (non-blocking).
 struct Rank {
   pid_t pid = -1;
   Fd out;
@@ -34,11 +37,15 @@ struct Rank {
 /// what to do.
 [[nodiscard]] std::string find_program(const std::string& name);
 
-/// The environment of the ranks: ours, the user's --env, the meeting point, the token, one OpenMP thread per rank.
+/// The environment of the ranks: ours, the user's --env, the meeting point, the token, OpenMP threads, and
+/// what tells programs whether colours make sense.
 [[nodiscard]] Job prepare_job(const Options& options, const sigset_t& signal_mask);
 
 /// Start one rank; returns when its program runs. `input` becomes its stdin, -1: /dev/null. Throws if it cannot be started.
 [[nodiscard]] Rank launch_rank(const Job& job, int32_t rank, int input);
+
+/// Does ddprun set this variable for every rank, so that --env cannot? Then a sentence that says so, else "".
+[[nodiscard]] std::string refuse_variable(const std::string& name);
 
 /// An error with the exit code that tells it apart.
 struct ExitError {

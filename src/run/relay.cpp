@@ -1,19 +1,22 @@
-// A line is written when it has ended, or when its rank closes the stream (then a newline is added), so a prefix and its
-// line are one piece in the queue of their sink. A line longer than kLongLine is cut into pieces that look like lines;
-// without prefixes the bytes pass unchanged instead. Memory: at most kLongLine for each stream, and a sink that is full
-// stops the reading, so that a rank that writes faster than the terminal waits in its own write(). Tested by
-// process/ddprun_output_test.sh.
+// A prefix and its line are one piece in the queue of their sink. A line longer than kLongLine is cut into pieces that look
+// like lines; without prefixes the bytes pass unchanged instead, and so they do into files. Memory: at most kLongLine for
+// each stream, and a sink that is full stops the reading, so that a rank that writes faster than the terminal waits in its
+// own write(). Of a line with \r inside, such as a progress bar, a prefixed line shows what would be left on a terminal: the
+// text behind the last \r that has text behind it. Tested by process/ddprun_output_test.sh, process/ddprun_pty_test.sh.
 #include "run/relay.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
+#include "run/channel.hpp"
 
 namespace ddp::run {
 namespace {
@@ -44,6 +47,17 @@ std::string make_prefix(int32_t rank, bool colour) {
   return "\033[" + std::to_string(code) + "m" + text + "\033[0m ";
 }
 
+std::string_view without_returns(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+// Where the text begins that a terminal would show of this line.
+size_t last_state(std::string_view line) {
+  const auto overwritten = without_returns(line).rfind('\r');
+  return overwritten == std::string_view::npos ? 0 : overwritten + 1;
+}
+
 Fd open_file(const std::string& path) {
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.open())
@@ -51,45 +65,54 @@ Fd open_file(const std::string& path) {
   return file;
 }
 
-}  // namespace
-
-Relay::Relay(const Options& options)
-    : prefix_(options.prefix && options.output_dir.empty()),
-      to_files_(!options.output_dir.empty()),
-      error_sink_(same_place(1, 2) ? 0 : 1) {
-  sinks_.emplace_back(1, "stdout");
-  sinks_.emplace_back(2, "stderr");
-  if (!to_files_) return;
+std::string make_folder(const std::string& parent, int32_t rank) {
+  std::string path = parent + "/rank-" + std::to_string(rank);
   std::error_code cause;
-  std::filesystem::create_directories(options.output_dir, cause);
+  std::filesystem::create_directories(path, cause);
   if (cause) {
-    throw make_error(DDP_ERROR_IO, "The folder %s of --output-dir cannot be made: %s.", options.output_dir.c_str(),
+    throw make_error(DDP_ERROR_IO, "The folder %s of --output-dir cannot be made: %s.", path.c_str(),
                      cause.message().c_str());
   }
-  for (int32_t rank = 0; rank < options.ranks; ++rank) {
-    const std::string path = options.output_dir + "/rank-" + std::to_string(rank) + ".txt";
-    sinks_.emplace_back(open_file(path), path);
+  return path;
+}
+
+}  // namespace
+
+Relay::Relay(const Options& options) : options_(options), error_screen_(same_place(1, 2) ? 0 : 1) {
+  sinks_.emplace_back(1, "stdout");
+  sinks_.emplace_back(2, "stderr");
+  for (auto& sink : sinks_) screens_.emplace_back(sink, options.prefix);
+  for (int32_t rank = 0; rank < options.ranks && !options.output_dir.empty(); ++rank) {
+    const std::string folder = make_folder(options.output_dir, rank);
+    for (const char* name : {"/stdout.txt", "/stderr.txt"}) sinks_.emplace_back(open_file(folder + name), folder + name);
   }
 }
 
 void Relay::add_rank(Fd out, Fd err) {
   const auto rank = static_cast<int32_t>(last_lines_.size());
   last_lines_.emplace_back();
-  const size_t file = 2 + static_cast<size_t>(rank);
-  add_stream(std::move(out), rank, to_files_ ? file : 0);
-  add_stream(std::move(err), rank, to_files_ ? file : error_sink_);
+  for (Fd* end : {&out, &err}) {
+    const bool error = end == &err;
+    Stream stream;
+    stream.end = std::move(*end);
+    stream.rank = rank;
+    if (options_.shows(rank)) {
+      stream.screen = error ? error_screen_ : 0;
+      const std::string prefix = options_.prefix ? make_prefix(rank, colours_wanted(sinks_[stream.screen])) : "";
+      stream.number = screens_[stream.screen].add(prefix);
+    }
+    if (!options_.output_dir.empty()) stream.file = 2 + 2 * static_cast<size_t>(rank) + (error ? 1 : 0);
+    streams_.push_back(std::move(stream));
+  }
 }
 
-void Relay::add_stream(Fd pipe, int32_t rank, size_t sink) {
-  std::string prefix = prefix_ ? make_prefix(rank, colours_wanted(sinks_[sink])) : "";
-  streams_.push_back({std::move(pipe), rank, sink, std::move(prefix), ""});
+bool Relay::wants_input(const Stream& stream) const noexcept {
+  return stream.end.open() && (stream.screen == kNone || !sinks_[stream.screen].full()) &&
+         (stream.file == kNone || !sinks_[stream.file].full());
 }
 
 void Relay::append_poll(std::vector<pollfd>& entries) const {
-  for (const auto& stream : streams_) {
-    const bool take = stream.pipe.open() && !sinks_[stream.sink].full();
-    entries.push_back({take ? stream.pipe.get() : -1, POLLIN, 0});
-  }
+  for (const auto& stream : streams_) entries.push_back({wants_input(stream) ? stream.end.get() : -1, POLLIN, 0});
   for (const auto& sink : sinks_) {
     pollfd entry = sink.poll_entry();
     if (entry.events == 0) entry.fd = -1;  // or poll would return at once for a reader that has gone
@@ -106,20 +129,63 @@ void Relay::handle(const pollfd* entries) {
   }
   for (auto& sink : sinks_) {
     const std::string complaint = sink.take_complaint();
-    if (!complaint.empty()) sinks_[error_sink_].put(complaint);
+    if (!complaint.empty()) note(complaint);
+  }
+}
+
+int64_t Relay::due_ns() const noexcept {
+  int64_t due = Screen::kNever;
+  for (const auto& stream : streams_) {
+    if (stream.screen != kNone && !stream.partial.empty()) due = std::min(due, screens_[stream.screen].due(stream.number));
+  }
+  return due;
+}
+
+void Relay::show_open_lines() {
+  const int64_t now = now_ns();
+  for (const auto& stream : streams_) {
+    if (stream.screen == kNone || stream.partial.empty() || screens_[stream.screen].due(stream.number) > now) continue;
+    if (sinks_[stream.screen].pending()) {  // the reader is slow, so perhaps we have not read what the rank has written
+      screens_[stream.screen].postpone(stream.number, now);
+      continue;
+    }
+    const std::string_view line = options_.prefix ? without_returns(stream.partial) : std::string_view(stream.partial);
+    screens_[stream.screen].show(stream.number, line, stream.bar, now);
+  }
+}
+
+void Relay::typed_line() {
+  for (auto& stream : streams_) {
+    if (stream.screen == kNone || stream.partial.empty()) continue;
+    const size_t over = screens_[stream.screen].typed(stream.number);
+    if (over == 0) continue;
+    remember(stream.rank, stream.partial);
+    stream.partial.erase(0, over);
+    stream.bar = false;
+  }
+}
+
+void Relay::resize() noexcept {
+  for (auto& screen : screens_) screen.resize();
+  const winsize size = terminal_size(options_.prefix_width());
+  for (const auto& stream : streams_) {
+    if (stream.end.open()) ioctl(stream.end.get(), TIOCSWINSZ, &size);  // a pipe refuses it
   }
 }
 
 // True when there may be more.
 bool Relay::read_some(Stream& stream) {
   char buffer[kReadBytes];
-  const ssize_t got = read(stream.pipe.get(), buffer, sizeof buffer);
+  const ssize_t got = read(stream.end.get(), buffer, sizeof buffer);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (got <= 0) {
+  if (got <= 0) {  // a terminal that nobody holds any more says EIO
     end_stream(stream);
     return false;
   }
-  split(stream, {buffer, static_cast<size_t>(got)});
+  const std::string_view data(buffer, static_cast<size_t>(got));
+  if (stream.file != kNone) sinks_[stream.file].put(data);
+  if (stream.screen != kNone && screens_[stream.screen].passes_bytes()) screens_[stream.screen].raw(data);
+  split(stream, data);
   return true;
 }
 
@@ -128,33 +194,43 @@ void Relay::split(Stream& stream, std::string_view data) {
     const std::string_view rest_of_line = data.substr(0, end);
     data.remove_prefix(end + 1);
     if (stream.partial.empty()) {
-      emit(stream, rest_of_line, true);
+      end_line(stream, rest_of_line, true);
     } else {
       stream.partial.append(rest_of_line);
-      emit(stream, stream.partial, true);
-      stream.partial.clear();
+      end_line(stream, stream.partial, true);
     }
   }
+  if (data.empty()) return;
   stream.partial.append(data);
-  if (stream.partial.size() > kLongLine) {
-    emit(stream, stream.partial, false);
-    stream.partial.clear();
-  }
+  if (options_.prefix && data.find('\r') != std::string_view::npos) drop_overwritten(stream);
+  if (stream.partial.size() > kLongLine) return end_line(stream, stream.partial, false);
+  if (stream.screen != kNone) screens_[stream.screen].touch(stream.number, now_ns());
 }
 
-void Relay::emit(Stream& stream, std::string_view line, bool ended) {
-  Sink& sink = sinks_[stream.sink];
-  sink.put(stream.prefix);
-  sink.put(line);
-  if (ended || prefix_) sink.put("\n");
-  remember(stream.rank, line);
+void Relay::drop_overwritten(Stream& stream) {
+  const size_t begin = last_state(stream.partial);
+  if (begin == 0) return;
+  stream.partial.erase(0, begin);
+  stream.bar = true;
+  if (stream.screen != kNone) screens_[stream.screen].replaced(stream.number);
+}
+
+// `line` may be stream.partial.
+void Relay::end_line(Stream& stream, std::string_view line, bool ended) {
+  const std::string_view state = without_returns(line).substr(last_state(line));
+  if (stream.screen != kNone && !screens_[stream.screen].passes_bytes()) {
+    const bool overwritten = options_.prefix && (stream.bar || state.size() < without_returns(line).size());
+    screens_[stream.screen].end_line(stream.number, options_.prefix ? state : line, overwritten, ended, now_ns());
+  }
+  remember(stream.rank, state);
+  stream.partial.clear();
+  stream.bar = false;
 }
 
 void Relay::end_stream(Stream& stream) {
   // Without prefixes the bytes pass as they are, so nothing is added to a last line that has no end.
-  if (!stream.partial.empty()) emit(stream, stream.partial, prefix_);
-  stream.partial.clear();
-  stream.pipe.reset();
+  if (!stream.partial.empty()) end_line(stream, stream.partial, false);
+  stream.end.reset();
 }
 
 void Relay::remember(int32_t rank, std::string_view line) {
@@ -165,28 +241,22 @@ void Relay::remember(int32_t rank, std::string_view line) {
 }
 
 bool Relay::reading() const noexcept {
-  for (const auto& stream : streams_) {
-    if (stream.pipe.open()) return true;
-  }
-  return false;
+  return std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return stream.end.open(); });
 }
 
 bool Relay::writing() const noexcept {
-  for (const auto& sink : sinks_) {
-    if (sink.pending()) return true;
-  }
-  return false;
+  return std::any_of(sinks_.begin(), sinks_.end(), [](const Sink& sink) { return sink.pending(); });
 }
 
 void Relay::close_inputs() {
   for (auto& stream : streams_) {
     // A bound, because whoever holds the other end may write for ever.
-    for (int i = 0; i < 64 && stream.pipe.open() && read_some(stream); ++i) {
+    for (int i = 0; i < 1024 && stream.end.open() && read_some(stream); ++i) {
     }
-    if (stream.pipe.open()) end_stream(stream);
+    if (stream.end.open()) end_stream(stream);
   }
 }
 
-void Relay::note(const std::string& text) { sinks_[error_sink_].put("ddprun: " + text + "\n"); }
+void Relay::note(const std::string& text) { screens_[error_screen_].note("ddprun: " + text, now_ns()); }
 
 }  // namespace ddp::run

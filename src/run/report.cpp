@@ -63,6 +63,11 @@ std::string rank_list(const std::vector<int32_t>& ranks) {
   return text;
 }
 
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
+}
+
 bool failed(const Outcome& outcome) noexcept { return outcome.status != 0; }
 
 int exit_code(const Outcome& outcome) noexcept {
@@ -72,9 +77,7 @@ int exit_code(const Outcome& outcome) noexcept {
 std::string describe(const Outcome& outcome) {
   if (!WIFSIGNALED(outcome.status)) return "exit code " + std::to_string(WEXITSTATUS(outcome.status));
   const int signal = WTERMSIG(outcome.status);
-  const char* name = sigabbrev_np(signal);
-  const std::string abbreviation = name != nullptr ? std::string(", SIG") + name : "";
-  return "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + abbreviation + ")";
+  return "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ", " + signal_name(signal) + ")";
 }
 
 std::optional<Outcome> first_failure(const std::vector<Outcome>& outcomes) {

@@ -20,13 +20,16 @@ struct Outcome {
 
 [[nodiscard]] bool failed(const Outcome& outcome) noexcept;
 
+/// "SIGTERM".
+[[nodiscard]] std::string signal_name(int signal);
+
 /// "rank 2", "ranks 0, 1, 3".
 [[nodiscard]] std::string rank_list(const std::vector<int32_t>& ranks);
 
 /// 0 to 255, as a shell says it: 128 + signal for signals.
 [[nodiscard]] int exit_code(const Outcome& outcome) noexcept;
 
-/// "exit code 3", "killed by signal 11 (Segmentation fault)".
+/// "exit code 3", "killed by signal 11 (Segmentation fault, SIGSEGV)".
 [[nodiscard]] std::string describe(const Outcome& outcome);
 
 /// The failure that explains the others. Ends that came so close together that their order means nothing are judged by kind:

@@ -13,8 +13,8 @@ namespace ddp::run {
 namespace {
 
 // Passed on to the ranks, but for SIGCHLD (a rank ended) and SIGTSTP (Ctrl-Z). USR1 and USR2: batch systems announce the end
-// with them.
-constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
+// with them. WINCH: the terminal has another size.
+constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGWINCH};
 
 bool ignored(int signal) {
   struct sigaction action {};

@@ -56,8 +56,7 @@ void Sink::write_some() {
 std::string Sink::take_complaint() {
   if (state_ != State::kBroken) return "";
   state_ = State::kBrokenReported;
-  return "ddprun: " + name_ + " takes no more output (" + strerror(cause_) +
-         "); the ranks go on and their output is dropped\n";
+  return name_ + " takes no more output (" + strerror(cause_) + "); the ranks go on and their output is dropped";
 }
 
 }  // namespace ddp::run

@@ -1,4 +1,4 @@
-// One place where output goes: a queue of whole lines that is written when the place can take more, so that a slow reader
+// One place where output goes: a queue that is written when the place can take more, so that a slow reader
 // (a pager, a stopped terminal) never stops the launcher from watching its ranks.
 #pragma once
 

@@ -1,7 +1,8 @@
-// One thread, one poll(): the signals (as a descriptor), the pipes of all ranks, our own outputs, and the next deadline.
+// One thread, one poll(): the signals (as a descriptor), the outputs of all ranks, our own outputs, and the next deadline.
 //
-//   running -> grace (a rank failed: the others hear it from the library and end by themselves)
+//   running -> grace (a rank failed; libddp tells the other ranks, which may save and exit)
 //           -> terminated (SIGTERM was sent) -> killed (SIGKILL was sent)
+//   running -> terminated when we get SIGTERM, or --timeout is over
 //   any of these -> draining (no rank runs; last output) -> flushing (the report is written) -> done
 //
 // Ranks that ended stay zombies until the job is over: so their process group numbers cannot be given to strangers, and
@@ -76,6 +77,7 @@ class Supervisor {
   void report();
   void signal_groups(int signal) const noexcept;
   [[nodiscard]] bool running(int32_t rank) const noexcept;
+  [[nodiscard]] int64_t left_ms() const noexcept;
   [[nodiscard]] std::string running_ranks() const;
   [[nodiscard]] double seconds() const noexcept { return static_cast<double>(now_ns() - start_ns_) * 1e-9; }
 
@@ -90,6 +92,7 @@ class Supervisor {
   int64_t start_ns_ = now_ns();
   int64_t oom_kills_ = count_oom_kills();  // at the start
   int stop_requests_ = 0;                  // signals that ask us to stop
+  int stop_signal_ = 0;                    // the first of them, if it came before any failure
   bool timed_out_ = false;                 // --timeout ended the job
   int exit_code_ = 0;
   std::vector<pid_t> pids_;        // by rank; empty again once they are reaped
@@ -99,6 +102,7 @@ class Supervisor {
 
 void Supervisor::start() {
   if (options_.verbose) relay_.note(job_.notes);
+  if (!job_.threads.empty()) relay_.note(job_.threads);
   if (options_.timeout_s > 0) enter(Phase::kRunning, to_ms(options_.timeout_s));
   for (int32_t rank = 0; rank < job_.ranks; ++rank) {
     Rank started = launch_rank(job_, rank, rank == 0 ? input_.for_rank_zero() : -1);
@@ -114,12 +118,21 @@ void Supervisor::wait_once() {
   entries_.push_back({signals_.fd(), POLLIN, 0});
   input_.append_poll(entries_);
   relay_.append_poll(entries_);
-  const int ready = poll(entries_.data(), entries_.size(), static_cast<int>(std::min(deadline_.left_ms(), kWakeMs)));
+  const int ready = poll(entries_.data(), entries_.size(), static_cast<int>(left_ms()));
   if (ready < 0 && errno != EINTR) throw make_error(DDP_ERROR_INTERNAL, "poll failed: %s.", strerror(errno));
-  if (ready <= 0) return;
-  for (int signal = signals_.take(); signal != 0; signal = signals_.take()) handle_signal(signal);
-  input_.handle(&entries_[1]);
-  relay_.handle(&entries_[3]);
+  if (ready > 0) {
+    for (int signal = signals_.take(); signal != 0; signal = signals_.take()) handle_signal(signal);
+    if (input_.handle(&entries_[1])) relay_.typed_line();
+    relay_.handle(&entries_[3]);
+  }
+  relay_.show_open_lines();
+}
+
+int64_t Supervisor::left_ms() const noexcept {
+  int64_t left = std::min(deadline_.left_ms(), kWakeMs);
+  const int64_t due = relay_.due_ns();
+  if (due != Screen::kNever) left = std::min(left, std::max<int64_t>(due - now_ns(), 0) / 1'000'000 + 1);
+  return left;
 }
 
 void Supervisor::handle_signal(int signal) {
@@ -129,14 +142,21 @@ void Supervisor::handle_signal(int signal) {
     raise(SIGSTOP);
     return signal_groups(SIGCONT);
   }
+  if (signal == SIGWINCH) relay_.resize();
+  if (asks_to_stop(signal) && phase_ == Phase::kRunning && stop_signal_ == 0) stop_signal_ = signal;
   if (asks_to_stop(signal)) ++stop_requests_;
   if (asks_to_stop(signal) && phase_ == Phase::kFlushing) phase_ = Phase::kDone;  // nobody reads the report
   if (signal == SIGINT && stop_requests_ > 1 && phase_ < Phase::kKilled) {
-    relay_.note("interrupted twice: " + running_ranks() + " get SIGKILL");
+    relay_.note("second interrupt: sending SIGKILL to " + running_ranks());
     signal_groups(SIGKILL);
     return enter(Phase::kKilled, 0);
   }
   signal_groups(signal);
+  if (signal == SIGTERM && (phase_ == Phase::kRunning || phase_ == Phase::kGrace)) {
+    relay_.note("SIGTERM: sent on to " + running_ranks() + "; SIGKILL follows after " + format_seconds(options_.grace_s) +
+                " (--grace)");
+    enter(Phase::kTerminated, to_ms(options_.grace_s));
+  }
 }
 
 void Supervisor::collect_ends() {
@@ -157,11 +177,14 @@ void Supervisor::collect_ends() {
 
 void Supervisor::on_failure(const Outcome& outcome) {
   if (!failed(outcome) || phase_ != Phase::kRunning) return;
-  enter(Phase::kGrace, to_ms(options_.grace_s));
-  if (outcomes_.size() < pids_.size() && stop_requests_ == 0) {
-    relay_.note("rank " + std::to_string(outcome.rank) + " ended (" + describe(outcome) + "); the others have " +
-                format_seconds(options_.grace_s) + " to end by themselves");
+  const bool alone = outcomes_.size() == pids_.size() || stop_requests_ > 0;
+  const std::string text = "rank " + std::to_string(outcome.rank) + " failed (" + describe(outcome) + "); ";
+  if (options_.keep_going) {
+    if (!alone) relay_.note(text + running_ranks() + " may go on (--keep-going)");
+    return;
   }
+  enter(Phase::kGrace, to_ms(options_.grace_s));
+  if (!alone) relay_.note(text + running_ranks() + " must exit within " + format_seconds(options_.grace_s) + " (--grace)");
 }
 
 void Supervisor::advance() {
@@ -178,16 +201,17 @@ void Supervisor::advance() {
 
 void Supervisor::on_deadline() {
   if (phase_ == Phase::kTerminated) {
-    relay_.note(running_ranks() + " did not end on SIGTERM and get SIGKILL");
+    relay_.note(running_ranks() + " did not exit after SIGTERM: sending SIGKILL");
     signal_groups(SIGKILL);
     return enter(Phase::kKilled, 0);
   }
   timed_out_ = phase_ == Phase::kRunning;
   if (timed_out_) {
-    relay_.note("after " + format_seconds(options_.timeout_s) + " (--timeout) " + running_ranks() +
-                " still run and get SIGTERM");
+    relay_.note("the time limit of " + format_seconds(options_.timeout_s) + " (--timeout) is over: sending SIGTERM to " +
+                running_ranks());
   } else {
-    relay_.note(running_ranks() + " did not end by themselves and get SIGTERM");
+    relay_.note(running_ranks() + " did not exit within " + format_seconds(options_.grace_s) +
+                " (--grace): sending SIGTERM");
   }
   signal_groups(SIGTERM);
   enter(Phase::kTerminated, kTerminateMs);
@@ -215,15 +239,26 @@ void Supervisor::end_everything() noexcept {
 void Supervisor::report() {
   std::sort(outcomes_.begin(), outcomes_.end(), [](const Outcome& a, const Outcome& b) { return a.rank < b.rank; });
   const auto first = first_failure(outcomes_);
-  exit_code_ = timed_out_ ? kExitTimeout : first ? exit_code(*first) : 0;
+  std::vector<int32_t> succeeded;
+  for (const auto& outcome : outcomes_) {
+    if (!failed(outcome)) succeeded.push_back(outcome.rank);
+  }
+  const bool survived = options_.keep_going && !succeeded.empty();
+  exit_code_ = timed_out_           ? kExitTimeout
+               : stop_signal_ != 0  ? kExitSignalBase + stop_signal_
+               : first && !survived ? exit_code(*first)
+                                    : 0;
   std::vector<std::string> lines;
-  if (first && stop_requests_ > 0) {
-    lines.push_back("stopped by a signal; first rank " + std::to_string(first->rank) + " ended: " + describe(*first));
+  if (stop_signal_ != 0) {
+    const std::string ending = first ? "rank " + std::to_string(first->rank) + " ended first: " + describe(*first)
+                                     : "all ranks ended with exit code 0";
+    lines.push_back("stopped by " + signal_name(stop_signal_) + "; " + ending);
   } else if (first && !first->ended_by_us) {
     const int64_t now = count_oom_kills();
     const int64_t struck = now < 0 || oom_kills_ < 0 ? -1 : now - oom_kills_;
     lines = failure_report(*first, outcomes_, relay_.last_lines(first->rank), struck);
   }
+  if (first && exit_code_ == 0) lines.push_back(rank_list(succeeded) + " succeeded (--keep-going)");
   if (options_.verbose) {
     for (auto& line : rank_report(outcomes_)) lines.push_back(std::move(line));
   }

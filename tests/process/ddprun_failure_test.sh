@@ -1,12 +1,14 @@
 # ddprun when ranks fail: who is blamed, what is shown, how the others end. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 
+export OMP_NUM_THREADS=1 # nothing is said about it then
 run 7 -n 3 sh -c 'for i in $(seq 30); do echo "line $i of $RANK"; done
   [ $RANK = 1 ] && { echo "the reason" >&2; exit 7; }; [ $RANK = 0 ] && sleep 0.6; [ $RANK = 2 ] && sleep 0.4; exit 1'
 grep '^ddprun' "$work/err" >"$work/report"
 check first_failure_is_blamed grep -Eq '^ddprun: rank 1 failed first: exit code 7 after [0-9.]+ s, peak memory [0-9]+ MiB' "$work/report"
 check its_last_lines_are_shown grep -q '^ddprun:   | the reason' "$work/report"
 check twenty_lines_are_enough [ "$(grep -c '^ddprun:   | ' "$work/report")" = 20 ]
+check the_others_are_told grep -q '^ddprun: rank 1 failed (exit code 7); ranks 0, 2 must exit within 5 s (--grace)$' "$work/report"
 check the_report_begins_with_the_first_failure eval 'sed -n 2p "$work/report" | grep -q "rank 1 failed first"'
 check the_others_are_named grep -q '^ddprun: then ranks 0, 2: exit code 1' "$work/report"
 
@@ -34,7 +36,14 @@ check failing_jobs_end_soon [ "$SECONDS" -lt 15 ]
 SECONDS=0
 run 4 -n 2 --grace 0.1 sh -c '[ $RANK = 0 ] && exit 4; trap "" TERM; while :; do sleep 0.1; done'
 check five_seconds_later_they_get_sigkill eval '[ "$SECONDS" -ge 4 ] && [ "$SECONDS" -le 9 ]'
-check sigkill_is_said grep -q 'rank 1 did not end on SIGTERM and get' "$work/err"
+check sigkill_is_said grep -q 'rank 1 did not exit after SIGTERM: sending SIGKILL' "$work/err"
+
+# With --keep-going they have all the time they need.
+run 0 -n 3 --grace 0.1 --keep-going sh -c '[ $RANK = 1 ] && kill -9 $$; sleep 0.5; echo finished'
+check survivors_may_finish [ "$(grep -c finished "$work/out")" = 2 ]
+check the_failure_is_reported_all_the_same grep -q 'rank 1 failed first: killed by signal 9' "$work/err"
+check who_succeeded_is_said grep -q '^ddprun: ranks 0, 2 succeeded (--keep-going)' "$work/err"
+run 137 -n 3 --keep-going sh -c '[ $RANK = 1 ] && kill -9 $$; sleep 0.5; exit 3'
 
 # What a rank leaves behind ends with the job.
 run 0 -n 2 sh -c 'sleep 60 >/dev/null 2>&1 & echo $!'

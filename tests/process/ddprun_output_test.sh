@@ -1,6 +1,6 @@
 # ddprun's output: prefixes, whole lines under load, long lines, binary output, closed streams, files. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
-
+export OMP_NUM_THREADS=1 # nothing is said about it then
 run 0 -n 1 sh -c 'echo to stdout; echo to stderr >&2'
 check stdout_stays_stdout same "$(cat "$work/out")" '[0] to stdout'
 check stderr_stays_stderr same "$(cat "$work/err")" '[0] to stderr'
@@ -50,8 +50,23 @@ run 0 -n 1 sh -c '(sleep 0.2; echo late) & exit 0'
 check late_lines_are_heard same "$(cat "$work/out")" '[0] late'
 
 run 0 -n 2 --output-dir "$work/a/b" sh -c 'echo out $RANK; echo err >&2'
-check files_hold_each_ranks_output same "$(sort "$work/a/b/rank-1.txt")" $'err\nout 1'
+check a_folder_holds_each_ranks_output same "$(cat "$work/a/b/rank-1/stdout.txt")" 'out 1'
+check and_its_errors same "$(cat "$work/a/b/rank-1/stderr.txt")" 'err'
 check files_replace_the_terminal same "$(cat "$work/out" "$work/err")" ''
+run 0 -n 2 --output-dir "$work/a" --show all sh -c 'echo out $RANK; echo err >&2'
+check files_and_terminal same "$(sort "$work/out" "$work/a/rank-0/stdout.txt")" $'[0] out 0\n[1] out 1\nout 0'
+check files_and_errors_on_the_terminal same "$(sort "$work/err" "$work/a/rank-0/stderr.txt")" $'[0] err\n[1] err\nerr'
+run 0 -n 4 --show 0 echo x
+check one_rank_can_be_shown same "$(cat "$work/out")" '[0] x'
+run 0 -n 5 --show 1,3-4 echo x
+check some_ranks_can_be_shown same "$(sort "$work/out")" $'[1] x\n[3] x\n[4] x'
+run 5 -n 2 --show none sh -c '[ $RANK = 0 ] || { echo why; exit 5; }'
+check the_report_shows_a_hidden_rank grep -q '^ddprun:   | why' "$work/err"
+check a_hidden_rank_is_hidden same "$(cat "$work/out")" ''
+run 0 -n 2 --show 1 --no-prefix cat "$work/bytes"
+check one_shown_rank_passes_its_bytes_unchanged cmp -s "$work/bytes" "$work/out"
+run 0 -n 2 --output-dir "$work/a" cat "$work/bytes"
+check files_hold_bytes_unchanged cmp -s "$work/bytes" "$work/a/rank-1/stdout.txt"
 run 125 -n 1 --output-dir /dev/null/x true
 check folder_that_cannot_be_made_is_named grep -q '/dev/null/x' "$work/err"
 if [ -w /dev/full ]; then

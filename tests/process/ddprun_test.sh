@@ -17,16 +17,22 @@ run 0 -n 2 sh -c 'tr "\0" "\n" </proc/$PPID/cmdline | grep -c "$DDP_TOKEN" || tr
 check token_is_not_in_the_command_line same "$(sort -u "$work/out")" $'[0] 0\n[1] 0'
 run 0 -n 1 --port 23456 sh -c 'echo $MASTER_PORT'
 check port_can_be_chosen same "$(cat "$work/out")" '[0] 23456'
+cores=$("$ddprun" -n 1 nproc | cut -d' ' -f2)
 run 0 -n 2 sh -c 'echo $OMP_NUM_THREADS'
-check many_ranks_get_one_openmp_thread_each same "$(sort "$work/out")" $'[0] 1\n[1] 1'
+half=$((cores > 1 ? cores / 2 : 1))
+check ranks_share_the_cores_for_openmp same "$(sort "$work/out")" "[0] $half"$'\n'"[1] $half"
+check that_is_said_once same "$(cat "$work/err")" "ddprun: OMP_NUM_THREADS=$half for each rank, because it was not set (cores: $cores, ranks: 2)"
+run 0 -n 64 sh -c 'echo $OMP_NUM_THREADS'
+check more_ranks_than_cores_get_one_thread_each same "$(cut -d' ' -f2 "$work/out" | sort -u)" 1
 OMP_NUM_THREADS=3 run 0 -n 2 sh -c 'echo $OMP_NUM_THREADS'
 check openmp_threads_that_are_set_are_kept same "$(sort "$work/out")" $'[0] 3\n[1] 3'
+check then_nothing_is_said same "$(cat "$work/err")" ''
 run 0 -n 1 sh -c 'echo ${OMP_NUM_THREADS-unset}'
 check one_rank_keeps_all_openmp_threads same "$(cat "$work/out")" '[0] unset'
 run 0 --verbose -n 2 true
-check verbose_says_what_was_set grep -q 'OMP_NUM_THREADS=1' "$work/err"
-run 0 -n 2 --env 'A=x y' --env RANK=9 sh -c 'echo "$A" $RANK'
-check env_sets_variables_but_not_the_rank same "$(sort "$work/out")" $'[0] x y 0\n[1] x y 1'
+check verbose_says_what_was_set grep -q '2 ranks of .*, MASTER_ADDR=127.0.0.1 MASTER_PORT=' "$work/err"
+run 0 -n 2 --env 'A=x y' --env OMP_NUM_THREADS=5 sh -c 'echo "$A" $RANK'
+check env_sets_variables same "$(sort "$work/out")" $'[0] x y 0\n[1] x y 1'
 run 0 sh -c 'echo $WORLD_SIZE'
 check default_is_one_rank_for_each_core [ "$(wc -l <"$work/out")" -ge 1 ]
 (taskset -c 0 true) 2>/dev/null && {
@@ -55,7 +61,7 @@ run 3 -n 3 sh -c 'exit $((RANK == 1 ? 3 : 0))'
 run 137 -n 2 --grace 0.1 sh -c '[ $RANK = 1 ] && kill -9 $$; sleep 60'
 run 139 -n 1 sh -c 'ulimit -c 0; kill -SEGV $$'
 run 124 -n 2 --timeout 0.2 sleep 60
-check timeout_names_the_ranks_that_ran grep -q 'ranks 0, 1 still run' "$work/err"
+check timeout_names_the_ranks_that_ran grep -q 'the time limit of 0.2 s (--timeout) is over: sending SIGTERM to ranks 0, 1' "$work/err"
 run 127 -n 2 no-such-program-at-all
 check missing_program_is_named grep -q 'no-such-program-at-all was not found in PATH' "$work/err"
 echo 'echo hi' >"$work/ddp-script"
@@ -82,4 +88,21 @@ refused 'no option --frobnicate' --frobnicate true
 refused '--port must be' --port 70000 true
 refused '--env needs NAME=VALUE, not X' --env X true
 refused '--timeout must be' --timeout -1 true
+for name in RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT; do
+  refused "--env $name=7: ddprun sets $name itself" --env $name=7 true
+done
+refused 'choose the port with --port' --env MASTER_PORT=1 true
+for ranks in 2 -1 x 1-0 0-2 '0 1'; do refused '--show' --show "$ranks" -n 2 true; done
+
+# Names that other launchers have are answered with ours.
+for name in -np -np4 --nproc-per-node --nproc_per_node=4 --num_processes --ntasks; do refused 'write -n N' $name 4 true; done
+refused '-np: write -n N' --grace 3 -np 4 true
+refused 'write --port PORT' --master-port=1 true
+refused 'several machines' --nnodes 2 true
+refused 'write --env NAME=VALUE' -x A true
+refused 'write --output-dir DIR' --log-dir x true
+refused 'write --show RANKS' --local-ranks-filter 0 true
+refused 'write python3 -m MODULE' -m train
+run 0 -n 1 echo -np 4
+check the_programs_own_options_are_left_alone same "$(cat "$work/out")" '[0] -np 4'
 finish
