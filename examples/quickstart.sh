@@ -24,12 +24,15 @@ say "3/3 Train on 4 ranks: ddprun -n 4 02_train"
 "$build/bin/ddprun" -n 4 "$build/examples/02_train" --checkpoint "$build/digits.safetensors"
 
 say "Done"
+here=$(printf %q "$PWD")
 cat <<END
-The library   $build/src/libddp.so, headers in include/ddp
-The launcher  $build/bin/ddprun (--help)
-The examples  $build/examples, sources in examples
-To install    cmake --install $build --prefix /usr/local
+The library   $here/$build/src/libddp.so, headers in $here/include/ddp
+The launcher  $here/$build/bin/ddprun (--help)
+The examples  $here/$build/examples, sources in $here/examples
 
-Read next: examples/README.md (the examples in order), README.md, and examples/02_train.c, whose train_step() is all that a
-program of your own needs. To run the tests: tests/run.sh
+Read next: examples/README.md (the examples in order), README.md (how to install and use the library), and examples/02_train.c, whose
+train_step() is all that a program of your own needs. To run the tests: tests/run.sh
+
+Train again, from any folder:
+$here/$build/bin/ddprun -n 4 $here/$build/examples/02_train
 END

@@ -15,7 +15,7 @@ case $(pkg-config --libs-only-l ddp) in
 esac
 libdir=$(pkg-config --variable=libdir ddp)
 [ "$(pkg-config --variable=plugindir ddp)" = "$libdir/ddp" ]
-[ -e "$libdir/libddp.so.0" ] || { echo "no libddp.so.0 in $libdir" >&2; exit 1; }
+[ -e "$libdir/libddp.so.0.1" ] || { echo "no libddp.so.0.1 in $libdir" >&2; exit 1; }
 
 # shellcheck disable=SC2086 # flags are several words
 "${CC:-cc}" -std=c99 -Wall -Werror "$here/train.c" -o "$work/train" $flags -lm "-Wl,-rpath,$libdir"
