@@ -26,13 +26,14 @@ from ._ema import Ema
 from ._enums import Backend, Divisor, Drift, DType, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, Unused
 from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FileError, InternalError, InvalidArgumentError,
                       InvalidStateError, MismatchError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError)
-from ._group import Group, Rows, Store
+from ._group import Group, Rows
 from ._hook import Bucket, BucketParameter, PowerSGD
 from ._model import Metadata, Model
 from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer
 from ._passes import PassReport
 from ._sampler import Sampler
 from ._state import Loaded, State
+from ._store import Store
 from ._view import View
 
 __version__ = low.DDP_VERSION_STRING

@@ -1,24 +1,21 @@
 """Groups: who acts together, and collectives on any tensor."""
 from __future__ import annotations
 
+import atexit
+import contextlib
+import sys
 import weakref
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
-from . import low
+from . import _world, low
 from ._enums import Backend, DType, Reduce, choose
 from ._errors import Error, InvalidStateError, TensorError
 from ._handle import Closing, Handle
 from ._options import fill
+from ._store import Notes, Store, StoreCalls
 from ._tensor import CPU, SIZES, lend
 from ._view import View
 from ._wait import call
-
-
-class Store(NamedTuple):
-    """Your own rendezvous: two callables with which ranks find rank 0. Used with ``Group("store://", store=...)``."""
-
-    set: Callable[[str, bytes], None]  #: store a value under a key
-    get: Callable[[str, float], Optional[bytes]]  #: fetch one, waiting up to so many seconds; None when the time is over
 
 
 class Rows(NamedTuple):
@@ -28,43 +25,12 @@ class Rows(NamedTuple):
     rows: View  #: one for each index
 
 
-class _StoreCalls:
-    """The store's callables as the library calls them; keeps the first exception."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.error: Optional[BaseException] = None
-
-    def set(self, key: str, value: bytes) -> int:
-        def put() -> int:
-            self.store.set(key, value)
-            return 0
-
-        return self._guard(put)
-
-    def get(self, key: str, memory: memoryview, timeout_ms: int) -> int:
-        def fetch() -> int:
-            value = self.store.get(key, timeout_ms / 1000)
-            if value is None:
-                return -2
-            memory[: len(value)] = value
-            return len(value)
-
-        return self._guard(fetch)
-
-    def _guard(self, function: Callable[[], int]) -> int:
-        try:
-            return function()
-        except BaseException as error:
-            self.error = self.error or error
-            return -1
-
-
 class Group(Closing):
     """Ranks that act together.
 
     ``Group()`` takes rank, size and meeting place from the environment of ddprun, torchrun, Open MPI, MPICH, Slurm or Kubernetes; alone
-    it is a group of one, in which every collective is a local no-op. Other places: ``tcp://host:port``, ``file:///path``,
+    it is a group of one, in which every collective is a local no-op. Where torch.distributed or jax.distributed is initialised in this
+    process, it has their ranks and meets over their store. Other places: ``tcp://host:port``, ``file:///path``,
     ``local://name`` (ranks are threads of this process), ``store://`` with `store`. A ``#name`` at the end tells apart several groups
     that meet at one place.
 
@@ -72,24 +38,36 @@ class Group(Closing):
     rendezvous_timeout_ms.
     """
 
-    def __init__(self, rendezvous: Optional[str] = None, *, store: Optional[Store] = None, **options: Any) -> None:
+    def __init__(self, rendezvous: Optional[str] = None, *, store: Union[Store, Notes, None] = None, **options: Any) -> None:
+        place, hash_sign, name = (rendezvous or "env://").partition("#")
+        self._found = place == "env://" and not options.keys() & {"rank", "world_size"}  # did nobody say who the ranks are?
+        world = _world.find() if self._found else None
+        if world is not None:
+            options = {"rank": world.rank, "world_size": world.size, **options}
+            if world.device_index is not None:
+                options.setdefault("device_index", world.device_index)
+            if world.notes is not None and world.size > 1:
+                rendezvous, store = "store://" + hash_sign + name, world.notes
         struct = fill(low.ddp_group_options(), low.ddp_group_options_init, options, {"backend": Backend})
-        calls = None if store is None else _StoreCalls(store)
-        pair = None if calls is None else (calls.set, calls.get)
-        native = None if pair is None else low.ddp_store(pair)
-        struct.store = native
-        meeting = _Meeting(rendezvous, struct, (pair, native))
-        try:
-            raw = call(None, meeting.run)
-        except Error as error:
-            if calls is not None and calls.error is not None:
-                raise calls.error from error
-            raise
-        except BaseException:
-            meeting.abandoned = True
-            raise
+        raw = _meet(rendezvous, struct, store)
         self._handle = Handle(raw, low.ddp_group_destroy)
+        self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)  # for forked children too, which the library refuses
         self._memory: weakref.WeakSet[View] = weakref.WeakSet()
+        self._check_company()
+        _open.add(self)
+        atexit.unregister(_tell_at_exit)
+        atexit.register(_tell_at_exit)  # after the handle's own: what is registered last runs first
+
+    def _check_company(self) -> None:
+        """Are there others that this group has not?"""
+        if not self._found:
+            return
+        try:
+            _world.check(self.rank, self.size)
+        except Error:
+            if self.size > 1:
+                self._handle.close()
+            raise
 
     @property
     def _raw(self) -> Any:
@@ -104,12 +82,14 @@ class Group(Closing):
     @property
     def rank(self) -> int:
         """This rank's number, 0 to size - 1."""
-        return low.ddp_group_rank(self._raw)
+        self._handle.get("group")
+        return self._rank
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        return low.ddp_group_size(self._raw)
+        self._handle.get("group")
+        return self._size
 
     @property
     def backend(self) -> Backend:
@@ -189,7 +169,17 @@ class Group(Closing):
             raise InvalidStateError("memory of this group is still in use: drop the arrays made from alloc() first")
         self._handle.close()
 
-    def __exit__(self, *_: object) -> None:
+    def _tell(self, error: object) -> None:
+        """This rank ends with an error of its own: the others learn its text in the place of "left"."""
+        if self.closed or self.size == 1 or not self._handle.is_here:
+            return
+        with contextlib.suppress(Error):
+            low.ddp_group_abort(self._raw, f"{type(error).__name__}: {error}"[:400])
+
+    def __exit__(self, *raised: object) -> None:
+        error = raised[1] if len(raised) > 1 else None
+        if error is not None and not (isinstance(error, SystemExit) and not error.code):
+            self._tell(error)
         if not len(self._memory):  # otherwise the last of it takes the group along
             self._handle.close()
 
@@ -206,6 +196,29 @@ def _memory(shape: tuple, dtype: DType) -> View:
     return View((low.buffer_address(held), int(dtype), CPU, 0, shape), held)
 
 
+def _meet(rendezvous: Optional[str], options: Any, store: Union[Store, Notes, None]) -> Any:
+    """ddp_group_create, with a store of Python's."""
+    calls = None if store is None else StoreCalls(store)
+    pair = None if calls is None else (calls.set, calls.get)
+    native = None if pair is None else low.ddp_store(pair)
+    options.store = native
+    meeting = _Meeting(rendezvous, options, (pair, native))
+    try:
+        raw = call(None, meeting.run)
+    except Error as error:
+        if calls is not None and calls.error is not None:
+            raise calls.error from error
+        raise
+    except BaseException:
+        meeting.abandoned = True
+        if isinstance(store, Notes):
+            store.give_up()
+        raise
+    if isinstance(store, Notes):
+        store.joined()
+    return raw
+
+
 class _Meeting:
     """ddp_group_create; where nobody waits for it any more (Ctrl-C), the group is given back."""
 
@@ -220,3 +233,14 @@ class _Meeting:
             low.ddp_group_destroy(raw)
         return raw
 
+
+
+_open: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+def _tell_at_exit() -> None:
+    """The program ended with an exception that nobody caught: Python has printed it and kept it."""
+    error = getattr(sys, "last_value", None)
+    if error is not None and not hasattr(sys, "ps1"):  # an interactive session goes on after an exception
+        for group in list(_open):
+            group._tell(error)

@@ -13,13 +13,14 @@ from ._errors import InvalidStateError
 class Handle:
     """One object of the library. Whoever needs it alive holds this."""
 
-    __slots__ = ("__weakref__", "_finalizer", "_raw", "kept")
+    __slots__ = ("__weakref__", "_finalizer", "_pid", "_raw", "kept")
 
     def __init__(self, raw: Any, destroy: Callable[[Any], None], *kept: object) -> None:
         self._raw = raw
+        self._pid = os.getpid()
         self.kept: list = list(kept)  #: what must live until destroy has returned
         # Runs at exit too, newest first, before the interpreter goes: library threads must not call into what is gone.
-        self._finalizer = weakref.finalize(self, _destroy, os.getpid(), destroy, raw, self.kept)
+        self._finalizer = weakref.finalize(self, _destroy, self._pid, destroy, raw, self.kept)
 
     def get(self, what: str) -> Any:
         if self._raw is None:
@@ -29,6 +30,11 @@ class Handle:
     @property
     def closed(self) -> bool:
         return self._raw is None
+
+    @property
+    def is_here(self) -> bool:
+        """Was the object made in this process? Not so in a fork of it."""
+        return self._pid == os.getpid()
 
     def close(self) -> None:
         self._raw = None

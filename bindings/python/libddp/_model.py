@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import MutableMapping
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Protocol
 
 from . import low
 from ._enums import Divisor, Drift, Progress, Reduce, Unused
@@ -47,6 +47,19 @@ class Metadata(MutableMapping):
         return isinstance(key, str) and low.ddp_model_get_metadata(self._model._raw, key) is not None
 
 
+class Mirror(Protocol):
+    """Values that an adapter keeps elsewhere than in the memory that it lent."""
+
+    def take(self) -> None:
+        """Copy the program's values to the lent memory."""
+
+    def give(self) -> None:
+        """Copy the lent memory to the program's values."""
+
+    def check_in_place(self) -> None:
+        """Raise where the program's parameters are not the lent memory, so that changing it is of no use."""
+
+
 class Model(Passes, Pulling, Closing):
     """What is trained. Lend parameters in the order of the forward computation, then commit().
 
@@ -66,8 +79,10 @@ class Model(Passes, Pulling, Closing):
         self._names: dict[str, int] = {}
         self._lent: dict[tuple, Lent] = {}
         self._watched: list[tuple[Callable[[], bool], str]] = []
+        self._called: dict[tuple, str] = {}  # what is watched, for errors
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
         self._failed: list[BaseException] = []
+        self._mirror: Optional[Mirror] = None
         self._sharded = False  # has it an optimizer with shard?
         self.metadata = Metadata(self)  #: texts in checkpoints
 
@@ -92,8 +107,7 @@ class Model(Passes, Pulling, Closing):
         lent = lend(value, f"parameter {name!r}")
         other = None if grad is None else lend(grad, f"the gradient of {name!r}")
         if other is not None and (other.dtype, other.shape) != (lent.dtype, lent.shape):
-            raise TensorError(f"the gradient of {name!r} has the shape {other.shape} and dtype {other.dtype}, its parameter {lent.shape} "
-                              f"and {lent.dtype}")
+            raise TensorError(f"the gradient of {name!r} is {other}, its parameter {lent}: they must be alike")
         index = low.ddp_model_add_parameter(self._raw, name, lent.tensor, None if other is None else other.tensor)
         self._names[name] = index
         self._keep(("value", index), lent, f"parameter {name!r}")
@@ -115,11 +129,39 @@ class Model(Passes, Pulling, Closing):
             self._handle.kept.append(self._lent)  # until the model is destroyed
         if lent.moved is not None and former is None:
             self._watched.append((lambda: self._lent[key].was_moved(), what))
+            self._called[key] = what
 
     def commit(self, *, stream: Optional[int] = None) -> None:
         """Agree with all ranks on the model; rank 0's values go to every rank; buckets are planned."""
         self._check_moved()
+        if not self.group.closed and self.group.size == 1:
+            self.group._check_company()  # a framework may have brought the others meanwhile
         self._collective(low.ddp_model_commit, stream)
+        self._give()
+
+    def mirror(self, mirror: Optional[Mirror]) -> None:
+        """For adapters: values are kept elsewhere, and copied whenever the model reads or writes them as a whole."""
+        self._mirror = mirror
+
+    def _check_in_place(self) -> None:
+        if self._mirror is not None:
+            self._mirror.check_in_place()
+
+    def _take(self) -> None:
+        """Before all values are read: each is where and as it was lent, or copied there."""
+        self._check_moved()
+        for key, what in self._called.items():
+            lent = self._lent[key]
+            now = lend(lent.value, what)
+            if now.tensor != lent.tensor:
+                raise TensorError(f"{what} is {now} now and was {lent} when it was lent; keep its shape and element type, or make a new "
+                                  "model")
+        if self._mirror is not None:
+            self._mirror.take()
+
+    def _give(self) -> None:
+        if self._mirror is not None:
+            self._mirror.give()
 
     def index(self, key: Key) -> int:
         """The number of a parameter, by name or number."""
@@ -151,8 +193,7 @@ class Model(Passes, Pulling, Closing):
         lent = lend(grad, f"the gradient of parameter {key!r}")
         value = self._lent[("value", index)]
         if (lent.dtype, lent.shape) != (value.dtype, value.shape):
-            raise TensorError(f"the gradient of parameter {key!r} has the shape {lent.shape}, its parameter {value.shape}; dtypes "
-                              f"{lent.dtype} and {value.dtype}")
+            raise TensorError(f"the gradient of parameter {key!r} is {lent}, its parameter {value}: they must be alike")
         low.ddp_model_set_grad(self._raw, index, lent.tensor[0])
         self._keep(("grad", index), lent, f"the gradient of parameter {key!r}")
 
@@ -171,7 +212,7 @@ class Model(Passes, Pulling, Closing):
 
     def clip_grad_norm(self, max_norm: float, p: float = 2.0, *, stream: Optional[int] = None) -> float:
         """Scale all gradients down together so that their norm is at most `max_norm`. Returns the norm before. Collective with a sharded
-        optimizer; the optimizers also clip by themselves (option max_norm)."""
+        optimizer; the optimizers can clip too (option max_norm)."""
         return self._perhaps_collective(low.ddp_model_clip_grad_norm, max_norm, p, stream)
 
     def clip_grad_value(self, limit: float, *, stream: Optional[int] = None) -> None:
@@ -182,14 +223,18 @@ class Model(Passes, Pulling, Closing):
 
     def sync_buffers(self, root: int = 0, *, stream: Optional[int] = None) -> None:
         """Copy all buffers from one rank to the others."""
+        self._take()
         self._collective(low.ddp_model_sync_buffers, root, stream)
+        self._give()
 
     def check(self, *, stream: Optional[int] = None) -> None:
         """Raise MismatchError unless parameters and buffers are bitwise equal on all ranks."""
+        self._take()
         self._collective(low.ddp_model_check, stream)
 
     def hash(self) -> int:
         """One 64-bit number over the names and contents of all parameters of this rank."""
+        self._take()
         return low.ddp_model_get_hash(self._raw) & 0xFFFFFFFFFFFFFFFF
 
     def stats(self) -> dict[str, int]:

@@ -22,7 +22,8 @@ class Optimizer(Closing):
 
     def _own(self, model: Model, raw: Any) -> None:
         self.model = model
-        self._handle = Handle(raw, low.ddp_optimizer_destroy, model._handle)
+        self._handle = Handle(raw, low.ddp_optimizer_destroy, model._handle)  # whatever comes, it has an owner
+        model._check_in_place()
 
     @property
     def _raw(self) -> Any:

@@ -27,6 +27,7 @@ class Passes:
     _raw: Any
     _watched: list[tuple[Callable[[], bool], str]]
     _collective: Callable[..., Any]
+    _check_in_place: Callable[[], None]
     index: Callable[[Key], int]
     _failed: list
 
@@ -67,6 +68,7 @@ class Passes:
 
     def average_parameters(self, *, stream: Optional[int] = None) -> None:
         """Every parameter becomes its mean over the ranks."""
+        self._check_in_place()
         self._collective(low.ddp_model_average_parameters, stream)
 
     def begin_backward(self, mode: Union[PassMode, str] = PassMode.REDUCE) -> None:

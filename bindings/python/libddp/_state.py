@@ -37,6 +37,7 @@ class State:
     def save(self, place: Union[str, os.PathLike, BinaryIO, None]) -> None:
         """Save to a path, or, on rank 0, to something with write(bytes); the others may pass None. Every rank calls; no barrier is needed
         afterwards."""
+        self.model._take()
         struct = self._fill()
         if place is None:
             self.model._collective(lambda _: low.ddp_state_save(struct, None))
@@ -57,6 +58,7 @@ class State:
 
         With `partial`, what only the model or only the checkpoint has is reported instead of an error. With `local` this rank alone reads,
         before commit()."""
+        self.model._take()  # a partial load leaves some of it
         struct = self._fill()
         struct.partial, struct.local = int(partial), int(local)
         run = self._alone if local else self.model._collective
@@ -73,6 +75,7 @@ class State:
                 return len(data)
 
             self._run(lambda: low.ddp_state_load(struct, _guard(read, failed)), failed)
+        self.model._give()
         self.epoch, self.step = struct.epoch, struct.step
         raw = self.model._raw
         return Loaded(_names(low.ddp_model_get_missing, raw), _names(low.ddp_model_get_unexpected, raw))

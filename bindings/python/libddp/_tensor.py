@@ -6,6 +6,7 @@ torch comes first because its CUDA interface calls bfloat16 something else; only
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from . import low
@@ -29,6 +30,7 @@ TO_TYPESTR[DType.BF16] = "<V2"
 TO_TYPESTR[DType.U8] = "|u1"
 SIZES = {DType.F32: 4, DType.F64: 8, DType.F16: 2, DType.BF16: 2, DType.I32: 4, DType.I64: 8, DType.U8: 1, DType.C64: 8,
          DType.C128: 16}
+_NAMES = {dtype: name for name, dtype in _BY_NAME.items()}
 _KNOWN = ", ".join(_BY_NAME)
 
 
@@ -39,6 +41,9 @@ class Lent(NamedTuple):
     value: Any  #: what was given
     owner: object = None  #: what else keeps the memory where it is
     moved: Optional[Callable[[], bool]] = None  #: for memory whose owner can move it: did it?
+
+    def __str__(self) -> str:
+        return f"{_NAMES[DType(self.dtype)]} {list(self.shape)}"
 
     def was_moved(self) -> bool:
         return self.moved is not None and self.moved()
@@ -62,6 +67,10 @@ def lend(value: Any, what: str = "the tensor", write: bool = True) -> Lent:
         return Lent(own, value)
     if callable(getattr(value, "data_ptr", None)) and callable(getattr(value, "is_contiguous", None)):
         return _torch(value, what)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic):
+        raise TensorError(f"{what} is a NumPy scalar ({value.dtype}), which has no memory of its own to share: pass "
+                          f"numpy.array(..., numpy.{value.dtype})")
     for attribute, device in (("__cuda_array_interface__", CUDA), ("__array_interface__", CPU)):
         interface = getattr(value, attribute, None)
         if isinstance(interface, dict):
@@ -105,16 +114,16 @@ def _check_writable(what: str, read_only: bool, write: bool) -> None:
 
 
 def _torch(value: Any, what: str) -> Lent:
-    name = str(value.dtype).rsplit(".", 1)[-1]
-    dtype = _BY_NAME.get(name)
-    if dtype is None:
-        raise _refuse_dtype(what, name)
     layout = str(getattr(value, "layout", "torch.strided"))
     if layout != "torch.strided":
         raise TensorError(f"{what} has the layout {layout}; libddp reads dense tensors")
     if not value.is_contiguous():
         _check_dense(what, tuple(value.shape), tuple(value.stride()), 1)
         raise TensorError(f"{what} is not contiguous; pass a contiguous copy")
+    name = str(value.dtype).rsplit(".", 1)[-1]
+    dtype = _BY_NAME.get(name)
+    if dtype is None:
+        raise _refuse_dtype(what, name)
     if getattr(value, "is_conj", bool)() or getattr(value, "is_neg", bool)():
         raise TensorError(f"{what} is conjugated or negated only by a mark, not in memory; pass tensor.resolve_conj().resolve_neg()")
     device = getattr(value.device, "type", str(value.device))
@@ -136,7 +145,7 @@ def _interface(value: Any, interface: dict, device: int, what: str, write: bool)
     swapped = ">" if sys.byteorder == "little" else "<"
     if typestr[0] == swapped:
         raise TensorError(f"{what} has the byte order of another machine ({typestr}); pass a copy in native order")
-    if interface.get("data") is None:
+    if not isinstance(interface.get("data"), tuple):
         raise TensorError(f"{what} has no address in its array interface")
     address, read_only = interface["data"]
     _check_dense(what, shape, interface.get("strides"), SIZES[dtype])
@@ -144,7 +153,27 @@ def _interface(value: Any, interface: dict, device: int, what: str, write: bool)
     index = 0
     if device == CUDA:
         index = int(getattr(getattr(value, "device", None), "id", 0) or 0)
-    return Lent((address, int(dtype), device, index, shape), value)
+        return Lent((address, int(dtype), device, index, shape), value)
+    _check_aligned(what, address, dtype, shape)
+    return Lent((address, int(dtype), device, index, shape), value, _pin(value))
+
+
+def _pin(value: Any) -> object:
+    """NumPy's resize(..., refcheck=False) would move the memory under our hands. It refuses while there is a weak reference to the
+    array that owns the memory."""
+    owner = value
+    while hasattr(getattr(owner, "base", None), "__array_interface__"):
+        owner = owner.base
+    try:
+        return weakref.ref(owner)
+    except TypeError:
+        return None  # no array of NumPy's
+
+
+def _check_aligned(what: str, address: int, dtype: DType, shape: Sequence[int]) -> None:
+    size = SIZES[dtype] // (2 if dtype in (DType.C64, DType.C128) else 1)
+    if address % size and 0 not in shape:
+        raise TensorError(f"{what} begins at {address:#x}, which is no multiple of {size} bytes; pass a copy")
 
 
 def _buffer(value: Any, view: memoryview, what: str, write: bool) -> Lent:
@@ -161,6 +190,7 @@ def _buffer(value: Any, view: memoryview, what: str, write: bool) -> Lent:
     shape = tuple(view.shape or ())
     _check_dense(what, shape, view.strides, view.itemsize)
     _check_writable(what, view.readonly, write)
+    _check_aligned(what, low.buffer_address(view), dtype, shape)
     return Lent((low.buffer_address(view), int(dtype), CPU, 0, shape), value, view)  # a held view forbids resizing
 
 
@@ -177,4 +207,6 @@ def _dlpack(value: Any, what: str, write: bool) -> Lent:
         raise TensorError(f"{what} is on the DLPack device {device}; libddp reads 1 (CPU) and 2 (CUDA)")
     _check_dense(what, shape, strides, 1)
     _check_writable(what, bool(read_only), write)
+    if device == CPU:
+        _check_aligned(what, address, dtype, shape)
     return Lent((address, int(dtype), device, index if device == CUDA else 0, shape), value, capsule)

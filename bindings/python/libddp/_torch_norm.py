@@ -7,6 +7,7 @@ import torch
 
 from ._batch_norm import batch_norm_backward, batch_norm_forward
 from ._group import Group
+from ._torch_group import batch_norm_group, is_alone_among_others
 
 
 class _Normalise(torch.autograd.Function):
@@ -49,7 +50,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def __init__(self, *arguments: Any, ranks: Optional[Group] = None, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.ranks = ranks or _batch_norm_group()
+        self.ranks = ranks or batch_norm_group()
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
@@ -63,6 +64,8 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if not self.training and self.running_mean is not None:
             return super().forward(input)
         self._check_input_dim(input)
+        if is_alone_among_others(self.ranks):
+            self.ranks._check_company()
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         return _Normalise.apply(input, self.weight, self.bias, self)
@@ -81,12 +84,3 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             setattr(converted, name, cls.convert_sync_batchnorm(child, ranks))
         return converted
 
-
-_norm_group: Optional[Group] = None
-
-
-def _batch_norm_group() -> Group:
-    global _norm_group
-    if _norm_group is None or _norm_group.closed:
-        _norm_group = Group("env://#batch_norm")
-    return _norm_group

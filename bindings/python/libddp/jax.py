@@ -5,47 +5,78 @@
     sync = libddp.jax.DataParallel(params)
     params = sync.broadcast(params)                 # rank 0's values
     grads = sync.average(jax.grad(loss)(params, batch))
+    sync.save("model.safetensors", params)          # and params = sync.load("model.safetensors").params
 
 JAX arrays are immutable and their memory is JAX's own, so one copy goes in and one comes out. Leaves are taken in reverse order as they
 become ready: while the first layers are still being computed, the last layers' gradients travel.
 """
 from __future__ import annotations
 
-from typing import Any, Optional
+import contextlib
+import os
+from typing import Any, BinaryIO, Iterator, NamedTuple, Optional, Union
 
 import jax
 import numpy as np
 
+from ._errors import InvalidStateError, TensorError
 from ._group import Group
 from ._model import Model
+from ._state import State
+from ._tensor import lend
 from .numpy import as_array
 
 
-class DataParallel:
-    """The ranks' agreement on a pytree of parameters: names, shapes and dtypes of its leaves. `options` go to :class:`libddp.Model`."""
+class Loaded(NamedTuple):
+    """What a checkpoint held."""
 
-    def __init__(self, params: Any, group: Optional[Group] = None, **options: Any) -> None:
+    params: Any
+    state: Any  #: the second pytree, where the wrapper was made with one
+    epoch: int
+    step: int
+    missing: list[str]  #: as in :class:`libddp.Loaded`; these keep the values that were given last
+    unexpected: list[str]
+
+
+class _Elsewhere:
+    """The mirror of a model whose values libddp cannot look at."""
+
+    def take(self) -> None:
+        raise InvalidStateError("the parameters are JAX arrays, of which this model has an old copy: use the methods of "
+                                "libddp.jax.DataParallel, which are given the current ones (save, load, check, broadcast)")
+
+    give = check_in_place = take
+
+
+class DataParallel:
+    """The ranks' agreement on a pytree of parameters: names, shapes and dtypes of its leaves. `state` is a second pytree, of what belongs to
+    checkpoints but has no gradient: an optimizer's moments, running statistics. `options` go to :class:`libddp.Model`."""
+
+    def __init__(self, params: Any, group: Optional[Group] = None, *, state: Any = None, **options: Any) -> None:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(params)
+        others, self._state_tree = jax.tree_util.tree_flatten_with_path(state)
         self.group = group or Group()
-        self.model = Model(self.group, **options)  #: for stats(), plan() and checkpoints of libddp.State
+        self.model = Model(self.group, **options)  #: for stats(), plan() and metadata
         self._values = []
         for path, leaf in leaves:
-            value = np.array(leaf, order="C")  # a copy that libddp may write
+            value = _copy(leaf)
             self.model.add_parameter(jax.tree_util.keystr(path) or "params", value)
             self._values.append(value)
+        self._state = []
+        for path, leaf in others:
+            value = _copy(leaf)
+            self.model.add_buffer("state" + jax.tree_util.keystr(path), _known(value))
+            self._state.append(value)
         self.model.commit()
         self._grads = [as_array(self.model.grad(index)) for index in range(len(leaves))]
+        self._elsewhere = _Elsewhere()
+        self.model.mirror(self._elsewhere)
 
     def _leaves(self, tree: Any) -> list:
-        leaves: list
-        structure: Any
-        leaves, structure = jax.tree_util.tree_flatten(tree)
-        if structure != self._tree:
-            raise ValueError(f"this pytree has another structure than the parameters: {structure}, not {self._tree}")
-        return leaves
+        return _leaves(tree, self._tree, "the parameters")
 
     def _tree_of(self, arrays: list) -> Any:
-        return jax.tree_util.tree_unflatten(self._tree, [jax.numpy.array(array, copy=True) for array in arrays])
+        return _tree_of(self._tree, arrays)
 
     def broadcast(self, params: Any, root: int = 0) -> Any:
         """The parameters of one rank, on every rank."""
@@ -66,8 +97,62 @@ class DataParallel:
     def check(self, params: Any) -> None:
         """Raise MismatchError unless the parameters are bitwise equal on all ranks."""
         self._take(params)
-        self.model.check()
+        with self._at_hand():
+            self.model.check()
 
-    def _take(self, params: Any) -> None:
+    def save(self, place: Union[str, os.PathLike, BinaryIO, None], params: Any, state: Any = None, *, epoch: int = 0,
+             step: int = 0) -> None:
+        """Save these parameters (and this state, where the wrapper was made with one) as :meth:`libddp.State.save` does."""
+        self._take(params, state)
+        with self._at_hand():
+            State(self.model, epoch=epoch, step=step).save(place)
+
+    def load(self, place: Union[str, os.PathLike, BinaryIO, None], *, partial: bool = False) -> Loaded:
+        """Load as :meth:`libddp.State.load` does; every rank gets the same parameters and state."""
+        loader = State(self.model)
+        with self._at_hand():
+            found = loader.load(place, partial=partial)
+        return Loaded(self._tree_of(self._values), _tree_of(self._state_tree, self._state), loader.epoch, loader.step, *found)
+
+    @contextlib.contextmanager
+    def _at_hand(self) -> Iterator[None]:
+        """Inside, the model's memory holds what the program gave."""
+        self.model.mirror(None)
+        try:
+            yield
+        finally:
+            self.model.mirror(self._elsewhere)
+
+    def _take(self, params: Any, state: Any = None) -> None:
         for value, leaf in zip(self._values, self._leaves(params)):
             np.copyto(value, np.asarray(leaf), casting="no")
+        if state is not None:
+            for value, leaf in zip(self._state, _leaves(state, self._state_tree, "the state")):
+                np.copyto(value, _copy(leaf), casting="no")
+
+
+def _copy(leaf: Any) -> np.ndarray:
+    """A copy that libddp may write, of the type that JAX gives the value."""
+    return np.array(jax.numpy.asarray(leaf), order="C")
+
+
+def _known(value: np.ndarray) -> np.ndarray:
+    """As bytes, where libddp does not know the element type (random numbers' keys, truth values)."""
+    try:
+        lend(value)
+        return value
+    except TensorError:
+        return value.reshape(-1).view(np.uint8)
+
+
+def _leaves(tree: Any, wanted: Any, what: str) -> list:
+    leaves: list
+    structure: Any
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    if structure != wanted:
+        raise ValueError(f"this pytree has another structure than {what}: {structure}, not {wanted}")
+    return leaves
+
+
+def _tree_of(structure: Any, arrays: list) -> Any:
+    return jax.tree_util.tree_unflatten(structure, [jax.numpy.array(array, copy=True) for array in arrays])

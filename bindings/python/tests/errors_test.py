@@ -139,6 +139,52 @@ except libddp.BrokenGroupError as error:
         self.assertRegex(done.stdout, "(PeerFailedError PEER_FAILED|AbortedError ABORTED).*rank 1")
         self.assertRegex(done.stdout, "again .*rank 1")
 
+    def test_an_exception_that_ends_a_rank_reaches_the_others(self):
+        for kind, program in {"a with statement": """
+try:
+    with libddp.Group() as group:
+        group.barrier()
+        if group.rank == 1:
+            raise ZeroDivisionError("the reader failed")
+        wait(group)
+except ZeroDivisionError:
+    pass
+""", "the program's end": """
+def train():
+    group = libddp.Group()
+    group.barrier()
+    if group.rank == 1:
+        raise ZeroDivisionError("the reader failed")
+    wait(group)
+train()
+"""}.items():
+            done = python("""
+import libddp, os
+def wait(group):
+    try:
+        group.barrier()
+    except libddp.BrokenGroupError as error:
+        print("told:", error, flush=True)
+""" + program, size=2)
+            self.assertRegex(done.stdout, "told: .*rank 1.*ZeroDivisionError: the reader failed", kind + done.stderr)
+
+    def test_a_rank_that_ends_well_only_leaves(self):
+        out = self.ends_well(python("""
+import libddp, os, sys
+with libddp.Group() as group:
+    try:
+        raise ValueError("caught")
+    except ValueError:
+        pass
+    if group.rank == 1:
+        sys.exit(0)
+    try:
+        group.barrier()
+    except libddp.BrokenGroupError as error:
+        print("told:", error, flush=True)
+""", size=2))
+        self.assertRegex(out, "told: .*rank 1.*left")
+
     def test_the_log(self):
         lines = []
         libddp.set_log("debug", lambda level, text: lines.append((level, text)))

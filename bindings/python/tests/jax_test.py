@@ -32,6 +32,86 @@ with libddp.Group() as group:
         raise SystemExit("no error")
 """, size=2, limit=120))
 
+    def test_checkpoints_hold_what_is_saved_and_give_it_back(self):
+        self.ends_well(python("""
+import jax, jax.numpy as jnp, libddp, libddp.jax, numpy as np
+def start(rank):
+    params = {"a": jnp.full((2, 3), float(rank)), "b": [jnp.zeros(2, jnp.bfloat16)]}
+    state = {"count": jnp.int32(rank), "mu": jax.tree_util.tree_map(jnp.zeros_like, params), "key": jnp.zeros(2, jnp.uint32),
+             "flags": np.array([True, False]), "scale": 0.5}
+    return params, state
+def equal(x, y):
+    return all(jax.tree_util.tree_leaves(jax.tree_util.tree_map(lambda a, b: a.dtype == b.dtype and bool((a == b).all()), x, y)))
+with libddp.Group() as group:
+    params, state = start(group.rank)
+    sync = libddp.jax.DataParallel(params, group, state=state)
+    params = sync.broadcast(params)
+    assert equal(params, start(0)[0])
+    for step in range(3):
+        grads = sync.average(jax.tree_util.tree_map(lambda p: jnp.full_like(p, group.rank), params))
+        params = jax.tree_util.tree_map(lambda p, g: p - g, params, grads)
+        state = {"count": jnp.int32(step + 1), "mu": grads, "key": jnp.array([7, 1 << 31], jnp.uint32), "flags": jnp.array([False, True]),
+                 "scale": 0.25}
+    sync.save("now.st", params, state, epoch=2, step=3)
+    changed = jax.tree_util.tree_map(jnp.zeros_like, params)
+    sync.broadcast(changed)
+    for other in (sync, libddp.jax.DataParallel(changed, group, state=start(5)[1])):
+        found = other.load("now.st")
+        assert (found.epoch, found.step, found.missing, found.unexpected) == (2, 3, [], []), found
+        assert equal(found.params, params) and params["a"][0, 0] == -1.5, found
+        assert equal(found.state, jax.tree_util.tree_map(jnp.asarray, state)), found.state
+        other.save("again.st", found.params, found.state)
+    for wrong in (lambda: libddp.State(sync.model).save("old.st"), lambda: libddp.State(sync.model).load("now.st"), sync.model.check,
+                  sync.model.hash, sync.model.average_parameters, lambda: libddp.Ema(sync.model, 0.5), lambda: libddp.SGD(sync.model)):
+        try:
+            wrong()
+        except libddp.InvalidStateError as error:
+            assert "libddp.jax.DataParallel" in str(error), error
+        else:
+            raise SystemExit("no error")
+    sync.check(params)
+    alone = libddp.jax.DataParallel(params, group)
+    found = alone.load("now.st", partial=True)
+    assert equal(found.params, params) and found.state is None and len(found.unexpected) == 6, found
+""", size=2, limit=200))
+
+    def test_the_processes_of_jax_distributed(self):
+        program = """
+import os, sys, socket, subprocess
+if len(sys.argv) == 1:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    ranks = [subprocess.Popen([sys.executable, "-B", __file__, str(rank), str(port)]) for rank in range(2)]
+    sys.exit(max(abs(rank.wait()) for rank in ranks))
+import libddp
+alone = libddp.Group()
+import jax, jax.numpy as jnp, libddp.jax
+rank = int(sys.argv[1])
+jax.distributed.initialize(f"127.0.0.1:{sys.argv[2]}", 2, rank)
+params = {"w": jnp.full(3, float(rank))}
+for turn in range(2):
+    sync = libddp.jax.DataParallel(params)
+    assert (sync.group.rank, sync.group.size) == (rank, 2)
+    assert sync.broadcast(params)["w"].tolist() == [0] * 3
+    assert sync.average(params)["w"].tolist() == [0.5] * 3
+assert libddp.Group("env://#other").reduce_metrics([1]) == [2]
+try:
+    libddp.jax.DataParallel(params, alone)
+except libddp.InvalidArgumentError as error:
+    assert f"jax.distributed says rank {rank} of 2" in str(error) and "would train alone" in str(error), error
+else:
+    raise SystemExit("no error")
+os.environ.update(RANK="0", WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+try:
+    libddp.Group()
+except libddp.InvalidArgumentError as error:
+    assert "WORLD_SIZE=3" in str(error), error
+else:
+    raise SystemExit("no error")
+"""
+        self.ends_well(python(program, limit=200))
+
     def test_a_jax_array_is_not_lent(self):
         self.ends_well(python("""
 import jax.numpy as jnp, libddp

@@ -188,14 +188,74 @@ model.add_parameter("w", array("f", [0] * 1000))
 model.commit()
 child = os.fork()
 if child == 0:
-    del model, group
-    sys.exit(0)
+    assert (group.rank, group.size) == (int(os.environ["RANK"]), 2)
+    try:
+        group.barrier()
+    except libddp.InvalidStateError as error:
+        assert "fork()" in str(error)
+        del model, group
+        sys.exit(0)
+    sys.exit(1)
 assert os.waitpid(child, 0)[1] == 0
 group.barrier()
 with model.backward():
     model.mark_ready("w")
 group.barrier()
 """, size=2))
+
+    def test_a_forked_child_is_silent_and_quick_whatever_it_inherits(self):
+        for ending in ("sys.exit(0)", "os._exit(0)", "raise SystemExit"):
+            done = python("""
+import gc, libddp, os, sys, time
+from array import array
+group = libddp.Group()
+memory = group.alloc(16)
+model = libddp.Model(group, progress="thread")
+model.add_parameter("w", array("f", [0] * 1000))
+model.add_parameter("own", memory, array("f", [0] * 16))
+model.commit()
+adam, ema, view = libddp.Adam(model), libddp.Ema(model, 0.5), model.grad("w").buffer()
+sampler = libddp.Sampler(100, group)
+model.begin_backward()
+child = os.fork()
+if child == 0:
+    begun = time.monotonic()
+    assert len(sampler.indices(1)) == 50
+    for call in (group.barrier, model.check, adam.step, lambda: group.all_reduce(array("f", [1])), lambda: libddp.State(model).save("x")):
+        try:
+            call()
+        except libddp.Error:
+            pass
+        else:
+            raise SystemExit("a call on the parent's group in a fork succeeded")
+    del view, adam, ema, model, memory, group
+    gc.collect()
+    assert time.monotonic() - begun < 5
+    ENDING
+assert os.waitpid(child, 0)[1] == 0
+model.mark_ready("w"), model.mark_ready("own")
+model.end_backward()
+group.barrier()
+""".replace("ENDING", ending), size=2)
+            self.ends_well(done)
+            self.assertEqual((done.stdout, done.stderr), ("", ""))
+
+    def test_workers_of_multiprocessing_with_a_sampler(self):
+        done = python("""
+import libddp, multiprocessing
+group = libddp.Group()
+sampler = libddp.Sampler(100, group)
+def work(epoch):
+    return list(sampler.indices(epoch))
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(work, range(4)) == [work(epoch) for epoch in range(4)]
+        pool.close()
+        pool.join()
+    assert group.reduce_metrics([1]) == [2]
+""", size=2)
+        self.ends_well(done)
+        self.assertEqual((done.stdout, done.stderr), ("", ""))
 
     def test_exit_with_hooks_in_flight(self):
         self.ends_well(python("""

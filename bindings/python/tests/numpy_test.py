@@ -25,7 +25,8 @@ class Arrays(Test):
         locked.flags.writeable = False
         for bad, cause in ((base.T[1:], "not dense"), (base[:, ::2], "not dense"), (np.asfortranarray(base), "Fortran"),
                            (base.astype(">f4"), "byte order"), (locked, "read-only"), (np.zeros(2, "i2"), "element type"),
-                           (np.zeros(2, bool), "element type"), (np.array(["a"]), "element type")):
+                           (np.zeros(2, bool), "element type"), (np.array(["a"]), "element type"),
+                           (np.zeros(2, object), "element type object"), (np.frombuffer(bytearray(9), "f4", 2, 1), "multiple of 4")):
             with self.assertRaisesRegex(libddp.TensorError, cause):
                 lend(bad)
 
@@ -38,6 +39,36 @@ class Arrays(Test):
         self.assertEqual(value.tolist(), [-2] * 4)
         with self.assertRaises(ValueError):
             value.resize(9)
+
+    def test_memory_cannot_be_moved(self):
+        base = np.zeros(8, np.float32)
+        model = libddp.Model(libddp.Group())
+        grads = libddp.numpy.lend(model, {"whole": np.zeros(4), "part": base[2:4]})
+        value = model._lent[("value", 0)].value
+        for array in (value, base):
+            for size in (2, 9, 1 << 20):
+                with self.assertRaisesRegex(ValueError, "cannot resize"):
+                    array.resize(size, refcheck=False)
+        del grads
+        model.close()
+        base.resize(9, refcheck=False)  # and then it is the program's own again
+
+    def test_zero_elements_and_no_axes(self):
+        model = libddp.Model(libddp.Group())
+        grads = libddp.numpy.lend(model, {"nothing": np.zeros((0, 3)), "one": np.zeros(())})
+        self.assertEqual([grads[name].shape for name in ("nothing", "one")], [(0, 3), ()])
+        with model.backward():
+            grads["one"][()] = 2
+            model.mark_ready("one"), model.mark_ready("nothing")
+        self.assertEqual(grads["one"], 2)
+
+    def test_a_scalar_is_no_parameter(self):
+        model = libddp.Model(libddp.Group())
+        for scalar in (np.float32(3), np.zeros(3)[1], np.float64(2)):
+            with self.assertRaisesRegex(libddp.TensorError, r"parameter 'w' is a NumPy scalar \(float(32|64)\).*numpy.array"):
+                model.add_parameter("w", scalar)
+        with self.assertRaisesRegex(libddp.TensorError, "scalar"):
+            libddp.Group().all_reduce(np.float32(3))
 
     def test_a_view_lives_as_long_as_any_slice_of_it(self):
         model = libddp.Model(libddp.Group())

@@ -1,10 +1,17 @@
 """What the tests share: ranks as threads, ranks as processes under ddprun, and the end of a test program."""
+import atexit
+import contextlib
 import importlib.util
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+import traceback
 import unittest
 
 BUILD = os.environ["DDP_BUILD_DIR"]
@@ -56,7 +63,70 @@ def python(program, *arguments, size=None, limit=60, **options):
         command = [sys.executable, "-B", "-W", "error::ResourceWarning", path, *map(str, arguments)]
         if size is not None:
             command = [os.path.join(BUILD, "bin/ddprun"), "--no-prefix", "-n", str(size), *command]
-        return subprocess.run(command, capture_output=True, text=True, timeout=limit, cwd=folder, check=False, **options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit, cwd=folder, check=False,
+                              env={"OMP_NUM_THREADS": "1", **os.environ, **options.pop("env", {})}, **options)
+
+
+def forked(program, size=2, limit=60, launcher=True):
+    """Run a program text in `size` forks of this process, so that each has what was imported here. They are the ranks of one start, or,
+    without `launcher`, know nothing of each other but RANK_OF_TEST. Returns what subprocess.run does, of all of them."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    folder = tempfile.mkdtemp()  # no TemporaryDirectory: the forks would clean it up at their exit
+    pids, codes = {}, {}
+    for rank in range(size):
+        pid = os.fork()
+        if pid == 0:
+            _be_rank(program, folder, rank, size, port, launcher)
+        pids[pid] = rank
+    end = time.monotonic() + limit
+    while pids:
+        for pid in list(pids):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                codes[pids.pop(pid)] = os.waitstatus_to_exitcode(status)
+        if pids and time.monotonic() > end:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            end += limit
+        time.sleep(0.005)
+    out = ""
+    for rank in range(size):
+        with open(os.path.join(folder, f"out{rank}"), encoding="utf-8") as file:
+            out += "".join(f"[{rank}] {line}" for line in file)
+    shutil.rmtree(folder)
+    worst = next((codes[rank] for rank in range(size) if codes[rank] != 0), 0)
+    return subprocess.CompletedProcess([], worst, out, f"exit codes {codes}")
+
+
+def _be_rank(program, folder, rank, size, port, launcher):
+    """In the child: never returns."""
+    code = 1
+    try:
+        file = os.open(os.path.join(folder, f"out{rank}"), os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, 1), os.dup2(file, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
+        os.chdir(folder)
+        os.environ.update(RANK_OF_TEST=str(rank))
+        if launcher:
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
+                              MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        try:
+            exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if code and not isinstance(end.code, int):
+                print(end.code, file=sys.stderr)
+        except BaseException as error:
+            sys.last_value = error  # as the interpreter does
+            traceback.print_exc()
+        atexit._run_exitfuncs()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code)
 
 
 class Test(unittest.TestCase):

@@ -124,6 +124,12 @@ class Refused(Test):
         self.refuse(Interface(typestr="<c32"), "<c32")
         self.refuse(Dlpack(6, 8), "DLPack code 6")
 
+    def test_places(self):
+        self.refuse(memoryview(bytearray(9))[1:].cast("f"), "no multiple of 4 bytes")
+        self.refuse(Interface(data=(8190, False)), "no multiple of 4 bytes")
+        self.refuse(Interface(data=None), "no address")
+        self.refuse(Interface(data=b"abcdefgh" * 3), "no address")
+
     def test_byte_order(self):
         self.refuse(Interface(typestr=">f4"), "byte order")
 
@@ -140,6 +146,7 @@ class Refused(Test):
         self.refuse(memoryview(array("f", range(6)))[::2], "not dense", "strides")
         self.refuse(Interface(strides=(4, 8)), "Fortran")
         self.refuse(Torch(strides=(1, 2)), "not dense")
+        self.refuse(Torch(strides=(1, 2), dtype="torch.bool"), "not dense")
         self.refuse(Interface(cuda=True, strides=(24, 4)), "not dense")
 
     def test_devices_and_layouts(self):
@@ -161,10 +168,14 @@ class Refused(Test):
 
     def test_a_gradient_unlike_its_parameter(self):
         model = libddp.Model(libddp.Group())
-        with self.assertRaisesRegex(libddp.TensorError, "the gradient of 'w' has the shape"):
+        with self.assertRaisesRegex(libddp.TensorError, r"the gradient of 'w' is float32 \[1\], its parameter float32 \[2\]"):
             model.add_parameter("w", array("f", [1, 2]), array("f", [1]))
-        with self.assertRaisesRegex(libddp.TensorError, "the gradient of 'w' has the shape"):
+        with self.assertRaisesRegex(libddp.TensorError, r"the gradient of 'w' is float64 \[2\], its parameter float32 \[2\]"):
             model.add_parameter("w", array("f", [1, 2]), array("d", [1, 2]))
+        model.add_parameter("w", array("f", [1, 2]), array("f", [1, 2]))
+        model.commit()
+        with self.assertRaisesRegex(libddp.TensorError, r"the gradient of parameter 'w' is float64 \[2\], its parameter float32"):
+            model.set_grad("w", array("d", [1, 2]))
 
 
 if __name__ == "__main__":

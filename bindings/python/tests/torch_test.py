@@ -1,9 +1,10 @@
 """The PyTorch adapter does what torch.nn.parallel.DistributedDataParallel does."""
 import os
 
-from support import SOURCE, Test, main, need, python
+from support import SOURCE, Test, forked, main, need, python
 
 need("torch", "numpy")
+import torch  # noqa: E402, F401  forks have it at once
 
 COMMON = """
 import libddp, torch
@@ -29,7 +30,7 @@ def loss_of(net, step, of):
 
 class Wrapper(Test):
     def run_ranks(self, program, size=2):
-        return self.ends_well(python(COMMON + program, size=size, limit=120))
+        return self.ends_well(forked(COMMON + program, size=size, limit=120))
 
     def test_it_trains_as_one_process_with_all_batches_does(self):
         self.run_ranks("""

@@ -28,7 +28,7 @@ class Wheel(Test):
                 "-C", f"build-dir={folder}/build", os.path.join(SOURCE, "bindings/python"), env=outside)
             wheel, = glob.glob(os.path.join(folder, "*.whl"))
             names = zipfile.ZipFile(wheel).namelist()
-            self.assertEqual([name for name in names if re.search(r"/libddp\.so", name)], ["libddp/libddp.so.0"])
+            self.assertEqual([name for name in names if re.search(r"/libddp\.so", name)], ["libddp/libddp.so.0.1"])
             tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
             self.assertIn(f"-{tag}-{tag}-", os.path.basename(wheel))  # the module is for this version alone, and the name says so
             self.assertFalse([name for name in names if "_cffi" in name or name.startswith(("include", "src", "tests"))])

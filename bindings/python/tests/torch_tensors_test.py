@@ -1,0 +1,304 @@
+"""A module's tensors are looked up at each use: buffers that were replaced are still equal on all ranks, and what cannot be reduced any
+more is an error. Gradients of every kind arrive."""
+from support import Test, forked, main, need
+
+need("torch", "numpy")
+import libddp.torch  # noqa: E402, F401
+import torch  # noqa: E402, F401  forks have it at once
+
+COMMON = """
+import copy, libddp, torch
+from libddp.torch import DistributedDataParallel as DDP, group
+from torch import nn
+rank, size = group().rank, group().size
+def fails(kind, *words):
+    class Fails:
+        def __enter__(self): pass
+        def __exit__(self, found, error, traceback):
+            assert found is not None and issubclass(found, kind), f"{found}: {error}"
+            for word in words:
+                assert word in str(error), error
+            return True
+    return Fails()
+class Net(nn.Module):
+    def __init__(self, **buffers):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
+    def forward(self, x):
+        return self.linear(x)
+x = torch.ones(1, 3)
+def equal_on_all_ranks(*tensors):
+    for tensor in tensors:
+        mine = tensor.detach().to(torch.float64).contiguous().clone()
+        theirs = group().broadcast(mine.clone())
+        assert torch.equal(mine, theirs), (rank, mine, theirs)
+"""
+
+
+class Tensors(Test):
+    def run_ranks(self, program, size=2):
+        return self.ends_well(forked(COMMON + program, size=size))
+
+
+class Buffers(Tensors):
+    def test_one_that_is_replaced_in_each_step(self):
+        self.run_ranks("""
+class Averaging(Net):
+    def forward(self, x):
+        self.avg = 0.5 * self.avg + 0.5 * x.mean(0) * (rank + 1)
+        return self.linear(x)
+net = DDP(Averaging(avg=torch.zeros(3)))
+first, wanted = net.module.avg, torch.zeros(3)
+for step in range(4):
+    net(x).sum().backward()
+    before = wanted                                   # rank 0's value, which all have at the start of a step
+    wanted = 0.5 * before + 0.5
+    assert torch.equal(net.module.avg, 0.5 * before + 0.5 * (rank + 1)), (step, net.module.avg)
+assert torch.equal(first, torch.zeros(3)), "what the program keeps of it is not written to"
+net.model.sync_buffers()
+assert torch.equal(net.module.avg, wanted)
+net.model.check()
+if rank == 1:
+    net.module.avg = net.module.avg + 1
+with fails(libddp.MismatchError, "avg"):
+    net.model.check()
+""")
+
+    def test_their_data_replaced(self):
+        self.run_ranks("""
+net = DDP(Net(avg=torch.zeros(3)))
+net.module.avg.data = torch.full((3,), rank + 1.0)
+net(x)
+assert net.module.avg.tolist() == [1.0] * 3
+""")
+
+    def test_registered_later_and_grown(self):
+        self.run_ranks("""
+net = DDP(Net(table=torch.zeros(2)))
+net.module.register_buffer("late", torch.full((2, 2), float(rank)), persistent=False)
+net.module.table = torch.arange(5.0) + rank
+net(x)
+assert net.module.late.tolist() == [[0, 0], [0, 0]] and net.module.table.tolist() == [0, 1, 2, 3, 4]
+net.module.table = net.module.table.double() + rank
+net(x)
+assert net.module.table.dtype == torch.float64 and net.module.table.tolist() == [0, 1, 2, 3, 4]
+with fails(libddp.InvalidStateError, "'table'", "float64 [5]", "float32 [2]"):
+    libddp.State(net.model).save("here.st")
+net.module.table = torch.ones(2)
+libddp.State(net.model).save("here.st")
+net.module.register_buffer("kept", torch.zeros(1))
+with fails(libddp.InvalidStateError, "'kept'", "after the module was wrapped"):
+    libddp.State(net.model).save("here.st")
+del net.module.late, net.module.kept
+net(x)
+""")
+
+    def test_every_shape_and_element_type(self):
+        self.run_ranks("""
+base = torch.zeros(6)
+odd = dict(flag=torch.tensor([True, False]), small=torch.zeros(3, dtype=torch.int16), columns=torch.zeros(4, 4)[:, ::2], turned=torch.zeros(2, 3).t(),
+           first=base[:4], last=base[2:], scalar=torch.tensor(0.0), empty=torch.zeros(0), wide=torch.zeros(3, 1).expand(3, 4),
+           flags=torch.zeros(3, 4, dtype=torch.bool).t(), conjugate=torch.zeros(2, dtype=torch.complex64).conj(),
+           large=torch.zeros(100000), brief=torch.zeros(3, dtype=torch.bfloat16), none=None)
+net = DDP(Net(**odd))
+def all_of():
+    return {name: value for name, value in net.module.named_buffers()}
+for turn in range(3):
+    for name, value in all_of().items():
+        if name == "wide":
+            value[:, :1].copy_(torch.full((3, 1), rank + turn + 1.0))
+        elif name != "conjugate":
+            value.copy_(torch.full(value.shape, rank + turn + 1).to(value.dtype))
+    net.module.conjugate = torch.full((2,), complex(rank, rank + turn + 1)).conj()
+    net(x)
+    for name, value in all_of().items():
+        wanted = complex(0, -(turn + 1)) if name == "conjugate" else True if value.dtype == torch.bool else turn + 1
+        assert bool((value == wanted).all()), (turn, name, value)
+net.model.check()
+libddp.State(net.model).save("odd.st")
+for value in all_of().values():
+    value[:, :1].zero_() if value.shape == (3, 4) and value.stride(1) == 0 else value.zero_()
+libddp.State(net.model).load("odd.st")
+assert net.module.turned.tolist() == [[3.0] * 2] * 3 and net.module.wide.tolist() == [[3.0] * 4] * 3
+assert net.module.last.tolist() == [3] * 4 and net.module.flags.all() and net.module.conjugate[0] == complex(0, -3)
+""")
+
+    def test_a_checkpoint_holds_the_values_of_now(self):
+        self.run_ranks("""
+net = DDP(Net(avg=torch.zeros(3), seen=torch.zeros((), dtype=torch.int64)))
+net.module.avg = torch.full((3,), 7.0)
+net.module.seen += 5
+libddp.State(net.model).save("now.st")
+net.module.avg, net.module.seen = torch.zeros(3), torch.zeros((), dtype=torch.int64)
+libddp.State(net.model).load("now.st")
+assert net.module.avg.tolist() == [7] * 3 and net.module.seen.item() == 5
+""")
+
+    def test_ranks_that_hold_different_buffers_learn_it_at_once(self):
+        self.run_ranks("""
+net = DDP(Net(avg=torch.zeros(3)))
+if rank:
+    net.module.avg = torch.zeros(4)
+with fails(libddp.MismatchError, "rank 0", "rank 1", "12 U8", "16 U8"):
+    net(x)
+""")
+
+    def test_a_rank_that_is_out_of_data_follows_the_others(self):
+        self.run_ranks("""
+class Counting(Net):
+    def forward(self, x):
+        self.seen = self.seen + 1
+        return self.linear(x)
+net = DDP(Counting(seen=torch.zeros(1)), uneven_inputs=True)
+with net.join():
+    for step in range(5 if rank == 0 else 2):
+        net.zero_grad()
+        net(x).sum().backward()
+assert net.module.seen.item() == 5, net.module.seen
+net.model.check()
+""")
+
+    def test_they_are_the_same_after_a_repair(self):
+        self.run_ranks("""
+net = DDP(Net(avg=torch.zeros(3)), broadcast_buffers=False, check_every=1, drift="resend")
+net(x).sum().backward()
+if rank == 2:
+    net.module.avg = torch.full((3,), 5.0)
+    net.module.linear.weight.data[0, 0] += 1
+net.zero_grad()
+net(x).sum().backward()
+assert net.model.stats()["repairs"] == 1
+net.model.check()
+equal_on_all_ranks(net.module.avg, net.module.linear.weight)
+""", size=3)
+
+    def test_frozen_parameters_do_not_travel_in_each_step(self):
+        self.run_ranks("""
+module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+module[0].weight.requires_grad_(False)
+net = DDP(module)
+if rank:
+    module[0].weight.zero_()
+net(torch.randn(4, 3)).sum().backward()
+assert (module[0].weight == 0).all().item() == bool(rank)
+""")
+
+
+class Parameters(Tensors):
+    def test_moved_or_of_another_type(self):
+        self.run_ranks("""
+for change in (lambda m: setattr(m.linear.weight, "data", torch.zeros(2, 3)), lambda m: m.double(), lambda m: m.half()):
+    net = DDP(Net())
+    change(net.module)
+    with fails(libddp.TensorError, "parameter 'linear.weight' was moved"):
+        net(x.to(net.module.linear.weight.dtype)).sum().backward()
+    with fails(libddp.TensorError, "was moved"):
+        libddp.State(net.model).save("moved.st")
+    group().close()
+net = DDP(Net())
+net.module.to("cpu").float()                          # changes nothing
+net(x).sum().backward()
+whole = net.module.linear.weight.data
+for odd, words in ((whole.view(-1), ("float32 [6]", "float32 [2, 3]")), (whole[:, :2], ("not dense",))):
+    net.module.linear.weight.data = odd                # at the same place
+    with fails(libddp.TensorError, "'linear.weight'", *words):
+        libddp.State(net.model).save("odd.st")
+""")
+
+    def test_replaced_added_or_unfrozen(self):
+        self.run_ranks("""
+def new(module):
+    module.linear = nn.Linear(3, 2)
+def later(module):
+    module.more = nn.Linear(2, 2)
+def unfreeze(module):
+    module.linear.weight.requires_grad_(True)
+for change, name in ((new, "linear.weight"), (later, "more.weight"), (unfreeze, "linear.weight")):
+    module = Net()
+    module.linear.weight.requires_grad_(change is not unfreeze)
+    net = DDP(module, find_unused_parameters=True)
+    net(x).sum().backward()
+    change(module)
+    with fails(libddp.TensorError, name, "wrap the module again"):
+        net(x)
+    with torch.no_grad():
+        net(x)                                        # evaluation goes on
+    net.close()
+    DDP(module)(x).sum().backward()
+""")
+
+
+class Gradients(Tensors):
+    def test_reentrant_checkpoints(self):
+        self.run_ranks("""
+from torch.utils.checkpoint import checkpoint
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), nn.Tanh()) for _ in range(3))
+        self.first, self.unused = nn.Linear(3, 3), nn.Linear(3, 3)
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=reentrant)
+        return {"hidden": (x,), "out": x.sum(1)}
+torch.manual_seed(1)
+for reentrant in (True, False):
+    for unused in (True, False):
+        module = Blocks()
+        if not unused:
+            module.unused = None
+        net, alone = DDP(module, find_unused_parameters=unused), copy.deepcopy(module)
+        for step in range(3):
+            net.zero_grad(), alone.zero_grad()
+            batches = [torch.randn(4, 3, generator=torch.Generator().manual_seed(10 * step + of)) for of in range(size)]
+            if step == 1:
+                with net.no_sync():
+                    net(batches[rank])["out"].sum().backward()
+            net(batches[rank])["out"].sum().backward()
+            (sum(alone(batch)["out"].sum() for batch in batches) * (2 if step == 1 else 1) / size).backward()
+            for ours, theirs in zip(module.parameters(), alone.parameters()):
+                assert (ours.grad is None) == (theirs.grad is None)
+                assert ours.grad is None or torch.allclose(ours.grad, theirs.grad, atol=1e-5), (reentrant, unused, step)
+        assert net.model.stats()["passes"] == 3
+        net.zero_grad()
+        class Stop(Exception): pass
+        def stop(grad): raise Stop
+        out = net(batches[rank])
+        handle = module.blocks[0][0].weight.register_hook(stop)
+        with fails((Stop, libddp.Error)):
+            out["out"].sum().backward()
+        handle.remove()
+        net(batches[rank])["out"].sum().backward()     # the next one is whole
+        net.close()
+""")
+
+    def test_sparse_ones(self):
+        self.run_ranks("""
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.linear = nn.Embedding(5, 2, sparse=True), nn.Linear(2, 1)
+    def forward(self, index):
+        return self.linear(self.table(index))
+torch.manual_seed(1)
+module = Table()
+net, alone = DDP(module), copy.deepcopy(module)
+optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (net, alone)]
+for step in range(3):
+    for optimizer in optimizers:
+        optimizer.zero_grad(set_to_none=step != 2)
+    net(torch.tensor([rank, 3, 3])).sum().backward()
+    (sum(alone(torch.tensor([of, 3, 3])).sum() for of in range(size)) / size).backward()
+    theirs = alone.table.weight.grad
+    assert torch.allclose(module.table.weight.grad, theirs.to_dense() if theirs.is_sparse else theirs)
+    for optimizer in optimizers:
+        optimizer.step()
+assert torch.allclose(module.table.weight, alone.table.weight)
+""")
+
+
+if __name__ == "__main__":
+    main()
