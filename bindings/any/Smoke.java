@@ -18,6 +18,14 @@ public class Smoke {
       ddp.ddp_model_end_backward(model, null);
       ddp.ddp_optimizer_step(sgd, null);
     }
+    // The size of a struct is filled in, and numbers have 64 bits.
+    ddp_group_options options = new ddp_group_options();
+    ddp.ddp_group_options_init(options);
+    options.setTimeout_ms(1L << 40);
+    ddp_model_stats stats = new ddp_model_stats();
+    ddp.ddp_model_get_stats(model, stats);
+    if (options.getTimeout_ms() != 1L << 40 || options.getRank() != -1 || stats.getPasses() != 3)
+      throw new IllegalStateException("options or stats are wrong");
     String text = "";
     try {
       ddp.ddp_model_commit(model, null);

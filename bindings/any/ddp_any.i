@@ -23,6 +23,14 @@
 #endif
 
 %include "ddp_common.i"
+
+/* A long has 32 bits in Java, C# and R, whatever it has in C. */
+%apply long long { int64_t };
+
+/* Sizes of structs are known here: ddp_adam_options_init(options) alone, and reports that are filled need nothing. */
+%typemap(in, numinputs=0) int64_t struct_size { $1 = (int64_t)sizeof *arg1; }
+%typemap(check) ddp_model_stats *out_stats, ddp_pass_report *out_report { if ($1 != NULL) $1->struct_size = (int64_t)sizeof *$1; }
+%immutable struct_size;
 %array_functions(float, floats); /* new_floats(count), floats_setitem(a, i, value), floats_getitem(a, i), delete_floats(a) */
 
 /* A NULL answer is an error. */

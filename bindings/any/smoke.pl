@@ -19,6 +19,13 @@ for my $step (1 .. 3) {
   ddp::ddp_model_end_backward($model, undef);
   ddp::ddp_optimizer_step($sgd, undef);
 }
+# The size of a struct is filled in, and numbers have 64 bits.
+my $options = ddp::ddp_group_options->new();
+ddp::ddp_group_options_init($options);
+$options->{timeout_ms} = 2**40;
+my $stats = ddp::ddp_model_stats->new();
+ddp::ddp_model_get_stats($model, $stats);
+die "options or stats are wrong" unless $options->{timeout_ms} == 2**40 && $options->{rank} == -1 && $stats->{passes} == 3;
 eval { ddp::ddp_model_commit($model, undef); };
 my $text = $@;
 printf "perl: %g, %s\n", ddp::floats_getitem($value, 0), $text =~ /the model is committed/ ? "refused" : "not refused: $text";

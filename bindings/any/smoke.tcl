@@ -17,6 +17,14 @@ for {set step 0} {$step < 3} {incr step} {
   ddp_model_end_backward $model NULL
   ddp_optimizer_step $sgd NULL
 }
+# The size of a struct is filled in, and numbers have 64 bits.
+set options [new_ddp_group_options]
+ddp_group_options_init $options
+ddp_group_options_timeout_ms_set $options 1099511627776
+set stats [new_ddp_model_stats]
+ddp_model_get_stats $model $stats
+if {[ddp_group_options_timeout_ms_get $options] != 1099511627776 || [ddp_group_options_rank_get $options] != -1 ||
+    [ddp_model_stats_passes_get $stats] != 3} { error "options or stats are wrong" }
 set failed [catch {ddp_model_commit $model NULL} text]
 puts [format "tcl: %g, %s" [floats_getitem $value 0] [expr {$failed && [string match "*the model is committed*" $text] ? "refused" : "not refused: $text"}]]
 ddp_group_barrier $group

@@ -9,31 +9,31 @@ import (
 // Barrier returns when all ranks have called.
 func (g *Group) Barrier() error {
 	defer runtime.KeepAlive(g)
-	return low.Ddp_group_barrier(g.handle)
+	return low.Ddp_group_barrier(g.id())
 }
 
 // AllReduce reduces a tensor over all ranks, in place: every rank then holds the same bits.
 func (g *Group) AllReduce(tensor Tensor, op Op) error {
 	return g.one(tensor, func(c low.Ddp_tensor) error {
-		return low.Ddp_group_all_reduce(g.handle, c, low.Enum_SS_ddp_reduce(op), g.stream)
+		return low.Ddp_group_all_reduce(g.id(), c, int32(op), g.stream)
 	})
 }
 
 // AllGather collects the input of each rank in everybody's output, which is Size() times as long.
 func (g *Group) AllGather(input, output Tensor) error {
-	return g.two(input, output, func(in, out low.Ddp_tensor) error { return low.Ddp_group_all_gather(g.handle, in, out, g.stream) })
+	return g.two(input, output, func(in, out low.Ddp_tensor) error { return low.Ddp_group_all_gather(g.id(), in, out, g.stream) })
 }
 
 // ReduceScatter reduces the inputs over all ranks and keeps the part of this rank; the input is Size() times as long as the output.
 func (g *Group) ReduceScatter(input, output Tensor, op Op) error {
 	return g.two(input, output, func(in, out low.Ddp_tensor) error {
-		return low.Ddp_group_reduce_scatter(g.handle, in, out, low.Enum_SS_ddp_reduce(op), g.stream)
+		return low.Ddp_group_reduce_scatter(g.id(), in, out, int32(op), g.stream)
 	})
 }
 
 // Broadcast copies root's tensor to all ranks, in place.
 func (g *Group) Broadcast(tensor Tensor, root int) error {
-	return g.one(tensor, func(c low.Ddp_tensor) error { return low.Ddp_group_broadcast(g.handle, c, int32(root), g.stream) })
+	return g.one(tensor, func(c low.Ddp_tensor) error { return low.Ddp_group_broadcast(g.id(), c, int32(root), g.stream) })
 }
 
 // ReduceMetrics reduces up to 1024 numbers (sum of losses, number of samples) in one message, in place. Sum first and divide
@@ -43,7 +43,7 @@ func (g *Group) ReduceMetrics(values []float64, op Op) error {
 	if len(values) == 0 {
 		return failure(InvalidArgument, "there are no values to reduce")
 	}
-	return low.Ddp_group_reduce_metrics(g.handle, &values[0], int64(len(values)), low.Enum_SS_ddp_reduce(op))
+	return low.Ddp_group_reduce_metrics(g.id(), &values[0], int64(len(values)), int32(op))
 }
 
 func (g *Group) one(tensor Tensor, fn func(low.Ddp_tensor) error) error {

@@ -6,7 +6,7 @@
 //
 // Memory. A tensor is described by [Of]; it is lent, not copied. Slices that a model uses are kept alive and pinned until the
 // model is closed, so the caller need not hold them. A gradient that the library owns is a slice from [Grad]: it is not
-// Go's memory and ends with [Model.Close].
+// Go's memory, stays when the collector finds the model forgotten, and ends with [Model.Close].
 //
 // Errors are of type [*Error]. They hold a [Status], which is an error too: errors.Is(err, ddp.PeerFailed).
 //

@@ -2,6 +2,7 @@ package ddp
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
@@ -55,11 +56,57 @@ func failure(status Status, words ...string) error {
 	return &Error{Status: status, Text: strings.Join(words, "")}
 }
 
-// caused adds what a callback returned to the error of the call that it failed in.
+// PanicError is a panic in a callback of the caller's, which ends the call as an error does.
+type PanicError struct {
+	Value any    // what was given to panic
+	Stack []byte // of the goroutine that panicked, as debug.Stack formats it
+}
+
+func (e *PanicError) Error() string { return e.short() + "\n\n" + string(e.Stack) }
+
+// Unwrap is the value, if that is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+func (e *PanicError) short() string { return oneLine(fmt.Sprint("panic: ", e.Value)) }
+
+// brief is an error as other ranks are told: without a stack.
+func brief(err error) string {
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		return panicked.short()
+	}
+	return oneLine(err.Error())
+}
+
+// caused adds what a callback returned to the error of the call that it failed in, which may have its text already.
 func caused(err, cause error) error {
 	var failed *Error
-	if cause != nil && errors.As(err, &failed) {
-		return &Error{Status: failed.Status, Text: failed.Text + ": " + cause.Error(), cause: cause}
+	if cause == nil || !errors.As(err, &failed) {
+		return err
 	}
-	return err
+	text := failed.Text
+	if !strings.Contains(text, brief(cause)) {
+		text += ": " + brief(cause)
+	}
+	var panicked *PanicError
+	if errors.As(cause, &panicked) {
+		text += "\n\n" + string(panicked.Stack)
+	}
+	return &Error{Status: failed.Status, Text: text, cause: cause}
+}
+
+// oneLine is a text for C and for other ranks: it would end at a NUL.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == 0 || r == '\n' }), " ")
+}
+
+// noNUL refuses a name that C would cut off at its first NUL.
+func noNUL(what, text string) error {
+	if strings.IndexByte(text, 0) >= 0 {
+		return failure(InvalidArgument, fmt.Sprintf("%s %q has a NUL in it, where C's texts end", what, text))
+	}
+	return nil
 }

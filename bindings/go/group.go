@@ -2,7 +2,10 @@ package ddp
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
@@ -10,8 +13,9 @@ import (
 
 // Group is ranks that act together.
 type Group struct {
-	handle uintptr
+	owner
 	stream uintptr
+	memory *memory // of Alloc
 }
 
 // NewGroup meets the other ranks. An empty rendezvous means "env://": what ddprun, torchrun, Open MPI, MPICH, Slurm or Kubernetes
@@ -21,6 +25,9 @@ func NewGroup(rendezvous string, options *GroupOptions) (*Group, error) {
 	if rendezvous == "" {
 		rendezvous = "env://"
 	}
+	if err := noNUL("the rendezvous", rendezvous); err != nil {
+		return nil, err
+	}
 	var handle uintptr
 	err := options.with(func(c low.Ddp_group_options, store *storeState) error {
 		return caused(low.Ddp_group_create(rendezvous, c, &handle), store.take())
@@ -28,32 +35,36 @@ func NewGroup(rendezvous string, options *GroupOptions) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	group := &Group{handle: handle}
-	runtime.SetFinalizer(group, (*Group).Close)
+	group := &Group{memory: newMemory()}
+	group.handle.Store(handle)
+	runtime.SetFinalizer(group, func(g *Group) { g.destroy(low.Ddp_group_destroy) })
 	return group, nil
 }
 
 // Close leaves the group; pending work is dropped and the other ranks are told. It takes at most 2 seconds, also when peers are
-// dead. A group that is never closed leaves when the collector finds it.
+// dead. Slices from Alloc must not be touched afterwards. A group that is never closed leaves when the collector finds it, but for the
+// memory of Alloc. A nil group is allowed.
 func (g *Group) Close() error {
-	runtime.SetFinalizer(g, nil)
-	handle := g.handle
-	g.handle = 0
-	low.Ddp_group_destroy(handle)
+	if g == nil || g.id() == 0 {
+		return nil
+	}
+	g.destroy(low.Ddp_group_destroy)
+	g.memory.end()
 	return nil
 }
 
 // SetStream chooses the CUDA stream, a cudaStream_t, on which the tensors of later collectives are ready.
 func (g *Group) SetStream(stream uintptr) { g.stream = stream }
 
-// Abort breaks the group on purpose: everything pending or later on it fails with Aborted, on all ranks. Any goroutine.
+// Abort breaks the group on purpose: everything pending or later on it fails with Aborted, on all ranks. Any goroutine, also while
+// another one closes the group.
 func (g *Group) Abort(reason string) error {
 	defer runtime.KeepAlive(g)
-	return low.Ddp_group_abort(g.handle, reason)
+	return low.Ddp_group_abort(g.id(), oneLine(reason))
 }
 
 // AbortWhenDone breaks the group when the context ends, so that a cancelled context ends every waiting call. Call stop when the
-// context does not matter any more.
+// context does not matter any more; it may be called several times.
 func (g *Group) AbortWhenDone(ctx context.Context) (stop func()) {
 	stopped, finished := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -64,8 +75,9 @@ func (g *Group) AbortWhenDone(ctx context.Context) (stop func()) {
 		case <-stopped:
 		}
 	}()
+	var once sync.Once
 	return func() {
-		close(stopped)
+		once.Do(func() { close(stopped) })
 		<-finished
 	}
 }
@@ -73,43 +85,57 @@ func (g *Group) AbortWhenDone(ctx context.Context) (stop func()) {
 // Err is nil, or the first cause that broke the group.
 func (g *Group) Err() error {
 	defer runtime.KeepAlive(g)
-	return low.Ddp_group_status(g.handle)
+	return low.Ddp_group_status(g.id())
 }
 
 // Rank is this rank's number, 0 to Size()-1; -1 after Close.
 func (g *Group) Rank() int {
 	defer runtime.KeepAlive(g)
-	return int(low.Ddp_group_rank(g.handle))
+	return int(low.Ddp_group_rank(g.id()))
 }
 
 // Size is the number of ranks; -1 after Close.
 func (g *Group) Size() int {
 	defer runtime.KeepAlive(g)
-	return int(low.Ddp_group_size(g.handle))
+	return int(low.Ddp_group_size(g.id()))
 }
 
 // Backend is what the group really uses.
 func (g *Group) Backend() Backend {
 	defer runtime.KeepAlive(g)
-	return Backend(low.Ddp_group_backend(g.handle))
+	return Backend(low.Ddp_group_backend(g.id()))
 }
 
 // Alloc gives memory within reach of the other ranks of this host: parameters and gradients in it are reduced without a copy.
-// It is zeroed and not Go's: Free it after the models that use it and before the group is closed.
+// It is zeroed and not Go's: it stays until Free or Close, and for ever if the collector finds the group first, because a slice of it may be
+// left anywhere. Free it after the models that use it.
 func Alloc[T Element](g *Group, count int) ([]T, error) {
 	defer runtime.KeepAlive(g)
+	size := int64(unsafe.Sizeof(*new(T)))
+	if int64(count) > math.MaxInt64/size {
+		return nil, failure(OutOfMemory, fmt.Sprintf("%d elements of %d bytes are more than there can be", count, size))
+	}
 	var data unsafe.Pointer
-	if err := low.Ddp_group_alloc(g.handle, int64(count)*int64(unsafe.Sizeof(*new(T))), &data); err != nil {
+	if err := low.Ddp_group_alloc(g.id(), int64(count)*size, &data); err != nil {
 		return nil, err
+	}
+	if err := g.memory.show(data); err != nil { // it is on a GPU
+		_ = low.Ddp_group_free(g.id(), data)
+		return nil, failure(NotSupported, "this group gives memory of its GPU, of which Go can make no slice")
 	}
 	return unsafe.Slice((*T)(data), count), nil
 }
 
-// Free gives back what Alloc gave.
-func Free[T Element](g *Group, memory []T) error {
+// Free gives back what Alloc gave. No slice of it must be touched afterwards.
+func Free[T Element](g *Group, slice []T) error {
 	defer runtime.KeepAlive(g)
-	if len(memory) == 0 {
+	if cap(slice) == 0 {
 		return nil
 	}
-	return low.Ddp_group_free(g.handle, unsafe.Pointer(&memory[0]))
+	data := unsafe.Pointer(&slice[:1][0])
+	if err := low.Ddp_group_free(g.id(), data); err != nil {
+		return err
+	}
+	g.memory.forget(data)
+	return nil
 }

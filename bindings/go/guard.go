@@ -1,7 +1,7 @@
 package ddp
 
 import (
-	"fmt"
+	"runtime/debug"
 	"sync"
 )
 
@@ -15,7 +15,7 @@ type guard struct {
 func (g *guard) run(fn func() error) (failed bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			g.keep(fmt.Errorf("panic: %v", reason))
+			g.keep(&PanicError{Value: reason, Stack: debug.Stack()})
 			failed = true
 		}
 	}()

@@ -14,15 +14,16 @@ type Hook func(bucket *Bucket) error
 
 type hooks struct {
 	guard
-	hook Hook
+	hook   Hook
+	memory *memory // of the model
 }
 
 func (h *hooks) Hook(handle uintptr) int32 {
-	bucket := &Bucket{handle}
+	bucket := &Bucket{handle, h.memory}
 	failed := h.run(func() error { return h.hook(bucket) })
 	if failed {
 		h.mutex.Lock()
-		text := h.cause.Error()
+		text := brief(h.cause)
 		h.mutex.Unlock()
 		_ = low.Ddp_bucket_set_error(handle, text)
 	}
@@ -34,9 +35,9 @@ func (h *hooks) Hook(handle uintptr) int32 {
 // lives as long as the model does; a hook that refers to the model keeps it until Close.
 func (m *Model) SetHook(hook Hook) error {
 	defer runtime.KeepAlive(m)
-	calls := &hooks{hook: hook}
+	calls := &hooks{hook: hook, memory: m.memory}
 	handle := cgo.NewHandle(low.Hooker(calls)) // libddp releases it, also when this fails
-	if err := low.Ddp_model_set_hook(m.handle, low.HookFn, uintptr(handle), low.ReleaseFn); err != nil {
+	if err := low.Ddp_model_set_hook(m.id(), low.HookFn, uintptr(handle), low.ReleaseFn); err != nil {
 		return err
 	}
 	m.hook = calls
@@ -48,11 +49,11 @@ func (m *Model) SetWire(dtype DType) error {
 	defer runtime.KeepAlive(m)
 	switch dtype {
 	case F16:
-		return low.Ddp_model_set_hook(m.handle, low.HookFp16, 0, nil)
+		return low.Ddp_model_set_hook(m.id(), low.HookFp16, 0, nil)
 	case BF16:
-		return low.Ddp_model_set_hook(m.handle, low.HookBf16, 0, nil)
+		return low.Ddp_model_set_hook(m.id(), low.HookBf16, 0, nil)
 	case F32:
-		return low.Ddp_model_set_hook(m.handle, nil, 0, nil)
+		return low.Ddp_model_set_hook(m.id(), nil, 0, nil)
 	}
 	return failure(InvalidArgument, "gradients can travel as F16, BF16 or F32")
 }
@@ -60,7 +61,7 @@ func (m *Model) SetWire(dtype DType) error {
 // SetPulledHook lets the program itself reduce the buckets, on its own goroutine, with Pass.Pull. Before Commit.
 func (m *Model) SetPulledHook() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_set_pulled_hook(m.handle)
+	return low.Ddp_model_set_pulled_hook(m.id())
 }
 
 // Pull runs the hook for the buckets of a model with SetPulledHook: without rest for those of which all gradients are marked here, with rest,
@@ -69,10 +70,10 @@ func (p *Pass) Pull(rest bool, hook Hook) error {
 	defer runtime.KeepAlive(p.model)
 	for {
 		var handle uintptr
-		if err := low.Ddp_model_next_bucket(p.model.handle, flag(rest), &handle); err != nil || handle == 0 {
+		if err := low.Ddp_model_next_bucket(p.model.id(), flag(rest), &handle); err != nil || handle == 0 {
 			return err
 		}
-		if err := p.pulled(&Bucket{handle}, hook); err != nil {
+		if err := p.pulled(&Bucket{handle, p.model.memory}, hook); err != nil {
 			return err
 		}
 	}
@@ -84,13 +85,16 @@ func (p *Pass) pulled(bucket *Bucket, hook Hook) error {
 	bucket.handle = 0
 	cause, text := g.take(), ""
 	if failed {
-		text = cause.Error()
+		text = brief(cause)
 	}
-	return caused(low.Ddp_model_finish_bucket(p.model.handle, flag(failed), text), cause)
+	return caused(low.Ddp_model_finish_bucket(p.model.id(), flag(failed), text), cause)
 }
 
-// Bucket is some gradients inside a hook. It is usable until the hook returns.
-type Bucket struct{ handle uintptr }
+// Bucket is some gradients inside a hook. It is usable until the hook returns; what a slice of it shows afterwards is another bucket's.
+type Bucket struct {
+	handle uintptr
+	memory *memory
+}
 
 // Index is the bucket's number in the order of the plan.
 func (b *Bucket) Index() int { return int(low.Ddp_bucket_get_index(b.handle)) }
@@ -105,7 +109,7 @@ func (b *Bucket) Contents() (Tensor, error) {
 	if err := low.Ddp_bucket_get_contents(b.handle, c); err != nil {
 		return Tensor{}, err
 	}
-	return borrowed(c), nil
+	return borrowed(c, b.memory), nil
 }
 
 // ParameterCount is how many parameters have their gradient in the bucket.
@@ -119,13 +123,13 @@ func (b *Bucket) Parameter(position int) (index int, grad Tensor, err error) {
 	if err := low.Ddp_bucket_get_parameter(b.handle, int32(position), &number, c); err != nil {
 		return -1, Tensor{}, err
 	}
-	return int(number), borrowed(c), nil
+	return int(number), borrowed(c, b.memory), nil
 }
 
 // AllReduce is Group.AllReduce inside a hook.
 func (b *Bucket) AllReduce(tensor Tensor, op Op) error {
 	return lending(func(t ...low.Ddp_tensor) error {
-		return low.Ddp_bucket_all_reduce(b.handle, t[0], low.Enum_SS_ddp_reduce(op))
+		return low.Ddp_bucket_all_reduce(b.handle, t[0], int32(op))
 	}, tensor)
 }
 
@@ -137,7 +141,7 @@ func (b *Bucket) AllGather(input, output Tensor) error {
 // ReduceScatter is Group.ReduceScatter inside a hook.
 func (b *Bucket) ReduceScatter(input, output Tensor, op Op) error {
 	return lending(func(t ...low.Ddp_tensor) error {
-		return low.Ddp_bucket_reduce_scatter(b.handle, t[0], t[1], low.Enum_SS_ddp_reduce(op))
+		return low.Ddp_bucket_reduce_scatter(b.handle, t[0], t[1], int32(op))
 	}, input, output)
 }
 

@@ -44,7 +44,7 @@ func SetLog(level LogLevel, receiver func(level LogLevel, text string)) error {
 	} else {
 		handle = cgo.NewHandle(low.Logger(logger(receiver)))
 	}
-	err := low.Ddp_set_log(low.Enum_SS_ddp_log_level(level), fn, uintptr(handle))
+	err := low.Ddp_set_log(int32(level), fn, uintptr(handle))
 	if err == nil {
 		logHandle, handle = handle, logHandle // the former receiver is not called any more
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/libddp/libddp/bindings/go/internal/low"
 )
 
-// LossScale says how the loss is scaled, for 16-bit gradients; start from DefaultLossScale. All ranks must set the same.
+// LossScale says how the loss is scaled, for 16-bit gradients. All ranks must set the same. Fields of floats that are 0 have their default.
 type LossScale struct {
 	Initial          float64
 	Growth, Backoff  float64 // factors after Interval good steps, and after one that was not finite
@@ -27,39 +27,39 @@ func DefaultLossScale() *LossScale {
 func (o *Optimizer) SetLossScale(scale *LossScale) error {
 	defer runtime.KeepAlive(o)
 	if scale == nil {
-		return low.Ddp_optimizer_set_loss_scale(o.handle, nil)
+		return low.Ddp_optimizer_set_loss_scale(o.id(), nil)
 	}
 	c := low.NewDdp_loss_scale_options()
 	defer low.DeleteDdp_loss_scale_options(c)
 	if err := low.Ddp_loss_scale_options_init(c, low.SizeofLossScaleOptions); err != nil {
 		return err
 	}
-	c.SetInitial(scale.Initial)
-	c.SetGrowth(scale.Growth)
-	c.SetBackoff(scale.Backoff)
-	c.SetMinimum(scale.Minimum)
-	c.SetMaximum(scale.Maximum)
+	c.SetInitial(or(scale.Initial, c.GetInitial()))
+	c.SetGrowth(or(scale.Growth, c.GetGrowth()))
+	c.SetBackoff(or(scale.Backoff, c.GetBackoff()))
+	c.SetMinimum(or(scale.Minimum, c.GetMinimum()))
+	c.SetMaximum(or(scale.Maximum, c.GetMaximum()))
 	c.SetInterval(scale.Interval)
-	return low.Ddp_optimizer_set_loss_scale(o.handle, c)
+	return low.Ddp_optimizer_set_loss_scale(o.id(), c)
 }
 
 // LossScale is what to multiply the next loss with; 1 without a loss scale.
 func (o *Optimizer) LossScale() (scale float64, err error) {
 	defer runtime.KeepAlive(o)
-	err = low.Ddp_optimizer_get_loss_scale(o.handle, &scale)
+	err = low.Ddp_optimizer_get_loss_scale(o.id(), &scale)
 	return scale, err
 }
 
 // SkippedCount is the number of steps left out because of gradients that were not finite.
 func (o *Optimizer) SkippedCount() (count int64, err error) {
 	defer runtime.KeepAlive(o)
-	err = low.Ddp_optimizer_get_skipped_count(o.handle, &count)
+	err = low.Ddp_optimizer_get_skipped_count(o.id(), &count)
 	return count, err
 }
 
 // GradNorm is the 2-norm of the gradients at the last step, before clipping; -1 if the step did not look at it.
 func (o *Optimizer) GradNorm() (norm float64, err error) {
 	defer runtime.KeepAlive(o)
-	err = low.Ddp_optimizer_get_grad_norm(o.handle, &norm)
+	err = low.Ddp_optimizer_get_grad_norm(o.id(), &norm)
 	return norm, err
 }

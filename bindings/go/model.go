@@ -10,8 +10,9 @@ import (
 // Model is the parameters and buffers that a program lends to libddp, and their gradients. It is building until Commit, ready
 // afterwards, and open between Backward and Pass.End.
 type Model struct {
-	handle uintptr
+	owner
 	stream uintptr
+	memory *memory // of the gradients that libddp owns
 	group  *Group  // a model outlives no group that the collector could find first
 	values []*hold // memory lent for as long as the model exists
 	grads  []*hold // by index; nil where libddp owns the gradient
@@ -22,28 +23,39 @@ type Model struct {
 func NewModel(group *Group, options *ModelOptions) (*Model, error) {
 	defer runtime.KeepAlive(group)
 	var handle uintptr
-	err := options.with(func(c low.Ddp_model_options) error { return low.Ddp_model_create(group.handle, c, &handle) })
+	err := options.with(func(c low.Ddp_model_options) error { return low.Ddp_model_create(group.id(), c, &handle) })
 	if err != nil {
 		return nil, err
 	}
-	model := &Model{handle: handle, group: group}
-	runtime.SetFinalizer(model, (*Model).Close)
+	model := &Model{memory: newMemory(), group: group}
+	model.handle.Store(handle)
+	runtime.SetFinalizer(model, (*Model).drop)
 	return model, nil
 }
 
-// Close ends the use of all that was lent. Slices from Grad must not be touched afterwards. In an open pass the group is aborted,
-// because the other ranks wait for this one.
+// Close ends the use of all that was lent. Slices from Grad must not be touched afterwards: their memory goes with the model and its
+// optimizers. In an open pass the group is aborted, because the other ranks wait for this one. A nil model is allowed.
+//
+// What the collector finds forgotten is closed, too, but leaves the memory of slices from Grad where it is, for as long as the process
+// lives: so close models that a program makes again and again.
 func (m *Model) Close() error {
-	runtime.SetFinalizer(m, nil)
-	low.Ddp_model_destroy(m.handle)
-	m.handle = 0
+	if m == nil || m.id() == 0 {
+		return nil
+	}
+	m.drop()
+	m.memory.end()
+	return nil
+}
+
+// drop destroys the model; slices of its gradients stay.
+func (m *Model) drop() {
+	m.destroy(low.Ddp_model_destroy)
 	for _, held := range append(m.values, m.grads...) {
 		if held != nil {
 			held.drop()
 		}
 	}
 	m.values, m.grads = nil, nil
-	return nil
 }
 
 // SetStream chooses the CUDA stream, a cudaStream_t, of later calls on this model.
@@ -67,34 +79,42 @@ func (m *Model) AddParameterWithGrad(name string, value, grad Tensor) (index int
 		return -1, err
 	}
 	m.grads[index] = c.keep()
+	m.memory.grad(index, false)
 	return index, nil
 }
 
 func (m *Model) add(name string, value, grad Tensor, cGrad low.Ddp_tensor) (int, error) {
 	defer runtime.KeepAlive(m)
+	if err := noNUL("the name", name); err != nil {
+		return -1, err
+	}
 	c, err := value.lend()
 	if err != nil {
 		return -1, err
 	}
 	index := int32(-1)
-	if err := low.Ddp_model_add_parameter(m.handle, name, c.Ddp_tensor, cGrad, &index); err != nil {
+	if err := low.Ddp_model_add_parameter(m.id(), name, c.Ddp_tensor, cGrad, &index); err != nil {
 		c.release()
 		return -1, err
 	}
 	m.values = append(m.values, c.keep())
 	m.grads = append(m.grads, nil)
+	m.memory.grad(int(index), true)
 	return int(index), nil
 }
 
 // AddBuffer lends a tensor that is not trained but belongs to the model (running statistics, tables).
 func (m *Model) AddBuffer(name string, value Tensor) (index int, err error) {
 	defer runtime.KeepAlive(m)
+	if err := noNUL("the name", name); err != nil {
+		return -1, err
+	}
 	c, err := value.lend()
 	if err != nil {
 		return -1, err
 	}
 	number := int32(-1)
-	if err := low.Ddp_model_add_buffer(m.handle, name, c.Ddp_tensor, &number); err != nil {
+	if err := low.Ddp_model_add_buffer(m.id(), name, c.Ddp_tensor, &number); err != nil {
 		c.release()
 		return -1, err
 	}
@@ -105,13 +125,13 @@ func (m *Model) AddBuffer(name string, value Tensor) (index int, err error) {
 // Commit agrees with all ranks on the model; afterwards every rank has rank 0's values. Collective.
 func (m *Model) Commit() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_commit(m.handle, m.stream)
+	return low.Ddp_model_commit(m.id(), m.stream)
 }
 
 // ParameterCount is the number of parameters registered so far.
 func (m *Model) ParameterCount() int {
 	defer runtime.KeepAlive(m)
-	return int(low.Ddp_model_get_parameter_count(m.handle))
+	return int(low.Ddp_model_get_parameter_count(m.id()))
 }
 
 // GradTensor describes where the gradient of a parameter lives.
@@ -119,13 +139,14 @@ func (m *Model) GradTensor(index int) (Tensor, error) {
 	defer runtime.KeepAlive(m)
 	c := low.NewDdp_tensor()
 	defer low.DeleteDdp_tensor(c)
-	if err := low.Ddp_model_get_grad(m.handle, int32(index), c); err != nil {
+	if err := low.Ddp_model_get_grad(m.id(), int32(index), c); err != nil {
 		return Tensor{}, err
 	}
-	return borrowed(c), nil
+	return borrowed(c, m.memory.of(index)), nil
 }
 
-// Grad is the gradient of a parameter as a slice of the memory that libddp reduces. It holds until the model is closed.
+// Grad is the gradient of a parameter as a slice of the memory that libddp reduces. It holds until the program calls Model.Close; the
+// collector never takes it away.
 func Grad[T Element](m *Model, index int) ([]T, error) {
 	tensor, err := m.GradTensor(index)
 	if err != nil {
@@ -146,7 +167,7 @@ func (m *Model) SetGrad(index int, grad Tensor) error {
 		c.release()
 		return err
 	}
-	if err := low.Ddp_model_set_grad(m.handle, int32(index), c.GetData()); err != nil {
+	if err := low.Ddp_model_set_grad(m.id(), int32(index), c.GetData()); err != nil {
 		c.release()
 		return err
 	}
@@ -169,20 +190,20 @@ func (m *Model) sameAs(index int, grad Tensor) error {
 // SyncBuffers copies all buffers from one rank to the others. Collective.
 func (m *Model) SyncBuffers(root int) error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_sync_buffers(m.handle, int32(root), m.stream)
+	return low.Ddp_model_sync_buffers(m.id(), int32(root), m.stream)
 }
 
 // Check tells whether parameters and buffers are bitwise equal on all ranks; Mismatch names the first that differs. Collective.
 func (m *Model) Check() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_check(m.handle, m.stream)
+	return low.Ddp_model_check(m.id(), m.stream)
 }
 
 // Hash is one number over names and contents of all parameters on this rank.
 func (m *Model) Hash() (uint64, error) {
 	defer runtime.KeepAlive(m)
 	var hash int64
-	err := low.Ddp_model_get_hash(m.handle, &hash)
+	err := low.Ddp_model_get_hash(m.id(), &hash)
 	return uint64(hash), err
 }
 
@@ -190,11 +211,11 @@ func (m *Model) Hash() (uint64, error) {
 func (m *Model) DescribePlan() (string, error) {
 	defer runtime.KeepAlive(m)
 	var needed int64
-	if err := low.Ddp_model_describe_plan(m.handle, nil, 0, &needed); err != nil {
+	if err := low.Ddp_model_describe_plan(m.id(), nil, 0, &needed); err != nil {
 		return "", err
 	}
 	text := make([]byte, needed)
-	if err := low.Ddp_model_describe_plan(m.handle, unsafe.Pointer(&text[0]), needed, &needed); err != nil {
+	if err := low.Ddp_model_describe_plan(m.id(), unsafe.Pointer(&text[0]), needed, &needed); err != nil {
 		return "", err
 	}
 	return string(text[:needed-1]), nil
@@ -203,21 +224,32 @@ func (m *Model) DescribePlan() (string, error) {
 // SetMetadata remembers a text under a key; it is saved and loaded with the model.
 func (m *Model) SetMetadata(key, value string) error {
 	defer runtime.KeepAlive(m)
+	for _, each := range []string{key, value} {
+		if err := noNUL("the metadata", each); err != nil {
+			return err
+		}
+	}
 	text := low.CText(value)
 	defer low.FreeText(text)
-	return low.Ddp_model_set_metadata(m.handle, key, text)
+	return low.Ddp_model_set_metadata(m.id(), key, text)
 }
 
 // RemoveMetadata forgets a key.
 func (m *Model) RemoveMetadata(key string) error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_set_metadata(m.handle, key, nil)
+	if err := noNUL("the metadata", key); err != nil {
+		return err
+	}
+	return low.Ddp_model_set_metadata(m.id(), key, nil)
 }
 
 // Metadata fetches a text; found is false if there is none.
 func (m *Model) Metadata(key string) (value string, found bool, err error) {
 	defer runtime.KeepAlive(m)
+	if err := noNUL("the metadata", key); err != nil {
+		return "", false, err
+	}
 	var text unsafe.Pointer
-	err = low.Ddp_model_get_metadata(m.handle, key, &text)
+	err = low.Ddp_model_get_metadata(m.id(), key, &text)
 	return low.Text(text), text != nil, err
 }

@@ -9,7 +9,7 @@ import (
 
 // Optimizer updates the parameters of a model, the same bits on every rank.
 type Optimizer struct {
-	handle  uintptr
+	owner
 	model   *Model
 	updates *updates // of NewCustom
 }
@@ -20,10 +20,10 @@ type Update func(index int, value, grad Tensor, rate float64) error
 // NewCustom makes an optimizer of the caller's own update, which Step calls for every used parameter in index order. The learning
 // rate starts at 0: call SetRate.
 func NewCustom(model *Model, update Update) (*Optimizer, error) {
-	calls := &updates{update: update}
+	calls := &updates{update: update, memory: model.memory}
 	handle := cgo.NewHandle(low.Updater(calls)) // libddp releases it, also when it cannot make the optimizer
 	optimizer, err := newOptimizer(model, func(out *uintptr) error {
-		return low.Ddp_optimizer_create_custom(model.handle, low.UpdateFn, uintptr(handle), low.ReleaseFn, out)
+		return low.Ddp_optimizer_create_custom(model.id(), low.UpdateFn, uintptr(handle), low.ReleaseFn, out)
 	})
 	if err == nil {
 		optimizer.updates = calls
@@ -34,10 +34,13 @@ func NewCustom(model *Model, update Update) (*Optimizer, error) {
 type updates struct {
 	guard
 	update Update
+	memory *memory // of the model
 }
 
 func (u *updates) Update(index int32, value, grad low.Ddp_tensor, rate float64, _ uintptr) int32 {
-	return flag(u.run(func() error { return u.update(int(index), borrowed(value), borrowed(grad), rate) }))
+	return flag(u.run(func() error {
+		return u.update(int(index), borrowed(value, nil), borrowed(grad, u.memory.of(int(index))), rate)
+	}))
 }
 
 func newOptimizer(model *Model, create func(out *uintptr) error) (*Optimizer, error) {
@@ -46,50 +49,50 @@ func newOptimizer(model *Model, create func(out *uintptr) error) (*Optimizer, er
 	if err := create(&handle); err != nil {
 		return nil, err
 	}
-	optimizer := &Optimizer{handle: handle, model: model}
+	optimizer := &Optimizer{model: model}
+	optimizer.handle.Store(handle)
 	runtime.SetFinalizer(optimizer, (*Optimizer).Close)
 	return optimizer, nil
 }
 
-// Close releases the optimizer.
+// Close releases the optimizer. A nil optimizer is allowed.
 func (o *Optimizer) Close() error {
-	runtime.SetFinalizer(o, nil)
-	handle := o.handle
-	o.handle = 0
-	low.Ddp_optimizer_destroy(handle)
+	if o != nil {
+		o.destroy(low.Ddp_optimizer_destroy)
+	}
 	return nil
 }
 
 // SetRate sets the learning rate for the steps that follow; every rank must set the same.
 func (o *Optimizer) SetRate(rate float64) error {
 	defer runtime.KeepAlive(o)
-	return low.Ddp_optimizer_set_rate(o.handle, rate)
+	return low.Ddp_optimizer_set_rate(o.id(), rate)
 }
 
 // Rate is the learning rate in use.
 func (o *Optimizer) Rate() (rate float64, err error) {
 	defer runtime.KeepAlive(o)
-	err = low.Ddp_optimizer_get_rate(o.handle, &rate)
+	err = low.Ddp_optimizer_get_rate(o.id(), &rate)
 	return rate, err
 }
 
 // StepCount is the number of steps taken so far, those before a load included.
 func (o *Optimizer) StepCount() (count int64, err error) {
 	defer runtime.KeepAlive(o)
-	err = low.Ddp_optimizer_get_step_count(o.handle, &count)
+	err = low.Ddp_optimizer_get_step_count(o.id(), &count)
 	return count, err
 }
 
 // SetGroup gives one parameter its own weight decay and a factor on the learning rate; 0 freezes it.
 func (o *Optimizer) SetGroup(index int, weightDecay, rateScale float64) error {
 	defer runtime.KeepAlive(o)
-	return low.Ddp_optimizer_set_group(o.handle, int32(index), weightDecay, rateScale)
+	return low.Ddp_optimizer_set_group(o.id(), int32(index), weightDecay, rateScale)
 }
 
 // Step updates every parameter that was used in the last Reduce pass.
 func (o *Optimizer) Step() error {
 	defer runtime.KeepAlive(o)
-	err := low.Ddp_optimizer_step(o.handle, o.model.stream)
+	err := low.Ddp_optimizer_step(o.id(), o.model.stream)
 	if o.updates != nil {
 		err = caused(err, o.updates.take())
 	}

@@ -29,7 +29,7 @@ type stepFields interface {
 	SetIn_backward(int32)
 	SetUndo(int32)
 	SetMaster_weights(int32)
-	SetNonfinite(low.Enum_SS_ddp_nonfinite)
+	SetNonfinite(int32)
 	SetMax_norm(float64)
 	SetClip_value(float64)
 }
@@ -39,15 +39,16 @@ func (o *StepOptions) set(c stepFields) {
 	c.SetIn_backward(flag(o.InBackward))
 	c.SetUndo(flag(!o.NoUndo))
 	c.SetMaster_weights(flag(o.MasterWeights))
-	c.SetNonfinite(low.Enum_SS_ddp_nonfinite(o.NonFinite))
+	c.SetNonfinite(int32(o.NonFinite))
 	c.SetMax_norm(o.MaxNorm)
 	c.SetClip_value(o.ClipValue)
 }
 
-// SGDOptions are the options of stochastic gradient descent; start from DefaultSGDOptions.
+// SGDOptions are the options of stochastic gradient descent.
 type SGDOptions struct {
-	Rate, Momentum, Dampening, WeightDecay float64
-	Nesterov                               bool
+	Rate                             float64 // 0: the default; Zero: 0
+	Momentum, Dampening, WeightDecay float64
+	Nesterov                         bool
 	StepOptions
 }
 
@@ -70,19 +71,21 @@ func NewSGD(model *Model, options *SGDOptions) (*Optimizer, error) {
 	if err := low.Ddp_sgd_options_init(c, low.SizeofSGDOptions); err != nil {
 		return nil, err
 	}
-	c.SetRate(options.Rate)
+	c.SetRate(or(options.Rate, c.GetRate()))
 	c.SetMomentum(options.Momentum)
 	c.SetDampening(options.Dampening)
 	c.SetWeight_decay(options.WeightDecay)
 	c.SetNesterov(flag(options.Nesterov))
 	options.StepOptions.set(c)
-	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_sgd(model.handle, c, out) })
+	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_sgd(model.id(), c, out) })
 }
 
-// AdamOptions are the options of Adam and AdamW; start from DefaultAdamOptions.
+// AdamOptions are the options of Adam and AdamW. &AdamOptions{Rate: 0.01} is plain Adam without weight decay, DefaultAdamOptions is AdamW.
 type AdamOptions struct {
-	Rate, Beta1, Beta2, Epsilon, WeightDecay float64
-	Decoupled                                bool // AdamW; otherwise the decay is added to the gradient
+	Rate, Beta1, Beta2 float64 // 0: the default; Zero: 0
+	Epsilon            float64 // 0: the default; a real 0 is refused, because it makes NaN of what has no gradient
+	WeightDecay        float64 // 0: none
+	Decoupled          bool    // AdamW; otherwise the decay is added to the gradient
 	StepOptions
 }
 
@@ -105,12 +108,12 @@ func NewAdam(model *Model, options *AdamOptions) (*Optimizer, error) {
 	if err := low.Ddp_adam_options_init(c, low.SizeofAdamOptions); err != nil {
 		return nil, err
 	}
-	c.SetRate(options.Rate)
-	c.SetBeta1(options.Beta1)
-	c.SetBeta2(options.Beta2)
-	c.SetEpsilon(options.Epsilon)
+	c.SetRate(or(options.Rate, c.GetRate()))
+	c.SetBeta1(or(options.Beta1, c.GetBeta1()))
+	c.SetBeta2(or(options.Beta2, c.GetBeta2()))
+	c.SetEpsilon(or(options.Epsilon, c.GetEpsilon()))
 	c.SetWeight_decay(options.WeightDecay)
 	c.SetDecoupled(flag(options.Decoupled))
 	options.StepOptions.set(c)
-	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_adam(model.handle, c, out) })
+	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_adam(model.id(), c, out) })
 }

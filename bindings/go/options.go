@@ -1,19 +1,45 @@
 package ddp
 
 import (
+	"math"
 	"runtime/cgo"
 	"time"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
 )
 
-// GroupOptions are the options of a group; start from DefaultGroupOptions.
+// Zero is a real 0 in a field of options where 0 means the default, which is a learning rate, for example.
+const Zero = math.SmallestNonzeroFloat64
+
+// or is the value of a field whose zero value means the default.
+func or(value, standard float64) float64 {
+	switch value {
+	case 0:
+		return standard
+	case Zero:
+		return 0
+	}
+	return value
+}
+
+func positive[T int | int64](value, standard T) T {
+	if value == 0 {
+		return standard
+	}
+	return value
+}
+
+// Never is a timeout that does not come.
+const Never time.Duration = -1
+
+// GroupOptions are the options of a group. Fields that are 0 have their default, also in a literal: without a WorldSize, rank, size and GPU come
+// from the rendezvous.
 type GroupOptions struct {
 	Rank              int           // -1: from the rendezvous
-	WorldSize         int           // -1: from the rendezvous
+	WorldSize         int           // 0 and -1: from the rendezvous
 	Backend           Backend       // BackendAuto
 	DeviceIndex       int           // GPU of this rank; -1: LOCAL_RANK
-	Timeout           time.Duration // a living rank without progress for this long fails a collective; 0: never
+	Timeout           time.Duration // a living rank without progress for this long fails a collective; or Never
 	Heartbeat         time.Duration // how often a rank shows that it lives
 	DeadAfter         time.Duration // silence after which a rank counts as dead
 	RendezvousTimeout time.Duration // how long NewGroup waits for all ranks
@@ -46,14 +72,21 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 	if err != nil {
 		return err
 	}
-	c.SetRank(int32(o.Rank))
-	c.SetWorld_size(int32(o.WorldSize))
-	c.SetBackend(low.Enum_SS_ddp_backend(o.Backend))
-	c.SetDevice_index(int32(o.DeviceIndex))
-	c.SetTimeout_ms(o.Timeout.Milliseconds())
-	c.SetHeartbeat_ms(o.Heartbeat.Milliseconds())
-	c.SetDead_after_ms(o.DeadAfter.Milliseconds())
-	c.SetRendezvous_timeout_ms(o.RendezvousTimeout.Milliseconds())
+	if o.WorldSize != 0 || o.Rank != 0 {
+		c.SetRank(int32(o.Rank))
+	}
+	if o.WorldSize != 0 || o.DeviceIndex != 0 {
+		c.SetDevice_index(int32(o.DeviceIndex))
+	}
+	c.SetWorld_size(int32(positive(o.WorldSize, -1)))
+	c.SetBackend(int32(o.Backend))
+	c.SetTimeout_ms(positive(wholeMilliseconds(o.Timeout), c.GetTimeout_ms()))
+	if o.Timeout == Never {
+		c.SetTimeout_ms(0)
+	}
+	c.SetHeartbeat_ms(positive(wholeMilliseconds(o.Heartbeat), c.GetHeartbeat_ms()))
+	c.SetDead_after_ms(positive(wholeMilliseconds(o.DeadAfter), c.GetDead_after_ms()))
+	c.SetRendezvous_timeout_ms(positive(wholeMilliseconds(o.RendezvousTimeout), c.GetRendezvous_timeout_ms()))
 	state := &storeState{store: o.Store}
 	if o.Store != nil {
 		store := low.NewDdp_store()
@@ -70,10 +103,20 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 
 func milliseconds(count int64) time.Duration { return time.Duration(count) * time.Millisecond }
 
-// ModelOptions are the options of a model; start from DefaultModelOptions. All ranks must agree.
+// wholeMilliseconds rounds up: less than one is not none.
+func wholeMilliseconds(d time.Duration) int64 {
+	if d > 0 {
+		d += time.Millisecond - 1
+	} else if d < 0 {
+		return -1
+	}
+	return d.Milliseconds()
+}
+
+// ModelOptions are the options of a model. All ranks must agree.
 type ModelOptions struct {
-	FirstBucketBytes int      // size at which the first bucket of a pass closes
-	BucketBytes      int      // size at which every other bucket closes
+	FirstBucketBytes int      // size at which the first bucket of a pass closes; 0: the default
+	BucketBytes      int      // size at which every other bucket closes; 0: the default
 	Reduce           Op       // Average or Sum over the ranks
 	AllowUnused      bool     // parameters may be left out of a pass; otherwise that is an error on every rank
 	Progress         Progress // which thread reduces; ranks may differ
@@ -117,7 +160,7 @@ func DefaultModelOptions() *ModelOptions {
 	defer low.DeleteDdp_model_options(c)
 	_ = low.Ddp_model_options_init(c, low.SizeofModelOptions)
 	return &ModelOptions{FirstBucketBytes: int(c.GetFirst_bucket_bytes()), BucketBytes: int(c.GetBucket_bytes()), Reduce: Op(c.GetReduce()),
-		AllowUnused: c.GetUnused() == low.Enum_SS_ddp_unused(low.DDP_UNUSED_ALLOW), Progress: Progress(c.GetProgress()),
+		AllowUnused: c.GetUnused() == int32(low.DDP_UNUSED_ALLOW), Progress: Progress(c.GetProgress()),
 		CheckEvery: int(c.GetCheck_every()), Drift: Drift(c.GetDrift()),
 		Divisor: Divisor(c.GetDivisor()), UnevenInputs: c.GetUneven_inputs() != 0}
 }
@@ -131,14 +174,14 @@ func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
 	if err := low.Ddp_model_options_init(c, low.SizeofModelOptions); err != nil {
 		return err
 	}
-	c.SetFirst_bucket_bytes(int64(o.FirstBucketBytes))
-	c.SetBucket_bytes(int64(o.BucketBytes))
-	c.SetReduce(low.Enum_SS_ddp_reduce(o.Reduce))
-	c.SetUnused(low.Enum_SS_ddp_unused(flag(o.AllowUnused)))
-	c.SetProgress(low.Enum_SS_ddp_progress(o.Progress))
+	c.SetFirst_bucket_bytes(positive(int64(o.FirstBucketBytes), c.GetFirst_bucket_bytes()))
+	c.SetBucket_bytes(positive(int64(o.BucketBytes), c.GetBucket_bytes()))
+	c.SetReduce(int32(o.Reduce))
+	c.SetUnused(int32(flag(o.AllowUnused)))
+	c.SetProgress(int32(o.Progress))
 	c.SetCheck_every(int64(o.CheckEvery))
-	c.SetDrift(low.Enum_SS_ddp_drift(o.Drift))
-	c.SetDivisor(low.Enum_SS_ddp_divisor(o.Divisor))
+	c.SetDrift(int32(o.Drift))
+	c.SetDivisor(int32(o.Divisor))
 	c.SetUneven_inputs(flag(o.UnevenInputs))
 	return fn(c)
 }

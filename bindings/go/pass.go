@@ -31,7 +31,7 @@ type Pass struct{ model *Model }
 // Backward opens a pass. While it is open other collectives on the group are refused.
 func (m *Model) Backward(kind PassKind) (*Pass, error) {
 	defer runtime.KeepAlive(m)
-	if err := low.Ddp_model_begin_backward(m.handle, low.Enum_SS_ddp_pass(kind)); err != nil {
+	if err := low.Ddp_model_begin_backward(m.id(), int32(kind)); err != nil {
 		return nil, err
 	}
 	return &Pass{m}, nil
@@ -40,12 +40,12 @@ func (m *Model) Backward(kind PassKind) (*Pass, error) {
 // Ready says that the gradient of a parameter is complete. Its bucket is reduced while the program goes on; until End neither read
 // nor write the gradient. Any goroutine.
 func (p *Pass) Ready(index int) error {
-	return low.Ddp_model_mark_ready(p.model.handle, int32(index), p.model.stream)
+	return low.Ddp_model_mark_ready(p.model.id(), int32(index), p.model.stream)
 }
 
 // Unused says that the gradient of a parameter will not come in this pass on this rank. Needs ModelOptions.AllowUnused. Any goroutine.
 func (p *Pass) Unused(index int) error {
-	return low.Ddp_model_mark_unused(p.model.handle, int32(index))
+	return low.Ddp_model_mark_unused(p.model.id(), int32(index))
 }
 
 // End closes the pass; afterwards the gradients are the mean over all ranks, the same bits everywhere. Collective in a Reduce
@@ -57,10 +57,10 @@ func (p *Pass) End(err *error) error {
 		panic(reason)
 	}
 	if err != nil && *err != nil {
-		_ = p.Abandon((*err).Error())
+		_ = p.Abandon(brief(*err))
 		return *err
 	}
-	ended := low.Ddp_model_end_backward(p.model.handle, p.model.stream)
+	ended := low.Ddp_model_end_backward(p.model.id(), p.model.stream)
 	if p.model.hook != nil {
 		ended = caused(ended, p.model.hook.take())
 	}
@@ -74,33 +74,33 @@ func (p *Pass) End(err *error) error {
 // Collective in a Reduce pass, as the End that it replaces.
 func (p *Pass) Abandon(reason string) error {
 	defer runtime.KeepAlive(p.model)
-	return low.Ddp_model_abandon_backward(p.model.handle, reason, p.model.stream)
+	return low.Ddp_model_abandon_backward(p.model.id(), oneLine(reason), p.model.stream)
 }
 
 // WasUsed tells whether any rank contributed to a parameter in the last Reduce pass; known is false if no pass has ended.
 func (m *Model) WasUsed(index int) (used, known bool) {
 	defer runtime.KeepAlive(m)
-	answer := low.Ddp_model_was_used(m.handle, int32(index))
+	answer := low.Ddp_model_was_used(m.id(), int32(index))
 	return answer == 1, answer >= 0
 }
 
 // AverageParameters makes every parameter its mean over the ranks, the same bits on all of them. Collective.
 func (m *Model) AverageParameters() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_average_parameters(m.handle, m.stream)
+	return low.Ddp_model_average_parameters(m.id(), m.stream)
 }
 
 // ZeroGrad sets all gradients to zero.
 func (m *Model) ZeroGrad() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_zero_grad(m.handle, m.stream)
+	return low.Ddp_model_zero_grad(m.id(), m.stream)
 }
 
 // GradNorm is the norm over all gradients as one vector: p is 1, 2 or math.Inf(1).
 func (m *Model) GradNorm(p float64) (float64, error) {
 	defer runtime.KeepAlive(m)
 	var norm float64
-	err := low.Ddp_model_get_grad_norm(m.handle, p, &norm, m.stream)
+	err := low.Ddp_model_get_grad_norm(m.id(), p, &norm, m.stream)
 	return norm, err
 }
 
@@ -108,18 +108,18 @@ func (m *Model) GradNorm(p float64) (float64, error) {
 // your own; the built-in ones clip within their step (StepOptions).
 func (m *Model) ClipGradNorm(maxNorm, p float64) (norm float64, err error) {
 	defer runtime.KeepAlive(m)
-	err = low.Ddp_model_clip_grad_norm(m.handle, maxNorm, p, &norm, m.stream)
+	err = low.Ddp_model_clip_grad_norm(m.id(), maxNorm, p, &norm, m.stream)
 	return norm, err
 }
 
 // ClipGradValue limits the magnitude of every element of the gradients.
 func (m *Model) ClipGradValue(limit float64) error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_clip_grad_value(m.handle, limit, m.stream)
+	return low.Ddp_model_clip_grad_value(m.id(), limit, m.stream)
 }
 
 // ScaleGrad multiplies all gradients by a factor.
 func (m *Model) ScaleGrad(factor float64) error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_scale_grad(m.handle, factor, m.stream)
+	return low.Ddp_model_scale_grad(m.id(), factor, m.stream)
 }

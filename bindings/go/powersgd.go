@@ -8,9 +8,9 @@ import (
 
 // PowerSGD compresses gradients to a few vectors; start from DefaultPowerSGD. All ranks must agree.
 type PowerSGD struct {
-	Rank               int     // vectors that stand for a matrix
+	Rank               int     // vectors that stand for a matrix; 0: the default
 	StartPass          int64   // passes that are reduced plainly first
-	MinCompressionRate float64 // compress only where at least this is gained
+	MinCompressionRate float64 // compress only where at least this is gained; 0: the default
 	Seed               int64
 	WarmStart          bool // begin a pass with the vectors of the one before
 	ErrorFeedback      bool // what was lost is added to the next pass's gradient
@@ -31,9 +31,9 @@ func (o *PowerSGD) with(fn func(options uintptr) error) error {
 	if err := low.Ddp_powersgd_options_init(c, low.SizeofPowerSGDOptions); err != nil {
 		return err
 	}
-	c.SetRank(int32(o.Rank))
+	c.SetRank(int32(positive(o.Rank, int(c.GetRank()))))
 	c.SetStart_pass(o.StartPass)
-	c.SetMin_compression_rate(o.MinCompressionRate)
+	c.SetMin_compression_rate(or(o.MinCompressionRate, c.GetMin_compression_rate()))
 	c.SetSeed(o.Seed)
 	c.SetWarm_start(flag(o.WarmStart))
 	c.SetError_feedback(flag(o.ErrorFeedback))
@@ -46,7 +46,7 @@ func (m *Model) SetPowerSGD(options *PowerSGD) error {
 	if options == nil {
 		options = DefaultPowerSGD()
 	}
-	return options.with(func(c uintptr) error { return low.Ddp_model_set_hook(m.handle, low.HookPowerSGD, c, nil) })
+	return options.with(func(c uintptr) error { return low.Ddp_model_set_hook(m.id(), low.HookPowerSGD, c, nil) })
 }
 
 // AllReducePowerSGD reduces the contents as Model.SetPowerSGD does; the options of the first call stay, nil is DefaultPowerSGD.

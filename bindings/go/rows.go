@@ -18,13 +18,13 @@ func AllReduceRows[T Element](g *Group, indices []int64, values []T, width int, 
 	}
 	var count int64
 	err := lending(func(t ...low.Ddp_tensor) error {
-		return low.Ddp_group_all_reduce_rows(g.handle, t[0], t[1], low.Enum_SS_ddp_reduce(op), &count, g.stream)
+		return low.Ddp_group_all_reduce_rows(g.id(), t[0], t[1], int32(op), &count, g.stream)
 	}, Of(indices), Of(values, len(indices), width))
 	if err != nil {
 		return nil, nil, err
 	}
 	union, rows := make([]int64, count), make([]T, int(count)*width)
-	err = lending(func(t ...low.Ddp_tensor) error { return low.Ddp_group_get_rows(g.handle, t[0], t[1]) },
+	err = lending(func(t ...low.Ddp_tensor) error { return low.Ddp_group_get_rows(g.id(), t[0], t[1]) },
 		Of(union), Of(rows, int(count), width))
 	return union, rows, err
 }

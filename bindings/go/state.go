@@ -2,6 +2,7 @@ package ddp
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"runtime/cgo"
@@ -22,11 +23,17 @@ type State struct {
 
 // SaveFile saves a checkpoint: rank 0 writes, atomically and durably. Collective.
 func (s *State) SaveFile(path string) error {
+	if err := noNUL("the path", path); err != nil {
+		return err
+	}
 	return s.with(func(c low.Ddp_state) error { return low.Ddp_state_save_file(c, path) })
 }
 
 // LoadFile loads a checkpoint: rank 0 reads, all ranks receive. Nothing is touched unless all of it fits. Collective.
 func (s *State) LoadFile(path string) error {
+	if err := noNUL("the path", path); err != nil {
+		return err
+	}
 	return s.with(func(c low.Ddp_state) error { return low.Ddp_state_load_file(c, path) })
 }
 
@@ -63,13 +70,13 @@ func (s *State) with(fn func(low.Ddp_state) error) error {
 		return err
 	}
 	if s.Model != nil {
-		c.SetModel(s.Model.handle)
+		c.SetModel(s.Model.id())
 	}
 	if s.Optimizer != nil {
-		c.SetOptimizer(s.Optimizer.handle)
+		c.SetOptimizer(s.Optimizer.id())
 	}
 	if s.EMA != nil {
-		c.SetEma(s.EMA.handle)
+		c.SetEma(s.EMA.id())
 	}
 	c.SetPartial(flag(s.Partial))
 	c.SetLocal(flag(s.Local))
@@ -91,7 +98,7 @@ func (m *Model) Unexpected() []string { return m.names(low.Ddp_model_get_unexpec
 func (m *Model) names(get func(uintptr, int64) string) (names []string) {
 	defer runtime.KeepAlive(m)
 	for {
-		name := get(m.handle, int64(len(names)))
+		name := get(m.id(), int64(len(names)))
 		if name == "" {
 			return names
 		}
@@ -106,7 +113,10 @@ type writer struct {
 
 func (w *writer) Write(data []byte) int32 {
 	return flag(w.run(func() error {
-		_, err := w.to.Write(data)
+		count, err := w.to.Write(data)
+		if err == nil && count != len(data) {
+			err = io.ErrShortWrite
+		}
 		return err
 	}))
 }
@@ -118,8 +128,14 @@ type reader struct {
 
 func (r *reader) Read(data []byte) (count int64) {
 	failed := r.run(func() error {
-		for count == 0 && len(data) > 0 { // a reader may return nothing without being at its end
+		for tries := 0; count == 0 && len(data) > 0; tries++ { // a reader may return nothing without being at its end
+			if tries == 100 {
+				return io.ErrNoProgress
+			}
 			got, err := r.from.Read(data)
+			if got < 0 || got > len(data) {
+				return fmt.Errorf("a reader says that it read %d bytes into %d", got, len(data))
+			}
 			count = int64(got)
 			if errors.Is(err, io.EOF) {
 				return nil

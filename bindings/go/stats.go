@@ -24,7 +24,7 @@ func (m *Model) Stats() (Stats, error) {
 	c := low.NewDdp_model_stats()
 	defer low.DeleteDdp_model_stats(c)
 	c.SetStruct_size(low.SizeofModelStats)
-	if err := low.Ddp_model_get_stats(m.handle, c); err != nil {
+	if err := low.Ddp_model_get_stats(m.id(), c); err != nil {
 		return Stats{}, err
 	}
 	return Stats{

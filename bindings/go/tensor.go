@@ -16,7 +16,7 @@ type (
 
 // Element is what a tensor may hold.
 type Element interface {
-	float32 | float64 | int32 | int64 | uint8 | Float16 | BFloat16
+	float32 | float64 | int32 | int64 | uint8 | Float16 | BFloat16 | complex64 | complex128
 }
 
 // Tensor describes dense, row-major memory that is lent to libddp. The zero value stands for no tensor.
@@ -27,7 +27,8 @@ type Tensor struct {
 	device      Device
 	deviceIndex int32
 	shape       []int64
-	err         error // found while describing, told by the call that gets the tensor
+	memory      *memory // that it is part of, if it is libddp's
+	err         error   // found while describing, told by the call that gets the tensor
 }
 
 // Of describes a slice. Without a shape it has one dimension. The slice is not copied: its elements are what libddp reads and
@@ -71,6 +72,11 @@ func Values[T Element](t Tensor) ([]T, error) {
 	if t.data == nil {
 		return nil, nil
 	}
+	if t.memory != nil {
+		if err := t.memory.show(t.data); err != nil {
+			return nil, err
+		}
+	}
 	return unsafe.Slice((*T)(t.data), int(elements(t.shape))), nil
 }
 
@@ -88,6 +94,10 @@ func dtypeOf[T Element]() DType {
 		return I32
 	case int64:
 		return I64
+	case complex64:
+		return C64
+	case complex128:
+		return C128
 	}
 	return U8
 }
@@ -145,11 +155,11 @@ func (t Tensor) lend() (*lent, error) {
 	if len(t.shape) > 0 {
 		shape = &t.shape[0]
 	}
-	if err := low.Ddp_tensor_init(l.Ddp_tensor, t.data, low.Enum_SS_ddp_dtype(t.dtype), int32(len(t.shape)), shape); err != nil {
+	if err := low.Ddp_tensor_init(l.Ddp_tensor, t.data, int32(t.dtype), int32(len(t.shape)), shape); err != nil {
 		l.release()
 		return nil, err
 	}
-	l.SetDevice(low.Enum_SS_ddp_device_kind(t.device))
+	l.SetDevice(int32(t.device))
 	l.SetDevice_index(t.deviceIndex)
 	return l, nil
 }
@@ -178,9 +188,9 @@ func (l *lent) keep() *hold {
 	return l.memory
 }
 
-// borrowed is the Go form of a tensor that libddp described; its memory is libddp's or that of whoever lent it.
-func borrowed(c low.Ddp_tensor) Tensor {
+// borrowed is the Go form of a tensor that libddp described; its memory is part of what is given here, or that of whoever lent it.
+func borrowed(c low.Ddp_tensor, of *memory) Tensor {
 	shape := unsafe.Slice(c.GetShape(), low.MaxDimensions)[:c.GetNdim()]
 	return Tensor{data: c.GetData(), dtype: DType(c.GetDtype()), device: Device(c.GetDevice()), deviceIndex: c.GetDevice_index(),
-		shape: append([]int64{}, shape...)}
+		shape: append([]int64{}, shape...), memory: of}
 }

@@ -14,6 +14,8 @@ const (
 	I32  DType = 5
 	I64  DType = 6
 	U8   DType = 7
+	C64  DType = 8 // complex64
+	C128 DType = 9 // complex128
 )
 
 // Device says where a tensor's memory is.

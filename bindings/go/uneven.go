@@ -10,26 +10,26 @@ import (
 // sum(weight*gradient) / sum(weight). Needs DivisorWeights. Before the first Ready of a pass.
 func (m *Model) SetWeight(weight float64) error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_set_weight(m.handle, weight)
+	return low.Ddp_model_set_weight(m.id(), weight)
 }
 
 // SetLastPass says that this rank has no batch after the open or the next pass; every rank then finds it in PassReport.
 func (m *Model) SetLastPass() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_set_last_pass(m.handle)
+	return low.Ddp_model_set_last_pass(m.id())
 }
 
 // SkipBackward takes part in one Reduce pass without a batch: this rank contributes nothing and receives the result. Collective.
 func (m *Model) SkipBackward() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_skip_backward(m.handle, m.stream)
+	return low.Ddp_model_skip_backward(m.id(), m.stream)
 }
 
 // Join says that this rank is out of data: it answers the passes of the others until every rank has joined. Then all ranks hold the
 // same state and go on together. Needs ModelOptions.UnevenInputs. Collective.
 func (m *Model) Join() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_join(m.handle, m.stream)
+	return low.Ddp_model_join(m.id(), m.stream)
 }
 
 // PassReport is who took part in a pass, the same on all ranks.
@@ -45,6 +45,6 @@ func (m *Model) PassReport() (PassReport, error) {
 	c := low.NewDdp_pass_report()
 	defer low.DeleteDdp_pass_report(c)
 	c.SetStruct_size(low.SizeofPassReport)
-	err := low.Ddp_model_get_pass_report(m.handle, c)
+	err := low.Ddp_model_get_pass_report(m.id(), c)
 	return PassReport{Contributors: int(c.GetContributors()), Weight: c.GetWeight(), Last: c.GetLast() != 0}, err
 }

@@ -30,7 +30,7 @@ of the C header. What a program needs is in LibDDP itself.
 module Low
 
 # LibDDP opened the library before; the system finds it again by this name.
-const libddp = "libddp.so.0"
+const libddp = "libddp.so.0.1"
 '''
 
 
@@ -118,7 +118,7 @@ class Writer:
     def constant(self, _, found):
         value = found["value"]
         if found.get("type", "").endswith("char"):
-            value = f'"{value}"'
+            value = '"' + value.strip('"') + '"'  # from SWIG 4.3 on the quotes are there
         self.add(f"const {found['sym_name']} = {value}")
 
     def enum(self, node, found):

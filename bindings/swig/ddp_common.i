@@ -11,6 +11,7 @@
 %}
 
 #ifndef SWIGGO /* which maps these types by itself, see go/internal/low/low.i */
+#define SWIGWORDSIZE64 /* int64_t is long where libddp runs; otherwise pointers to it would be pointers to long long, another type */
 %include <stdint.i>
 #endif
 

@@ -19,7 +19,7 @@ wrap() {
   mkdir -p "$work/$language"
   swig "-$language" -includeall -I"$DDP_SOURCE_DIR/include" -I"$DDP_SOURCE_DIR/bindings/swig" -outdir "$work/$language" \
     -o "$work/$language/wrap.c" "$any/ddp_any.i"
-  "$CC" -w -shared -fPIC -I"$DDP_SOURCE_DIR/include" "$@" "$work/$language/wrap.c" -o "$work/$language/$output" \
+  "$CC" -Werror=incompatible-pointer-types -shared -fPIC -I"$DDP_SOURCE_DIR/include" "$@" "$work/$language/wrap.c" -o "$work/$language/$output" \
     -L"$library" -lddp "-Wl,-rpath,$library"
 }
 
@@ -27,7 +27,7 @@ wrap() {
 expect() {
   local name=$1 out
   shift
-  out=$(timeout 60 "$DDP_BUILD_DIR/bin/ddprun" --no-prefix -n 2 "$@")
+  out=$(timeout 60 "$DDP_BUILD_DIR/bin/ddprun" --no-prefix --no-pty -n 2 "$@")  # Tcl ends lines with \r\n on a terminal
   echo "$out"
   [ "$(grep -c "^$name: 1.5, refused$" <<<"$out")" = 2 ] || { echo "$name: not what two ranks should say"; exit 1; }
   ran=$((ran + 1))

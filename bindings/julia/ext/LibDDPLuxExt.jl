@@ -12,6 +12,7 @@ end
 
 LibDDP.lux_backend(group::Group) = DDPBackend(group)
 
+# Lux sends what a state holds beside arrays as a vector of one element: numbers, truth values, Val. Of those the bits travel.
 operation(op) = op === Utils.avg ? average : op
 
 Utils.local_rank(backend::DDPBackend) = group_rank(backend.group)

@@ -1,6 +1,6 @@
 # What libddp may use of Julia's arrays, and Julia of libddp's.
 
-const Element = Union{Float32,Float64,Float16,Int32,Int64,UInt8}
+const ELEMENTS = (Float32, Float64, Float16, Int32, Int64, UInt8, Complex{Float32}, Complex{Float64})
 
 dtype(::Type{Float32}) = Low.DDP_F32
 dtype(::Type{Float64}) = Low.DDP_F64
@@ -8,9 +8,11 @@ dtype(::Type{Float16}) = Low.DDP_F16
 dtype(::Type{Int32}) = Low.DDP_I32
 dtype(::Type{Int64}) = Low.DDP_I64
 dtype(::Type{UInt8}) = Low.DDP_U8
+dtype(::Type{Complex{Float32}}) = Low.DDP_C64
+dtype(::Type{Complex{Float64}}) = Low.DDP_C128
 function dtype(::Type{T}) where {T}
     (nameof(T) === :BFloat16 && sizeof(T) == 2) && return Low.DDP_BF16 # of BFloat16s.jl or Core
-    throw(ArgumentError("libddp has no tensors of $T: use Float32, Float64, Float16, BFloat16, Int32, Int64 or UInt8"))
+    throw(ArgumentError("libddp has no tensors of $T: use Float32, Float64, Float16, BFloat16, Int32, Int64, UInt8, ComplexF32 or ComplexF64"))
 end
 
 # Where an array's memory is. A package for another device adds methods for its arrays.
@@ -31,15 +33,21 @@ function is_dense(a::AbstractArray)
 end
 
 # C's description of an array. The caller keeps the array alive.
-function describe(a::AbstractArray{T,N}) where {T,N}
-    code = dtype(T)
+describe(a::AbstractArray{T}) where {T} = describe_as(dtype(T), a, reverse(size(a)))
+
+# The same as bytes, for what only copies: elements of any type without references.
+function describe_bits(a::AbstractArray{T}) where {T}
+    (T in ELEMENTS || !isbitstype(T)) && return describe(a)
+    return describe_as(Low.DDP_U8, a, (length(a) * sizeof(T),))
+end
+
+function describe_as(code, a::AbstractArray, shape::NTuple{N,Int}) where {N}
     N <= Low.DDP_MAX_DIMENSIONS || throw(ArgumentError("a tensor has at most $(Low.DDP_MAX_DIMENSIONS) dimensions, this array $N"))
     data = address(a)
     is_dense(a) || throw(ArgumentError("the elements of a $(typeof(a)) of size $(size(a)) do not lie one after another; copy it first"))
     kind, number = device(a)
     tensor = Ref{Low.ddp_tensor}()
-    shape = Int64[reverse(size(a))...]
-    check(Low.ddp_tensor_init(tensor, isempty(a) ? C_NULL : data, code, N, shape))
+    check(Low.ddp_tensor_init(tensor, isempty(a) ? C_NULL : data, code, N, Int64[shape...]))
     t = tensor[]
     return Low.ddp_tensor(t.data, t.dtype, kind, number, t.ndim, t.shape)
 end
@@ -48,57 +56,58 @@ end
 # push! and resize! are refused, or leave the memory to it.
 root(a::Vector) = (a, reshape(a, length(a), 1))
 root(a::AbstractArray) = a
+lent_array(root::Tuple) = root[1]
+lent_array(root::AbstractArray) = root
 
-"""
-    LentArray{T,N}
+# ---- Arrays of libddp's memory: plain arrays. ----
 
-Memory that is not Julia's: a gradient or an allocation of libddp, or somebody's tensor inside a callback. A dense array like any other.
-It keeps its owner alive; when the owner is closed, or the callback ends, the array becomes empty.
-"""
-mutable struct LentArray{T,N} <: DenseArray{T,N}
-    data::Ptr{T}
-    size::NTuple{N,Int}
-    owner::Any
-end
+# What has to stay so that an array's memory does: views and reshapes of it keep this, too.
+holder(a::Array) = VERSION >= v"1.11" ? getfield(getfield(a, :ref), :mem) : a
 
-function LentArray{T}(tensor::Low.ddp_tensor, owner) where {T}
-    tensor.dtype == dtype(T) || throw(ArgumentError("the tensor does not hold $T"))
-    tensor.device == Low.DDP_CPU || throw(ArgumentError("the tensor is on a GPU"))
-    dims = ntuple(d -> Int(tensor.shape[tensor.ndim + 1 - d]), Int(tensor.ndim))
-    return LentArray{T,length(dims)}(Ptr{T}(tensor.data), dims, owner)
-end
+# The collector does not know how much memory such arrays keep, so it is told when there is twice as much as before.
+const shown_bytes = Threads.Atomic{Int}(0)
+const collect_at = Threads.Atomic{Int}(1 << 28)
 
-function LentArray(tensor::Low.ddp_tensor, owner)
-    for T in (Float32, Float64, Float16, Int32, Int64, UInt8)
-        tensor.dtype == dtype(T) && return LentArray{T}(tensor, owner)
+# Memory of libddp as an array. It stays as long as Julia has anything of the array, also after its model and group are closed.
+function library_array(::Type{T}, data::Ptr, dims::NTuple{N,Int}) where {T,N}
+    bytes = array_bytes(T, dims)
+    bytes == 0 && return Array{T,N}(undef, dims)
+    if shown_bytes[] > collect_at[]
+        GC.gc()
+        collect_at[] = max(1 << 28, 2 * shown_bytes[])
     end
-    return LentArray{UInt16}(Low.ddp_tensor(tensor.data, Low.DDP_F16, tensor.device, tensor.device_index, tensor.ndim, tensor.shape), owner)
+    check(Low.ddp_memory_retain(data))
+    Threads.atomic_add!(shown_bytes, bytes)
+    array = unsafe_wrap(Array, Ptr{T}(data), dims)
+    finalizer(holder(array)) do _
+        Low.ddp_memory_release(data)
+        Threads.atomic_sub!(shown_bytes, bytes)
+    end
+    return array
 end
 
-# The bits of a BF16 tensor where nobody has loaded a type for it.
-function LentArray{UInt16}(tensor::Low.ddp_tensor, owner)
-    dims = ntuple(d -> Int(tensor.shape[tensor.ndim + 1 - d]), Int(tensor.ndim))
-    return LentArray{UInt16,length(dims)}(Ptr{UInt16}(tensor.data), dims, owner)
+function library_array(tensor::Low.ddp_tensor)
+    tensor.device == Low.DDP_CPU || throw(ArgumentError("the tensor is on a GPU"))
+    return library_array(element(tensor.dtype), tensor.data, dimensions(tensor))
 end
 
-# The memory is gone: nobody can touch it through this array any more.
-function invalidate!(a::LentArray{T,N}) where {T,N}
-    a.data, a.size, a.owner = Ptr{T}(C_NULL), ntuple(d -> 0, N), nothing
-    return a
+dimensions(tensor::Low.ddp_tensor) = ntuple(d -> Int(tensor.shape[tensor.ndim + 1 - d]), Int(tensor.ndim))
+
+# The bits of a BF16 tensor are shown as UInt16: nobody need have loaded a type for it.
+function element(code::Int32)
+    for T in ELEMENTS
+        dtype(T) == code && return T
+    end
+    return UInt16
 end
 
-Base.size(a::LentArray) = a.size
-Base.IndexStyle(::Type{<:LentArray}) = IndexLinear()
-Base.strides(a::LentArray) = Base.size_to_strides(1, size(a)...)
-Base.elsize(::Type{<:LentArray{T}}) where {T} = sizeof(T)
-Base.pointer(a::LentArray) = a.data
-Base.unsafe_convert(::Type{Ptr{T}}, a::LentArray{T}) where {T} = a.data
-Base.@propagate_inbounds function Base.getindex(a::LentArray, i::Int)
-    @boundscheck checkbounds(a, i)
-    return GC.@preserve a unsafe_load(a.data, i)
-end
-Base.@propagate_inbounds function Base.setindex!(a::LentArray{T}, value, i::Int) where {T}
-    @boundscheck checkbounds(a, i)
-    GC.@preserve a unsafe_store!(a.data, convert(T, value), i)
-    return a
+# What an array takes, or an error where that is more than there can be.
+function array_bytes(::Type{T}, dims) where {T}
+    all(>=(0), dims) || throw(ArgumentError("an array cannot have the size $dims"))
+    try
+        return foldl(Base.checked_mul, dims; init = sizeof(T))
+    catch e
+        e isa OverflowError || rethrow()
+        throw(ArgumentError("an array of $T of the size $dims is larger than memory can be"))
+    end
 end

@@ -46,14 +46,9 @@ function on_store_get(user::Ptr{Cvoid}, key::Ptr{UInt8}, value::Ptr{Cvoid}, capa
     end
 end
 
-function on_update(user::Ptr{Cvoid}, index::Int32, value::Ptr{Low.ddp_tensor}, grad::Ptr{Low.ddp_tensor}, rate::Float64, ::Ptr{Cvoid})
+function on_update(user::Ptr{Cvoid}, index::Int32, ::Ptr{Low.ddp_tensor}, ::Ptr{Low.ddp_tensor}, rate::Float64, ::Ptr{Cvoid})
     return guarded(user, Int32(1)) do f
-        lent = (LentArray(unsafe_load(value), nothing), LentArray(unsafe_load(grad), nothing))
-        try
-            f(Int(index) + 1, lent..., rate)
-        finally
-            foreach(invalidate!, lent)
-        end
+        f(Int(index) + 1, rate)
         Int32(0)
     end
 end

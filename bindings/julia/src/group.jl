@@ -10,7 +10,6 @@ Meet the other ranks. `env://` reads what ddprun, torchrun, Open MPI, MPICH, Slu
 mutable struct Group
     handle::Ptr{Low.ddp_group}
     stream::Ptr{Cvoid}
-    lent::Vector{WeakRef} # arrays in the group's memory
 end
 
 function Group(rendezvous::AbstractString = "env://"; store = nothing, changes...)
@@ -25,7 +24,7 @@ function Group(rendezvous::AbstractString = "env://"; store = nothing, changes..
             Low.ddp_group_create(rendezvous, chosen, handle)
         end
     end
-    return finalizer(close, Group(handle[], C_NULL, WeakRef[]))
+    return finalizer(close, Group(handle[], C_NULL))
 end
 
 function Group(f::Function, rendezvous::AbstractString = "env://"; changes...)
@@ -41,11 +40,9 @@ end
     close(group)
 
 Leave the group; pending work is dropped and the other ranks are told. At most 2 seconds, also when peers are dead. Models, optimizers and
-averages are closed in the same way, in any order; what is forgotten is closed by the collector.
+averages are closed in the same way, in any order; what is forgotten is closed by the collector. Arrays of their memory stay.
 """
 function Base.close(group::Group)
-    foreach(r -> r.value === nothing || invalidate!(r.value), group.lent)
-    empty!(group.lent)
     handle, group.handle = group.handle, Ptr{Low.ddp_group}(C_NULL)
     Low.ddp_group_destroy(handle)
     return nothing
@@ -118,10 +115,10 @@ end
 """
     bcast!(group, a; root = 0)
 
-Copy rank `root`'s array to all ranks, in place.
+Copy rank `root`'s array to all ranks, in place. Elements may be of any type without references, such as `Bool` or `UInt64`.
 """
 function bcast!(group::Group, a::AbstractArray; root::Integer = 0)
-    GC.@preserve a check(Low.ddp_group_broadcast(group.handle, Ref(describe(a)), root, group.stream))
+    GC.@preserve a check(Low.ddp_group_broadcast(group.handle, Ref(describe_bits(a)), root, group.stream))
     return a
 end
 
@@ -155,25 +152,28 @@ end
 """
     alloc(group, T, dims...)
 
-An array of zeros within reach of the other ranks of this host: parameters and gradients in it are reduced without a copy. Give it back
-with `free!`, after the models that use it; closing the group frees what is left.
+An array of zeros within reach of the other ranks of this host: parameters and gradients in it are reduced without a copy. It is given
+back when it is freed (`free!`, or by closing the group) and nothing of Julia's refers to it any more.
 """
 function alloc(group::Group, ::Type{T}, dims::Integer...) where {T}
     dtype(T)
-    data = Ref{Ptr{Cvoid}}(C_NULL)
-    check(Low.ddp_group_alloc(group.handle, prod(dims) * sizeof(T), data))
-    array = LentArray{T,length(dims)}(Ptr{T}(data[]), Int.(dims), group)
-    push!(group.lent, WeakRef(array))
-    return array
+    data, extents = Ref{Ptr{Cvoid}}(C_NULL), Int.(dims)
+    check(Low.ddp_group_alloc(group.handle, array_bytes(T, extents), data))
+    try
+        return library_array(T, data[], extents)
+    catch
+        Low.ddp_group_free(group.handle, data[]) # it is on a GPU
+        rethrow()
+    end
 end
 
-function free!(a::LentArray)
-    a.owner isa Group || throw(ArgumentError("only what alloc gave can be freed"))
-    check(Low.ddp_group_free(a.owner.handle, a.data))
-    filter!(r -> r.value !== nothing && r.value !== a, a.owner.lent)
-    invalidate!(a)
-    return nothing
-end
+"""
+    free!(group, a)
+
+Free what `alloc` gave, after the models that use it. The array can still be used; its memory is given back with the last reference to it. Where
+nothing of it is used any more, `finalize(a)` after this gives it back at once.
+"""
+free!(group::Group, a::Array) = GC.@preserve a check(Low.ddp_group_free(group.handle, pointer(a)))
 
 """
     LibDDP.lux_backend(group)

@@ -4,11 +4,12 @@
     Bucket
 
 Some gradients inside a hook, usable until the hook returns. `contents(bucket)` is all of them as one flat array, not divided;
-`gradients(bucket)` the pairs of index and gradient. `allreduce!` and so on work on a bucket as on a group.
+`gradients(bucket)` the pairs of index and gradient. Both show another bucket's gradients afterwards. `allreduce!` and so on work on a
+bucket as on a group.
 """
 mutable struct Bucket
     handle::Ptr{Low.ddp_bucket}
-    lent::Vector{LentArray} # what was shown of it
+    shown::Dict{Any,Any} # of the model
 end
 
 """Number of the bucket in the order of the plan, from 1."""
@@ -17,11 +18,8 @@ number(bucket::Bucket) = Int(Low.ddp_bucket_get_index(bucket.handle)) + 1
 """Is it the last bucket of the pass?"""
 is_last(bucket::Bucket) = Low.ddp_bucket_is_last(bucket.handle) == 1
 
-function show_tensor(bucket::Bucket, tensor)
-    array = LentArray(tensor, nothing)
-    push!(bucket.lent, array)
-    return array
-end
+show_tensor(bucket::Bucket, tensor) =
+    get!(() -> library_array(tensor), bucket.shown, (tensor.data, tensor.dtype, dimensions(tensor)))
 
 """All gradients of a bucket as one flat array; each starts on a 64-byte boundary, with zeros between them."""
 function contents(bucket::Bucket)
@@ -132,14 +130,13 @@ function pull_buckets(model::Model, rest)
     while true
         check(Low.ddp_model_next_bucket(model.handle, rest, handle))
         handle[] == C_NULL && return nothing
-        bucket = Bucket(handle[], LentArray[])
+        bucket = Bucket(handle[], model.shown)
         try
             model.hook(bucket)
         catch e
             Low.ddp_model_finish_bucket(model.handle, 1, one_line(e)) # its error is a consequence of this one
             rethrow()
         finally
-            foreach(invalidate!, bucket.lent)
             bucket.handle = Ptr{Low.ddp_bucket}(C_NULL)
         end
         check(Low.ddp_model_finish_bucket(model.handle, 0, Cstring(C_NULL)))

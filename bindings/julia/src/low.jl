@@ -8,7 +8,7 @@ of the C header. What a program needs is in LibDDP itself.
 module Low
 
 # LibDDP opened the library before; the system finds it again by this name.
-const libddp = "libddp.so.0"
+const libddp = "libddp.so.0.1"
 
 const DDP_VERSION = 1000
 
@@ -131,7 +131,8 @@ const DDP_LOG_OFF = Int32(4)
     @ddp_log_fn(f)
 
 Receives log messages. Called from any thread, one message at a time; must not call libddp.
-`text` is one line without a newline, valid during the call.
+`text` is one line without a newline, valid during the call. If a C++ exception leaves it, the line goes to stderr instead. A forked child logs
+to the same function.
 """
 macro ddp_log_fn(f)
     return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid}, $ddp_log_level, Ptr{UInt8}))))
@@ -158,7 +159,9 @@ end
 @doc raw"""
     ddp_build_info()
 
-One line: version, compiler, instruction sets in use, modules compiled in. The library's own. Local, any thread. Since 0.1.
+One line: version, compiler, build type, instruction set in use, and for each module (Gloo, CUDA) the file that was found
+when this was called first, or that it was not built. A module that was found may still fail to load. For people and bug
+reports: the form may change. The library's own, valid for ever; "" if memory runs out. Local, any thread. Since 0.1.
 """
 function ddp_build_info()
     return ccall((:ddp_build_info, libddp), Ptr{UInt8}, ())
@@ -231,7 +234,7 @@ end
 
 @doc raw"""
 Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
-Called only inside ddp_group_create, on the calling thread. Since 0.1.
+Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text. Since 0.1.
 """
 struct ddp_store
     set::Ptr{Cvoid}
@@ -296,7 +299,8 @@ end
 
 Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
 Local; returns within 2 s also when peers are dead. NULL and an already destroyed group are ignored. Models made from
-the group stay valid objects; their collectives then return INVALID_STATE. Since 0.1.
+the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group nothing happens and
+nobody is told. Since 0.1.
 """
 function ddp_group_destroy(group)
     return ccall((:ddp_group_destroy, libddp), Cvoid, (Ptr{ddp_group},), group)
@@ -354,8 +358,9 @@ end
     ddp_group_barrier(group)
 
 Return when all ranks have called. Collective, blocks.
-Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call), INVALID_STATE (a pass is open on
-this group). The same errors hold for all collectives below. Since 0.1.
+Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn both calls
+within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group), OUT_OF_MEMORY (this rank; the others
+get PEER_FAILED and the group is broken). They hold for all collectives below. Since 0.1.
 """
 function ddp_group_barrier(group)
     return ccall((:ddp_group_barrier, libddp), ddp_status, (Ptr{ddp_group},), group)
@@ -399,7 +404,8 @@ end
 Reduce over all ranks and keep one part: rank r receives elements r * n to (r + 1) * n of the reduced input.
 - `input`: size * n elements
 - `output`: n elements; may be the own part of `input`
-- `op`: as in ddp_group_all_reduce, with the same bits
+- `op`: as in ddp_group_all_reduce, with the same bits. The mean of F16 on a GPU takes memory as large as `input` at
+       the first call, which cannot be captured into a graph
 Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
 """
 function ddp_group_reduce_scatter(group, input, output, op, stream)
@@ -470,7 +476,7 @@ end
 Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
 without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU, registered with NCCL.
 - `bytes`: 1 or more
-- `out_data`: the memory; free with ddp_group_free, at the latest before ddp_group_destroy
+- `out_data`: the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
 Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
 """
 function ddp_group_alloc(group, bytes, out_data)
@@ -481,10 +487,35 @@ end
     ddp_group_free(group, data)
 
 Free memory from ddp_group_alloc. Not while a model that uses it exists. Local. NULL data is ignored.
-Errors: INVALID_ARGUMENT (not from this group). Since 0.1.
+Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1.
 """
 function ddp_group_free(group, data)
     return ccall((:ddp_group_free, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}), group, data)
+end
+
+@doc raw"""
+    ddp_memory_retain(data)
+
+Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group, ddp_group_free. For
+languages whose slices and arrays may outlive the object that they came from. The memory is given back when its owner and as many
+ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group or model stays.
+- `data`: any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all of the block
+       around it is kept, which for a gradient is its bucket
+Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU). Since 0.1.
+"""
+function ddp_memory_retain(data)
+    return ccall((:ddp_memory_retain, libddp), ddp_status, (Ptr{Cvoid},), data)
+end
+
+@doc raw"""
+    ddp_memory_release(data)
+
+Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
+- `data`: any address in the same block; NULL is ignored
+Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
+"""
+function ddp_memory_release(data)
+    return ccall((:ddp_memory_release, libddp), ddp_status, (Ptr{Cvoid},), data)
 end
 
 # ddp_unused: What a pass does with parameters that nobody marked. Since 0.1.
@@ -500,7 +531,7 @@ const DDP_PROGRESS_AUTO = Int32(0)
 const DDP_PROGRESS_CALLER = Int32(1)
 const DDP_PROGRESS_THREAD = Int32(2)
 
-# ddp_drift: What a check that runs by itself (`check_every`) does when replicas differ. Since 0.1.
+# ddp_drift: What the periodic check (`check_every`) does when replicas differ. Since 0.1.
 const ddp_drift = Int32
 
 const DDP_DRIFT_REPORT = Int32(0)
@@ -661,7 +692,7 @@ end
 @doc raw"""
     ddp_model_sync_buffers(model, root, stream)
 
-Copy all buffers from one rank to the others. Never happens by itself: call it before evaluation, before saving, or before
+Copy all buffers from one rank to the others. No other call does this: call it before evaluation, before saving, or before
 forward if the model needs it.
 - `root`: the rank whose values win
 Collective, blocks. Errors: as for collectives, INVALID_STATE (not committed, or a pass is open). Since 0.1.
@@ -673,8 +704,10 @@ end
 @doc raw"""
     ddp_model_check(model, stream)
 
-Are parameters and buffers bitwise equal on all ranks? Compares content hashes. (The option check_every does it by itself, for parameters.)
-Collective, blocks. Errors: MISMATCH names the first tensor that differs and the ranks in the minority. Since 0.1.
+Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for parameters
+after every k-th pass.
+Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the minority. If only
+buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers. Since 0.1.
 """
 function ddp_model_check(model, stream)
     return ccall((:ddp_model_check, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -725,8 +758,9 @@ const DDP_PASS_LOCAL = Int32(2)
 
 Open a pass. While it is open the user's other collectives on the same group are refused; code that must communicate
 inside backward uses a second group.
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or another pass is open on the group), and the first cause
-if the group is broken. Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; another pass is open on the group; the step that an
+optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step; or a failed pass or load has
+changed a part of the parameters, which a load mends), and the first cause if the group is broken. Since 0.1.
 """
 function ddp_model_begin_backward(model, mode)
     return ccall((:ddp_model_begin_backward, libddp), ddp_status, (Ptr{ddp_model}, ddp_pass), model, mode)
@@ -780,8 +814,9 @@ end
 @doc raw"""
     ddp_model_was_used(model, index)
 
-Did any rank contribute to this parameter in the last REDUCE pass, or in the accumulation before it (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its
-optimizer state alone), -1 if the arguments are wrong or no pass has ended. Local. Since 0.1.
+Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
+(after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its optimizer state alone), -1 if the arguments are wrong or no
+pass has ended. Local. Since 0.1.
 """
 function ddp_model_was_used(model, index)
     return ccall((:ddp_model_was_used, libddp), Int32, (Ptr{ddp_model}, Int32), model, index)
@@ -793,7 +828,8 @@ end
 Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after DDP_PASS_LOCAL passes
 and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint holds rank 0's parameters, so average
 before saving. Buffers and the state of optimizers stay each rank's own (ddp_model_sync_buffers copies buffers).
-Collective, blocks, not in an open pass. Errors: INVALID_STATE, and those of collectives (parameters may then be averaged in part). Since 0.1.
+Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
+parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
 """
 function ddp_model_average_parameters(model, stream)
     return ccall((:ddp_model_average_parameters, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -802,7 +838,9 @@ end
 @doc raw"""
     ddp_model_zero_grad(model, stream)
 
-Set all gradients to zero. Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+Set all gradients to zero. What was accumulated is forgotten: a parameter counts as used in the next REDUCE pass only if
+it is marked again.
+Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
 """
 function ddp_model_zero_grad(model, stream)
     return ccall((:ddp_model_zero_grad, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -814,7 +852,8 @@ end
 Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
 - `p`: 1, 2 or INFINITY
 - `stream`: of gradients on a GPU: the host waits for it, so it is not being captured
-Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE
+(a pass is open; or the optimizer with `shard` whose slices the gradients are was destroyed). Since 0.1.
 """
 function ddp_model_get_grad_norm(model, p, out_norm, stream)
     return ccall((:ddp_model_get_grad_norm, libddp), ddp_status, (Ptr{ddp_model}, Float64, Ptr{Float64}, Ptr{Cvoid}), model,
@@ -825,7 +864,8 @@ end
     ddp_model_scale_grad(model, factor, stream)
 
 Multiply all gradients by `factor` (with the norm above: clipping). Local, not in an open pass.
-Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+Errors: INVALID_ARGUMENT, INVALID_STATE (a pass is open; or an optimizer with in_backward has made its step within the
+last pass, so that the change would come too late: until ddp_optimizer_step). Since 0.1.
 """
 function ddp_model_scale_grad(model, factor, stream)
     return ccall((:ddp_model_scale_grad, libddp), ddp_status, (Ptr{ddp_model}, Float64, Ptr{Cvoid}), model, factor, stream)
@@ -841,7 +881,8 @@ ones clip within their step (max_norm, clip_value).
 - `p`: 1, 2 or INFINITY
 - `out_norm`: the norm before; may be NULL
 - `stream`: as for ddp_model_get_grad_norm
-Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE
+(as ddp_model_scale_grad and ddp_model_get_grad_norm). Since 0.1.
 """
 function ddp_model_clip_grad_norm(model, max_norm, p, out_norm, stream)
     return ccall((:ddp_model_clip_grad_norm, libddp), ddp_status, (Ptr{ddp_model}, Float64, Float64, Ptr{Float64},
@@ -853,7 +894,7 @@ end
 
 Limit every element of the gradients to a magnitude of `limit`; a NaN stays. Local, not in an open pass.
 - `limit`: above 0
-Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_model_scale_grad). Since 0.1.
 """
 function ddp_model_clip_grad_value(model, limit, stream)
     return ccall((:ddp_model_clip_grad_value, libddp), ddp_status, (Ptr{ddp_model}, Float64, Ptr{Cvoid}), model, limit,
@@ -913,11 +954,12 @@ end
     ddp_model_abandon_backward(model, reason, stream)
 
 Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward returns
-INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are undefined, the group goes on.
-No mark of this pass may be under way on another thread.
+INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are undefined, the
+group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
 - `reason`: one sentence for the error text; NULL is allowed
-Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE pass. Errors: INVALID_STATE (no open pass; or all
-gradients had been sent: the pass then ended well on every rank), and those of collectives. Since 0.1.
+Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE or LOCAL pass. Errors:
+INVALID_STATE (no open pass; or all gradients had been sent: the pass then ended well on every rank), and those of
+collectives. Since 0.1.
 """
 function ddp_model_abandon_backward(model, reason, stream)
     return ccall((:ddp_model_abandon_backward, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Cvoid}), model, reason,
@@ -1018,7 +1060,7 @@ end
 
 Updates one parameter in place. Called on the thread of ddp_optimizer_step, for every used parameter in index order.
 A parameter on a GPU is updated by what the callback enqueues on `stream`, which is that of ddp_optimizer_step.
-A value other than 0 ends the step with CALLBACK.
+A value other than 0, or a C++ exception, ends the step with CALLBACK.
 """
 macro ddp_update_fn(f)
     return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Int32, Ptr{$ddp_tensor}, Ptr{$ddp_tensor}, Float64, Ptr{Cvoid}))))
@@ -1027,7 +1069,7 @@ end
 @doc raw"""
     @ddp_release_fn(f)
 
-Called exactly once, when libddp lets go of a callback's user data; may be NULL.
+Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is logged.
 """
 macro ddp_release_fn(f)
     return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid},))))
@@ -1102,7 +1144,8 @@ end
     ddp_optimizer_set_rate(optimizer, rate)
 
 Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same.
-Local. Errors: INVALID_ARGUMENT (negative or not finite). Since 0.1.
+Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
+or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
 """
 function ddp_optimizer_set_rate(optimizer, rate)
     return ccall((:ddp_optimizer_set_rate, libddp), ddp_status, (Ptr{ddp_optimizer}, Float64), optimizer, rate)
@@ -1120,7 +1163,9 @@ end
 @doc raw"""
     ddp_optimizer_get_step_count(optimizer, out_count)
 
-Steps taken so far (after a load: the saved number). Local. Errors: INVALID_ARGUMENT. Since 0.1.
+Steps taken so far (after a load: the saved number). A step that a pass makes (in_backward) counts when
+the pass has ended.
+Local. Errors: INVALID_ARGUMENT. Since 0.1.
 """
 function ddp_optimizer_get_step_count(optimizer, out_count)
     return ccall((:ddp_optimizer_get_step_count, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Int64}), optimizer, out_count)
@@ -1141,8 +1186,8 @@ end
 
 Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
 - `options`: NULL: dynamic, with the defaults
-Local, not in an open pass of an optimizer with in_backward. Errors: INVALID_ARGUMENT, INVALID_STATE, NOT_SUPPORTED (a custom
-optimizer). Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate), NOT_SUPPORTED (a custom optimizer).
+Since 0.1.
 """
 function ddp_optimizer_set_loss_scale(optimizer, options)
     return ccall((:ddp_optimizer_set_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_loss_scale_options}),
@@ -1186,7 +1231,7 @@ Give one parameter its own weight decay and a factor on the learning rate (biase
 rates). Default: the optimizer's decay, and 1. All ranks must set the same.
 - `weight_decay`: 0 or more
 - `rate_scale`: 0 or more; 0 freezes the parameter
-Local. Errors: INVALID_ARGUMENT. Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
 """
 function ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
     return ccall((:ddp_optimizer_set_group, libddp), ddp_status, (Ptr{ddp_optimizer}, Int32, Float64, Float64), optimizer,
@@ -1197,13 +1242,18 @@ end
     ddp_optimizer_step(optimizer, stream)
 
 Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
-rank used keep their value and their optimizer state.
-Parameters on a GPU change in the order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream
-only where the host has to decide: with nonfinite SKIP or FAIL or a dynamic loss scale, and with max_norm if `shard` is set or some
+rank used keep their value and their optimizer state. The gradients of a pass are good for one step of each optimizer; a
+program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
+captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
+order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
+has to decide: with nonfinite SKIP or FAIL or a dynamic loss scale, and with max_norm if `shard` is set or some
 parameters are in host memory. Otherwise max_norm is applied on the GPU and nothing waits.
 - `stream`: that of ddp_model_end_backward, or one that is ordered after it; it is not being captured into a CUDA graph
-Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured, or gradients that are
-not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
+Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured;
+gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
+left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
+parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
+with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
 """
 function ddp_optimizer_step(optimizer, stream)
     return ccall((:ddp_optimizer_step, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Cvoid}), optimizer, stream)
@@ -1218,9 +1268,9 @@ struct ddp_bucket end
     @ddp_hook_fn(f)
 
 Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on the thread of
-that call. It must not throw, nor call functions of the model or its group other than the getters.
+that call. It must not call functions of the model or its group other than the getters.
 - `bucket`: usable until the hook returns
-Answers 0, or any other number if it failed (ddp_bucket_set_error says more). Since 0.1.
+Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure with its text. Since 0.1.
 """
 macro ddp_hook_fn(f)
     return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{$ddp_bucket}))))
@@ -1291,8 +1341,9 @@ end
 Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the product of the
 others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to gain, or that have one
 dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean, exactly for matrices of that rank.
-What a rank's gradient lost is kept and added to its next one. This memory, as large as the gradients, and the vectors belong to the model; they
-are not part of checkpoints and begin empty after a restart. A gradient that is not finite on some rank becomes NaN on all.
+What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
+vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
+after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
 - `user_data`: given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a hook of your own
        calls it (collective); the first call's options stay.
 Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_bucket_all_reduce. Since 0.1.
@@ -1499,6 +1550,9 @@ Exchange the parameters with one of the averages, for evaluation; call again wit
 - `which`: position of the decay given to ddp_ema_create
 - `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their bits are kept
        in memory that is allocated and freed
+While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+alone are allowed.
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured), OUT_OF_MEMORY.
 Since 0.1.
 """
@@ -1523,7 +1577,7 @@ end
 @doc raw"""
     @ddp_write_fn(f)
 
-Takes the next `bytes` of a checkpoint. Returns 0 on success. Called on rank 0 only, on the calling thread.
+Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only, on the calling thread.
 """
 macro ddp_write_fn(f)
     return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
@@ -1532,7 +1586,8 @@ end
 @doc raw"""
     @ddp_read_fn(f)
 
-Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure. Rank 0 only.
+Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+    too. Rank 0 only.
 """
 macro ddp_read_fn(f)
     return esc(:(@cfunction($f, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
@@ -1577,7 +1632,9 @@ end
 Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
 returns after that, so the file may be read at once and no barrier is needed.
 On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
-Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE, and those of collectives. Since 0.1.
+Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
+Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
+failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
 """
 function ddp_state_save_file(state, path)
     return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
@@ -1590,8 +1647,13 @@ Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are
 The model may be committed or not; the world size may differ from the one that saved. Writes `epoch` and `step`.
 With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
 parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
-Collective, blocks; with `local` it is local; not in an open pass. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing,
-unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+stay as they are.
+Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
+until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
+different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
 """
 function ddp_state_load_file(state, path)
     return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
@@ -1711,7 +1773,8 @@ end
 
 y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
 With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided by count - 1),
-the same bits on every rank that had the same before.
+the same bits on every rank that had the same before. That happens here, before the backward pass: if that fails and the
+batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
 - `group`: whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
 - `options`: NULL: all defaults
 - `x`: F32, F64, F16 or BF16, [N, C, ...]

@@ -8,24 +8,25 @@ mutable struct Model
     handle::Ptr{Low.ddp_model}
     stream::Ptr{Cvoid}
     group::Group
-    values::Vector{Any} # what is lent, for as long as the model exists
-    grads::Vector{Any}  # by index; nothing where libddp owns the gradient
-    hook::Any           # runs for each bucket of a pass, or nothing
-    views::Vector{Any}  # by index, once committed: the gradients as arrays
+    values::Vector{Any}  # the parameters by index: what is lent, for as long as the model exists
+    buffers::Vector{Any} # the same
+    grads::Vector{Any}   # by index; nothing where libddp owns the gradient
+    hook::Any            # runs for each bucket of a pass, or nothing
+    views::Vector{Any}   # by index, once committed: the gradients as arrays
+    shown::Dict{Any,Any} # arrays that hooks have seen, by address, type and size
 end
 
 function Model(group::Group; changes...)
     chosen = Ref(options(Low.ddp_model_options, Low.ddp_model_options_init; changes...))
     handle = Ref{Ptr{Low.ddp_model}}(C_NULL)
     check(Low.ddp_model_create(group.handle, chosen, handle))
-    return finalizer(close, Model(handle[], C_NULL, group, Any[], Any[], nothing, Any[]))
+    return finalizer(close, Model(handle[], C_NULL, group, Any[], Any[], Any[], nothing, Any[], Dict{Any,Any}()))
 end
 
 function Base.close(model::Model)
     handle, model.handle = model.handle, Ptr{Low.ddp_model}(C_NULL)
     Low.ddp_model_destroy(handle)
-    foreach(invalidate!, filter(view -> view isa LentArray, model.views))
-    foreach(empty!, (model.values, model.grads, model.views))
+    foreach(empty!, (model.values, model.buffers, model.grads, model.views, model.shown))
     return nothing
 end
 
@@ -59,7 +60,7 @@ Lend an array that is not trained but belongs to the model: running statistics, 
 function add_buffer!(model::Model, name::AbstractString, value::AbstractArray)
     index = Ref{Int32}(-1)
     GC.@preserve value check(Low.ddp_model_add_buffer(model.handle, name, optional(value), index))
-    push!(model.values, root(value))
+    push!(model.buffers, root(value))
     return Int(index[]) + 1
 end
 
@@ -92,17 +93,20 @@ function grad_tensor(model::Model, index::Integer)
     return tensor[]
 end
 
-# The gradient of a parameter as an array, or nothing where it is not in this processor's memory.
+# The gradient of a parameter as an array of the parameter's size: what was lent, or libddp's memory. Nothing where that is on a GPU.
 function view_of(model::Model, index::Integer)
     tensor = grad_tensor(model, index)
-    return tensor.device == Low.DDP_CPU ? LentArray(tensor, model) : nothing
+    lent = get(model.grads, index, nothing)
+    lent === nothing && return tensor.device == Low.DDP_CPU ? library_array(tensor) : nothing
+    array, dims = lent_array(lent), dimensions(tensor)
+    return size(array) == dims ? array : reshape(array, dims)
 end
 
 """
     grad(model, index)
 
-The gradient of a parameter, in the memory that libddp reduces, once the model is committed. The array becomes empty when the model is
-closed. From any thread.
+The gradient of a parameter, once the model is committed: the array that was lent, or one of libddp's memory, which stays as long as anything
+refers to it. From any thread.
 """
 function grad(model::Model, index::Integer)
     checkindex(Bool, eachindex(model.views), index) || grad_tensor(model, index) # which fails and says why

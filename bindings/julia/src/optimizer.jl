@@ -45,10 +45,10 @@ end
     CustomOptimizer(update, model)
 
 `update(index, value, grad, rate)` changes one parameter in place; `step!` calls it for every used parameter in order. It must do the same
-on every rank. The arrays are valid during the call. The rate starts at 0: call `rate!`.
+on every rank. The arrays are those that were lent, and those of `grad`. The rate starts at 0: call `rate!`.
 """
 function CustomOptimizer(update, model::Model)
-    callback = Callback(update)
+    callback = Callback((index, rate) -> update(index, lent_array(model.values[index]), grad(model, index), rate))
     return Optimizer(model, callback) do handle # which holds the callback, so there is nothing to release
         Low.ddp_optimizer_create_custom(model.handle, update_fn(), pointer_from_objref(callback), C_NULL, handle)
     end

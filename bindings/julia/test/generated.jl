@@ -1,6 +1,10 @@
-@testset "structs have the layout of C" begin
+# An installed package is without the rest of the sources.
+const LAYOUT = joinpath(@__DIR__, "..", "..", "..", "tests", "abi", "layout_lp64.txt")
+isfile(LAYOUT) || @info "The layout of structs is not compared: $LAYOUT is not there"
+
+isfile(LAYOUT) && @testset "structs have the layout of C" begin
     compared = 0
-    for line in eachline(joinpath(@__DIR__, "..", "..", "..", "tests", "abi", "layout_lp64.txt"))
+    for line in eachline(LAYOUT)
         whole = match(r"^(ddp_\w+) (\d+) bytes$", line)
         part = match(r"^(ddp_\w+)\.(\w+) at (\d+), (\d+) bytes$", line)
         if whole !== nothing

@@ -19,5 +19,7 @@ isdefined(Base, :get_extension) || include(joinpath(@__DIR__, "..", "ext", "LibD
             @test to == from == [1, 2]
         end
         fails(() -> utils.bcast!(backend, from; root = 5), :INVALID_ARGUMENT)
+        state = (norm = (training = Val(true), mean = Float32[1, 2], count = 3), dropout = (on = false, seed = UInt64(7), name = :no, none = nothing))
+        @test utils.synchronize!!(backend, state) == state
     end
 end

@@ -35,9 +35,73 @@ mark_all(model) = foreach(i -> ready!(model, i), length(model):-1:1)
         @test grad_norm(model) == 2 * norm && grad_norm(model, Inf) == 18 && moved[1] == 18
         zero_grad!(model)
         @test iszero(moved)
-        lent = grad(model, 1)
+    end
+end
+
+# Arrays of a model and a group that are gone: the array alone, a view, a reshape, a vector, one without dimensions.
+function left_over()
+    alone() do group
+        model = model_of(group, zeros(Float32, 4, 5), fill(1.0), zeros(Float32, 2, 2), zeros(3, 2), zeros(Float32, 0))
+        whole, scalar, column, flat = grad(model, 1), grad(model, 2), view(grad(model, 3), :, 2), vec(grad(model, 4))
+        @test whole isa Matrix{Float32} && scalar isa Array{Float64,0} && isempty(grad(model, 5))
+        whole .= 3
+        scalar[] = 4
+        column .= 5
+        flat .= 6
+        shared = alloc(group, Float32, 1 << 18)
+        shared .= 7
+        free!(group, shared)
+        backward(mark_all, model)
         close(model)
-        @test isempty(lent) # nobody can write into memory that is gone
+        return whole, scalar, column, flat, reshape(shared, 1 << 9, 1 << 9)
+    end
+end
+
+@testset "arrays of the library outlive their owners" begin
+    for _ in 1:5
+        arrays = left_over()
+        GC.gc()
+        GC.gc()
+        others = [left_over() for _ in 1:3] # would use memory that was freed by mistake
+        for (i, array) in enumerate(arrays)
+            @test all(==(i + 2), array)
+            array .= 9
+            @test all(==(9), array)
+        end
+        @test all(all(==(i + 2), other[i]) for other in others, i in 1:5)
+    end
+    GC.gc()
+    GC.gc()
+    @test LibDDP.shown_bytes[] < 10 << 20 # of 20 MiB; those of the last round may still have names
+end
+
+@testset "closed models leave no memory" begin
+    alone() do group
+        weight = zeros(Float32, 1 << 20)
+        most = 0
+        for _ in 1:300 # of 4 MiB
+            model = model_of(group, weight)
+            grad(model, 1) .= 1
+            close(model)
+            most = max(most, LibDDP.shown_bytes[])
+        end
+        @test most < 600 << 20
+    end
+end
+
+@testset "complex numbers" begin
+    alone() do group
+        weight = ComplexF32[1+2im 3; 4 5]
+        model = model_of(group, weight, [1.0im])
+        grad(model, 1) .= 1im
+        @test grad(model, 2) isa Vector{ComplexF64}
+        backward(mark_all, model)
+        step!(SGD(model; rate = 1))
+        @test weight == [1+1im 3-1im; 4-1im 5-1im]
+        @test allreduce!(group, [1.0 + 2im]) == [1 + 2im]
+        own = CustomOptimizer((index, value, grad, rate) -> value .= index, model)
+        step!(own)
+        @test all(==(1), weight)
     end
 end
 
@@ -122,7 +186,7 @@ end
         rate!(optimizer, 0.5)
         @test rate(optimizer) == 0.5
         step!(optimizer)
-        @test weight == [0.5, 1.5] && isempty(kept[1]) && step_count(optimizer) == 1
+        @test weight == [0.5, 1.5] && kept[1] === weight && step_count(optimizer) == 1
         answer = (value, grad, rate) -> throw(DomainError(rate, "mine"))
         @test_throws DomainError step!(optimizer)
         answer = (value, grad, rate) -> nothing

@@ -67,8 +67,8 @@ typedef _gostring_ swig_type_34;
 typedef _gostring_ swig_type_35;
 typedef long long swig_type_36;
 typedef _gostring_ swig_type_37;
-typedef long long swig_type_38;
-typedef long long swig_type_39;
+typedef _gostring_ swig_type_38;
+typedef _gostring_ swig_type_39;
 typedef long long swig_type_40;
 typedef long long swig_type_41;
 typedef long long swig_type_42;
@@ -107,10 +107,10 @@ typedef long long swig_type_74;
 typedef long long swig_type_75;
 typedef long long swig_type_76;
 typedef long long swig_type_77;
-typedef _gostring_ swig_type_78;
+typedef long long swig_type_78;
 typedef long long swig_type_79;
 typedef _gostring_ swig_type_80;
-typedef _gostring_ swig_type_81;
+typedef long long swig_type_81;
 typedef _gostring_ swig_type_82;
 typedef _gostring_ swig_type_83;
 typedef _gostring_ swig_type_84;
@@ -122,9 +122,9 @@ typedef _gostring_ swig_type_89;
 typedef _gostring_ swig_type_90;
 typedef _gostring_ swig_type_91;
 typedef _gostring_ swig_type_92;
-typedef long long swig_type_93;
+typedef _gostring_ swig_type_93;
 typedef _gostring_ swig_type_94;
-typedef _gostring_ swig_type_95;
+typedef long long swig_type_95;
 typedef _gostring_ swig_type_96;
 typedef _gostring_ swig_type_97;
 typedef _gostring_ swig_type_98;
@@ -133,37 +133,37 @@ typedef _gostring_ swig_type_100;
 typedef _gostring_ swig_type_101;
 typedef _gostring_ swig_type_102;
 typedef _gostring_ swig_type_103;
-typedef long long swig_type_104;
-typedef long long swig_type_105;
-typedef _gostring_ swig_type_106;
-typedef _gostring_ swig_type_107;
+typedef _gostring_ swig_type_104;
+typedef _gostring_ swig_type_105;
+typedef long long swig_type_106;
+typedef long long swig_type_107;
 typedef _gostring_ swig_type_108;
 typedef _gostring_ swig_type_109;
 typedef _gostring_ swig_type_110;
 typedef _gostring_ swig_type_111;
 typedef _gostring_ swig_type_112;
-typedef long long swig_type_113;
-typedef long long swig_type_114;
+typedef _gostring_ swig_type_113;
+typedef _gostring_ swig_type_114;
 typedef long long swig_type_115;
 typedef long long swig_type_116;
 typedef long long swig_type_117;
 typedef long long swig_type_118;
 typedef long long swig_type_119;
 typedef long long swig_type_120;
-typedef _gostring_ swig_type_121;
+typedef long long swig_type_121;
 typedef long long swig_type_122;
 typedef _gostring_ swig_type_123;
 typedef long long swig_type_124;
 typedef _gostring_ swig_type_125;
-typedef _gostring_ swig_type_126;
+typedef long long swig_type_126;
 typedef _gostring_ swig_type_127;
 typedef _gostring_ swig_type_128;
 typedef _gostring_ swig_type_129;
 typedef _gostring_ swig_type_130;
 typedef _gostring_ swig_type_131;
-typedef long long swig_type_132;
+typedef _gostring_ swig_type_132;
 typedef _gostring_ swig_type_133;
-typedef _gostring_ swig_type_134;
+typedef long long swig_type_134;
 typedef _gostring_ swig_type_135;
 typedef _gostring_ swig_type_136;
 typedef _gostring_ swig_type_137;
@@ -171,16 +171,16 @@ typedef _gostring_ swig_type_138;
 typedef _gostring_ swig_type_139;
 typedef _gostring_ swig_type_140;
 typedef _gostring_ swig_type_141;
-typedef long long swig_type_142;
-typedef long long swig_type_143;
+typedef _gostring_ swig_type_142;
+typedef _gostring_ swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
 typedef long long swig_type_147;
-typedef _gostring_ swig_type_148;
+typedef long long swig_type_148;
 typedef long long swig_type_149;
 typedef _gostring_ swig_type_150;
-typedef _gostring_ swig_type_151;
+typedef long long swig_type_151;
 typedef _gostring_ swig_type_152;
 typedef _gostring_ swig_type_153;
 typedef _gostring_ swig_type_154;
@@ -195,16 +195,16 @@ typedef _gostring_ swig_type_162;
 typedef _gostring_ swig_type_163;
 typedef _gostring_ swig_type_164;
 typedef _gostring_ swig_type_165;
-typedef long long swig_type_166;
-typedef long long swig_type_167;
+typedef _gostring_ swig_type_166;
+typedef _gostring_ swig_type_167;
 typedef long long swig_type_168;
 typedef long long swig_type_169;
 typedef long long swig_type_170;
 typedef long long swig_type_171;
-typedef _gostring_ swig_type_172;
+typedef long long swig_type_172;
 typedef long long swig_type_173;
 typedef _gostring_ swig_type_174;
-typedef _gostring_ swig_type_175;
+typedef long long swig_type_175;
 typedef _gostring_ swig_type_176;
 typedef _gostring_ swig_type_177;
 typedef _gostring_ swig_type_178;
@@ -212,446 +212,450 @@ typedef _gostring_ swig_type_179;
 typedef _gostring_ swig_type_180;
 typedef _gostring_ swig_type_181;
 typedef _gostring_ swig_type_182;
-typedef long long swig_type_183;
+typedef _gostring_ swig_type_183;
 typedef _gostring_ swig_type_184;
 typedef long long swig_type_185;
 typedef _gostring_ swig_type_186;
-typedef _gostring_ swig_type_187;
-typedef long long swig_type_188;
-typedef long long swig_type_189;
+typedef long long swig_type_187;
+typedef _gostring_ swig_type_188;
+typedef _gostring_ swig_type_189;
 typedef long long swig_type_190;
 typedef long long swig_type_191;
 typedef long long swig_type_192;
 typedef long long swig_type_193;
-typedef _gostring_ swig_type_194;
+typedef long long swig_type_194;
 typedef long long swig_type_195;
 typedef _gostring_ swig_type_196;
-typedef _gostring_ swig_type_197;
-typedef long long swig_type_198;
-typedef long long swig_type_199;
+typedef long long swig_type_197;
+typedef _gostring_ swig_type_198;
+typedef _gostring_ swig_type_199;
 typedef long long swig_type_200;
 typedef long long swig_type_201;
 typedef long long swig_type_202;
-typedef _gostring_ swig_type_203;
+typedef long long swig_type_203;
 typedef long long swig_type_204;
 typedef _gostring_ swig_type_205;
-typedef _gostring_ swig_type_206;
-typedef long long swig_type_207;
-extern void _wrap_Swig_free_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_Swig_malloc_low_c9e946901cd62f77(swig_intgo arg1);
-extern swig_intgo _wrap_DDP_OK_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_IO_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_F32_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_F64_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_F16_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_BF16_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_I32_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_I64_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_U8_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_C64_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_C128_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_CPU_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_CUDA_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_AVERAGE_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_SUM_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_MIN_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_MAX_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_BACKEND_SHM_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_c9e946901cd62f77(void);
-extern void _wrap_ddp_tensor_data_set_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_data_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_tensor_dtype_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_dtype_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_device_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_index_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_device_index_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_tensor_ndim_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_ndim_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_tensor_shape_set_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_shape_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_tensor_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_tensor_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_1 _wrap_ddp_tensor_init_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
-extern swig_intgo _wrap_DDP_LOG_DEBUG_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_LOG_INFO_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_LOG_WARNING_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_LOG_ERROR_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_LOG_OFF_low_c9e946901cd62f77(void);
-extern int _wrap_ddp_version_low_c9e946901cd62f77(void);
-extern swig_type_2 _wrap_ddp_version_string_low_c9e946901cd62f77(void);
-extern swig_type_3 _wrap_ddp_build_info_low_c9e946901cd62f77(void);
-extern swig_type_4 _wrap_ddp_status_name_low_c9e946901cd62f77(swig_intgo arg1);
-extern swig_type_5 _wrap_ddp_last_error_low_c9e946901cd62f77(void);
-extern swig_type_6 _wrap_ddp_copy_last_error_low_c9e946901cd62f77(swig_voidp arg1, swig_type_7 arg2);
-extern swig_type_8 _wrap_ddp_set_log_low_c9e946901cd62f77(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_store_set_set_low_c9e946901cd62f77(uintptr_t arg1, ddp_store_set_fn arg2);
-extern ddp_store_set_fn _wrap_ddp_store_set_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_store_get_set_low_c9e946901cd62f77(uintptr_t arg1, ddp_store_get_fn arg2);
-extern ddp_store_get_fn _wrap_ddp_store_get_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_store_user_data_set_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_store_user_data_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_store_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_store_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_9 arg2);
-extern swig_type_10 _wrap_ddp_group_options_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rank_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_rank_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_world_size_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_world_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_backend_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_backend_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_device_index_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_device_index_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_timeout_ms_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_11 arg2);
-extern swig_type_12 _wrap_ddp_group_options_timeout_ms_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_heartbeat_ms_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_13 arg2);
-extern swig_type_14 _wrap_ddp_group_options_heartbeat_ms_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_dead_after_ms_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_15 arg2);
-extern swig_type_16 _wrap_ddp_group_options_dead_after_ms_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_17 arg2);
-extern swig_type_18 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_group_options_store_set_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_group_options_store_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_group_options_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_group_options_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_19 _wrap_ddp_group_options_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_20 arg2);
-extern swig_type_21 _wrap_ddp_group_create_low_c9e946901cd62f77(swig_type_22 arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_group_destroy_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_23 _wrap_ddp_group_abort_low_c9e946901cd62f77(uintptr_t arg1, swig_type_24 arg2);
-extern swig_type_25 _wrap_ddp_group_status_low_c9e946901cd62f77(uintptr_t arg1);
-extern int _wrap_ddp_group_rank_low_c9e946901cd62f77(uintptr_t arg1);
-extern int _wrap_ddp_group_size_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_intgo _wrap_ddp_group_backend_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_26 _wrap_ddp_group_barrier_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_27 _wrap_ddp_group_all_reduce_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
-extern swig_type_28 _wrap_ddp_group_all_gather_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_29 _wrap_ddp_group_reduce_scatter_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
-extern swig_type_30 _wrap_ddp_group_broadcast_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
-extern swig_type_31 _wrap_ddp_group_reduce_metrics_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2, swig_type_32 arg3, swig_intgo arg4);
-extern swig_type_33 _wrap_ddp_group_all_reduce_rows_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_34 _wrap_ddp_group_get_rows_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_35 _wrap_ddp_group_alloc_low_c9e946901cd62f77(uintptr_t arg1, swig_type_36 arg2, swig_voidp arg3);
-extern swig_type_37 _wrap_ddp_group_free_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_c9e946901cd62f77(void);
-extern void _wrap_ddp_model_options_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_38 arg2);
-extern swig_type_39 _wrap_ddp_model_options_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_40 arg2);
-extern swig_type_41 _wrap_ddp_model_options_first_bucket_bytes_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_bucket_bytes_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_42 arg2);
-extern swig_type_43 _wrap_ddp_model_options_bucket_bytes_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_reduce_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_reduce_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_unused_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_unused_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_progress_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_progress_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_drift_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_drift_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_check_every_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_44 arg2);
-extern swig_type_45 _wrap_ddp_model_options_check_every_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_divisor_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_divisor_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_options_uneven_inputs_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_model_options_uneven_inputs_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_options_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_model_options_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_46 arg2);
-extern swig_type_47 _wrap_ddp_model_stats_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_parameters_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_48 arg2);
-extern swig_type_49 _wrap_ddp_model_stats_parameters_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_elements_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_50 arg2);
-extern swig_type_51 _wrap_ddp_model_stats_elements_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_buckets_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_52 arg2);
-extern swig_type_53 _wrap_ddp_model_stats_buckets_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_passes_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_54 arg2);
-extern swig_type_55 _wrap_ddp_model_stats_passes_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_gradient_bytes_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_56 arg2);
-extern swig_type_57 _wrap_ddp_model_stats_gradient_bytes_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_backward_ns_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_58 arg2);
-extern swig_type_59 _wrap_ddp_model_stats_backward_ns_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_comm_ns_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_60 arg2);
-extern swig_type_61 _wrap_ddp_model_stats_comm_ns_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_exposed_ns_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_62 arg2);
-extern swig_type_63 _wrap_ddp_model_stats_exposed_ns_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_backward_ns_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_64 arg2);
-extern swig_type_65 _wrap_ddp_model_stats_total_backward_ns_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_comm_ns_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_66 arg2);
-extern swig_type_67 _wrap_ddp_model_stats_total_comm_ns_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_68 arg2);
-extern swig_type_69 _wrap_ddp_model_stats_total_exposed_ns_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_checks_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_70 arg2);
-extern swig_type_71 _wrap_ddp_model_stats_checks_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_repairs_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_72 arg2);
-extern swig_type_73 _wrap_ddp_model_stats_repairs_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_sent_bytes_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_74 arg2);
-extern swig_type_75 _wrap_ddp_model_stats_sent_bytes_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_76 arg2);
-extern swig_type_77 _wrap_ddp_model_stats_total_sent_bytes_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_stats_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_model_stats_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_78 _wrap_ddp_model_options_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_79 arg2);
-extern swig_type_80 _wrap_ddp_model_create_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_model_destroy_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_81 _wrap_ddp_model_add_parameter_low_c9e946901cd62f77(uintptr_t arg1, swig_type_82 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
-extern swig_type_83 _wrap_ddp_model_add_buffer_low_c9e946901cd62f77(uintptr_t arg1, swig_type_84 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_85 _wrap_ddp_model_commit_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_get_parameter_count_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_86 _wrap_ddp_model_get_grad_low_c9e946901cd62f77(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_87 _wrap_ddp_model_set_grad_low_c9e946901cd62f77(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_88 _wrap_ddp_model_sync_buffers_low_c9e946901cd62f77(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_89 _wrap_ddp_model_check_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_90 _wrap_ddp_model_get_hash_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_91 _wrap_ddp_model_get_stats_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_92 _wrap_ddp_model_describe_plan_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2, swig_type_93 arg3, swig_voidp arg4);
-extern swig_intgo _wrap_DDP_PASS_REDUCE_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_PASS_LOCAL_low_c9e946901cd62f77(void);
-extern swig_type_94 _wrap_ddp_model_begin_backward_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_95 _wrap_ddp_model_mark_ready_low_c9e946901cd62f77(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_96 _wrap_ddp_model_mark_unused_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern swig_type_97 _wrap_ddp_model_end_backward_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_was_used_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern swig_type_98 _wrap_ddp_model_average_parameters_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_99 _wrap_ddp_model_zero_grad_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_100 _wrap_ddp_model_get_grad_norm_low_c9e946901cd62f77(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_101 _wrap_ddp_model_scale_grad_low_c9e946901cd62f77(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern swig_type_102 _wrap_ddp_model_clip_grad_norm_low_c9e946901cd62f77(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_103 _wrap_ddp_model_clip_grad_value_low_c9e946901cd62f77(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_pass_report_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_104 arg2);
-extern swig_type_105 _wrap_ddp_pass_report_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_contributors_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_contributors_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_last_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_last_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_weight_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_pass_report_weight_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_pass_report_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_pass_report_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_106 _wrap_ddp_model_set_weight_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern swig_type_107 _wrap_ddp_model_set_last_pass_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_108 _wrap_ddp_model_skip_backward_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_109 _wrap_ddp_model_abandon_backward_low_c9e946901cd62f77(uintptr_t arg1, swig_type_110 arg2, uintptr_t arg3);
-extern swig_type_111 _wrap_ddp_model_get_pass_report_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_112 _wrap_ddp_model_join_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_c9e946901cd62f77(void);
-extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_c9e946901cd62f77(void);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_113 arg2);
-extern swig_type_114 _wrap_ddp_sgd_options_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_rate_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_rate_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_momentum_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_momentum_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_dampening_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_dampening_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_weight_decay_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_weight_decay_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_nesterov_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_nesterov_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_shard_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_shard_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_in_backward_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_in_backward_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_undo_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_undo_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_master_weights_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_master_weights_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_nonfinite_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_sgd_options_nonfinite_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_reserved_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_reserved_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_max_norm_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_max_norm_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_clip_value_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_clip_value_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sgd_options_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_sgd_options_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_115 arg2);
-extern swig_type_116 _wrap_ddp_adam_options_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_rate_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_rate_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta1_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta1_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta2_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta2_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_epsilon_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_epsilon_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_weight_decay_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_weight_decay_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_decoupled_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_decoupled_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_shard_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_shard_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_in_backward_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_in_backward_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_undo_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_undo_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_master_weights_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_master_weights_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_nonfinite_set_low_c9e946901cd62f77(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_adam_options_nonfinite_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_reserved_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_reserved_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_max_norm_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_max_norm_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_clip_value_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_clip_value_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_adam_options_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_adam_options_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_117 arg2);
-extern swig_type_118 _wrap_ddp_loss_scale_options_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_initial_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_initial_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_growth_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_growth_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_backoff_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_backoff_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_minimum_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_minimum_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_maximum_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_maximum_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_interval_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_119 arg2);
-extern swig_type_120 _wrap_ddp_loss_scale_options_interval_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_loss_scale_options_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_loss_scale_options_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_121 _wrap_ddp_sgd_options_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_122 arg2);
-extern swig_type_123 _wrap_ddp_adam_options_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_124 arg2);
-extern swig_type_125 _wrap_ddp_optimizer_create_sgd_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_126 _wrap_ddp_optimizer_create_adam_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_127 _wrap_ddp_optimizer_create_custom_low_c9e946901cd62f77(uintptr_t arg1, ddp_update_fn arg2, uintptr_t arg3, ddp_release_fn arg4, swig_voidp arg5);
-extern void _wrap_ddp_optimizer_destroy_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_128 _wrap_ddp_optimizer_set_rate_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern swig_type_129 _wrap_ddp_optimizer_get_rate_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_130 _wrap_ddp_optimizer_get_step_count_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_131 _wrap_ddp_loss_scale_options_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_132 arg2);
-extern swig_type_133 _wrap_ddp_optimizer_set_loss_scale_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_134 _wrap_ddp_optimizer_get_loss_scale_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_135 _wrap_ddp_optimizer_get_skipped_count_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_136 _wrap_ddp_optimizer_get_grad_norm_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_137 _wrap_ddp_optimizer_set_group_low_c9e946901cd62f77(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_138 _wrap_ddp_optimizer_step_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_139 _wrap_ddp_model_set_hook_low_c9e946901cd62f77(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern swig_type_140 _wrap_ddp_hook_fp16_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_141 _wrap_ddp_hook_bf16_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_142 arg2);
-extern swig_type_143 _wrap_ddp_powersgd_options_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_ddp_powersgd_options_seed_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_146 arg2);
-extern swig_type_147 _wrap_ddp_powersgd_options_start_pass_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_rank_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_rank_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_warm_start_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_warm_start_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_error_feedback_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_error_feedback_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_powersgd_options_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_powersgd_options_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_148 _wrap_ddp_powersgd_options_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_149 arg2);
-extern swig_type_150 _wrap_ddp_hook_powersgd_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_151 _wrap_ddp_model_set_pulled_hook_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_152 _wrap_ddp_model_next_bucket_low_c9e946901cd62f77(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_153 _wrap_ddp_model_finish_bucket_low_c9e946901cd62f77(uintptr_t arg1, int arg2, swig_type_154 arg3);
-extern int _wrap_ddp_bucket_get_index_low_c9e946901cd62f77(uintptr_t arg1);
-extern int _wrap_ddp_bucket_is_last_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_155 _wrap_ddp_bucket_get_contents_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_bucket_get_parameter_count_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_156 _wrap_ddp_bucket_get_parameter_low_c9e946901cd62f77(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
-extern int _wrap_ddp_bucket_is_used_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern swig_type_157 _wrap_ddp_bucket_all_reduce_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3);
-extern swig_type_158 _wrap_ddp_bucket_all_gather_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_159 _wrap_ddp_bucket_reduce_scatter_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4);
-extern swig_type_160 _wrap_ddp_bucket_broadcast_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, int arg3);
-extern swig_type_161 _wrap_ddp_bucket_set_error_low_c9e946901cd62f77(uintptr_t arg1, swig_type_162 arg2);
-extern swig_type_163 _wrap_ddp_ema_create_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_ema_destroy_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_164 _wrap_ddp_ema_update_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_165 _wrap_ddp_ema_swap_low_c9e946901cd62f77(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_166 arg2);
-extern swig_type_167 _wrap_ddp_state_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_state_model_set_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_model_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_state_optimizer_set_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_optimizer_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_state_ema_set_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_ema_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_168 arg2);
-extern swig_type_169 _wrap_ddp_state_epoch_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_170 arg2);
-extern swig_type_171 _wrap_ddp_state_step_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_state_partial_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_state_partial_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_state_local_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_state_local_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_state_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_state_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_172 _wrap_ddp_state_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_173 arg2);
-extern swig_type_174 _wrap_ddp_model_set_metadata_low_c9e946901cd62f77(uintptr_t arg1, swig_type_175 arg2, swig_voidp arg3);
-extern swig_type_176 _wrap_ddp_model_get_metadata_low_c9e946901cd62f77(uintptr_t arg1, swig_type_177 arg2, swig_voidp arg3);
-extern swig_type_178 _wrap_ddp_state_save_file_low_c9e946901cd62f77(uintptr_t arg1, swig_type_179 arg2);
-extern swig_type_180 _wrap_ddp_state_load_file_low_c9e946901cd62f77(uintptr_t arg1, swig_type_181 arg2);
-extern swig_type_182 _wrap_ddp_model_get_missing_low_c9e946901cd62f77(uintptr_t arg1, swig_type_183 arg2);
-extern swig_type_184 _wrap_ddp_model_get_unexpected_low_c9e946901cd62f77(uintptr_t arg1, swig_type_185 arg2);
-extern swig_type_186 _wrap_ddp_state_save_low_c9e946901cd62f77(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_187 _wrap_ddp_state_load_low_c9e946901cd62f77(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_sampler_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_188 arg2);
-extern swig_type_189 _wrap_ddp_sampler_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_190 arg2);
-extern swig_type_191 _wrap_ddp_sampler_dataset_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_192 arg2);
-extern swig_type_193 _wrap_ddp_sampler_seed_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sampler_rank_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_rank_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sampler_size_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sampler_shuffle_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_shuffle_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_sampler_drop_last_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_drop_last_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sampler_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_sampler_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_194 _wrap_ddp_sampler_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_195 arg2);
-extern swig_type_196 _wrap_ddp_sampler_get_count_low_c9e946901cd62f77(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_197 _wrap_ddp_sampler_fill_low_c9e946901cd62f77(uintptr_t arg1, swig_type_198 arg2, swig_type_199 arg3, swig_type_200 arg4, swig_voidp arg5);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_c9e946901cd62f77(uintptr_t arg1, swig_type_201 arg2);
-extern swig_type_202 _wrap_ddp_batch_norm_options_struct_size_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_epsilon_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_epsilon_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_momentum_set_low_c9e946901cd62f77(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_momentum_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_training_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_training_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_accumulate_set_low_c9e946901cd62f77(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_accumulate_get_low_c9e946901cd62f77(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_batch_norm_options_low_c9e946901cd62f77(void);
-extern void _wrap_delete_ddp_batch_norm_options_low_c9e946901cd62f77(uintptr_t arg1);
-extern swig_type_203 _wrap_ddp_batch_norm_options_init_low_c9e946901cd62f77(uintptr_t arg1, swig_type_204 arg2);
-extern swig_type_205 _wrap_ddp_batch_norm_forward_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_206 _wrap_ddp_batch_norm_backward_low_c9e946901cd62f77(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_207 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+typedef long long swig_type_206;
+typedef _gostring_ swig_type_207;
+typedef _gostring_ swig_type_208;
+typedef long long swig_type_209;
+extern void _wrap_Swig_free_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_Swig_malloc_low_6331a92eeb76881c(swig_intgo arg1);
+extern swig_intgo _wrap_DDP_OK_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_IO_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_F32_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_F64_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_F16_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_BF16_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_I32_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_I64_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_U8_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_C64_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_C128_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_CPU_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_CUDA_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_AVERAGE_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_SUM_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_MIN_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_MAX_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_BACKEND_SHM_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_6331a92eeb76881c(void);
+extern void _wrap_ddp_tensor_data_set_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_data_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_tensor_dtype_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_dtype_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_device_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_index_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_device_index_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_tensor_ndim_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_ndim_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_tensor_shape_set_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_shape_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_tensor_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_tensor_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_1 _wrap_ddp_tensor_init_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
+extern swig_intgo _wrap_DDP_LOG_DEBUG_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_LOG_INFO_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_LOG_WARNING_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_LOG_ERROR_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_LOG_OFF_low_6331a92eeb76881c(void);
+extern int _wrap_ddp_version_low_6331a92eeb76881c(void);
+extern swig_type_2 _wrap_ddp_version_string_low_6331a92eeb76881c(void);
+extern swig_type_3 _wrap_ddp_build_info_low_6331a92eeb76881c(void);
+extern swig_type_4 _wrap_ddp_status_name_low_6331a92eeb76881c(swig_intgo arg1);
+extern swig_type_5 _wrap_ddp_last_error_low_6331a92eeb76881c(void);
+extern swig_type_6 _wrap_ddp_copy_last_error_low_6331a92eeb76881c(swig_voidp arg1, swig_type_7 arg2);
+extern swig_type_8 _wrap_ddp_set_log_low_6331a92eeb76881c(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_store_set_set_low_6331a92eeb76881c(uintptr_t arg1, ddp_store_set_fn arg2);
+extern ddp_store_set_fn _wrap_ddp_store_set_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_store_get_set_low_6331a92eeb76881c(uintptr_t arg1, ddp_store_get_fn arg2);
+extern ddp_store_get_fn _wrap_ddp_store_get_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_store_user_data_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_store_user_data_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_store_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_store_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_9 arg2);
+extern swig_type_10 _wrap_ddp_group_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rank_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_rank_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_world_size_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_world_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_backend_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_backend_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_device_index_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_device_index_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_timeout_ms_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_11 arg2);
+extern swig_type_12 _wrap_ddp_group_options_timeout_ms_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_heartbeat_ms_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_13 arg2);
+extern swig_type_14 _wrap_ddp_group_options_heartbeat_ms_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_dead_after_ms_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_15 arg2);
+extern swig_type_16 _wrap_ddp_group_options_dead_after_ms_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_17 arg2);
+extern swig_type_18 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_group_options_store_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_group_options_store_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_group_options_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_group_options_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_19 _wrap_ddp_group_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_20 arg2);
+extern swig_type_21 _wrap_ddp_group_create_low_6331a92eeb76881c(swig_type_22 arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_group_destroy_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_23 _wrap_ddp_group_abort_low_6331a92eeb76881c(uintptr_t arg1, swig_type_24 arg2);
+extern swig_type_25 _wrap_ddp_group_status_low_6331a92eeb76881c(uintptr_t arg1);
+extern int _wrap_ddp_group_rank_low_6331a92eeb76881c(uintptr_t arg1);
+extern int _wrap_ddp_group_size_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_intgo _wrap_ddp_group_backend_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_26 _wrap_ddp_group_barrier_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_27 _wrap_ddp_group_all_reduce_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
+extern swig_type_28 _wrap_ddp_group_all_gather_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_29 _wrap_ddp_group_reduce_scatter_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
+extern swig_type_30 _wrap_ddp_group_broadcast_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
+extern swig_type_31 _wrap_ddp_group_reduce_metrics_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2, swig_type_32 arg3, swig_intgo arg4);
+extern swig_type_33 _wrap_ddp_group_all_reduce_rows_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_34 _wrap_ddp_group_get_rows_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_35 _wrap_ddp_group_alloc_low_6331a92eeb76881c(uintptr_t arg1, swig_type_36 arg2, swig_voidp arg3);
+extern swig_type_37 _wrap_ddp_group_free_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_38 _wrap_ddp_memory_retain_low_6331a92eeb76881c(swig_voidp arg1);
+extern swig_type_39 _wrap_ddp_memory_release_low_6331a92eeb76881c(swig_voidp arg1);
+extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_6331a92eeb76881c(void);
+extern void _wrap_ddp_model_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_40 arg2);
+extern swig_type_41 _wrap_ddp_model_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_42 arg2);
+extern swig_type_43 _wrap_ddp_model_options_first_bucket_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_bucket_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_44 arg2);
+extern swig_type_45 _wrap_ddp_model_options_bucket_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_reduce_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_reduce_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_unused_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_unused_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_progress_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_progress_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_drift_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_drift_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_check_every_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_46 arg2);
+extern swig_type_47 _wrap_ddp_model_options_check_every_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_divisor_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_divisor_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_options_uneven_inputs_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_uneven_inputs_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_options_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_model_options_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_48 arg2);
+extern swig_type_49 _wrap_ddp_model_stats_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_parameters_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_50 arg2);
+extern swig_type_51 _wrap_ddp_model_stats_parameters_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_elements_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_52 arg2);
+extern swig_type_53 _wrap_ddp_model_stats_elements_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_buckets_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_54 arg2);
+extern swig_type_55 _wrap_ddp_model_stats_buckets_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_passes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_56 arg2);
+extern swig_type_57 _wrap_ddp_model_stats_passes_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_gradient_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_58 arg2);
+extern swig_type_59 _wrap_ddp_model_stats_gradient_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_backward_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_60 arg2);
+extern swig_type_61 _wrap_ddp_model_stats_backward_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_comm_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_62 arg2);
+extern swig_type_63 _wrap_ddp_model_stats_comm_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_exposed_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_64 arg2);
+extern swig_type_65 _wrap_ddp_model_stats_exposed_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_backward_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_66 arg2);
+extern swig_type_67 _wrap_ddp_model_stats_total_backward_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_comm_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_68 arg2);
+extern swig_type_69 _wrap_ddp_model_stats_total_comm_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_70 arg2);
+extern swig_type_71 _wrap_ddp_model_stats_total_exposed_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_checks_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_72 arg2);
+extern swig_type_73 _wrap_ddp_model_stats_checks_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_repairs_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_74 arg2);
+extern swig_type_75 _wrap_ddp_model_stats_repairs_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_sent_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_76 arg2);
+extern swig_type_77 _wrap_ddp_model_stats_sent_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_78 arg2);
+extern swig_type_79 _wrap_ddp_model_stats_total_sent_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_stats_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_model_stats_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_80 _wrap_ddp_model_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_81 arg2);
+extern swig_type_82 _wrap_ddp_model_create_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_model_destroy_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_83 _wrap_ddp_model_add_parameter_low_6331a92eeb76881c(uintptr_t arg1, swig_type_84 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
+extern swig_type_85 _wrap_ddp_model_add_buffer_low_6331a92eeb76881c(uintptr_t arg1, swig_type_86 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_87 _wrap_ddp_model_commit_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_get_parameter_count_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_88 _wrap_ddp_model_get_grad_low_6331a92eeb76881c(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_89 _wrap_ddp_model_set_grad_low_6331a92eeb76881c(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_90 _wrap_ddp_model_sync_buffers_low_6331a92eeb76881c(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_91 _wrap_ddp_model_check_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_92 _wrap_ddp_model_get_hash_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_93 _wrap_ddp_model_get_stats_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_94 _wrap_ddp_model_describe_plan_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2, swig_type_95 arg3, swig_voidp arg4);
+extern swig_intgo _wrap_DDP_PASS_REDUCE_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_PASS_LOCAL_low_6331a92eeb76881c(void);
+extern swig_type_96 _wrap_ddp_model_begin_backward_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_97 _wrap_ddp_model_mark_ready_low_6331a92eeb76881c(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_98 _wrap_ddp_model_mark_unused_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern swig_type_99 _wrap_ddp_model_end_backward_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_was_used_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern swig_type_100 _wrap_ddp_model_average_parameters_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_101 _wrap_ddp_model_zero_grad_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_102 _wrap_ddp_model_get_grad_norm_low_6331a92eeb76881c(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_103 _wrap_ddp_model_scale_grad_low_6331a92eeb76881c(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern swig_type_104 _wrap_ddp_model_clip_grad_norm_low_6331a92eeb76881c(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_105 _wrap_ddp_model_clip_grad_value_low_6331a92eeb76881c(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_106 arg2);
+extern swig_type_107 _wrap_ddp_pass_report_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_contributors_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_contributors_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_last_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_last_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_weight_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_pass_report_weight_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_pass_report_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_pass_report_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_108 _wrap_ddp_model_set_weight_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern swig_type_109 _wrap_ddp_model_set_last_pass_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_110 _wrap_ddp_model_skip_backward_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_111 _wrap_ddp_model_abandon_backward_low_6331a92eeb76881c(uintptr_t arg1, swig_type_112 arg2, uintptr_t arg3);
+extern swig_type_113 _wrap_ddp_model_get_pass_report_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_114 _wrap_ddp_model_join_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_6331a92eeb76881c(void);
+extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_6331a92eeb76881c(void);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_115 arg2);
+extern swig_type_116 _wrap_ddp_sgd_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_rate_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_rate_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_momentum_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_momentum_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_dampening_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_dampening_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_weight_decay_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_weight_decay_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_nesterov_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_nesterov_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_shard_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_shard_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_in_backward_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_in_backward_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_undo_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_undo_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_master_weights_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_master_weights_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_nonfinite_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_sgd_options_nonfinite_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_reserved_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_reserved_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_max_norm_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_max_norm_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_clip_value_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_clip_value_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sgd_options_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_sgd_options_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_117 arg2);
+extern swig_type_118 _wrap_ddp_adam_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_rate_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_rate_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta1_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta1_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta2_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta2_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_epsilon_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_epsilon_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_weight_decay_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_weight_decay_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_decoupled_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_decoupled_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_shard_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_shard_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_in_backward_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_in_backward_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_undo_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_undo_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_master_weights_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_master_weights_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_nonfinite_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_adam_options_nonfinite_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_reserved_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_reserved_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_max_norm_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_max_norm_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_clip_value_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_clip_value_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_adam_options_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_adam_options_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_119 arg2);
+extern swig_type_120 _wrap_ddp_loss_scale_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_initial_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_initial_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_growth_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_growth_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_backoff_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_backoff_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_minimum_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_minimum_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_maximum_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_maximum_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_interval_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_121 arg2);
+extern swig_type_122 _wrap_ddp_loss_scale_options_interval_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_loss_scale_options_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_loss_scale_options_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_123 _wrap_ddp_sgd_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_124 arg2);
+extern swig_type_125 _wrap_ddp_adam_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_126 arg2);
+extern swig_type_127 _wrap_ddp_optimizer_create_sgd_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_128 _wrap_ddp_optimizer_create_adam_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_129 _wrap_ddp_optimizer_create_custom_low_6331a92eeb76881c(uintptr_t arg1, ddp_update_fn arg2, uintptr_t arg3, ddp_release_fn arg4, swig_voidp arg5);
+extern void _wrap_ddp_optimizer_destroy_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_130 _wrap_ddp_optimizer_set_rate_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern swig_type_131 _wrap_ddp_optimizer_get_rate_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_132 _wrap_ddp_optimizer_get_step_count_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_133 _wrap_ddp_loss_scale_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_134 arg2);
+extern swig_type_135 _wrap_ddp_optimizer_set_loss_scale_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_136 _wrap_ddp_optimizer_get_loss_scale_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_137 _wrap_ddp_optimizer_get_skipped_count_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_138 _wrap_ddp_optimizer_get_grad_norm_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_139 _wrap_ddp_optimizer_set_group_low_6331a92eeb76881c(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_140 _wrap_ddp_optimizer_step_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_141 _wrap_ddp_model_set_hook_low_6331a92eeb76881c(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern swig_type_142 _wrap_ddp_hook_fp16_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_143 _wrap_ddp_hook_bf16_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_ddp_powersgd_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_ddp_powersgd_options_seed_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_148 arg2);
+extern swig_type_149 _wrap_ddp_powersgd_options_start_pass_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_rank_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_rank_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_warm_start_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_warm_start_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_error_feedback_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_error_feedback_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_powersgd_options_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_powersgd_options_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_150 _wrap_ddp_powersgd_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_151 arg2);
+extern swig_type_152 _wrap_ddp_hook_powersgd_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_153 _wrap_ddp_model_set_pulled_hook_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_154 _wrap_ddp_model_next_bucket_low_6331a92eeb76881c(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_155 _wrap_ddp_model_finish_bucket_low_6331a92eeb76881c(uintptr_t arg1, int arg2, swig_type_156 arg3);
+extern int _wrap_ddp_bucket_get_index_low_6331a92eeb76881c(uintptr_t arg1);
+extern int _wrap_ddp_bucket_is_last_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_157 _wrap_ddp_bucket_get_contents_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_bucket_get_parameter_count_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_158 _wrap_ddp_bucket_get_parameter_low_6331a92eeb76881c(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern int _wrap_ddp_bucket_is_used_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern swig_type_159 _wrap_ddp_bucket_all_reduce_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3);
+extern swig_type_160 _wrap_ddp_bucket_all_gather_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_161 _wrap_ddp_bucket_reduce_scatter_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4);
+extern swig_type_162 _wrap_ddp_bucket_broadcast_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, int arg3);
+extern swig_type_163 _wrap_ddp_bucket_set_error_low_6331a92eeb76881c(uintptr_t arg1, swig_type_164 arg2);
+extern swig_type_165 _wrap_ddp_ema_create_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_ema_destroy_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_166 _wrap_ddp_ema_update_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_167 _wrap_ddp_ema_swap_low_6331a92eeb76881c(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_168 arg2);
+extern swig_type_169 _wrap_ddp_state_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_state_model_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_model_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_state_optimizer_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_optimizer_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_state_ema_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_ema_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_170 arg2);
+extern swig_type_171 _wrap_ddp_state_epoch_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_172 arg2);
+extern swig_type_173 _wrap_ddp_state_step_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_state_partial_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_state_partial_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_state_local_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_state_local_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_state_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_state_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_174 _wrap_ddp_state_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_175 arg2);
+extern swig_type_176 _wrap_ddp_model_set_metadata_low_6331a92eeb76881c(uintptr_t arg1, swig_type_177 arg2, swig_voidp arg3);
+extern swig_type_178 _wrap_ddp_model_get_metadata_low_6331a92eeb76881c(uintptr_t arg1, swig_type_179 arg2, swig_voidp arg3);
+extern swig_type_180 _wrap_ddp_state_save_file_low_6331a92eeb76881c(uintptr_t arg1, swig_type_181 arg2);
+extern swig_type_182 _wrap_ddp_state_load_file_low_6331a92eeb76881c(uintptr_t arg1, swig_type_183 arg2);
+extern swig_type_184 _wrap_ddp_model_get_missing_low_6331a92eeb76881c(uintptr_t arg1, swig_type_185 arg2);
+extern swig_type_186 _wrap_ddp_model_get_unexpected_low_6331a92eeb76881c(uintptr_t arg1, swig_type_187 arg2);
+extern swig_type_188 _wrap_ddp_state_save_low_6331a92eeb76881c(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_189 _wrap_ddp_state_load_low_6331a92eeb76881c(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_sampler_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_190 arg2);
+extern swig_type_191 _wrap_ddp_sampler_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_192 arg2);
+extern swig_type_193 _wrap_ddp_sampler_dataset_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_194 arg2);
+extern swig_type_195 _wrap_ddp_sampler_seed_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sampler_rank_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_rank_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sampler_size_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sampler_shuffle_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_shuffle_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_sampler_drop_last_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_drop_last_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sampler_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_sampler_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_196 _wrap_ddp_sampler_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_197 arg2);
+extern swig_type_198 _wrap_ddp_sampler_get_count_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_199 _wrap_ddp_sampler_fill_low_6331a92eeb76881c(uintptr_t arg1, swig_type_200 arg2, swig_type_201 arg3, swig_type_202 arg4, swig_voidp arg5);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_203 arg2);
+extern swig_type_204 _wrap_ddp_batch_norm_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_epsilon_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_epsilon_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_momentum_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_momentum_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_training_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_training_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_accumulate_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_accumulate_get_low_6331a92eeb76881c(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_batch_norm_options_low_6331a92eeb76881c(void);
+extern void _wrap_delete_ddp_batch_norm_options_low_6331a92eeb76881c(uintptr_t arg1);
+extern swig_type_205 _wrap_ddp_batch_norm_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_206 arg2);
+extern swig_type_207 _wrap_ddp_batch_norm_forward_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_208 _wrap_ddp_batch_norm_backward_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_209 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
 #undef intgo
 */
 import "C"
@@ -694,247 +698,247 @@ func swigCopyString(s string) string {
 
 func Swig_free(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_Swig_free_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_Swig_free_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_Swig_malloc_low_c9e946901cd62f77(C.swig_intgo(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_Swig_malloc_low_6331a92eeb76881c(C.swig_intgo(_swig_i_0)))
 	return swig_r
 }
 
 const DDP_VERSION int = 1000
 const DDP_VERSION_STRING string = "0.1.0"
 type Enum_SS_ddp_status int
-func _swig_getDDP_OK() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_OK_low_c9e946901cd62f77())
+func _swig_getDDP_OK() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_OK_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_OK Enum_SS_ddp_status = _swig_getDDP_OK()
-func _swig_getDDP_ERROR_INVALID_ARGUMENT() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_c9e946901cd62f77())
+var DDP_OK int32 = _swig_getDDP_OK()
+func _swig_getDDP_ERROR_INVALID_ARGUMENT() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_INVALID_ARGUMENT Enum_SS_ddp_status = _swig_getDDP_ERROR_INVALID_ARGUMENT()
-func _swig_getDDP_ERROR_INVALID_STATE() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_INVALID_STATE_low_c9e946901cd62f77())
+var DDP_ERROR_INVALID_ARGUMENT int32 = _swig_getDDP_ERROR_INVALID_ARGUMENT()
+func _swig_getDDP_ERROR_INVALID_STATE() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_INVALID_STATE Enum_SS_ddp_status = _swig_getDDP_ERROR_INVALID_STATE()
-func _swig_getDDP_ERROR_NOT_SUPPORTED() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_c9e946901cd62f77())
+var DDP_ERROR_INVALID_STATE int32 = _swig_getDDP_ERROR_INVALID_STATE()
+func _swig_getDDP_ERROR_NOT_SUPPORTED() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_NOT_SUPPORTED Enum_SS_ddp_status = _swig_getDDP_ERROR_NOT_SUPPORTED()
-func _swig_getDDP_ERROR_OUT_OF_MEMORY() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_c9e946901cd62f77())
+var DDP_ERROR_NOT_SUPPORTED int32 = _swig_getDDP_ERROR_NOT_SUPPORTED()
+func _swig_getDDP_ERROR_OUT_OF_MEMORY() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_OUT_OF_MEMORY Enum_SS_ddp_status = _swig_getDDP_ERROR_OUT_OF_MEMORY()
-func _swig_getDDP_ERROR_TIMED_OUT() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_TIMED_OUT_low_c9e946901cd62f77())
+var DDP_ERROR_OUT_OF_MEMORY int32 = _swig_getDDP_ERROR_OUT_OF_MEMORY()
+func _swig_getDDP_ERROR_TIMED_OUT() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_TIMED_OUT Enum_SS_ddp_status = _swig_getDDP_ERROR_TIMED_OUT()
-func _swig_getDDP_ERROR_PEER_FAILED() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_PEER_FAILED_low_c9e946901cd62f77())
+var DDP_ERROR_TIMED_OUT int32 = _swig_getDDP_ERROR_TIMED_OUT()
+func _swig_getDDP_ERROR_PEER_FAILED() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_PEER_FAILED Enum_SS_ddp_status = _swig_getDDP_ERROR_PEER_FAILED()
-func _swig_getDDP_ERROR_ABORTED() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_ABORTED_low_c9e946901cd62f77())
+var DDP_ERROR_PEER_FAILED int32 = _swig_getDDP_ERROR_PEER_FAILED()
+func _swig_getDDP_ERROR_ABORTED() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_ABORTED Enum_SS_ddp_status = _swig_getDDP_ERROR_ABORTED()
-func _swig_getDDP_ERROR_MISMATCH() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_MISMATCH_low_c9e946901cd62f77())
+var DDP_ERROR_ABORTED int32 = _swig_getDDP_ERROR_ABORTED()
+func _swig_getDDP_ERROR_MISMATCH() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_MISMATCH Enum_SS_ddp_status = _swig_getDDP_ERROR_MISMATCH()
-func _swig_getDDP_ERROR_IO() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_IO_low_c9e946901cd62f77())
+var DDP_ERROR_MISMATCH int32 = _swig_getDDP_ERROR_MISMATCH()
+func _swig_getDDP_ERROR_IO() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_IO Enum_SS_ddp_status = _swig_getDDP_ERROR_IO()
-func _swig_getDDP_ERROR_CALLBACK() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_CALLBACK_low_c9e946901cd62f77())
+var DDP_ERROR_IO int32 = _swig_getDDP_ERROR_IO()
+func _swig_getDDP_ERROR_CALLBACK() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_CALLBACK Enum_SS_ddp_status = _swig_getDDP_ERROR_CALLBACK()
-func _swig_getDDP_ERROR_INTERNAL() (_swig_ret Enum_SS_ddp_status) {
-	var swig_r Enum_SS_ddp_status
-	swig_r = (Enum_SS_ddp_status)(C._wrap_DDP_ERROR_INTERNAL_low_c9e946901cd62f77())
+var DDP_ERROR_CALLBACK int32 = _swig_getDDP_ERROR_CALLBACK()
+func _swig_getDDP_ERROR_INTERNAL() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_ERROR_INTERNAL Enum_SS_ddp_status = _swig_getDDP_ERROR_INTERNAL()
+var DDP_ERROR_INTERNAL int32 = _swig_getDDP_ERROR_INTERNAL()
 type Enum_SS_ddp_dtype int
-func _swig_getDDP_F32() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_F32_low_c9e946901cd62f77())
+func _swig_getDDP_F32() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_F32_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_F32 Enum_SS_ddp_dtype = _swig_getDDP_F32()
-func _swig_getDDP_F64() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_F64_low_c9e946901cd62f77())
+var DDP_F32 int32 = _swig_getDDP_F32()
+func _swig_getDDP_F64() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_F64_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_F64 Enum_SS_ddp_dtype = _swig_getDDP_F64()
-func _swig_getDDP_F16() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_F16_low_c9e946901cd62f77())
+var DDP_F64 int32 = _swig_getDDP_F64()
+func _swig_getDDP_F16() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_F16_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_F16 Enum_SS_ddp_dtype = _swig_getDDP_F16()
-func _swig_getDDP_BF16() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_BF16_low_c9e946901cd62f77())
+var DDP_F16 int32 = _swig_getDDP_F16()
+func _swig_getDDP_BF16() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_BF16_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_BF16 Enum_SS_ddp_dtype = _swig_getDDP_BF16()
-func _swig_getDDP_I32() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_I32_low_c9e946901cd62f77())
+var DDP_BF16 int32 = _swig_getDDP_BF16()
+func _swig_getDDP_I32() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_I32_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_I32 Enum_SS_ddp_dtype = _swig_getDDP_I32()
-func _swig_getDDP_I64() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_I64_low_c9e946901cd62f77())
+var DDP_I32 int32 = _swig_getDDP_I32()
+func _swig_getDDP_I64() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_I64_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_I64 Enum_SS_ddp_dtype = _swig_getDDP_I64()
-func _swig_getDDP_U8() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_U8_low_c9e946901cd62f77())
+var DDP_I64 int32 = _swig_getDDP_I64()
+func _swig_getDDP_U8() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_U8_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_U8 Enum_SS_ddp_dtype = _swig_getDDP_U8()
-func _swig_getDDP_C64() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_C64_low_c9e946901cd62f77())
+var DDP_U8 int32 = _swig_getDDP_U8()
+func _swig_getDDP_C64() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_C64_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_C64 Enum_SS_ddp_dtype = _swig_getDDP_C64()
-func _swig_getDDP_C128() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_DDP_C128_low_c9e946901cd62f77())
+var DDP_C64 int32 = _swig_getDDP_C64()
+func _swig_getDDP_C128() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_C128_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_C128 Enum_SS_ddp_dtype = _swig_getDDP_C128()
+var DDP_C128 int32 = _swig_getDDP_C128()
 type Enum_SS_ddp_device_kind int
-func _swig_getDDP_CPU() (_swig_ret Enum_SS_ddp_device_kind) {
-	var swig_r Enum_SS_ddp_device_kind
-	swig_r = (Enum_SS_ddp_device_kind)(C._wrap_DDP_CPU_low_c9e946901cd62f77())
+func _swig_getDDP_CPU() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_CPU_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_CPU Enum_SS_ddp_device_kind = _swig_getDDP_CPU()
-func _swig_getDDP_CUDA() (_swig_ret Enum_SS_ddp_device_kind) {
-	var swig_r Enum_SS_ddp_device_kind
-	swig_r = (Enum_SS_ddp_device_kind)(C._wrap_DDP_CUDA_low_c9e946901cd62f77())
+var DDP_CPU int32 = _swig_getDDP_CPU()
+func _swig_getDDP_CUDA() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_CUDA_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_CUDA Enum_SS_ddp_device_kind = _swig_getDDP_CUDA()
+var DDP_CUDA int32 = _swig_getDDP_CUDA()
 type Enum_SS_ddp_reduce int
-func _swig_getDDP_AVERAGE() (_swig_ret Enum_SS_ddp_reduce) {
-	var swig_r Enum_SS_ddp_reduce
-	swig_r = (Enum_SS_ddp_reduce)(C._wrap_DDP_AVERAGE_low_c9e946901cd62f77())
+func _swig_getDDP_AVERAGE() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_AVERAGE Enum_SS_ddp_reduce = _swig_getDDP_AVERAGE()
-func _swig_getDDP_SUM() (_swig_ret Enum_SS_ddp_reduce) {
-	var swig_r Enum_SS_ddp_reduce
-	swig_r = (Enum_SS_ddp_reduce)(C._wrap_DDP_SUM_low_c9e946901cd62f77())
+var DDP_AVERAGE int32 = _swig_getDDP_AVERAGE()
+func _swig_getDDP_SUM() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_SUM_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_SUM Enum_SS_ddp_reduce = _swig_getDDP_SUM()
-func _swig_getDDP_MIN() (_swig_ret Enum_SS_ddp_reduce) {
-	var swig_r Enum_SS_ddp_reduce
-	swig_r = (Enum_SS_ddp_reduce)(C._wrap_DDP_MIN_low_c9e946901cd62f77())
+var DDP_SUM int32 = _swig_getDDP_SUM()
+func _swig_getDDP_MIN() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_MIN_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_MIN Enum_SS_ddp_reduce = _swig_getDDP_MIN()
-func _swig_getDDP_MAX() (_swig_ret Enum_SS_ddp_reduce) {
-	var swig_r Enum_SS_ddp_reduce
-	swig_r = (Enum_SS_ddp_reduce)(C._wrap_DDP_MAX_low_c9e946901cd62f77())
+var DDP_MIN int32 = _swig_getDDP_MIN()
+func _swig_getDDP_MAX() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_MAX_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_MAX Enum_SS_ddp_reduce = _swig_getDDP_MAX()
+var DDP_MAX int32 = _swig_getDDP_MAX()
 type Enum_SS_ddp_backend int
-func _swig_getDDP_BACKEND_AUTO() (_swig_ret Enum_SS_ddp_backend) {
-	var swig_r Enum_SS_ddp_backend
-	swig_r = (Enum_SS_ddp_backend)(C._wrap_DDP_BACKEND_AUTO_low_c9e946901cd62f77())
+func _swig_getDDP_BACKEND_AUTO() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_BACKEND_AUTO Enum_SS_ddp_backend = _swig_getDDP_BACKEND_AUTO()
-func _swig_getDDP_BACKEND_GLOO() (_swig_ret Enum_SS_ddp_backend) {
-	var swig_r Enum_SS_ddp_backend
-	swig_r = (Enum_SS_ddp_backend)(C._wrap_DDP_BACKEND_GLOO_low_c9e946901cd62f77())
+var DDP_BACKEND_AUTO int32 = _swig_getDDP_BACKEND_AUTO()
+func _swig_getDDP_BACKEND_GLOO() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_BACKEND_GLOO Enum_SS_ddp_backend = _swig_getDDP_BACKEND_GLOO()
-func _swig_getDDP_BACKEND_NCCL() (_swig_ret Enum_SS_ddp_backend) {
-	var swig_r Enum_SS_ddp_backend
-	swig_r = (Enum_SS_ddp_backend)(C._wrap_DDP_BACKEND_NCCL_low_c9e946901cd62f77())
+var DDP_BACKEND_GLOO int32 = _swig_getDDP_BACKEND_GLOO()
+func _swig_getDDP_BACKEND_NCCL() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_BACKEND_NCCL Enum_SS_ddp_backend = _swig_getDDP_BACKEND_NCCL()
-func _swig_getDDP_BACKEND_SHM() (_swig_ret Enum_SS_ddp_backend) {
-	var swig_r Enum_SS_ddp_backend
-	swig_r = (Enum_SS_ddp_backend)(C._wrap_DDP_BACKEND_SHM_low_c9e946901cd62f77())
+var DDP_BACKEND_NCCL int32 = _swig_getDDP_BACKEND_NCCL()
+func _swig_getDDP_BACKEND_SHM() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_BACKEND_SHM Enum_SS_ddp_backend = _swig_getDDP_BACKEND_SHM()
-func _swig_getDDP_BACKEND_LOCAL() (_swig_ret Enum_SS_ddp_backend) {
-	var swig_r Enum_SS_ddp_backend
-	swig_r = (Enum_SS_ddp_backend)(C._wrap_DDP_BACKEND_LOCAL_low_c9e946901cd62f77())
+var DDP_BACKEND_SHM int32 = _swig_getDDP_BACKEND_SHM()
+func _swig_getDDP_BACKEND_LOCAL() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_BACKEND_LOCAL Enum_SS_ddp_backend = _swig_getDDP_BACKEND_LOCAL()
+var DDP_BACKEND_LOCAL int32 = _swig_getDDP_BACKEND_LOCAL()
 const DDP_MAX_DIMENSIONS int = 8
 type SwigcptrDdp_tensor uintptr
 
@@ -948,90 +952,90 @@ func (p SwigcptrDdp_tensor) SwigIsDdp_tensor() {
 func (arg1 SwigcptrDdp_tensor) SetData(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_data_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_data_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetData() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_tensor) SetDtype(arg2 Enum_SS_ddp_dtype) {
+func (arg1 SwigcptrDdp_tensor) SetDtype(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_dtype_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_dtype_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_tensor) GetDtype() (_swig_ret Enum_SS_ddp_dtype) {
-	var swig_r Enum_SS_ddp_dtype
+func (arg1 SwigcptrDdp_tensor) GetDtype() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_dtype)(C._wrap_ddp_tensor_dtype_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_tensor) SetDevice(arg2 Enum_SS_ddp_device_kind) {
+func (arg1 SwigcptrDdp_tensor) SetDevice(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_device_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_tensor) GetDevice() (_swig_ret Enum_SS_ddp_device_kind) {
-	var swig_r Enum_SS_ddp_device_kind
+func (arg1 SwigcptrDdp_tensor) GetDevice() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_device_kind)(C._wrap_ddp_tensor_device_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_index_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_device_index_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetNdim(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_ndim_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_ndim_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetNdim() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetShape(arg2 *int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_shape_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_shape_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetShape() (_swig_ret *int64) {
 	var swig_r *int64
 	_swig_i_0 := arg1
-	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_tensor() (_swig_ret Ddp_tensor) {
 	var swig_r Ddp_tensor
-	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_c9e946901cd62f77()))
+	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_tensor(arg1 Ddp_tensor) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_tensor_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_tensor_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_tensor interface {
@@ -1039,10 +1043,10 @@ type Ddp_tensor interface {
 	SwigIsDdp_tensor()
 	SetData(arg2 unsafe.Pointer)
 	GetData() (_swig_ret unsafe.Pointer)
-	SetDtype(arg2 Enum_SS_ddp_dtype)
-	GetDtype() (_swig_ret Enum_SS_ddp_dtype)
-	SetDevice(arg2 Enum_SS_ddp_device_kind)
-	GetDevice() (_swig_ret Enum_SS_ddp_device_kind)
+	SetDtype(arg2 int32)
+	GetDtype() (_swig_ret int32)
+	SetDevice(arg2 int32)
+	GetDevice() (_swig_ret int32)
 	SetDevice_index(arg2 int32)
 	GetDevice_index() (_swig_ret int32)
 	SetNdim(arg2 int32)
@@ -1051,14 +1055,14 @@ type Ddp_tensor interface {
 	GetShape() (_swig_ret *int64)
 }
 
-func Ddp_tensor_init(arg1 Ddp_tensor, arg2 unsafe.Pointer, arg3 Enum_SS_ddp_dtype, arg4 int32, arg5 *int64) (_swig_ret error) {
+func Ddp_tensor_init(arg1 Ddp_tensor, arg2 unsafe.Pointer, arg3 int32, arg4 int32, arg5 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_tensor_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_tensor_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1066,50 +1070,50 @@ swig_r_1 = result(swig_r)
 }
 
 type Enum_SS_ddp_log_level int
-func _swig_getDDP_LOG_DEBUG() (_swig_ret Enum_SS_ddp_log_level) {
-	var swig_r Enum_SS_ddp_log_level
-	swig_r = (Enum_SS_ddp_log_level)(C._wrap_DDP_LOG_DEBUG_low_c9e946901cd62f77())
+func _swig_getDDP_LOG_DEBUG() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_LOG_DEBUG Enum_SS_ddp_log_level = _swig_getDDP_LOG_DEBUG()
-func _swig_getDDP_LOG_INFO() (_swig_ret Enum_SS_ddp_log_level) {
-	var swig_r Enum_SS_ddp_log_level
-	swig_r = (Enum_SS_ddp_log_level)(C._wrap_DDP_LOG_INFO_low_c9e946901cd62f77())
+var DDP_LOG_DEBUG int32 = _swig_getDDP_LOG_DEBUG()
+func _swig_getDDP_LOG_INFO() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_LOG_INFO Enum_SS_ddp_log_level = _swig_getDDP_LOG_INFO()
-func _swig_getDDP_LOG_WARNING() (_swig_ret Enum_SS_ddp_log_level) {
-	var swig_r Enum_SS_ddp_log_level
-	swig_r = (Enum_SS_ddp_log_level)(C._wrap_DDP_LOG_WARNING_low_c9e946901cd62f77())
+var DDP_LOG_INFO int32 = _swig_getDDP_LOG_INFO()
+func _swig_getDDP_LOG_WARNING() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_LOG_WARNING Enum_SS_ddp_log_level = _swig_getDDP_LOG_WARNING()
-func _swig_getDDP_LOG_ERROR() (_swig_ret Enum_SS_ddp_log_level) {
-	var swig_r Enum_SS_ddp_log_level
-	swig_r = (Enum_SS_ddp_log_level)(C._wrap_DDP_LOG_ERROR_low_c9e946901cd62f77())
+var DDP_LOG_WARNING int32 = _swig_getDDP_LOG_WARNING()
+func _swig_getDDP_LOG_ERROR() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_LOG_ERROR Enum_SS_ddp_log_level = _swig_getDDP_LOG_ERROR()
-func _swig_getDDP_LOG_OFF() (_swig_ret Enum_SS_ddp_log_level) {
-	var swig_r Enum_SS_ddp_log_level
-	swig_r = (Enum_SS_ddp_log_level)(C._wrap_DDP_LOG_OFF_low_c9e946901cd62f77())
+var DDP_LOG_ERROR int32 = _swig_getDDP_LOG_ERROR()
+func _swig_getDDP_LOG_OFF() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_LOG_OFF Enum_SS_ddp_log_level = _swig_getDDP_LOG_OFF()
+var DDP_LOG_OFF int32 = _swig_getDDP_LOG_OFF()
 func Ddp_version() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_ddp_version_low_c9e946901cd62f77())
+	swig_r = (int32)(C._wrap_ddp_version_low_6331a92eeb76881c())
 	return swig_r
 }
 
 func Ddp_version_string() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_version_string_low_c9e946901cd62f77()
+	swig_r_p := C._wrap_ddp_version_string_low_6331a92eeb76881c()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1118,7 +1122,7 @@ func Ddp_version_string() (_swig_ret string) {
 
 func Ddp_build_info() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_build_info_low_c9e946901cd62f77()
+	swig_r_p := C._wrap_ddp_build_info_low_6331a92eeb76881c()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1128,7 +1132,7 @@ func Ddp_build_info() (_swig_ret string) {
 func Ddp_status_name(arg1 int32) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_status_name_low_c9e946901cd62f77(C.swig_intgo(_swig_i_0))
+	swig_r_p := C._wrap_ddp_status_name_low_6331a92eeb76881c(C.swig_intgo(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1137,7 +1141,7 @@ func Ddp_status_name(arg1 int32) (_swig_ret string) {
 
 func Ddp_last_error() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_last_error_low_c9e946901cd62f77()
+	swig_r_p := C._wrap_ddp_last_error_low_6331a92eeb76881c()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1148,16 +1152,16 @@ func Ddp_copy_last_error(arg1 unsafe.Pointer, arg2 int64) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_c9e946901cd62f77(C.swig_voidp(_swig_i_0), C.swig_type_7(_swig_i_1)))
+	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_6331a92eeb76881c(C.swig_voidp(_swig_i_0), C.swig_type_7(_swig_i_1)))
 	return swig_r
 }
 
-func Ddp_set_log(arg1 Enum_SS_ddp_log_level, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error) {
+func Ddp_set_log(arg1 int32, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_set_log_low_c9e946901cd62f77(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_set_log_low_6331a92eeb76881c(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1176,51 +1180,51 @@ func (p SwigcptrDdp_store) SwigIsDdp_store() {
 func (arg1 SwigcptrDdp_store) SetSet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_set_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
+	C._wrap_ddp_store_set_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetSet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetGet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_get_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
+	C._wrap_ddp_store_get_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetGet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetUser_data(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_user_data_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_store_user_data_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetUser_data() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_store() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_c9e946901cd62f77()))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_store(arg1 Ddp_store) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_store_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_store_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_store interface {
@@ -1246,142 +1250,142 @@ func (p SwigcptrDdp_group_options) SwigIsDdp_group_options() {
 func (arg1 SwigcptrDdp_group_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_9(_swig_i_1))
+	C._wrap_ddp_group_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_9(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rank_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_rank_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetWorld_size(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_world_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_world_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetWorld_size() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_group_options) SetBackend(arg2 Enum_SS_ddp_backend) {
+func (arg1 SwigcptrDdp_group_options) SetBackend(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_backend_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_backend_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_group_options) GetBackend() (_swig_ret Enum_SS_ddp_backend) {
-	var swig_r Enum_SS_ddp_backend
+func (arg1 SwigcptrDdp_group_options) GetBackend() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_backend)(C._wrap_ddp_group_options_backend_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_device_index_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_device_index_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetTimeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_timeout_ms_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_11(_swig_i_1))
+	C._wrap_ddp_group_options_timeout_ms_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_11(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetTimeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetHeartbeat_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_heartbeat_ms_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_13(_swig_i_1))
+	C._wrap_ddp_group_options_heartbeat_ms_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_13(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetHeartbeat_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDead_after_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_dead_after_ms_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_15(_swig_i_1))
+	C._wrap_ddp_group_options_dead_after_ms_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_15(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDead_after_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRendezvous_timeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_17(_swig_i_1))
+	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_17(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRendezvous_timeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetStore(arg2 Ddp_store) {
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	C._wrap_ddp_group_options_store_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_group_options_store_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStore() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
 	_swig_i_0 := arg1
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))))
 	return swig_r
 }
 
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
-	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_c9e946901cd62f77()))
+	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_group_options(arg1 Ddp_group_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_group_options_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_group_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_group_options interface {
@@ -1393,8 +1397,8 @@ type Ddp_group_options interface {
 	GetRank() (_swig_ret int32)
 	SetWorld_size(arg2 int32)
 	GetWorld_size() (_swig_ret int32)
-	SetBackend(arg2 Enum_SS_ddp_backend)
-	GetBackend() (_swig_ret Enum_SS_ddp_backend)
+	SetBackend(arg2 int32)
+	GetBackend() (_swig_ret int32)
 	SetDevice_index(arg2 int32)
 	GetDevice_index() (_swig_ret int32)
 	SetTimeout_ms(arg2 int64)
@@ -1413,7 +1417,7 @@ func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_options_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_20(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_20(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1425,7 +1429,7 @@ func Ddp_group_create(arg1 string, arg2 Ddp_group_options, arg3 *uintptr) (_swig
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_create_low_c9e946901cd62f77(*(*C.swig_type_22)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_create_low_6331a92eeb76881c(*(*C.swig_type_22)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
@@ -1437,14 +1441,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_group_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_group_destroy_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_group_destroy_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_group_abort(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_abort_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_24)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_group_abort_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_24)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1457,7 +1461,7 @@ swig_r_1 = result(swig_r)
 func Ddp_group_status(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_status_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_status_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1467,41 +1471,41 @@ swig_r_1 = result(swig_r)
 func Ddp_group_rank(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_rank_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_rank_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_size(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_size_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_size_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func Ddp_group_backend(arg1 uintptr) (_swig_ret Enum_SS_ddp_backend) {
-	var swig_r Enum_SS_ddp_backend
+func Ddp_group_backend(arg1 uintptr) (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_backend)(C._wrap_ddp_group_backend_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_backend_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_barrier(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_barrier_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_barrier_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_group_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 Enum_SS_ddp_reduce, arg4 uintptr) (_swig_ret error) {
+func Ddp_group_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_reduce_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_reduce_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1514,21 +1518,21 @@ func Ddp_group_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 u
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_gather_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_gather_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_group_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 Enum_SS_ddp_reduce, arg5 uintptr) (_swig_ret error) {
+func Ddp_group_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1541,27 +1545,27 @@ func Ddp_group_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintptr
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_broadcast_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_broadcast_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_group_reduce_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4 Enum_SS_ddp_reduce) (_swig_ret error) {
+func Ddp_group_reduce_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_32(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_32(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 Enum_SS_ddp_reduce, arg5 *int64, arg6 uintptr) (_swig_ret error) {
+func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *int64, arg6 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
@@ -1569,7 +1573,7 @@ func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, a
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1581,7 +1585,7 @@ func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_rows_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_get_rows_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1593,7 +1597,7 @@ func Ddp_group_alloc(arg1 uintptr, arg2 int64, arg3 *unsafe.Pointer) (_swig_ret 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_alloc_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_alloc_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1604,7 +1608,27 @@ func Ddp_group_free(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_free_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_free_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_memory_retain_low_6331a92eeb76881c(C.swig_voidp(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_memory_release_low_6331a92eeb76881c(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1612,72 +1636,72 @@ swig_r_1 = result(swig_r)
 }
 
 type Enum_SS_ddp_unused int
-func _swig_getDDP_UNUSED_ERROR() (_swig_ret Enum_SS_ddp_unused) {
-	var swig_r Enum_SS_ddp_unused
-	swig_r = (Enum_SS_ddp_unused)(C._wrap_DDP_UNUSED_ERROR_low_c9e946901cd62f77())
+func _swig_getDDP_UNUSED_ERROR() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_UNUSED_ERROR Enum_SS_ddp_unused = _swig_getDDP_UNUSED_ERROR()
-func _swig_getDDP_UNUSED_ALLOW() (_swig_ret Enum_SS_ddp_unused) {
-	var swig_r Enum_SS_ddp_unused
-	swig_r = (Enum_SS_ddp_unused)(C._wrap_DDP_UNUSED_ALLOW_low_c9e946901cd62f77())
+var DDP_UNUSED_ERROR int32 = _swig_getDDP_UNUSED_ERROR()
+func _swig_getDDP_UNUSED_ALLOW() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_UNUSED_ALLOW Enum_SS_ddp_unused = _swig_getDDP_UNUSED_ALLOW()
+var DDP_UNUSED_ALLOW int32 = _swig_getDDP_UNUSED_ALLOW()
 type Enum_SS_ddp_progress int
-func _swig_getDDP_PROGRESS_AUTO() (_swig_ret Enum_SS_ddp_progress) {
-	var swig_r Enum_SS_ddp_progress
-	swig_r = (Enum_SS_ddp_progress)(C._wrap_DDP_PROGRESS_AUTO_low_c9e946901cd62f77())
+func _swig_getDDP_PROGRESS_AUTO() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_PROGRESS_AUTO Enum_SS_ddp_progress = _swig_getDDP_PROGRESS_AUTO()
-func _swig_getDDP_PROGRESS_CALLER() (_swig_ret Enum_SS_ddp_progress) {
-	var swig_r Enum_SS_ddp_progress
-	swig_r = (Enum_SS_ddp_progress)(C._wrap_DDP_PROGRESS_CALLER_low_c9e946901cd62f77())
+var DDP_PROGRESS_AUTO int32 = _swig_getDDP_PROGRESS_AUTO()
+func _swig_getDDP_PROGRESS_CALLER() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_PROGRESS_CALLER Enum_SS_ddp_progress = _swig_getDDP_PROGRESS_CALLER()
-func _swig_getDDP_PROGRESS_THREAD() (_swig_ret Enum_SS_ddp_progress) {
-	var swig_r Enum_SS_ddp_progress
-	swig_r = (Enum_SS_ddp_progress)(C._wrap_DDP_PROGRESS_THREAD_low_c9e946901cd62f77())
+var DDP_PROGRESS_CALLER int32 = _swig_getDDP_PROGRESS_CALLER()
+func _swig_getDDP_PROGRESS_THREAD() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_PROGRESS_THREAD Enum_SS_ddp_progress = _swig_getDDP_PROGRESS_THREAD()
+var DDP_PROGRESS_THREAD int32 = _swig_getDDP_PROGRESS_THREAD()
 type Enum_SS_ddp_drift int
-func _swig_getDDP_DRIFT_REPORT() (_swig_ret Enum_SS_ddp_drift) {
-	var swig_r Enum_SS_ddp_drift
-	swig_r = (Enum_SS_ddp_drift)(C._wrap_DDP_DRIFT_REPORT_low_c9e946901cd62f77())
+func _swig_getDDP_DRIFT_REPORT() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_DRIFT_REPORT Enum_SS_ddp_drift = _swig_getDDP_DRIFT_REPORT()
-func _swig_getDDP_DRIFT_RESEND() (_swig_ret Enum_SS_ddp_drift) {
-	var swig_r Enum_SS_ddp_drift
-	swig_r = (Enum_SS_ddp_drift)(C._wrap_DDP_DRIFT_RESEND_low_c9e946901cd62f77())
+var DDP_DRIFT_REPORT int32 = _swig_getDDP_DRIFT_REPORT()
+func _swig_getDDP_DRIFT_RESEND() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_DRIFT_RESEND Enum_SS_ddp_drift = _swig_getDDP_DRIFT_RESEND()
+var DDP_DRIFT_RESEND int32 = _swig_getDDP_DRIFT_RESEND()
 type Enum_SS_ddp_divisor int
-func _swig_getDDP_DIVISOR_WORLD() (_swig_ret Enum_SS_ddp_divisor) {
-	var swig_r Enum_SS_ddp_divisor
-	swig_r = (Enum_SS_ddp_divisor)(C._wrap_DDP_DIVISOR_WORLD_low_c9e946901cd62f77())
+func _swig_getDDP_DIVISOR_WORLD() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_DIVISOR_WORLD Enum_SS_ddp_divisor = _swig_getDDP_DIVISOR_WORLD()
-func _swig_getDDP_DIVISOR_WEIGHTS() (_swig_ret Enum_SS_ddp_divisor) {
-	var swig_r Enum_SS_ddp_divisor
-	swig_r = (Enum_SS_ddp_divisor)(C._wrap_DDP_DIVISOR_WEIGHTS_low_c9e946901cd62f77())
+var DDP_DIVISOR_WORLD int32 = _swig_getDDP_DIVISOR_WORLD()
+func _swig_getDDP_DIVISOR_WEIGHTS() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_DIVISOR_WEIGHTS Enum_SS_ddp_divisor = _swig_getDDP_DIVISOR_WEIGHTS()
+var DDP_DIVISOR_WEIGHTS int32 = _swig_getDDP_DIVISOR_WEIGHTS()
 type SwigcptrDdp_model_options uintptr
 
 func (p SwigcptrDdp_model_options) Swigcptr() uintptr {
@@ -1690,142 +1714,142 @@ func (p SwigcptrDdp_model_options) SwigIsDdp_model_options() {
 func (arg1 SwigcptrDdp_model_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_38(_swig_i_1))
+	C._wrap_ddp_model_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_40(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetFirst_bucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_first_bucket_bytes_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_40(_swig_i_1))
+	C._wrap_ddp_model_options_first_bucket_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_42(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetBucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_bucket_bytes_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_42(_swig_i_1))
+	C._wrap_ddp_model_options_bucket_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_44(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetBucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_model_options) SetReduce(arg2 Enum_SS_ddp_reduce) {
+func (arg1 SwigcptrDdp_model_options) SetReduce(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_reduce_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_reduce_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_model_options) GetReduce() (_swig_ret Enum_SS_ddp_reduce) {
-	var swig_r Enum_SS_ddp_reduce
+func (arg1 SwigcptrDdp_model_options) GetReduce() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_reduce)(C._wrap_ddp_model_options_reduce_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_model_options) SetUnused(arg2 Enum_SS_ddp_unused) {
+func (arg1 SwigcptrDdp_model_options) SetUnused(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_unused_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_unused_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_model_options) GetUnused() (_swig_ret Enum_SS_ddp_unused) {
-	var swig_r Enum_SS_ddp_unused
+func (arg1 SwigcptrDdp_model_options) GetUnused() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_unused)(C._wrap_ddp_model_options_unused_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_model_options) SetProgress(arg2 Enum_SS_ddp_progress) {
+func (arg1 SwigcptrDdp_model_options) SetProgress(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_progress_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_progress_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_model_options) GetProgress() (_swig_ret Enum_SS_ddp_progress) {
-	var swig_r Enum_SS_ddp_progress
+func (arg1 SwigcptrDdp_model_options) GetProgress() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_progress)(C._wrap_ddp_model_options_progress_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_model_options) SetDrift(arg2 Enum_SS_ddp_drift) {
+func (arg1 SwigcptrDdp_model_options) SetDrift(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_drift_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_drift_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_model_options) GetDrift() (_swig_ret Enum_SS_ddp_drift) {
-	var swig_r Enum_SS_ddp_drift
+func (arg1 SwigcptrDdp_model_options) GetDrift() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_drift)(C._wrap_ddp_model_options_drift_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetCheck_every(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_check_every_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_44(_swig_i_1))
+	C._wrap_ddp_model_options_check_every_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_46(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetCheck_every() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_model_options) SetDivisor(arg2 Enum_SS_ddp_divisor) {
+func (arg1 SwigcptrDdp_model_options) SetDivisor(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_divisor_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_divisor_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_model_options) GetDivisor() (_swig_ret Enum_SS_ddp_divisor) {
-	var swig_r Enum_SS_ddp_divisor
+func (arg1 SwigcptrDdp_model_options) GetDivisor() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_divisor)(C._wrap_ddp_model_options_divisor_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUneven_inputs(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_uneven_inputs_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_model_options_uneven_inputs_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUneven_inputs() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_options() (_swig_ret Ddp_model_options) {
 	var swig_r Ddp_model_options
-	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_c9e946901cd62f77()))
+	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_model_options(arg1 Ddp_model_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_options_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_options interface {
@@ -1837,18 +1861,18 @@ type Ddp_model_options interface {
 	GetFirst_bucket_bytes() (_swig_ret int64)
 	SetBucket_bytes(arg2 int64)
 	GetBucket_bytes() (_swig_ret int64)
-	SetReduce(arg2 Enum_SS_ddp_reduce)
-	GetReduce() (_swig_ret Enum_SS_ddp_reduce)
-	SetUnused(arg2 Enum_SS_ddp_unused)
-	GetUnused() (_swig_ret Enum_SS_ddp_unused)
-	SetProgress(arg2 Enum_SS_ddp_progress)
-	GetProgress() (_swig_ret Enum_SS_ddp_progress)
-	SetDrift(arg2 Enum_SS_ddp_drift)
-	GetDrift() (_swig_ret Enum_SS_ddp_drift)
+	SetReduce(arg2 int32)
+	GetReduce() (_swig_ret int32)
+	SetUnused(arg2 int32)
+	GetUnused() (_swig_ret int32)
+	SetProgress(arg2 int32)
+	GetProgress() (_swig_ret int32)
+	SetDrift(arg2 int32)
+	GetDrift() (_swig_ret int32)
 	SetCheck_every(arg2 int64)
 	GetCheck_every() (_swig_ret int64)
-	SetDivisor(arg2 Enum_SS_ddp_divisor)
-	GetDivisor() (_swig_ret Enum_SS_ddp_divisor)
+	SetDivisor(arg2 int32)
+	GetDivisor() (_swig_ret int32)
 	SetUneven_inputs(arg2 int32)
 	GetUneven_inputs() (_swig_ret int32)
 }
@@ -1865,220 +1889,220 @@ func (p SwigcptrDdp_model_stats) SwigIsDdp_model_stats() {
 func (arg1 SwigcptrDdp_model_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_46(_swig_i_1))
+	C._wrap_ddp_model_stats_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetParameters(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_parameters_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1))
+	C._wrap_ddp_model_stats_parameters_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetElements(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_elements_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1))
+	C._wrap_ddp_model_stats_elements_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBuckets(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_buckets_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1))
+	C._wrap_ddp_model_stats_buckets_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_54(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetPasses(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_passes_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_54(_swig_i_1))
+	C._wrap_ddp_model_stats_passes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_56(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetGradient_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_gradient_bytes_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_56(_swig_i_1))
+	C._wrap_ddp_model_stats_gradient_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_58(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBackward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_backward_ns_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_58(_swig_i_1))
+	C._wrap_ddp_model_stats_backward_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_60(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetComm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_comm_ns_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_60(_swig_i_1))
+	C._wrap_ddp_model_stats_comm_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_62(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetExposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_exposed_ns_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_62(_swig_i_1))
+	C._wrap_ddp_model_stats_exposed_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_64(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_backward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_backward_ns_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_64(_swig_i_1))
+	C._wrap_ddp_model_stats_total_backward_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_comm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_comm_ns_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
+	C._wrap_ddp_model_stats_total_comm_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_exposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_exposed_ns_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
+	C._wrap_ddp_model_stats_total_exposed_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetChecks(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_checks_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
+	C._wrap_ddp_model_stats_checks_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetRepairs(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_repairs_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
+	C._wrap_ddp_model_stats_repairs_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_sent_bytes_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
+	C._wrap_ddp_model_stats_sent_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_sent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_sent_bytes_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
+	C._wrap_ddp_model_stats_total_sent_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_sent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_stats() (_swig_ret Ddp_model_stats) {
 	var swig_r Ddp_model_stats
-	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_c9e946901cd62f77()))
+	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_model_stats(arg1 Ddp_model_stats) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_stats_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_stats_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_stats interface {
@@ -2122,7 +2146,7 @@ func Ddp_model_options_init(arg1 Ddp_model_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_options_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_79(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_81(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2134,7 +2158,7 @@ func Ddp_model_create(arg1 uintptr, arg2 Ddp_model_options, arg3 *uintptr) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_create_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_create_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2143,7 +2167,7 @@ swig_r_1 = result(swig_r)
 
 func Ddp_model_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_model_destroy_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_model_destroy_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 *int32) (_swig_ret error) {
@@ -2153,7 +2177,7 @@ func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Dd
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_add_parameter_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_82)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_add_parameter_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_84)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2169,7 +2193,7 @@ func Ddp_model_add_buffer(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int3
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_buffer_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_84)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_buffer_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_86)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2183,7 +2207,7 @@ func Ddp_model_commit(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_commit_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_commit_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2193,7 +2217,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -2202,7 +2226,7 @@ func Ddp_model_get_grad(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret er
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_get_grad_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_grad_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2214,7 +2238,7 @@ func Ddp_model_set_grad(arg1 uintptr, arg2 int32, arg3 unsafe.Pointer) (_swig_re
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_grad_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_grad_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2226,7 +2250,7 @@ func Ddp_model_sync_buffers(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_sync_buffers_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_sync_buffers_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2237,7 +2261,7 @@ func Ddp_model_check(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_check_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_check_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2248,7 +2272,7 @@ func Ddp_model_get_hash(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_hash_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_hash_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2259,7 +2283,7 @@ func Ddp_model_get_stats(arg1 uintptr, arg2 Ddp_model_stats) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_stats_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_stats_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2272,7 +2296,7 @@ func Ddp_model_describe_plan(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_describe_plan_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_93(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_describe_plan_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_95(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2280,32 +2304,32 @@ swig_r_1 = result(swig_r)
 }
 
 type Enum_SS_ddp_pass int
-func _swig_getDDP_PASS_REDUCE() (_swig_ret Enum_SS_ddp_pass) {
-	var swig_r Enum_SS_ddp_pass
-	swig_r = (Enum_SS_ddp_pass)(C._wrap_DDP_PASS_REDUCE_low_c9e946901cd62f77())
+func _swig_getDDP_PASS_REDUCE() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_PASS_REDUCE Enum_SS_ddp_pass = _swig_getDDP_PASS_REDUCE()
-func _swig_getDDP_PASS_ACCUMULATE() (_swig_ret Enum_SS_ddp_pass) {
-	var swig_r Enum_SS_ddp_pass
-	swig_r = (Enum_SS_ddp_pass)(C._wrap_DDP_PASS_ACCUMULATE_low_c9e946901cd62f77())
+var DDP_PASS_REDUCE int32 = _swig_getDDP_PASS_REDUCE()
+func _swig_getDDP_PASS_ACCUMULATE() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_PASS_ACCUMULATE Enum_SS_ddp_pass = _swig_getDDP_PASS_ACCUMULATE()
-func _swig_getDDP_PASS_LOCAL() (_swig_ret Enum_SS_ddp_pass) {
-	var swig_r Enum_SS_ddp_pass
-	swig_r = (Enum_SS_ddp_pass)(C._wrap_DDP_PASS_LOCAL_low_c9e946901cd62f77())
+var DDP_PASS_ACCUMULATE int32 = _swig_getDDP_PASS_ACCUMULATE()
+func _swig_getDDP_PASS_LOCAL() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_PASS_LOCAL Enum_SS_ddp_pass = _swig_getDDP_PASS_LOCAL()
-func Ddp_model_begin_backward(arg1 uintptr, arg2 Enum_SS_ddp_pass) (_swig_ret error) {
+var DDP_PASS_LOCAL int32 = _swig_getDDP_PASS_LOCAL()
+func Ddp_model_begin_backward(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_begin_backward_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_begin_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2317,7 +2341,7 @@ func Ddp_model_mark_ready(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret err
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_mark_ready_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_mark_ready_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2328,7 +2352,7 @@ func Ddp_model_mark_unused(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_mark_unused_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_mark_unused_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2339,7 +2363,7 @@ func Ddp_model_end_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_end_backward_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_end_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2350,7 +2374,7 @@ func Ddp_model_was_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_model_was_used_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_model_was_used_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
 }
 
@@ -2358,7 +2382,7 @@ func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_average_parameters_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_average_parameters_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2369,7 +2393,7 @@ func Ddp_model_zero_grad(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_zero_grad_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_zero_grad_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2382,7 +2406,7 @@ func Ddp_model_get_grad_norm(arg1 uintptr, arg2 float64, arg3 *float64, arg4 uin
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2394,7 +2418,7 @@ func Ddp_model_scale_grad(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_scale_grad_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_scale_grad_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2408,7 +2432,7 @@ func Ddp_model_clip_grad_norm(arg1 uintptr, arg2 float64, arg3 float64, arg4 *fl
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2420,7 +2444,7 @@ func Ddp_model_clip_grad_value(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2439,64 +2463,64 @@ func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
 func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_104(_swig_i_1))
+	C._wrap_ddp_pass_report_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_106(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetContributors(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_contributors_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_contributors_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetContributors() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetLast(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_last_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_last_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetLast() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetWeight(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_weight_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_pass_report_weight_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetWeight() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_pass_report() (_swig_ret Ddp_pass_report) {
 	var swig_r Ddp_pass_report
-	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_c9e946901cd62f77()))
+	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_pass_report(arg1 Ddp_pass_report) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_pass_report_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_pass_report_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_pass_report interface {
@@ -2516,7 +2540,7 @@ func Ddp_model_set_weight(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_set_weight_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_set_weight_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2526,7 +2550,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_last_pass(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_last_pass_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_last_pass_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2537,7 +2561,7 @@ func Ddp_model_skip_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_skip_backward_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_skip_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2549,7 +2573,7 @@ func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_abandon_backward_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2563,7 +2587,7 @@ func Ddp_model_get_pass_report(arg1 uintptr, arg2 Ddp_pass_report) (_swig_ret er
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_pass_report_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_pass_report_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2574,7 +2598,7 @@ func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_join_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_join_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2582,27 +2606,27 @@ swig_r_1 = result(swig_r)
 }
 
 type Enum_SS_ddp_nonfinite int
-func _swig_getDDP_NONFINITE_KEEP() (_swig_ret Enum_SS_ddp_nonfinite) {
-	var swig_r Enum_SS_ddp_nonfinite
-	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_DDP_NONFINITE_KEEP_low_c9e946901cd62f77())
+func _swig_getDDP_NONFINITE_KEEP() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_NONFINITE_KEEP Enum_SS_ddp_nonfinite = _swig_getDDP_NONFINITE_KEEP()
-func _swig_getDDP_NONFINITE_SKIP() (_swig_ret Enum_SS_ddp_nonfinite) {
-	var swig_r Enum_SS_ddp_nonfinite
-	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_DDP_NONFINITE_SKIP_low_c9e946901cd62f77())
+var DDP_NONFINITE_KEEP int32 = _swig_getDDP_NONFINITE_KEEP()
+func _swig_getDDP_NONFINITE_SKIP() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_NONFINITE_SKIP Enum_SS_ddp_nonfinite = _swig_getDDP_NONFINITE_SKIP()
-func _swig_getDDP_NONFINITE_FAIL() (_swig_ret Enum_SS_ddp_nonfinite) {
-	var swig_r Enum_SS_ddp_nonfinite
-	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_DDP_NONFINITE_FAIL_low_c9e946901cd62f77())
+var DDP_NONFINITE_SKIP int32 = _swig_getDDP_NONFINITE_SKIP()
+func _swig_getDDP_NONFINITE_FAIL() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_6331a92eeb76881c())
 	return swig_r
 }
 
-var DDP_NONFINITE_FAIL Enum_SS_ddp_nonfinite = _swig_getDDP_NONFINITE_FAIL()
+var DDP_NONFINITE_FAIL int32 = _swig_getDDP_NONFINITE_FAIL()
 type SwigcptrDdp_sgd_options uintptr
 
 func (p SwigcptrDdp_sgd_options) Swigcptr() uintptr {
@@ -2615,194 +2639,194 @@ func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
 func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1))
+	C._wrap_ddp_sgd_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_115(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_rate_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_rate_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_momentum_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_momentum_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetDampening(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_dampening_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_dampening_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetDampening() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_weight_decay_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_weight_decay_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetNesterov(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_nesterov_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_nesterov_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetNesterov() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetShard(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_shard_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_shard_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetShard() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_shard_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_shard_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetIn_backward(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_in_backward_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_in_backward_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetIn_backward() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_in_backward_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_in_backward_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetUndo(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_undo_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_undo_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetUndo() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_undo_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_undo_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetMaster_weights(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_master_weights_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_master_weights_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetMaster_weights() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_master_weights_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_master_weights_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_sgd_options) SetNonfinite(arg2 Enum_SS_ddp_nonfinite) {
+func (arg1 SwigcptrDdp_sgd_options) SetNonfinite(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_nonfinite_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_sgd_options_nonfinite_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_sgd_options) GetNonfinite() (_swig_ret Enum_SS_ddp_nonfinite) {
-	var swig_r Enum_SS_ddp_nonfinite
+func (arg1 SwigcptrDdp_sgd_options) GetNonfinite() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_ddp_sgd_options_nonfinite_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_nonfinite_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_reserved_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_reserved_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetMax_norm(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_max_norm_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_max_norm_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetMax_norm() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_max_norm_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_max_norm_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetClip_value(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_clip_value_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_clip_value_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetClip_value() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_clip_value_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_clip_value_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sgd_options() (_swig_ret Ddp_sgd_options) {
 	var swig_r Ddp_sgd_options
-	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_c9e946901cd62f77()))
+	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_sgd_options(arg1 Ddp_sgd_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sgd_options_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sgd_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sgd_options interface {
@@ -2828,8 +2852,8 @@ type Ddp_sgd_options interface {
 	GetUndo() (_swig_ret int32)
 	SetMaster_weights(arg2 int32)
 	GetMaster_weights() (_swig_ret int32)
-	SetNonfinite(arg2 Enum_SS_ddp_nonfinite)
-	GetNonfinite() (_swig_ret Enum_SS_ddp_nonfinite)
+	SetNonfinite(arg2 int32)
+	GetNonfinite() (_swig_ret int32)
 	SetReserved(arg2 int32)
 	GetReserved() (_swig_ret int32)
 	SetMax_norm(arg2 float64)
@@ -2850,207 +2874,207 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_115(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_117(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_rate_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_rate_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta1(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta1_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta1_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta1() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta2(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta2_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta2_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta2() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_epsilon_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_epsilon_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_weight_decay_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_weight_decay_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetDecoupled(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_decoupled_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_decoupled_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetDecoupled() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetShard(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_shard_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_shard_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetShard() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_shard_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_shard_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetIn_backward(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_in_backward_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_in_backward_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetIn_backward() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_in_backward_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_in_backward_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetUndo(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_undo_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_undo_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetUndo() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_undo_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_undo_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetMaster_weights(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_master_weights_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_master_weights_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetMaster_weights() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_master_weights_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_master_weights_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_adam_options) SetNonfinite(arg2 Enum_SS_ddp_nonfinite) {
+func (arg1 SwigcptrDdp_adam_options) SetNonfinite(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_nonfinite_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_adam_options_nonfinite_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_adam_options) GetNonfinite() (_swig_ret Enum_SS_ddp_nonfinite) {
-	var swig_r Enum_SS_ddp_nonfinite
+func (arg1 SwigcptrDdp_adam_options) GetNonfinite() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (Enum_SS_ddp_nonfinite)(C._wrap_ddp_adam_options_nonfinite_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_nonfinite_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_reserved_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_reserved_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetMax_norm(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_max_norm_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_max_norm_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetMax_norm() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_max_norm_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_max_norm_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetClip_value(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_clip_value_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_clip_value_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetClip_value() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_clip_value_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_clip_value_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_adam_options() (_swig_ret Ddp_adam_options) {
 	var swig_r Ddp_adam_options
-	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_c9e946901cd62f77()))
+	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_adam_options(arg1 Ddp_adam_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_adam_options_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_adam_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_adam_options interface {
@@ -3078,8 +3102,8 @@ type Ddp_adam_options interface {
 	GetUndo() (_swig_ret int32)
 	SetMaster_weights(arg2 int32)
 	GetMaster_weights() (_swig_ret int32)
-	SetNonfinite(arg2 Enum_SS_ddp_nonfinite)
-	GetNonfinite() (_swig_ret Enum_SS_ddp_nonfinite)
+	SetNonfinite(arg2 int32)
+	GetNonfinite() (_swig_ret int32)
 	SetReserved(arg2 int32)
 	GetReserved() (_swig_ret int32)
 	SetMax_norm(arg2 float64)
@@ -3100,103 +3124,103 @@ func (p SwigcptrDdp_loss_scale_options) SwigIsDdp_loss_scale_options() {
 func (arg1 SwigcptrDdp_loss_scale_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_117(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_119(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInitial(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_initial_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_initial_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInitial() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetGrowth(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_growth_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_growth_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetGrowth() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetBackoff(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_backoff_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_backoff_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetBackoff() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMinimum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_minimum_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_minimum_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMinimum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMaximum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_maximum_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_maximum_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMaximum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInterval(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_interval_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_119(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_interval_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInterval() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_loss_scale_options() (_swig_ret Ddp_loss_scale_options) {
 	var swig_r Ddp_loss_scale_options
-	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_c9e946901cd62f77()))
+	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_loss_scale_options(arg1 Ddp_loss_scale_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_loss_scale_options_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_loss_scale_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_loss_scale_options interface {
@@ -3222,7 +3246,7 @@ func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_122(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3233,7 +3257,7 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3245,7 +3269,7 @@ func Ddp_optimizer_create_sgd(arg1 uintptr, arg2 Ddp_sgd_options, arg3 *uintptr)
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3257,7 +3281,7 @@ func Ddp_optimizer_create_adam(arg1 uintptr, arg2 Ddp_adam_options, arg3 *uintpt
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3271,7 +3295,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 unsafe.Pointer, arg3 uintptr
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.ddp_update_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_update_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3280,14 +3304,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_optimizer_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_optimizer_destroy_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_optimizer_destroy_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_optimizer_set_rate(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3298,7 +3322,7 @@ func Ddp_optimizer_get_rate(arg1 uintptr, arg2 *float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3309,7 +3333,7 @@ func Ddp_optimizer_get_step_count(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3320,7 +3344,7 @@ func Ddp_loss_scale_options_init(arg1 Ddp_loss_scale_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3331,7 +3355,7 @@ func Ddp_optimizer_set_loss_scale(arg1 uintptr, arg2 Ddp_loss_scale_options) (_s
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3342,7 +3366,7 @@ func Ddp_optimizer_get_loss_scale(arg1 uintptr, arg2 *float64) (_swig_ret error)
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3353,7 +3377,7 @@ func Ddp_optimizer_get_skipped_count(arg1 uintptr, arg2 *int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3364,7 +3388,7 @@ func Ddp_optimizer_get_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3377,7 +3401,7 @@ func Ddp_optimizer_set_group(arg1 uintptr, arg2 int32, arg3 float64, arg4 float6
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_set_group_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_set_group_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3388,7 +3412,7 @@ func Ddp_optimizer_step(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_step_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_step_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3401,7 +3425,7 @@ func Ddp_model_set_hook(arg1 uintptr, arg2 unsafe.Pointer, arg3 uintptr, arg4 un
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_set_hook_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_set_hook_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3412,7 +3436,7 @@ func Ddp_hook_fp16(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_fp16_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_hook_fp16_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3423,7 +3447,7 @@ func Ddp_hook_bf16(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_bf16_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_hook_bf16_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3442,103 +3466,103 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetMin_compression_rate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetMin_compression_rate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_rank_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_rank_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetWarm_start(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_warm_start_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_warm_start_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetWarm_start() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetError_feedback(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_error_feedback_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_error_feedback_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetError_feedback() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_powersgd_options() (_swig_ret Ddp_powersgd_options) {
 	var swig_r Ddp_powersgd_options
-	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_c9e946901cd62f77()))
+	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_powersgd_options(arg1 Ddp_powersgd_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_powersgd_options_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_powersgd_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_powersgd_options interface {
@@ -3564,7 +3588,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_149(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_151(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3575,7 +3599,7 @@ func Ddp_hook_powersgd(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_powersgd_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_hook_powersgd_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3585,7 +3609,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_pulled_hook(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3597,7 +3621,7 @@ func Ddp_model_next_bucket(arg1 uintptr, arg2 int32, arg3 *uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_next_bucket_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_next_bucket_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3609,7 +3633,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_154)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_156)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -3622,14 +3646,14 @@ swig_r_1 = result(swig_r)
 func Ddp_bucket_get_index(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_bucket_is_last(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -3637,7 +3661,7 @@ func Ddp_bucket_get_contents(arg1 uintptr, arg2 Ddp_tensor) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_bucket_get_contents_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_bucket_get_contents_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3647,7 +3671,7 @@ swig_r_1 = result(swig_r)
 func Ddp_bucket_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -3657,7 +3681,7 @@ func Ddp_bucket_get_parameter(arg1 uintptr, arg2 int32, arg3 *int32, arg4 Ddp_te
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3668,16 +3692,16 @@ func Ddp_bucket_is_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
 }
 
-func Ddp_bucket_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 Enum_SS_ddp_reduce) (_swig_ret error) {
+func Ddp_bucket_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_bucket_all_reduce_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2))
+	swig_r_p := C._wrap_ddp_bucket_all_reduce_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3689,20 +3713,20 @@ func Ddp_bucket_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_bucket_all_gather_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_bucket_all_gather_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_bucket_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 Enum_SS_ddp_reduce) (_swig_ret error) {
+func Ddp_bucket_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_bucket_reduce_scatter_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_bucket_reduce_scatter_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3714,7 +3738,7 @@ func Ddp_bucket_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32) (_swig_ret 
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_bucket_broadcast_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2))
+	swig_r_p := C._wrap_ddp_bucket_broadcast_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3725,7 +3749,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_162)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_164)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3741,7 +3765,7 @@ func Ddp_ema_create(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *uintptr) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_ema_create_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_ema_create_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3750,14 +3774,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_ema_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_ema_destroy_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_ema_destroy_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_ema_update(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_ema_update_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_ema_update_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3769,7 +3793,7 @@ func Ddp_ema_swap(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_ema_swap_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_ema_swap_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3788,116 +3812,116 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_166(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetModel(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_model_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_model_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetModel() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOptimizer(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_optimizer_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_optimizer_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOptimizer() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEma(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_ema_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_ema_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_170(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_170(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_step_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_step_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetPartial(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_partial_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_state_partial_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetPartial() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_state_partial_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_state_partial_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetLocal(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_local_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_state_local_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetLocal() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_state_local_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_state_local_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_state() (_swig_ret Ddp_state) {
 	var swig_r Ddp_state
-	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_c9e946901cd62f77()))
+	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_state(arg1 Ddp_state) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_state_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_state_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_state interface {
@@ -3925,7 +3949,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3937,7 +3961,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_175)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_177)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3952,7 +3976,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_177)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3966,7 +3990,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_181)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3980,7 +4004,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_load_file_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), *(*C.swig_type_181)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_load_file_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_183)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3994,7 +4018,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_183(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_185(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4005,7 +4029,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_185(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4017,7 +4041,7 @@ func Ddp_state_save(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_re
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4029,7 +4053,7 @@ func Ddp_state_load(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_re
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_load_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_load_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4048,103 +4072,103 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_rank_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_rank_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSize(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSize() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetShuffle(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_shuffle_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_shuffle_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetShuffle() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDrop_last(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_drop_last_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_drop_last_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sampler() (_swig_ret Ddp_sampler) {
 	var swig_r Ddp_sampler
-	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_c9e946901cd62f77()))
+	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_sampler(arg1 Ddp_sampler) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sampler_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sampler_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sampler interface {
@@ -4170,7 +4194,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4181,7 +4205,7 @@ func Ddp_sampler_get_count(arg1 Ddp_sampler, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_get_count_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_get_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4195,7 +4219,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1), C.swig_type_199(_swig_i_2), C.swig_type_200(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1), C.swig_type_201(_swig_i_2), C.swig_type_202(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4214,77 +4238,77 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_201(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_epsilon_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_epsilon_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_momentum_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_momentum_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_training_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_training_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_accumulate_set_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_accumulate_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
 	var swig_r Ddp_batch_norm_options
-	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_c9e946901cd62f77()))
+	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_6331a92eeb76881c()))
 	return swig_r
 }
 
 func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_batch_norm_options_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_batch_norm_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_batch_norm_options interface {
@@ -4306,7 +4330,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4327,7 +4351,7 @@ func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_forward_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_forward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4348,7 +4372,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_c9e946901cd62f77(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_207(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_209(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

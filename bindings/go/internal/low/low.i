@@ -48,6 +48,14 @@ static _gostring_ ddp_go_result(ddp_status status) {
 %typemap(gotype) int32_t * "*int32"
 %typemap(gotype) int64_t *, int64_t [ANY] "*int64"
 
+/* ---- Enumerators are numbers: SWIG names their types differently from version to version, and a library may answer with a new one. ---- */
+
+%typemap(gotype) enum SWIGTYPE "int32"
+%typemap(imtype) enum SWIGTYPE "int32"
+%typemap(in) enum SWIGTYPE "$1 = ($1_ltype)$input;"
+%typemap(out) enum SWIGTYPE "$result = (int)$1;"
+%typemap(goout) enum SWIGTYPE ""
+
 /* ---- Handles ---- */
 
 %define DDP_GO_HANDLE(name)

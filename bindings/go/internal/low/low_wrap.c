@@ -209,7 +209,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 extern "C" {
 #endif
 
-void _wrap_Swig_free_low_c9e946901cd62f77(void *_swig_go_0) {
+void _wrap_Swig_free_low_6331a92eeb76881c(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   
   arg1 = *(void **)&_swig_go_0; 
@@ -219,7 +219,7 @@ void _wrap_Swig_free_low_c9e946901cd62f77(void *_swig_go_0) {
 }
 
 
-void *_wrap_Swig_malloc_low_c9e946901cd62f77(intgo _swig_go_0) {
+void *_wrap_Swig_malloc_low_6331a92eeb76881c(intgo _swig_go_0) {
   int arg1 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -232,391 +232,391 @@ void *_wrap_Swig_malloc_low_c9e946901cd62f77(intgo _swig_go_0) {
 }
 
 
-intgo _wrap_DDP_OK_low_c9e946901cd62f77() {
+intgo _wrap_DDP_OK_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_OK;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_INVALID_ARGUMENT;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_STATE_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_INVALID_STATE_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_INVALID_STATE;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_NOT_SUPPORTED;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_OUT_OF_MEMORY;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_TIMED_OUT_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_TIMED_OUT_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_TIMED_OUT;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_PEER_FAILED_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_PEER_FAILED_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_PEER_FAILED;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_ABORTED_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_ABORTED_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_ABORTED;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_MISMATCH_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_MISMATCH_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_MISMATCH;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_IO_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_IO_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_IO;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_CALLBACK_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_CALLBACK_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_CALLBACK;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_ERROR_INTERNAL_low_c9e946901cd62f77() {
+intgo _wrap_DDP_ERROR_INTERNAL_low_6331a92eeb76881c() {
   enum ddp_status result;
   intgo _swig_go_result;
   
   
   result = DDP_ERROR_INTERNAL;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_F32_low_c9e946901cd62f77() {
+intgo _wrap_DDP_F32_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_F32;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_F64_low_c9e946901cd62f77() {
+intgo _wrap_DDP_F64_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_F64;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_F16_low_c9e946901cd62f77() {
+intgo _wrap_DDP_F16_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_F16;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_BF16_low_c9e946901cd62f77() {
+intgo _wrap_DDP_BF16_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_BF16;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_I32_low_c9e946901cd62f77() {
+intgo _wrap_DDP_I32_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_I32;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_I64_low_c9e946901cd62f77() {
+intgo _wrap_DDP_I64_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_I64;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_U8_low_c9e946901cd62f77() {
+intgo _wrap_DDP_U8_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_U8;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_C64_low_c9e946901cd62f77() {
+intgo _wrap_DDP_C64_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_C64;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_C128_low_c9e946901cd62f77() {
+intgo _wrap_DDP_C128_low_6331a92eeb76881c() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
   
   result = DDP_C128;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_CPU_low_c9e946901cd62f77() {
+intgo _wrap_DDP_CPU_low_6331a92eeb76881c() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
   
   result = DDP_CPU;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_CUDA_low_c9e946901cd62f77() {
+intgo _wrap_DDP_CUDA_low_6331a92eeb76881c() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
   
   result = DDP_CUDA;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_AVERAGE_low_c9e946901cd62f77() {
+intgo _wrap_DDP_AVERAGE_low_6331a92eeb76881c() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
   
   result = DDP_AVERAGE;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_SUM_low_c9e946901cd62f77() {
+intgo _wrap_DDP_SUM_low_6331a92eeb76881c() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
   
   result = DDP_SUM;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_MIN_low_c9e946901cd62f77() {
+intgo _wrap_DDP_MIN_low_6331a92eeb76881c() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
   
   result = DDP_MIN;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_MAX_low_c9e946901cd62f77() {
+intgo _wrap_DDP_MAX_low_6331a92eeb76881c() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
   
   result = DDP_MAX;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_BACKEND_AUTO_low_c9e946901cd62f77() {
+intgo _wrap_DDP_BACKEND_AUTO_low_6331a92eeb76881c() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
   
   result = DDP_BACKEND_AUTO;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_BACKEND_GLOO_low_c9e946901cd62f77() {
+intgo _wrap_DDP_BACKEND_GLOO_low_6331a92eeb76881c() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
   
   result = DDP_BACKEND_GLOO;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_BACKEND_NCCL_low_c9e946901cd62f77() {
+intgo _wrap_DDP_BACKEND_NCCL_low_6331a92eeb76881c() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
   
   result = DDP_BACKEND_NCCL;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_BACKEND_SHM_low_c9e946901cd62f77() {
+intgo _wrap_DDP_BACKEND_SHM_low_6331a92eeb76881c() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
   
   result = DDP_BACKEND_SHM;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_BACKEND_LOCAL_low_c9e946901cd62f77() {
+intgo _wrap_DDP_BACKEND_LOCAL_low_6331a92eeb76881c() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
   
   result = DDP_BACKEND_LOCAL;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_tensor_data_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_tensor_data_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -628,7 +628,7 @@ void _wrap_ddp_tensor_data_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_
 }
 
 
-void *_wrap_ddp_tensor_data_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0) {
+void *_wrap_ddp_tensor_data_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -641,19 +641,19 @@ void *_wrap_ddp_tensor_data_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_go
 }
 
 
-void _wrap_ddp_tensor_dtype_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_dtype_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype arg2 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
-  arg2 = (ddp_dtype)_swig_go_1; 
+  arg2 = (ddp_dtype)_swig_go_1;
   
   if (arg1) (arg1)->dtype = arg2;
   
 }
 
 
-intgo _wrap_ddp_tensor_dtype_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_dtype_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -661,24 +661,24 @@ intgo _wrap_ddp_tensor_dtype_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_g
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
   
   result = (ddp_dtype) ((arg1)->dtype);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_tensor_device_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_device_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind arg2 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
-  arg2 = (ddp_device_kind)_swig_go_1; 
+  arg2 = (ddp_device_kind)_swig_go_1;
   
   if (arg1) (arg1)->device = arg2;
   
 }
 
 
-intgo _wrap_ddp_tensor_device_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_device_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -686,12 +686,12 @@ intgo _wrap_ddp_tensor_device_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
   
   result = (ddp_device_kind) ((arg1)->device);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_tensor_device_index_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_device_index_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -703,7 +703,7 @@ void _wrap_ddp_tensor_device_index_set_low_c9e946901cd62f77(struct ddp_tensor *_
 }
 
 
-int _wrap_ddp_tensor_device_index_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_device_index_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -716,7 +716,7 @@ int _wrap_ddp_tensor_device_index_get_low_c9e946901cd62f77(struct ddp_tensor *_s
 }
 
 
-void _wrap_ddp_tensor_ndim_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_ndim_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -728,7 +728,7 @@ void _wrap_ddp_tensor_ndim_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_
 }
 
 
-int _wrap_ddp_tensor_ndim_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_ndim_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -741,7 +741,7 @@ int _wrap_ddp_tensor_ndim_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0
 }
 
 
-void _wrap_ddp_tensor_shape_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
+void _wrap_ddp_tensor_shape_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *arg2 ;
   
@@ -757,7 +757,7 @@ void _wrap_ddp_tensor_shape_set_low_c9e946901cd62f77(struct ddp_tensor *_swig_go
 }
 
 
-long long *_wrap_ddp_tensor_shape_get_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0) {
+long long *_wrap_ddp_tensor_shape_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *result = 0 ;
   long long *_swig_go_result;
@@ -770,7 +770,7 @@ long long *_wrap_ddp_tensor_shape_get_low_c9e946901cd62f77(struct ddp_tensor *_s
 }
 
 
-struct ddp_tensor *_wrap_new_ddp_tensor_low_c9e946901cd62f77() {
+struct ddp_tensor *_wrap_new_ddp_tensor_low_6331a92eeb76881c() {
   struct ddp_tensor *result = 0 ;
   struct ddp_tensor *_swig_go_result;
   
@@ -781,7 +781,7 @@ struct ddp_tensor *_wrap_new_ddp_tensor_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_tensor_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0) {
+void _wrap_delete_ddp_tensor_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
@@ -791,7 +791,7 @@ void _wrap_delete_ddp_tensor_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_tensor_init_low_c9e946901cd62f77(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_tensor_init_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
   ddp_tensor *arg1 = (ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_dtype arg3 ;
@@ -802,7 +802,7 @@ _gostring_ _wrap_ddp_tensor_init_low_c9e946901cd62f77(struct ddp_tensor *_swig_g
   
   arg1 = *(ddp_tensor **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
-  arg3 = (ddp_dtype)_swig_go_2; 
+  arg3 = (ddp_dtype)_swig_go_2;
   arg4 = (int32_t)_swig_go_3; 
   arg5 = *(int64_t **)&_swig_go_4; 
   
@@ -812,67 +812,67 @@ _gostring_ _wrap_ddp_tensor_init_low_c9e946901cd62f77(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_DDP_LOG_DEBUG_low_c9e946901cd62f77() {
+intgo _wrap_DDP_LOG_DEBUG_low_6331a92eeb76881c() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
   
   result = DDP_LOG_DEBUG;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_LOG_INFO_low_c9e946901cd62f77() {
+intgo _wrap_DDP_LOG_INFO_low_6331a92eeb76881c() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
   
   result = DDP_LOG_INFO;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_LOG_WARNING_low_c9e946901cd62f77() {
+intgo _wrap_DDP_LOG_WARNING_low_6331a92eeb76881c() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
   
   result = DDP_LOG_WARNING;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_LOG_ERROR_low_c9e946901cd62f77() {
+intgo _wrap_DDP_LOG_ERROR_low_6331a92eeb76881c() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
   
   result = DDP_LOG_ERROR;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_LOG_OFF_low_c9e946901cd62f77() {
+intgo _wrap_DDP_LOG_OFF_low_6331a92eeb76881c() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
   
   result = DDP_LOG_OFF;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-int _wrap_ddp_version_low_c9e946901cd62f77() {
+int _wrap_ddp_version_low_6331a92eeb76881c() {
   int32_t result;
   int _swig_go_result;
   
@@ -883,7 +883,7 @@ int _wrap_ddp_version_low_c9e946901cd62f77() {
 }
 
 
-_gostring_ _wrap_ddp_version_string_low_c9e946901cd62f77() {
+_gostring_ _wrap_ddp_version_string_low_6331a92eeb76881c() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -894,7 +894,7 @@ _gostring_ _wrap_ddp_version_string_low_c9e946901cd62f77() {
 }
 
 
-_gostring_ _wrap_ddp_build_info_low_c9e946901cd62f77() {
+_gostring_ _wrap_ddp_build_info_low_6331a92eeb76881c() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -905,7 +905,7 @@ _gostring_ _wrap_ddp_build_info_low_c9e946901cd62f77() {
 }
 
 
-_gostring_ _wrap_ddp_status_name_low_c9e946901cd62f77(intgo _swig_go_0) {
+_gostring_ _wrap_ddp_status_name_low_6331a92eeb76881c(intgo _swig_go_0) {
   ddp_status arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -918,7 +918,7 @@ _gostring_ _wrap_ddp_status_name_low_c9e946901cd62f77(intgo _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_last_error_low_c9e946901cd62f77() {
+_gostring_ _wrap_ddp_last_error_low_6331a92eeb76881c() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -929,7 +929,7 @@ _gostring_ _wrap_ddp_last_error_low_c9e946901cd62f77() {
 }
 
 
-long long _wrap_ddp_copy_last_error_low_c9e946901cd62f77(char *_swig_go_0, long long _swig_go_1) {
+long long _wrap_ddp_copy_last_error_low_6331a92eeb76881c(char *_swig_go_0, long long _swig_go_1) {
   char *arg1 = (char *) 0 ;
   int64_t arg2 ;
   int64_t result;
@@ -945,14 +945,14 @@ long long _wrap_ddp_copy_last_error_low_c9e946901cd62f77(char *_swig_go_0, long 
 }
 
 
-_gostring_ _wrap_ddp_set_log_low_c9e946901cd62f77(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_set_log_low_6331a92eeb76881c(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
   ddp_log_level arg1 ;
   ddp_log_fn arg2 = (ddp_log_fn) 0 ;
   void *arg3 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
-  arg1 = (ddp_log_level)_swig_go_0; 
+  arg1 = (ddp_log_level)_swig_go_0;
   arg2 = *(ddp_log_fn *)&_swig_go_1; 
   arg3 = *(void **)&_swig_go_2; 
   
@@ -962,7 +962,7 @@ _gostring_ _wrap_ddp_set_log_low_c9e946901cd62f77(intgo _swig_go_0, ddp_log_fn _
 }
 
 
-void _wrap_ddp_store_set_set_low_c9e946901cd62f77(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
+void _wrap_ddp_store_set_set_low_6331a92eeb76881c(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn arg2 = (ddp_store_set_fn) 0 ;
   
@@ -974,7 +974,7 @@ void _wrap_ddp_store_set_set_low_c9e946901cd62f77(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_set_fn _wrap_ddp_store_set_get_low_c9e946901cd62f77(struct ddp_store *_swig_go_0) {
+ddp_store_set_fn _wrap_ddp_store_set_get_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn result;
   ddp_store_set_fn _swig_go_result;
@@ -987,7 +987,7 @@ ddp_store_set_fn _wrap_ddp_store_set_get_low_c9e946901cd62f77(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_get_set_low_c9e946901cd62f77(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
+void _wrap_ddp_store_get_set_low_6331a92eeb76881c(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn arg2 = (ddp_store_get_fn) 0 ;
   
@@ -999,7 +999,7 @@ void _wrap_ddp_store_get_set_low_c9e946901cd62f77(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_get_fn _wrap_ddp_store_get_get_low_c9e946901cd62f77(struct ddp_store *_swig_go_0) {
+ddp_store_get_fn _wrap_ddp_store_get_get_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn result;
   ddp_store_get_fn _swig_go_result;
@@ -1012,7 +1012,7 @@ ddp_store_get_fn _wrap_ddp_store_get_get_low_c9e946901cd62f77(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_user_data_set_low_c9e946901cd62f77(struct ddp_store *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_store_user_data_set_low_6331a92eeb76881c(struct ddp_store *_swig_go_0, void *_swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1024,7 +1024,7 @@ void _wrap_ddp_store_user_data_set_low_c9e946901cd62f77(struct ddp_store *_swig_
 }
 
 
-void *_wrap_ddp_store_user_data_get_low_c9e946901cd62f77(struct ddp_store *_swig_go_0) {
+void *_wrap_ddp_store_user_data_get_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1037,7 +1037,7 @@ void *_wrap_ddp_store_user_data_get_low_c9e946901cd62f77(struct ddp_store *_swig
 }
 
 
-struct ddp_store *_wrap_new_ddp_store_low_c9e946901cd62f77() {
+struct ddp_store *_wrap_new_ddp_store_low_6331a92eeb76881c() {
   struct ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
   
@@ -1048,7 +1048,7 @@ struct ddp_store *_wrap_new_ddp_store_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_store_low_c9e946901cd62f77(struct ddp_store *_swig_go_0) {
+void _wrap_delete_ddp_store_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   
   arg1 = *(struct ddp_store **)&_swig_go_0; 
@@ -1058,7 +1058,7 @@ void _wrap_delete_ddp_store_low_c9e946901cd62f77(struct ddp_store *_swig_go_0) {
 }
 
 
-void _wrap_ddp_group_options_struct_size_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_struct_size_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1070,7 +1070,7 @@ void _wrap_ddp_group_options_struct_size_set_low_c9e946901cd62f77(struct ddp_gro
 }
 
 
-long long _wrap_ddp_group_options_struct_size_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_struct_size_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1083,7 +1083,7 @@ long long _wrap_ddp_group_options_struct_size_get_low_c9e946901cd62f77(struct dd
 }
 
 
-void _wrap_ddp_group_options_rank_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_rank_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1095,7 +1095,7 @@ void _wrap_ddp_group_options_rank_set_low_c9e946901cd62f77(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_rank_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_rank_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1108,7 +1108,7 @@ int _wrap_ddp_group_options_rank_get_low_c9e946901cd62f77(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_world_size_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_world_size_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1120,7 +1120,7 @@ void _wrap_ddp_group_options_world_size_set_low_c9e946901cd62f77(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_world_size_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_world_size_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1133,19 +1133,19 @@ int _wrap_ddp_group_options_world_size_get_low_c9e946901cd62f77(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_backend_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_backend_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend arg2 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
-  arg2 = (ddp_backend)_swig_go_1; 
+  arg2 = (ddp_backend)_swig_go_1;
   
   if (arg1) (arg1)->backend = arg2;
   
 }
 
 
-intgo _wrap_ddp_group_options_backend_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_backend_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1153,12 +1153,12 @@ intgo _wrap_ddp_group_options_backend_get_low_c9e946901cd62f77(struct ddp_group_
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   
   result = (ddp_backend) ((arg1)->backend);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_group_options_device_index_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_device_index_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1170,7 +1170,7 @@ void _wrap_ddp_group_options_device_index_set_low_c9e946901cd62f77(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_device_index_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_device_index_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1183,7 +1183,7 @@ int _wrap_ddp_group_options_device_index_get_low_c9e946901cd62f77(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_timeout_ms_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_timeout_ms_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1195,7 +1195,7 @@ void _wrap_ddp_group_options_timeout_ms_set_low_c9e946901cd62f77(struct ddp_grou
 }
 
 
-long long _wrap_ddp_group_options_timeout_ms_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_timeout_ms_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1208,7 +1208,7 @@ long long _wrap_ddp_group_options_timeout_ms_get_low_c9e946901cd62f77(struct ddp
 }
 
 
-void _wrap_ddp_group_options_heartbeat_ms_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_heartbeat_ms_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1220,7 +1220,7 @@ void _wrap_ddp_group_options_heartbeat_ms_set_low_c9e946901cd62f77(struct ddp_gr
 }
 
 
-long long _wrap_ddp_group_options_heartbeat_ms_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_heartbeat_ms_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1233,7 +1233,7 @@ long long _wrap_ddp_group_options_heartbeat_ms_get_low_c9e946901cd62f77(struct d
 }
 
 
-void _wrap_ddp_group_options_dead_after_ms_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_dead_after_ms_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1245,7 +1245,7 @@ void _wrap_ddp_group_options_dead_after_ms_set_low_c9e946901cd62f77(struct ddp_g
 }
 
 
-long long _wrap_ddp_group_options_dead_after_ms_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_dead_after_ms_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1258,7 +1258,7 @@ long long _wrap_ddp_group_options_dead_after_ms_get_low_c9e946901cd62f77(struct 
 }
 
 
-void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1270,7 +1270,7 @@ void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_c9e946901cd62f77(stru
 }
 
 
-long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1283,7 +1283,7 @@ long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_c9e946901cd62f77
 }
 
 
-void _wrap_ddp_group_options_store_set_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
+void _wrap_ddp_group_options_store_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *arg2 = (ddp_store *) 0 ;
   
@@ -1295,7 +1295,7 @@ void _wrap_ddp_group_options_store_set_low_c9e946901cd62f77(struct ddp_group_opt
 }
 
 
-struct ddp_store *_wrap_ddp_group_options_store_get_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+struct ddp_store *_wrap_ddp_group_options_store_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
@@ -1308,7 +1308,7 @@ struct ddp_store *_wrap_ddp_group_options_store_get_low_c9e946901cd62f77(struct 
 }
 
 
-struct ddp_group_options *_wrap_new_ddp_group_options_low_c9e946901cd62f77() {
+struct ddp_group_options *_wrap_new_ddp_group_options_low_6331a92eeb76881c() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
   
@@ -1319,7 +1319,7 @@ struct ddp_group_options *_wrap_new_ddp_group_options_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_group_options_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0) {
+void _wrap_delete_ddp_group_options_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
@@ -1329,7 +1329,7 @@ void _wrap_delete_ddp_group_options_low_c9e946901cd62f77(struct ddp_group_option
 }
 
 
-_gostring_ _wrap_ddp_group_options_init_low_c9e946901cd62f77(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_group_options_init_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   ddp_group_options *arg1 = (ddp_group_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -1344,7 +1344,7 @@ _gostring_ _wrap_ddp_group_options_init_low_c9e946901cd62f77(struct ddp_group_op
 }
 
 
-_gostring_ _wrap_ddp_group_create_low_c9e946901cd62f77(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
+_gostring_ _wrap_ddp_group_create_low_6331a92eeb76881c(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
   char *arg1 = (char *) 0 ;
   ddp_group_options *arg2 = (ddp_group_options *) 0 ;
   ddp_group **arg3 = (ddp_group **) 0 ;
@@ -1366,7 +1366,7 @@ _gostring_ _wrap_ddp_group_create_low_c9e946901cd62f77(_gostring_ _swig_go_0, st
 }
 
 
-void _wrap_ddp_group_destroy_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
+void _wrap_ddp_group_destroy_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
@@ -1376,7 +1376,7 @@ void _wrap_ddp_group_destroy_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_abort_low_c9e946901cd62f77(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_group_abort_low_6331a92eeb76881c(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -1396,7 +1396,7 @@ _gostring_ _wrap_ddp_group_abort_low_c9e946901cd62f77(ddp_group *_swig_go_0, _go
 }
 
 
-_gostring_ _wrap_ddp_group_status_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_status_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1409,7 +1409,7 @@ _gostring_ _wrap_ddp_group_status_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_rank_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_rank_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1422,7 +1422,7 @@ int _wrap_ddp_group_rank_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_size_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_size_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1435,7 +1435,7 @@ int _wrap_ddp_group_size_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
 }
 
 
-intgo _wrap_ddp_group_backend_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
+intgo _wrap_ddp_group_backend_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1443,12 +1443,12 @@ intgo _wrap_ddp_group_backend_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
   arg1 = *(ddp_group **)&_swig_go_0; 
   
   result = (ddp_backend)ddp_group_backend((struct ddp_group const *)arg1);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_group_barrier_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_barrier_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1461,7 +1461,7 @@ _gostring_ _wrap_ddp_group_barrier_low_c9e946901cd62f77(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_reduce_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -1471,7 +1471,7 @@ _gostring_ _wrap_ddp_group_all_reduce_low_c9e946901cd62f77(ddp_group *_swig_go_0
   
   arg1 = *(ddp_group **)&_swig_go_0; 
   arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (ddp_reduce)_swig_go_2; 
+  arg3 = (ddp_reduce)_swig_go_2;
   arg4 = *(void **)&_swig_go_3; 
   
   result = (ddp_status)ddp_group_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3,arg4);
@@ -1480,7 +1480,7 @@ _gostring_ _wrap_ddp_group_all_reduce_low_c9e946901cd62f77(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_gather_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1499,7 +1499,7 @@ _gostring_ _wrap_ddp_group_all_gather_low_c9e946901cd62f77(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_scatter_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_scatter_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1511,7 +1511,7 @@ _gostring_ _wrap_ddp_group_reduce_scatter_low_c9e946901cd62f77(ddp_group *_swig_
   arg1 = *(ddp_group **)&_swig_go_0; 
   arg2 = *(ddp_tensor **)&_swig_go_1; 
   arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3; 
+  arg4 = (ddp_reduce)_swig_go_3;
   arg5 = *(void **)&_swig_go_4; 
   
   result = (ddp_status)ddp_group_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5);
@@ -1520,7 +1520,7 @@ _gostring_ _wrap_ddp_group_reduce_scatter_low_c9e946901cd62f77(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_broadcast_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_broadcast_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -1539,7 +1539,7 @@ _gostring_ _wrap_ddp_group_broadcast_low_c9e946901cd62f77(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_metrics_low_c9e946901cd62f77(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_metrics_low_6331a92eeb76881c(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -1550,7 +1550,7 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_c9e946901cd62f77(ddp_group *_swig_
   arg1 = *(ddp_group **)&_swig_go_0; 
   arg2 = *(double **)&_swig_go_1; 
   arg3 = (int64_t)_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3; 
+  arg4 = (ddp_reduce)_swig_go_3;
   
   result = (ddp_status)ddp_group_reduce_metrics(arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
@@ -1558,7 +1558,7 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_c9e946901cd62f77(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_rows_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1571,7 +1571,7 @@ _gostring_ _wrap_ddp_group_all_reduce_rows_low_c9e946901cd62f77(ddp_group *_swig
   arg1 = *(ddp_group **)&_swig_go_0; 
   arg2 = *(ddp_tensor **)&_swig_go_1; 
   arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3; 
+  arg4 = (ddp_reduce)_swig_go_3;
   arg5 = *(int64_t **)&_swig_go_4; 
   arg6 = *(void **)&_swig_go_5; 
   
@@ -1581,7 +1581,7 @@ _gostring_ _wrap_ddp_group_all_reduce_rows_low_c9e946901cd62f77(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_get_rows_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_rows_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1598,7 +1598,7 @@ _gostring_ _wrap_ddp_group_get_rows_low_c9e946901cd62f77(ddp_group *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_group_alloc_low_c9e946901cd62f77(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
+_gostring_ _wrap_ddp_group_alloc_low_6331a92eeb76881c(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int64_t arg2 ;
   void **arg3 = (void **) 0 ;
@@ -1615,7 +1615,7 @@ _gostring_ _wrap_ddp_group_alloc_low_c9e946901cd62f77(ddp_group *_swig_go_0, lon
 }
 
 
-_gostring_ _wrap_ddp_group_free_low_c9e946901cd62f77(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_free_low_6331a92eeb76881c(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -1630,115 +1630,141 @@ _gostring_ _wrap_ddp_group_free_low_c9e946901cd62f77(ddp_group *_swig_go_0, void
 }
 
 
-intgo _wrap_DDP_UNUSED_ERROR_low_c9e946901cd62f77() {
+_gostring_ _wrap_ddp_memory_retain_low_6331a92eeb76881c(void *_swig_go_0) {
+  void *arg1 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_memory_retain((void const *)arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_memory_release_low_6331a92eeb76881c(void *_swig_go_0) {
+  void *arg1 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_memory_release((void const *)arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_UNUSED_ERROR_low_6331a92eeb76881c() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
   
   result = DDP_UNUSED_ERROR;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_UNUSED_ALLOW_low_c9e946901cd62f77() {
+intgo _wrap_DDP_UNUSED_ALLOW_low_6331a92eeb76881c() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
   
   result = DDP_UNUSED_ALLOW;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_PROGRESS_AUTO_low_c9e946901cd62f77() {
+intgo _wrap_DDP_PROGRESS_AUTO_low_6331a92eeb76881c() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
   
   result = DDP_PROGRESS_AUTO;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_PROGRESS_CALLER_low_c9e946901cd62f77() {
+intgo _wrap_DDP_PROGRESS_CALLER_low_6331a92eeb76881c() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
   
   result = DDP_PROGRESS_CALLER;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_PROGRESS_THREAD_low_c9e946901cd62f77() {
+intgo _wrap_DDP_PROGRESS_THREAD_low_6331a92eeb76881c() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
   
   result = DDP_PROGRESS_THREAD;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_DRIFT_REPORT_low_c9e946901cd62f77() {
+intgo _wrap_DDP_DRIFT_REPORT_low_6331a92eeb76881c() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
   
   result = DDP_DRIFT_REPORT;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_DRIFT_RESEND_low_c9e946901cd62f77() {
+intgo _wrap_DDP_DRIFT_RESEND_low_6331a92eeb76881c() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
   
   result = DDP_DRIFT_RESEND;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_DIVISOR_WORLD_low_c9e946901cd62f77() {
+intgo _wrap_DDP_DIVISOR_WORLD_low_6331a92eeb76881c() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
   
   result = DDP_DIVISOR_WORLD;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_DIVISOR_WEIGHTS_low_c9e946901cd62f77() {
+intgo _wrap_DDP_DIVISOR_WEIGHTS_low_6331a92eeb76881c() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
   
   result = DDP_DIVISOR_WEIGHTS;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_model_options_struct_size_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_struct_size_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1750,7 +1776,7 @@ void _wrap_ddp_model_options_struct_size_set_low_c9e946901cd62f77(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_struct_size_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_struct_size_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1763,7 +1789,7 @@ long long _wrap_ddp_model_options_struct_size_get_low_c9e946901cd62f77(struct dd
 }
 
 
-void _wrap_ddp_model_options_first_bucket_bytes_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_first_bucket_bytes_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1775,7 +1801,7 @@ void _wrap_ddp_model_options_first_bucket_bytes_set_low_c9e946901cd62f77(struct 
 }
 
 
-long long _wrap_ddp_model_options_first_bucket_bytes_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_first_bucket_bytes_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1788,7 +1814,7 @@ long long _wrap_ddp_model_options_first_bucket_bytes_get_low_c9e946901cd62f77(st
 }
 
 
-void _wrap_ddp_model_options_bucket_bytes_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_bucket_bytes_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1800,7 +1826,7 @@ void _wrap_ddp_model_options_bucket_bytes_set_low_c9e946901cd62f77(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_options_bucket_bytes_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_bucket_bytes_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1813,19 +1839,19 @@ long long _wrap_ddp_model_options_bucket_bytes_get_low_c9e946901cd62f77(struct d
 }
 
 
-void _wrap_ddp_model_options_reduce_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_reduce_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce arg2 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
-  arg2 = (ddp_reduce)_swig_go_1; 
+  arg2 = (ddp_reduce)_swig_go_1;
   
   if (arg1) (arg1)->reduce = arg2;
   
 }
 
 
-intgo _wrap_ddp_model_options_reduce_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_reduce_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce result;
   intgo _swig_go_result;
@@ -1833,24 +1859,24 @@ intgo _wrap_ddp_model_options_reduce_get_low_c9e946901cd62f77(struct ddp_model_o
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
   
   result = (ddp_reduce) ((arg1)->reduce);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_model_options_unused_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_unused_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused arg2 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
-  arg2 = (ddp_unused)_swig_go_1; 
+  arg2 = (ddp_unused)_swig_go_1;
   
   if (arg1) (arg1)->unused = arg2;
   
 }
 
 
-intgo _wrap_ddp_model_options_unused_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_unused_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused result;
   intgo _swig_go_result;
@@ -1858,24 +1884,24 @@ intgo _wrap_ddp_model_options_unused_get_low_c9e946901cd62f77(struct ddp_model_o
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
   
   result = (ddp_unused) ((arg1)->unused);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_model_options_progress_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_progress_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress arg2 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
-  arg2 = (ddp_progress)_swig_go_1; 
+  arg2 = (ddp_progress)_swig_go_1;
   
   if (arg1) (arg1)->progress = arg2;
   
 }
 
 
-intgo _wrap_ddp_model_options_progress_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_progress_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress result;
   intgo _swig_go_result;
@@ -1883,24 +1909,24 @@ intgo _wrap_ddp_model_options_progress_get_low_c9e946901cd62f77(struct ddp_model
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
   
   result = (ddp_progress) ((arg1)->progress);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_model_options_drift_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_drift_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift arg2 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
-  arg2 = (ddp_drift)_swig_go_1; 
+  arg2 = (ddp_drift)_swig_go_1;
   
   if (arg1) (arg1)->drift = arg2;
   
 }
 
 
-intgo _wrap_ddp_model_options_drift_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_drift_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift result;
   intgo _swig_go_result;
@@ -1908,12 +1934,12 @@ intgo _wrap_ddp_model_options_drift_get_low_c9e946901cd62f77(struct ddp_model_op
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
   
   result = (ddp_drift) ((arg1)->drift);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_model_options_check_every_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_check_every_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1925,7 +1951,7 @@ void _wrap_ddp_model_options_check_every_set_low_c9e946901cd62f77(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_check_every_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_check_every_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1938,19 +1964,19 @@ long long _wrap_ddp_model_options_check_every_get_low_c9e946901cd62f77(struct dd
 }
 
 
-void _wrap_ddp_model_options_divisor_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_divisor_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor arg2 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
-  arg2 = (ddp_divisor)_swig_go_1; 
+  arg2 = (ddp_divisor)_swig_go_1;
   
   if (arg1) (arg1)->divisor = arg2;
   
 }
 
 
-intgo _wrap_ddp_model_options_divisor_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_divisor_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor result;
   intgo _swig_go_result;
@@ -1958,12 +1984,12 @@ intgo _wrap_ddp_model_options_divisor_get_low_c9e946901cd62f77(struct ddp_model_
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
   
   result = (ddp_divisor) ((arg1)->divisor);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_model_options_uneven_inputs_set_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_uneven_inputs_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -1975,7 +2001,7 @@ void _wrap_ddp_model_options_uneven_inputs_set_low_c9e946901cd62f77(struct ddp_m
 }
 
 
-int _wrap_ddp_model_options_uneven_inputs_get_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_uneven_inputs_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1988,7 +2014,7 @@ int _wrap_ddp_model_options_uneven_inputs_get_low_c9e946901cd62f77(struct ddp_mo
 }
 
 
-struct ddp_model_options *_wrap_new_ddp_model_options_low_c9e946901cd62f77() {
+struct ddp_model_options *_wrap_new_ddp_model_options_low_6331a92eeb76881c() {
   struct ddp_model_options *result = 0 ;
   struct ddp_model_options *_swig_go_result;
   
@@ -1999,7 +2025,7 @@ struct ddp_model_options *_wrap_new_ddp_model_options_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_model_options_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0) {
+void _wrap_delete_ddp_model_options_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
@@ -2009,7 +2035,7 @@ void _wrap_delete_ddp_model_options_low_c9e946901cd62f77(struct ddp_model_option
 }
 
 
-void _wrap_ddp_model_stats_struct_size_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_struct_size_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2021,7 +2047,7 @@ void _wrap_ddp_model_stats_struct_size_set_low_c9e946901cd62f77(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_struct_size_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_struct_size_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2034,7 +2060,7 @@ long long _wrap_ddp_model_stats_struct_size_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_parameters_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_parameters_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2046,7 +2072,7 @@ void _wrap_ddp_model_stats_parameters_set_low_c9e946901cd62f77(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_parameters_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_parameters_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2059,7 +2085,7 @@ long long _wrap_ddp_model_stats_parameters_get_low_c9e946901cd62f77(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_elements_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_elements_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2071,7 +2097,7 @@ void _wrap_ddp_model_stats_elements_set_low_c9e946901cd62f77(struct ddp_model_st
 }
 
 
-long long _wrap_ddp_model_stats_elements_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_elements_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2084,7 +2110,7 @@ long long _wrap_ddp_model_stats_elements_get_low_c9e946901cd62f77(struct ddp_mod
 }
 
 
-void _wrap_ddp_model_stats_buckets_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_buckets_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2096,7 +2122,7 @@ void _wrap_ddp_model_stats_buckets_set_low_c9e946901cd62f77(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_buckets_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_buckets_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2109,7 +2135,7 @@ long long _wrap_ddp_model_stats_buckets_get_low_c9e946901cd62f77(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_passes_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_passes_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2121,7 +2147,7 @@ void _wrap_ddp_model_stats_passes_set_low_c9e946901cd62f77(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_passes_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_passes_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2134,7 +2160,7 @@ long long _wrap_ddp_model_stats_passes_get_low_c9e946901cd62f77(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_gradient_bytes_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_gradient_bytes_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2146,7 +2172,7 @@ void _wrap_ddp_model_stats_gradient_bytes_set_low_c9e946901cd62f77(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_stats_gradient_bytes_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_gradient_bytes_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2159,7 +2185,7 @@ long long _wrap_ddp_model_stats_gradient_bytes_get_low_c9e946901cd62f77(struct d
 }
 
 
-void _wrap_ddp_model_stats_backward_ns_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_backward_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2171,7 +2197,7 @@ void _wrap_ddp_model_stats_backward_ns_set_low_c9e946901cd62f77(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_backward_ns_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_backward_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2184,7 +2210,7 @@ long long _wrap_ddp_model_stats_backward_ns_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_comm_ns_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_comm_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2196,7 +2222,7 @@ void _wrap_ddp_model_stats_comm_ns_set_low_c9e946901cd62f77(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_comm_ns_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_comm_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2209,7 +2235,7 @@ long long _wrap_ddp_model_stats_comm_ns_get_low_c9e946901cd62f77(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_exposed_ns_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_exposed_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2221,7 +2247,7 @@ void _wrap_ddp_model_stats_exposed_ns_set_low_c9e946901cd62f77(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_exposed_ns_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_exposed_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2234,7 +2260,7 @@ long long _wrap_ddp_model_stats_exposed_ns_get_low_c9e946901cd62f77(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_backward_ns_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_backward_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2246,7 +2272,7 @@ void _wrap_ddp_model_stats_total_backward_ns_set_low_c9e946901cd62f77(struct ddp
 }
 
 
-long long _wrap_ddp_model_stats_total_backward_ns_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_backward_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2259,7 +2285,7 @@ long long _wrap_ddp_model_stats_total_backward_ns_get_low_c9e946901cd62f77(struc
 }
 
 
-void _wrap_ddp_model_stats_total_comm_ns_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_comm_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2271,7 +2297,7 @@ void _wrap_ddp_model_stats_total_comm_ns_set_low_c9e946901cd62f77(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_stats_total_comm_ns_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_comm_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2284,7 +2310,7 @@ long long _wrap_ddp_model_stats_total_comm_ns_get_low_c9e946901cd62f77(struct dd
 }
 
 
-void _wrap_ddp_model_stats_total_exposed_ns_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_exposed_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2296,7 +2322,7 @@ void _wrap_ddp_model_stats_total_exposed_ns_set_low_c9e946901cd62f77(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_exposed_ns_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_exposed_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2309,7 +2335,7 @@ long long _wrap_ddp_model_stats_total_exposed_ns_get_low_c9e946901cd62f77(struct
 }
 
 
-void _wrap_ddp_model_stats_checks_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_checks_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2321,7 +2347,7 @@ void _wrap_ddp_model_stats_checks_set_low_c9e946901cd62f77(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_checks_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_checks_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2334,7 +2360,7 @@ long long _wrap_ddp_model_stats_checks_get_low_c9e946901cd62f77(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_repairs_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_repairs_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2346,7 +2372,7 @@ void _wrap_ddp_model_stats_repairs_set_low_c9e946901cd62f77(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_repairs_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_repairs_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2359,7 +2385,7 @@ long long _wrap_ddp_model_stats_repairs_get_low_c9e946901cd62f77(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_sent_bytes_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_sent_bytes_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2371,7 +2397,7 @@ void _wrap_ddp_model_stats_sent_bytes_set_low_c9e946901cd62f77(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_sent_bytes_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_sent_bytes_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2384,7 +2410,7 @@ long long _wrap_ddp_model_stats_sent_bytes_get_low_c9e946901cd62f77(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_sent_bytes_set_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_sent_bytes_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2396,7 +2422,7 @@ void _wrap_ddp_model_stats_total_sent_bytes_set_low_c9e946901cd62f77(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_sent_bytes_get_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_sent_bytes_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2409,7 +2435,7 @@ long long _wrap_ddp_model_stats_total_sent_bytes_get_low_c9e946901cd62f77(struct
 }
 
 
-struct ddp_model_stats *_wrap_new_ddp_model_stats_low_c9e946901cd62f77() {
+struct ddp_model_stats *_wrap_new_ddp_model_stats_low_6331a92eeb76881c() {
   struct ddp_model_stats *result = 0 ;
   struct ddp_model_stats *_swig_go_result;
   
@@ -2420,7 +2446,7 @@ struct ddp_model_stats *_wrap_new_ddp_model_stats_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_model_stats_low_c9e946901cd62f77(struct ddp_model_stats *_swig_go_0) {
+void _wrap_delete_ddp_model_stats_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   
   arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
@@ -2430,7 +2456,7 @@ void _wrap_delete_ddp_model_stats_low_c9e946901cd62f77(struct ddp_model_stats *_
 }
 
 
-_gostring_ _wrap_ddp_model_options_init_low_c9e946901cd62f77(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_options_init_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   ddp_model_options *arg1 = (ddp_model_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -2445,7 +2471,7 @@ _gostring_ _wrap_ddp_model_options_init_low_c9e946901cd62f77(struct ddp_model_op
 }
 
 
-_gostring_ _wrap_ddp_model_create_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
+_gostring_ _wrap_ddp_model_create_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_model_options *arg2 = (ddp_model_options *) 0 ;
   ddp_model **arg3 = (ddp_model **) 0 ;
@@ -2462,7 +2488,7 @@ _gostring_ _wrap_ddp_model_create_low_c9e946901cd62f77(ddp_group *_swig_go_0, st
 }
 
 
-void _wrap_ddp_model_destroy_low_c9e946901cd62f77(ddp_model *_swig_go_0) {
+void _wrap_ddp_model_destroy_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
@@ -2472,7 +2498,7 @@ void _wrap_ddp_model_destroy_low_c9e946901cd62f77(ddp_model *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_model_add_parameter_low_c9e946901cd62f77(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
+_gostring_ _wrap_ddp_model_add_parameter_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2498,7 +2524,7 @@ _gostring_ _wrap_ddp_model_add_parameter_low_c9e946901cd62f77(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_add_buffer_low_c9e946901cd62f77(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_add_buffer_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2522,7 +2548,7 @@ _gostring_ _wrap_ddp_model_add_buffer_low_c9e946901cd62f77(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_commit_low_c9e946901cd62f77(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_commit_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2537,7 +2563,7 @@ _gostring_ _wrap_ddp_model_commit_low_c9e946901cd62f77(ddp_model *_swig_go_0, vo
 }
 
 
-int _wrap_ddp_model_get_parameter_count_low_c9e946901cd62f77(ddp_model *_swig_go_0) {
+int _wrap_ddp_model_get_parameter_count_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2550,7 +2576,7 @@ int _wrap_ddp_model_get_parameter_count_low_c9e946901cd62f77(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2567,7 +2593,7 @@ _gostring_ _wrap_ddp_model_get_grad_low_c9e946901cd62f77(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_set_grad_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2584,7 +2610,7 @@ _gostring_ _wrap_ddp_model_set_grad_low_c9e946901cd62f77(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_sync_buffers_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_sync_buffers_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2601,7 +2627,7 @@ _gostring_ _wrap_ddp_model_sync_buffers_low_c9e946901cd62f77(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_check_low_c9e946901cd62f77(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_check_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2616,7 +2642,7 @@ _gostring_ _wrap_ddp_model_check_low_c9e946901cd62f77(ddp_model *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_model_get_hash_low_c9e946901cd62f77(ddp_model *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_hash_low_6331a92eeb76881c(ddp_model *_swig_go_0, long long *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -2631,7 +2657,7 @@ _gostring_ _wrap_ddp_model_get_hash_low_c9e946901cd62f77(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_stats_low_c9e946901cd62f77(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_stats_low_6331a92eeb76881c(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_model_stats *arg2 = (ddp_model_stats *) 0 ;
   ddp_status result;
@@ -2646,7 +2672,7 @@ _gostring_ _wrap_ddp_model_get_stats_low_c9e946901cd62f77(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_describe_plan_low_c9e946901cd62f77(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_model_describe_plan_low_6331a92eeb76881c(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -2666,50 +2692,50 @@ _gostring_ _wrap_ddp_model_describe_plan_low_c9e946901cd62f77(ddp_model *_swig_g
 }
 
 
-intgo _wrap_DDP_PASS_REDUCE_low_c9e946901cd62f77() {
+intgo _wrap_DDP_PASS_REDUCE_low_6331a92eeb76881c() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
   
   result = DDP_PASS_REDUCE;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_PASS_ACCUMULATE_low_c9e946901cd62f77() {
+intgo _wrap_DDP_PASS_ACCUMULATE_low_6331a92eeb76881c() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
   
   result = DDP_PASS_ACCUMULATE;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_PASS_LOCAL_low_c9e946901cd62f77() {
+intgo _wrap_DDP_PASS_LOCAL_low_6331a92eeb76881c() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
   
   result = DDP_PASS_LOCAL;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_model_begin_backward_low_c9e946901cd62f77(ddp_model *_swig_go_0, intgo _swig_go_1) {
+_gostring_ _wrap_ddp_model_begin_backward_low_6331a92eeb76881c(ddp_model *_swig_go_0, intgo _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass arg2 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (ddp_pass)_swig_go_1; 
+  arg2 = (ddp_pass)_swig_go_1;
   
   result = (ddp_status)ddp_model_begin_backward(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
@@ -2717,7 +2743,7 @@ _gostring_ _wrap_ddp_model_begin_backward_low_c9e946901cd62f77(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_mark_ready_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_mark_ready_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2734,7 +2760,7 @@ _gostring_ _wrap_ddp_model_mark_ready_low_c9e946901cd62f77(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_mark_unused_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _swig_go_1) {
+_gostring_ _wrap_ddp_model_mark_unused_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_status result;
@@ -2749,7 +2775,7 @@ _gostring_ _wrap_ddp_model_mark_unused_low_c9e946901cd62f77(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_end_backward_low_c9e946901cd62f77(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_end_backward_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2764,7 +2790,7 @@ _gostring_ _wrap_ddp_model_end_backward_low_c9e946901cd62f77(ddp_model *_swig_go
 }
 
 
-int _wrap_ddp_model_was_used_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_model_was_used_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -2779,7 +2805,7 @@ int _wrap_ddp_model_was_used_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _sw
 }
 
 
-_gostring_ _wrap_ddp_model_average_parameters_low_c9e946901cd62f77(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_average_parameters_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2794,7 +2820,7 @@ _gostring_ _wrap_ddp_model_average_parameters_low_c9e946901cd62f77(ddp_model *_s
 }
 
 
-_gostring_ _wrap_ddp_model_zero_grad_low_c9e946901cd62f77(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_zero_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2809,7 +2835,7 @@ _gostring_ _wrap_ddp_model_zero_grad_low_c9e946901cd62f77(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_norm_low_c9e946901cd62f77(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_model_get_grad_norm_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double *arg3 = (double *) 0 ;
@@ -2828,7 +2854,7 @@ _gostring_ _wrap_ddp_model_get_grad_norm_low_c9e946901cd62f77(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_scale_grad_low_c9e946901cd62f77(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_scale_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2845,7 +2871,7 @@ _gostring_ _wrap_ddp_model_scale_grad_low_c9e946901cd62f77(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_norm_low_c9e946901cd62f77(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_clip_grad_norm_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double arg3 ;
@@ -2866,7 +2892,7 @@ _gostring_ _wrap_ddp_model_clip_grad_norm_low_c9e946901cd62f77(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_value_low_c9e946901cd62f77(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_clip_grad_value_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2883,7 +2909,7 @@ _gostring_ _wrap_ddp_model_clip_grad_value_low_c9e946901cd62f77(ddp_model *_swig
 }
 
 
-void _wrap_ddp_pass_report_struct_size_set_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_struct_size_set_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -2895,7 +2921,7 @@ void _wrap_ddp_pass_report_struct_size_set_low_c9e946901cd62f77(struct ddp_pass_
 }
 
 
-long long _wrap_ddp_pass_report_struct_size_get_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_struct_size_get_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2908,7 +2934,7 @@ long long _wrap_ddp_pass_report_struct_size_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_pass_report_contributors_set_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_contributors_set_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -2920,7 +2946,7 @@ void _wrap_ddp_pass_report_contributors_set_low_c9e946901cd62f77(struct ddp_pass
 }
 
 
-int _wrap_ddp_pass_report_contributors_get_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_contributors_get_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2933,7 +2959,7 @@ int _wrap_ddp_pass_report_contributors_get_low_c9e946901cd62f77(struct ddp_pass_
 }
 
 
-void _wrap_ddp_pass_report_last_set_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_last_set_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -2945,7 +2971,7 @@ void _wrap_ddp_pass_report_last_set_low_c9e946901cd62f77(struct ddp_pass_report 
 }
 
 
-int _wrap_ddp_pass_report_last_get_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_last_get_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2958,7 +2984,7 @@ int _wrap_ddp_pass_report_last_get_low_c9e946901cd62f77(struct ddp_pass_report *
 }
 
 
-void _wrap_ddp_pass_report_weight_set_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_pass_report_weight_set_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double arg2 ;
   
@@ -2970,7 +2996,7 @@ void _wrap_ddp_pass_report_weight_set_low_c9e946901cd62f77(struct ddp_pass_repor
 }
 
 
-double _wrap_ddp_pass_report_weight_get_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0) {
+double _wrap_ddp_pass_report_weight_get_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double result;
   double _swig_go_result;
@@ -2983,7 +3009,7 @@ double _wrap_ddp_pass_report_weight_get_low_c9e946901cd62f77(struct ddp_pass_rep
 }
 
 
-struct ddp_pass_report *_wrap_new_ddp_pass_report_low_c9e946901cd62f77() {
+struct ddp_pass_report *_wrap_new_ddp_pass_report_low_6331a92eeb76881c() {
   struct ddp_pass_report *result = 0 ;
   struct ddp_pass_report *_swig_go_result;
   
@@ -2994,7 +3020,7 @@ struct ddp_pass_report *_wrap_new_ddp_pass_report_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_pass_report_low_c9e946901cd62f77(struct ddp_pass_report *_swig_go_0) {
+void _wrap_delete_ddp_pass_report_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
@@ -3004,7 +3030,7 @@ void _wrap_delete_ddp_pass_report_low_c9e946901cd62f77(struct ddp_pass_report *_
 }
 
 
-_gostring_ _wrap_ddp_model_set_weight_low_c9e946901cd62f77(ddp_model *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_model_set_weight_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -3019,7 +3045,7 @@ _gostring_ _wrap_ddp_model_set_weight_low_c9e946901cd62f77(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_set_last_pass_low_c9e946901cd62f77(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_last_pass_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -3032,7 +3058,7 @@ _gostring_ _wrap_ddp_model_set_last_pass_low_c9e946901cd62f77(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_skip_backward_low_c9e946901cd62f77(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_skip_backward_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3047,7 +3073,7 @@ _gostring_ _wrap_ddp_model_skip_backward_low_c9e946901cd62f77(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_abandon_backward_low_c9e946901cd62f77(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_abandon_backward_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -3069,7 +3095,7 @@ _gostring_ _wrap_ddp_model_abandon_backward_low_c9e946901cd62f77(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_pass_report_low_c9e946901cd62f77(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_pass_report_low_6331a92eeb76881c(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass_report *arg2 = (ddp_pass_report *) 0 ;
   ddp_status result;
@@ -3084,7 +3110,7 @@ _gostring_ _wrap_ddp_model_get_pass_report_low_c9e946901cd62f77(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_join_low_c9e946901cd62f77(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_join_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3099,43 +3125,43 @@ _gostring_ _wrap_ddp_model_join_low_c9e946901cd62f77(ddp_model *_swig_go_0, void
 }
 
 
-intgo _wrap_DDP_NONFINITE_KEEP_low_c9e946901cd62f77() {
+intgo _wrap_DDP_NONFINITE_KEEP_low_6331a92eeb76881c() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
   
   result = DDP_NONFINITE_KEEP;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_NONFINITE_SKIP_low_c9e946901cd62f77() {
+intgo _wrap_DDP_NONFINITE_SKIP_low_6331a92eeb76881c() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
   
   result = DDP_NONFINITE_SKIP;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-intgo _wrap_DDP_NONFINITE_FAIL_low_c9e946901cd62f77() {
+intgo _wrap_DDP_NONFINITE_FAIL_low_6331a92eeb76881c() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
   
   result = DDP_NONFINITE_FAIL;
   
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_sgd_options_struct_size_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sgd_options_struct_size_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -3147,7 +3173,7 @@ void _wrap_ddp_sgd_options_struct_size_set_low_c9e946901cd62f77(struct ddp_sgd_o
 }
 
 
-long long _wrap_ddp_sgd_options_struct_size_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+long long _wrap_ddp_sgd_options_struct_size_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3160,7 +3186,7 @@ long long _wrap_ddp_sgd_options_struct_size_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_sgd_options_rate_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_rate_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3172,7 +3198,7 @@ void _wrap_ddp_sgd_options_rate_set_low_c9e946901cd62f77(struct ddp_sgd_options 
 }
 
 
-double _wrap_ddp_sgd_options_rate_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_rate_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3185,7 +3211,7 @@ double _wrap_ddp_sgd_options_rate_get_low_c9e946901cd62f77(struct ddp_sgd_option
 }
 
 
-void _wrap_ddp_sgd_options_momentum_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_momentum_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3197,7 +3223,7 @@ void _wrap_ddp_sgd_options_momentum_set_low_c9e946901cd62f77(struct ddp_sgd_opti
 }
 
 
-double _wrap_ddp_sgd_options_momentum_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_momentum_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3210,7 +3236,7 @@ double _wrap_ddp_sgd_options_momentum_get_low_c9e946901cd62f77(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_dampening_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_dampening_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3222,7 +3248,7 @@ void _wrap_ddp_sgd_options_dampening_set_low_c9e946901cd62f77(struct ddp_sgd_opt
 }
 
 
-double _wrap_ddp_sgd_options_dampening_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_dampening_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3235,7 +3261,7 @@ double _wrap_ddp_sgd_options_dampening_get_low_c9e946901cd62f77(struct ddp_sgd_o
 }
 
 
-void _wrap_ddp_sgd_options_weight_decay_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_weight_decay_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3247,7 +3273,7 @@ void _wrap_ddp_sgd_options_weight_decay_set_low_c9e946901cd62f77(struct ddp_sgd_
 }
 
 
-double _wrap_ddp_sgd_options_weight_decay_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_weight_decay_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3260,7 +3286,7 @@ double _wrap_ddp_sgd_options_weight_decay_get_low_c9e946901cd62f77(struct ddp_sg
 }
 
 
-void _wrap_ddp_sgd_options_nesterov_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_nesterov_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3272,7 +3298,7 @@ void _wrap_ddp_sgd_options_nesterov_set_low_c9e946901cd62f77(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_nesterov_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_nesterov_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3285,7 +3311,7 @@ int _wrap_ddp_sgd_options_nesterov_get_low_c9e946901cd62f77(struct ddp_sgd_optio
 }
 
 
-void _wrap_ddp_sgd_options_shard_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_shard_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3297,7 +3323,7 @@ void _wrap_ddp_sgd_options_shard_set_low_c9e946901cd62f77(struct ddp_sgd_options
 }
 
 
-int _wrap_ddp_sgd_options_shard_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_shard_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3310,7 +3336,7 @@ int _wrap_ddp_sgd_options_shard_get_low_c9e946901cd62f77(struct ddp_sgd_options 
 }
 
 
-void _wrap_ddp_sgd_options_in_backward_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_in_backward_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3322,7 +3348,7 @@ void _wrap_ddp_sgd_options_in_backward_set_low_c9e946901cd62f77(struct ddp_sgd_o
 }
 
 
-int _wrap_ddp_sgd_options_in_backward_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_in_backward_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3335,7 +3361,7 @@ int _wrap_ddp_sgd_options_in_backward_get_low_c9e946901cd62f77(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_undo_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_undo_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3347,7 +3373,7 @@ void _wrap_ddp_sgd_options_undo_set_low_c9e946901cd62f77(struct ddp_sgd_options 
 }
 
 
-int _wrap_ddp_sgd_options_undo_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_undo_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3360,7 +3386,7 @@ int _wrap_ddp_sgd_options_undo_get_low_c9e946901cd62f77(struct ddp_sgd_options *
 }
 
 
-void _wrap_ddp_sgd_options_master_weights_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_master_weights_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3372,7 +3398,7 @@ void _wrap_ddp_sgd_options_master_weights_set_low_c9e946901cd62f77(struct ddp_sg
 }
 
 
-int _wrap_ddp_sgd_options_master_weights_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_master_weights_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3385,19 +3411,19 @@ int _wrap_ddp_sgd_options_master_weights_get_low_c9e946901cd62f77(struct ddp_sgd
 }
 
 
-void _wrap_ddp_sgd_options_nonfinite_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_sgd_options_nonfinite_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   ddp_nonfinite arg2 ;
   
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  arg2 = (ddp_nonfinite)_swig_go_1; 
+  arg2 = (ddp_nonfinite)_swig_go_1;
   
   if (arg1) (arg1)->nonfinite = arg2;
   
 }
 
 
-intgo _wrap_ddp_sgd_options_nonfinite_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+intgo _wrap_ddp_sgd_options_nonfinite_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   ddp_nonfinite result;
   intgo _swig_go_result;
@@ -3405,12 +3431,12 @@ intgo _wrap_ddp_sgd_options_nonfinite_get_low_c9e946901cd62f77(struct ddp_sgd_op
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
   
   result = (ddp_nonfinite) ((arg1)->nonfinite);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_sgd_options_reserved_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_reserved_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3422,7 +3448,7 @@ void _wrap_ddp_sgd_options_reserved_set_low_c9e946901cd62f77(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_reserved_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_reserved_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3435,7 +3461,7 @@ int _wrap_ddp_sgd_options_reserved_get_low_c9e946901cd62f77(struct ddp_sgd_optio
 }
 
 
-void _wrap_ddp_sgd_options_max_norm_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_max_norm_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3447,7 +3473,7 @@ void _wrap_ddp_sgd_options_max_norm_set_low_c9e946901cd62f77(struct ddp_sgd_opti
 }
 
 
-double _wrap_ddp_sgd_options_max_norm_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_max_norm_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3460,7 +3486,7 @@ double _wrap_ddp_sgd_options_max_norm_get_low_c9e946901cd62f77(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_clip_value_set_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_clip_value_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3472,7 +3498,7 @@ void _wrap_ddp_sgd_options_clip_value_set_low_c9e946901cd62f77(struct ddp_sgd_op
 }
 
 
-double _wrap_ddp_sgd_options_clip_value_get_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_clip_value_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3485,7 +3511,7 @@ double _wrap_ddp_sgd_options_clip_value_get_low_c9e946901cd62f77(struct ddp_sgd_
 }
 
 
-struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_c9e946901cd62f77() {
+struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_6331a92eeb76881c() {
   struct ddp_sgd_options *result = 0 ;
   struct ddp_sgd_options *_swig_go_result;
   
@@ -3496,7 +3522,7 @@ struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_sgd_options_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0) {
+void _wrap_delete_ddp_sgd_options_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
@@ -3506,7 +3532,7 @@ void _wrap_delete_ddp_sgd_options_low_c9e946901cd62f77(struct ddp_sgd_options *_
 }
 
 
-void _wrap_ddp_adam_options_struct_size_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_adam_options_struct_size_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t arg2 ;
   
@@ -3518,7 +3544,7 @@ void _wrap_ddp_adam_options_struct_size_set_low_c9e946901cd62f77(struct ddp_adam
 }
 
 
-long long _wrap_ddp_adam_options_struct_size_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+long long _wrap_ddp_adam_options_struct_size_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3531,7 +3557,7 @@ long long _wrap_ddp_adam_options_struct_size_get_low_c9e946901cd62f77(struct ddp
 }
 
 
-void _wrap_ddp_adam_options_rate_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_rate_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3543,7 +3569,7 @@ void _wrap_ddp_adam_options_rate_set_low_c9e946901cd62f77(struct ddp_adam_option
 }
 
 
-double _wrap_ddp_adam_options_rate_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_rate_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3556,7 +3582,7 @@ double _wrap_ddp_adam_options_rate_get_low_c9e946901cd62f77(struct ddp_adam_opti
 }
 
 
-void _wrap_ddp_adam_options_beta1_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta1_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3568,7 +3594,7 @@ void _wrap_ddp_adam_options_beta1_set_low_c9e946901cd62f77(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta1_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta1_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3581,7 +3607,7 @@ double _wrap_ddp_adam_options_beta1_get_low_c9e946901cd62f77(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_beta2_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta2_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3593,7 +3619,7 @@ void _wrap_ddp_adam_options_beta2_set_low_c9e946901cd62f77(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta2_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta2_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3606,7 +3632,7 @@ double _wrap_ddp_adam_options_beta2_get_low_c9e946901cd62f77(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_epsilon_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_epsilon_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3618,7 +3644,7 @@ void _wrap_ddp_adam_options_epsilon_set_low_c9e946901cd62f77(struct ddp_adam_opt
 }
 
 
-double _wrap_ddp_adam_options_epsilon_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_epsilon_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3631,7 +3657,7 @@ double _wrap_ddp_adam_options_epsilon_get_low_c9e946901cd62f77(struct ddp_adam_o
 }
 
 
-void _wrap_ddp_adam_options_weight_decay_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_weight_decay_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3643,7 +3669,7 @@ void _wrap_ddp_adam_options_weight_decay_set_low_c9e946901cd62f77(struct ddp_ada
 }
 
 
-double _wrap_ddp_adam_options_weight_decay_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_weight_decay_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3656,7 +3682,7 @@ double _wrap_ddp_adam_options_weight_decay_get_low_c9e946901cd62f77(struct ddp_a
 }
 
 
-void _wrap_ddp_adam_options_decoupled_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_decoupled_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3668,7 +3694,7 @@ void _wrap_ddp_adam_options_decoupled_set_low_c9e946901cd62f77(struct ddp_adam_o
 }
 
 
-int _wrap_ddp_adam_options_decoupled_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_decoupled_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3681,7 +3707,7 @@ int _wrap_ddp_adam_options_decoupled_get_low_c9e946901cd62f77(struct ddp_adam_op
 }
 
 
-void _wrap_ddp_adam_options_shard_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_shard_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3693,7 +3719,7 @@ void _wrap_ddp_adam_options_shard_set_low_c9e946901cd62f77(struct ddp_adam_optio
 }
 
 
-int _wrap_ddp_adam_options_shard_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_shard_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3706,7 +3732,7 @@ int _wrap_ddp_adam_options_shard_get_low_c9e946901cd62f77(struct ddp_adam_option
 }
 
 
-void _wrap_ddp_adam_options_in_backward_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_in_backward_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3718,7 +3744,7 @@ void _wrap_ddp_adam_options_in_backward_set_low_c9e946901cd62f77(struct ddp_adam
 }
 
 
-int _wrap_ddp_adam_options_in_backward_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_in_backward_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3731,7 +3757,7 @@ int _wrap_ddp_adam_options_in_backward_get_low_c9e946901cd62f77(struct ddp_adam_
 }
 
 
-void _wrap_ddp_adam_options_undo_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_undo_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3743,7 +3769,7 @@ void _wrap_ddp_adam_options_undo_set_low_c9e946901cd62f77(struct ddp_adam_option
 }
 
 
-int _wrap_ddp_adam_options_undo_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_undo_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3756,7 +3782,7 @@ int _wrap_ddp_adam_options_undo_get_low_c9e946901cd62f77(struct ddp_adam_options
 }
 
 
-void _wrap_ddp_adam_options_master_weights_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_master_weights_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3768,7 +3794,7 @@ void _wrap_ddp_adam_options_master_weights_set_low_c9e946901cd62f77(struct ddp_a
 }
 
 
-int _wrap_ddp_adam_options_master_weights_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_master_weights_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3781,19 +3807,19 @@ int _wrap_ddp_adam_options_master_weights_get_low_c9e946901cd62f77(struct ddp_ad
 }
 
 
-void _wrap_ddp_adam_options_nonfinite_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_adam_options_nonfinite_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   ddp_nonfinite arg2 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  arg2 = (ddp_nonfinite)_swig_go_1; 
+  arg2 = (ddp_nonfinite)_swig_go_1;
   
   if (arg1) (arg1)->nonfinite = arg2;
   
 }
 
 
-intgo _wrap_ddp_adam_options_nonfinite_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+intgo _wrap_ddp_adam_options_nonfinite_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   ddp_nonfinite result;
   intgo _swig_go_result;
@@ -3801,12 +3827,12 @@ intgo _wrap_ddp_adam_options_nonfinite_get_low_c9e946901cd62f77(struct ddp_adam_
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
   
   result = (ddp_nonfinite) ((arg1)->nonfinite);
-  _swig_go_result = (intgo)result; 
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_adam_options_reserved_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_reserved_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3818,7 +3844,7 @@ void _wrap_ddp_adam_options_reserved_set_low_c9e946901cd62f77(struct ddp_adam_op
 }
 
 
-int _wrap_ddp_adam_options_reserved_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_reserved_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3831,7 +3857,7 @@ int _wrap_ddp_adam_options_reserved_get_low_c9e946901cd62f77(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_max_norm_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_max_norm_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3843,7 +3869,7 @@ void _wrap_ddp_adam_options_max_norm_set_low_c9e946901cd62f77(struct ddp_adam_op
 }
 
 
-double _wrap_ddp_adam_options_max_norm_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_max_norm_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3856,7 +3882,7 @@ double _wrap_ddp_adam_options_max_norm_get_low_c9e946901cd62f77(struct ddp_adam_
 }
 
 
-void _wrap_ddp_adam_options_clip_value_set_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_clip_value_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3868,7 +3894,7 @@ void _wrap_ddp_adam_options_clip_value_set_low_c9e946901cd62f77(struct ddp_adam_
 }
 
 
-double _wrap_ddp_adam_options_clip_value_get_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_clip_value_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3881,7 +3907,7 @@ double _wrap_ddp_adam_options_clip_value_get_low_c9e946901cd62f77(struct ddp_ada
 }
 
 
-struct ddp_adam_options *_wrap_new_ddp_adam_options_low_c9e946901cd62f77() {
+struct ddp_adam_options *_wrap_new_ddp_adam_options_low_6331a92eeb76881c() {
   struct ddp_adam_options *result = 0 ;
   struct ddp_adam_options *_swig_go_result;
   
@@ -3892,7 +3918,7 @@ struct ddp_adam_options *_wrap_new_ddp_adam_options_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_adam_options_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0) {
+void _wrap_delete_ddp_adam_options_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
@@ -3902,7 +3928,7 @@ void _wrap_delete_ddp_adam_options_low_c9e946901cd62f77(struct ddp_adam_options 
 }
 
 
-void _wrap_ddp_loss_scale_options_struct_size_set_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_struct_size_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -3914,7 +3940,7 @@ void _wrap_ddp_loss_scale_options_struct_size_set_low_c9e946901cd62f77(struct dd
 }
 
 
-long long _wrap_ddp_loss_scale_options_struct_size_get_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_struct_size_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3927,7 +3953,7 @@ long long _wrap_ddp_loss_scale_options_struct_size_get_low_c9e946901cd62f77(stru
 }
 
 
-void _wrap_ddp_loss_scale_options_initial_set_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_initial_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -3939,7 +3965,7 @@ void _wrap_ddp_loss_scale_options_initial_set_low_c9e946901cd62f77(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_initial_get_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_initial_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3952,7 +3978,7 @@ double _wrap_ddp_loss_scale_options_initial_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_growth_set_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_growth_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -3964,7 +3990,7 @@ void _wrap_ddp_loss_scale_options_growth_set_low_c9e946901cd62f77(struct ddp_los
 }
 
 
-double _wrap_ddp_loss_scale_options_growth_get_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_growth_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3977,7 +4003,7 @@ double _wrap_ddp_loss_scale_options_growth_get_low_c9e946901cd62f77(struct ddp_l
 }
 
 
-void _wrap_ddp_loss_scale_options_backoff_set_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_backoff_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -3989,7 +4015,7 @@ void _wrap_ddp_loss_scale_options_backoff_set_low_c9e946901cd62f77(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_backoff_get_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_backoff_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4002,7 +4028,7 @@ double _wrap_ddp_loss_scale_options_backoff_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_minimum_set_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_minimum_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4014,7 +4040,7 @@ void _wrap_ddp_loss_scale_options_minimum_set_low_c9e946901cd62f77(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_minimum_get_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_minimum_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4027,7 +4053,7 @@ double _wrap_ddp_loss_scale_options_minimum_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_maximum_set_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_maximum_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4039,7 +4065,7 @@ void _wrap_ddp_loss_scale_options_maximum_set_low_c9e946901cd62f77(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_maximum_get_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_maximum_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4052,7 +4078,7 @@ double _wrap_ddp_loss_scale_options_maximum_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_interval_set_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_interval_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -4064,7 +4090,7 @@ void _wrap_ddp_loss_scale_options_interval_set_low_c9e946901cd62f77(struct ddp_l
 }
 
 
-long long _wrap_ddp_loss_scale_options_interval_get_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_interval_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4077,7 +4103,7 @@ long long _wrap_ddp_loss_scale_options_interval_get_low_c9e946901cd62f77(struct 
 }
 
 
-struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_c9e946901cd62f77() {
+struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_6331a92eeb76881c() {
   struct ddp_loss_scale_options *result = 0 ;
   struct ddp_loss_scale_options *_swig_go_result;
   
@@ -4088,7 +4114,7 @@ struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_c9e946901cd6
 }
 
 
-void _wrap_delete_ddp_loss_scale_options_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0) {
+void _wrap_delete_ddp_loss_scale_options_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   
   arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
@@ -4098,7 +4124,7 @@ void _wrap_delete_ddp_loss_scale_options_low_c9e946901cd62f77(struct ddp_loss_sc
 }
 
 
-_gostring_ _wrap_ddp_sgd_options_init_low_c9e946901cd62f77(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sgd_options_init_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_sgd_options *arg1 = (ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4113,7 +4139,7 @@ _gostring_ _wrap_ddp_sgd_options_init_low_c9e946901cd62f77(struct ddp_sgd_option
 }
 
 
-_gostring_ _wrap_ddp_adam_options_init_low_c9e946901cd62f77(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_adam_options_init_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   ddp_adam_options *arg1 = (ddp_adam_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4128,7 +4154,7 @@ _gostring_ _wrap_ddp_adam_options_init_low_c9e946901cd62f77(struct ddp_adam_opti
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_sgd_low_c9e946901cd62f77(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_create_sgd_low_6331a92eeb76881c(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_sgd_options *arg2 = (ddp_sgd_options *) 0 ;
   ddp_optimizer **arg3 = (ddp_optimizer **) 0 ;
@@ -4145,7 +4171,7 @@ _gostring_ _wrap_ddp_optimizer_create_sgd_low_c9e946901cd62f77(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_adam_low_c9e946901cd62f77(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_create_adam_low_6331a92eeb76881c(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_adam_options *arg2 = (ddp_adam_options *) 0 ;
   ddp_optimizer **arg3 = (ddp_optimizer **) 0 ;
@@ -4162,7 +4188,7 @@ _gostring_ _wrap_ddp_optimizer_create_adam_low_c9e946901cd62f77(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_custom_low_c9e946901cd62f77(ddp_model *_swig_go_0, ddp_update_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3, ddp_optimizer **_swig_go_4) {
+_gostring_ _wrap_ddp_optimizer_create_custom_low_6331a92eeb76881c(ddp_model *_swig_go_0, ddp_update_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3, ddp_optimizer **_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_update_fn arg2 = (ddp_update_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -4183,7 +4209,7 @@ _gostring_ _wrap_ddp_optimizer_create_custom_low_c9e946901cd62f77(ddp_model *_sw
 }
 
 
-void _wrap_ddp_optimizer_destroy_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0) {
+void _wrap_ddp_optimizer_destroy_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   
   arg1 = *(ddp_optimizer **)&_swig_go_0; 
@@ -4193,7 +4219,7 @@ void _wrap_ddp_optimizer_destroy_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_rate_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_rate_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, double _swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -4208,7 +4234,7 @@ _gostring_ _wrap_ddp_optimizer_set_rate_low_c9e946901cd62f77(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_rate_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_rate_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4223,7 +4249,7 @@ _gostring_ _wrap_ddp_optimizer_get_rate_low_c9e946901cd62f77(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_step_count_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_step_count_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4238,7 +4264,7 @@ _gostring_ _wrap_ddp_optimizer_get_step_count_low_c9e946901cd62f77(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_loss_scale_options_init_low_c9e946901cd62f77(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_loss_scale_options_init_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   ddp_loss_scale_options *arg1 = (ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4253,7 +4279,7 @@ _gostring_ _wrap_ddp_loss_scale_options_init_low_c9e946901cd62f77(struct ddp_los
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_loss_scale_options *arg2 = (ddp_loss_scale_options *) 0 ;
   ddp_status result;
@@ -4268,7 +4294,7 @@ _gostring_ _wrap_ddp_optimizer_set_loss_scale_low_c9e946901cd62f77(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4283,7 +4309,7 @@ _gostring_ _wrap_ddp_optimizer_get_loss_scale_low_c9e946901cd62f77(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4298,7 +4324,7 @@ _gostring_ _wrap_ddp_optimizer_get_skipped_count_low_c9e946901cd62f77(ddp_optimi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4313,7 +4339,7 @@ _gostring_ _wrap_ddp_optimizer_get_grad_norm_low_c9e946901cd62f77(ddp_optimizer 
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_group_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_set_group_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
   double arg3 ;
@@ -4332,7 +4358,7 @@ _gostring_ _wrap_ddp_optimizer_set_group_low_c9e946901cd62f77(ddp_optimizer *_sw
 }
 
 
-_gostring_ _wrap_ddp_optimizer_step_low_c9e946901cd62f77(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_step_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4347,7 +4373,7 @@ _gostring_ _wrap_ddp_optimizer_step_low_c9e946901cd62f77(ddp_optimizer *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_set_hook_low_c9e946901cd62f77(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
+_gostring_ _wrap_ddp_model_set_hook_low_6331a92eeb76881c(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_hook_fn arg2 = (ddp_hook_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -4366,7 +4392,7 @@ _gostring_ _wrap_ddp_model_set_hook_low_c9e946901cd62f77(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_hook_fp16_low_c9e946901cd62f77(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+_gostring_ _wrap_ddp_hook_fp16_low_6331a92eeb76881c(void *_swig_go_0, ddp_bucket *_swig_go_1) {
   void *arg1 = (void *) 0 ;
   ddp_bucket *arg2 = (ddp_bucket *) 0 ;
   int32_t result;
@@ -4381,7 +4407,7 @@ _gostring_ _wrap_ddp_hook_fp16_low_c9e946901cd62f77(void *_swig_go_0, ddp_bucket
 }
 
 
-_gostring_ _wrap_ddp_hook_bf16_low_c9e946901cd62f77(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+_gostring_ _wrap_ddp_hook_bf16_low_6331a92eeb76881c(void *_swig_go_0, ddp_bucket *_swig_go_1) {
   void *arg1 = (void *) 0 ;
   ddp_bucket *arg2 = (ddp_bucket *) 0 ;
   int32_t result;
@@ -4396,7 +4422,7 @@ _gostring_ _wrap_ddp_hook_bf16_low_c9e946901cd62f77(void *_swig_go_0, ddp_bucket
 }
 
 
-void _wrap_ddp_powersgd_options_struct_size_set_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_struct_size_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -4408,7 +4434,7 @@ void _wrap_ddp_powersgd_options_struct_size_set_low_c9e946901cd62f77(struct ddp_
 }
 
 
-long long _wrap_ddp_powersgd_options_struct_size_get_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_struct_size_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4421,7 +4447,7 @@ long long _wrap_ddp_powersgd_options_struct_size_get_low_c9e946901cd62f77(struct
 }
 
 
-void _wrap_ddp_powersgd_options_seed_set_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_seed_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -4433,7 +4459,7 @@ void _wrap_ddp_powersgd_options_seed_set_low_c9e946901cd62f77(struct ddp_powersg
 }
 
 
-long long _wrap_ddp_powersgd_options_seed_get_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_seed_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4446,7 +4472,7 @@ long long _wrap_ddp_powersgd_options_seed_get_low_c9e946901cd62f77(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_start_pass_set_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_start_pass_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -4458,7 +4484,7 @@ void _wrap_ddp_powersgd_options_start_pass_set_low_c9e946901cd62f77(struct ddp_p
 }
 
 
-long long _wrap_ddp_powersgd_options_start_pass_get_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_start_pass_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4471,7 +4497,7 @@ long long _wrap_ddp_powersgd_options_start_pass_get_low_c9e946901cd62f77(struct 
 }
 
 
-void _wrap_ddp_powersgd_options_min_compression_rate_set_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_powersgd_options_min_compression_rate_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double arg2 ;
   
@@ -4483,7 +4509,7 @@ void _wrap_ddp_powersgd_options_min_compression_rate_set_low_c9e946901cd62f77(st
 }
 
 
-double _wrap_ddp_powersgd_options_min_compression_rate_get_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0) {
+double _wrap_ddp_powersgd_options_min_compression_rate_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4496,7 +4522,7 @@ double _wrap_ddp_powersgd_options_min_compression_rate_get_low_c9e946901cd62f77(
 }
 
 
-void _wrap_ddp_powersgd_options_rank_set_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_rank_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4508,7 +4534,7 @@ void _wrap_ddp_powersgd_options_rank_set_low_c9e946901cd62f77(struct ddp_powersg
 }
 
 
-int _wrap_ddp_powersgd_options_rank_get_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_rank_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4521,7 +4547,7 @@ int _wrap_ddp_powersgd_options_rank_get_low_c9e946901cd62f77(struct ddp_powersgd
 }
 
 
-void _wrap_ddp_powersgd_options_warm_start_set_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_warm_start_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4533,7 +4559,7 @@ void _wrap_ddp_powersgd_options_warm_start_set_low_c9e946901cd62f77(struct ddp_p
 }
 
 
-int _wrap_ddp_powersgd_options_warm_start_get_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_warm_start_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4546,7 +4572,7 @@ int _wrap_ddp_powersgd_options_warm_start_get_low_c9e946901cd62f77(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_error_feedback_set_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_error_feedback_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4558,7 +4584,7 @@ void _wrap_ddp_powersgd_options_error_feedback_set_low_c9e946901cd62f77(struct d
 }
 
 
-int _wrap_ddp_powersgd_options_error_feedback_get_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_error_feedback_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4571,7 +4597,7 @@ int _wrap_ddp_powersgd_options_error_feedback_get_low_c9e946901cd62f77(struct dd
 }
 
 
-struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_c9e946901cd62f77() {
+struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_6331a92eeb76881c() {
   struct ddp_powersgd_options *result = 0 ;
   struct ddp_powersgd_options *_swig_go_result;
   
@@ -4582,7 +4608,7 @@ struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_c9e946901cd62f77
 }
 
 
-void _wrap_delete_ddp_powersgd_options_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0) {
+void _wrap_delete_ddp_powersgd_options_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   
   arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
@@ -4592,7 +4618,7 @@ void _wrap_delete_ddp_powersgd_options_low_c9e946901cd62f77(struct ddp_powersgd_
 }
 
 
-_gostring_ _wrap_ddp_powersgd_options_init_low_c9e946901cd62f77(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_powersgd_options_init_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_powersgd_options *arg1 = (ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4607,7 +4633,7 @@ _gostring_ _wrap_ddp_powersgd_options_init_low_c9e946901cd62f77(struct ddp_power
 }
 
 
-_gostring_ _wrap_ddp_hook_powersgd_low_c9e946901cd62f77(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+_gostring_ _wrap_ddp_hook_powersgd_low_6331a92eeb76881c(void *_swig_go_0, ddp_bucket *_swig_go_1) {
   void *arg1 = (void *) 0 ;
   ddp_bucket *arg2 = (ddp_bucket *) 0 ;
   int32_t result;
@@ -4622,7 +4648,7 @@ _gostring_ _wrap_ddp_hook_powersgd_low_c9e946901cd62f77(void *_swig_go_0, ddp_bu
 }
 
 
-_gostring_ _wrap_ddp_model_set_pulled_hook_low_c9e946901cd62f77(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_pulled_hook_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -4635,7 +4661,7 @@ _gostring_ _wrap_ddp_model_set_pulled_hook_low_c9e946901cd62f77(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_next_bucket_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
+_gostring_ _wrap_ddp_model_next_bucket_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_bucket **arg3 = (ddp_bucket **) 0 ;
@@ -4652,7 +4678,7 @@ _gostring_ _wrap_ddp_model_next_bucket_low_c9e946901cd62f77(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_finish_bucket_low_c9e946901cd62f77(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
+_gostring_ _wrap_ddp_model_finish_bucket_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   char *arg3 = (char *) 0 ;
@@ -4674,7 +4700,7 @@ _gostring_ _wrap_ddp_model_finish_bucket_low_c9e946901cd62f77(ddp_model *_swig_g
 }
 
 
-int _wrap_ddp_bucket_get_index_low_c9e946901cd62f77(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_index_low_6331a92eeb76881c(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4687,7 +4713,7 @@ int _wrap_ddp_bucket_get_index_low_c9e946901cd62f77(ddp_bucket *_swig_go_0) {
 }
 
 
-int _wrap_ddp_bucket_is_last_low_c9e946901cd62f77(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_is_last_low_6331a92eeb76881c(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4700,7 +4726,7 @@ int _wrap_ddp_bucket_is_last_low_c9e946901cd62f77(ddp_bucket *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_contents_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_contents_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_status result;
@@ -4715,7 +4741,7 @@ _gostring_ _wrap_ddp_bucket_get_contents_low_c9e946901cd62f77(ddp_bucket *_swig_
 }
 
 
-int _wrap_ddp_bucket_get_parameter_count_low_c9e946901cd62f77(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_parameter_count_low_6331a92eeb76881c(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4728,7 +4754,7 @@ int _wrap_ddp_bucket_get_parameter_count_low_c9e946901cd62f77(ddp_bucket *_swig_
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_parameter_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
+_gostring_ _wrap_ddp_bucket_get_parameter_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -4747,7 +4773,7 @@ _gostring_ _wrap_ddp_bucket_get_parameter_low_c9e946901cd62f77(ddp_bucket *_swig
 }
 
 
-int _wrap_ddp_bucket_is_used_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_bucket_is_used_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, int _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -4762,7 +4788,7 @@ int _wrap_ddp_bucket_is_used_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, int _s
 }
 
 
-_gostring_ _wrap_ddp_bucket_all_reduce_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2) {
+_gostring_ _wrap_ddp_bucket_all_reduce_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -4771,7 +4797,7 @@ _gostring_ _wrap_ddp_bucket_all_reduce_low_c9e946901cd62f77(ddp_bucket *_swig_go
   
   arg1 = *(ddp_bucket **)&_swig_go_0; 
   arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (ddp_reduce)_swig_go_2; 
+  arg3 = (ddp_reduce)_swig_go_2;
   
   result = (ddp_status)ddp_bucket_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3);
   _swig_go_result = ddp_go_result(result);
@@ -4779,7 +4805,7 @@ _gostring_ _wrap_ddp_bucket_all_reduce_low_c9e946901cd62f77(ddp_bucket *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_bucket_all_gather_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_bucket_all_gather_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -4796,7 +4822,7 @@ _gostring_ _wrap_ddp_bucket_all_gather_low_c9e946901cd62f77(ddp_bucket *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_bucket_reduce_scatter_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_bucket_reduce_scatter_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -4807,7 +4833,7 @@ _gostring_ _wrap_ddp_bucket_reduce_scatter_low_c9e946901cd62f77(ddp_bucket *_swi
   arg1 = *(ddp_bucket **)&_swig_go_0; 
   arg2 = *(ddp_tensor **)&_swig_go_1; 
   arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3; 
+  arg4 = (ddp_reduce)_swig_go_3;
   
   result = (ddp_status)ddp_bucket_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4);
   _swig_go_result = ddp_go_result(result);
@@ -4815,7 +4841,7 @@ _gostring_ _wrap_ddp_bucket_reduce_scatter_low_c9e946901cd62f77(ddp_bucket *_swi
 }
 
 
-_gostring_ _wrap_ddp_bucket_broadcast_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2) {
+_gostring_ _wrap_ddp_bucket_broadcast_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -4832,7 +4858,7 @@ _gostring_ _wrap_ddp_bucket_broadcast_low_c9e946901cd62f77(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_bucket_set_error_low_c9e946901cd62f77(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_bucket_set_error_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -4852,7 +4878,7 @@ _gostring_ _wrap_ddp_bucket_set_error_low_c9e946901cd62f77(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_ema_create_low_c9e946901cd62f77(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+_gostring_ _wrap_ddp_ema_create_low_6331a92eeb76881c(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -4871,7 +4897,7 @@ _gostring_ _wrap_ddp_ema_create_low_c9e946901cd62f77(ddp_model *_swig_go_0, doub
 }
 
 
-void _wrap_ddp_ema_destroy_low_c9e946901cd62f77(ddp_ema *_swig_go_0) {
+void _wrap_ddp_ema_destroy_low_6331a92eeb76881c(ddp_ema *_swig_go_0) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   
   arg1 = *(ddp_ema **)&_swig_go_0; 
@@ -4881,7 +4907,7 @@ void _wrap_ddp_ema_destroy_low_c9e946901cd62f77(ddp_ema *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_ema_update_low_c9e946901cd62f77(ddp_ema *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_ema_update_low_6331a92eeb76881c(ddp_ema *_swig_go_0, void *_swig_go_1) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4896,7 +4922,7 @@ _gostring_ _wrap_ddp_ema_update_low_c9e946901cd62f77(ddp_ema *_swig_go_0, void *
 }
 
 
-_gostring_ _wrap_ddp_ema_swap_low_c9e946901cd62f77(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_ema_swap_low_6331a92eeb76881c(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -4913,7 +4939,7 @@ _gostring_ _wrap_ddp_ema_swap_low_c9e946901cd62f77(ddp_ema *_swig_go_0, int _swi
 }
 
 
-void _wrap_ddp_state_struct_size_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_struct_size_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -4925,7 +4951,7 @@ void _wrap_ddp_state_struct_size_set_low_c9e946901cd62f77(struct ddp_state *_swi
 }
 
 
-long long _wrap_ddp_state_struct_size_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_struct_size_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4938,7 +4964,7 @@ long long _wrap_ddp_state_struct_size_get_low_c9e946901cd62f77(struct ddp_state 
 }
 
 
-void _wrap_ddp_state_model_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
+void _wrap_ddp_state_model_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *arg2 = (ddp_model *) 0 ;
   
@@ -4950,7 +4976,7 @@ void _wrap_ddp_state_model_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0
 }
 
 
-ddp_model *_wrap_ddp_state_model_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+ddp_model *_wrap_ddp_state_model_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *result = 0 ;
   ddp_model *_swig_go_result;
@@ -4963,7 +4989,7 @@ ddp_model *_wrap_ddp_state_model_get_low_c9e946901cd62f77(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_optimizer_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
+void _wrap_ddp_state_optimizer_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
   
@@ -4975,7 +5001,7 @@ void _wrap_ddp_state_optimizer_set_low_c9e946901cd62f77(struct ddp_state *_swig_
 }
 
 
-ddp_optimizer *_wrap_ddp_state_optimizer_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+ddp_optimizer *_wrap_ddp_state_optimizer_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *result = 0 ;
   ddp_optimizer *_swig_go_result;
@@ -4988,7 +5014,7 @@ ddp_optimizer *_wrap_ddp_state_optimizer_get_low_c9e946901cd62f77(struct ddp_sta
 }
 
 
-void _wrap_ddp_state_ema_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
+void _wrap_ddp_state_ema_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *arg2 = (ddp_ema *) 0 ;
   
@@ -5000,7 +5026,7 @@ void _wrap_ddp_state_ema_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, 
 }
 
 
-ddp_ema *_wrap_ddp_state_ema_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+ddp_ema *_wrap_ddp_state_ema_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *result = 0 ;
   ddp_ema *_swig_go_result;
@@ -5013,7 +5039,7 @@ ddp_ema *_wrap_ddp_state_ema_get_low_c9e946901cd62f77(struct ddp_state *_swig_go
 }
 
 
-void _wrap_ddp_state_epoch_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_epoch_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5025,7 +5051,7 @@ void _wrap_ddp_state_epoch_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0
 }
 
 
-long long _wrap_ddp_state_epoch_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_epoch_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5038,7 +5064,7 @@ long long _wrap_ddp_state_epoch_get_low_c9e946901cd62f77(struct ddp_state *_swig
 }
 
 
-void _wrap_ddp_state_step_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_step_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5050,7 +5076,7 @@ void _wrap_ddp_state_step_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0,
 }
 
 
-long long _wrap_ddp_state_step_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_step_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5063,7 +5089,7 @@ long long _wrap_ddp_state_step_get_low_c9e946901cd62f77(struct ddp_state *_swig_
 }
 
 
-void _wrap_ddp_state_partial_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_state_partial_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, int _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int32_t arg2 ;
   
@@ -5075,7 +5101,7 @@ void _wrap_ddp_state_partial_set_low_c9e946901cd62f77(struct ddp_state *_swig_go
 }
 
 
-int _wrap_ddp_state_partial_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+int _wrap_ddp_state_partial_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5088,7 +5114,7 @@ int _wrap_ddp_state_partial_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_
 }
 
 
-void _wrap_ddp_state_local_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_state_local_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, int _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int32_t arg2 ;
   
@@ -5100,7 +5126,7 @@ void _wrap_ddp_state_local_set_low_c9e946901cd62f77(struct ddp_state *_swig_go_0
 }
 
 
-int _wrap_ddp_state_local_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+int _wrap_ddp_state_local_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5113,7 +5139,7 @@ int _wrap_ddp_state_local_get_low_c9e946901cd62f77(struct ddp_state *_swig_go_0)
 }
 
 
-struct ddp_state *_wrap_new_ddp_state_low_c9e946901cd62f77() {
+struct ddp_state *_wrap_new_ddp_state_low_6331a92eeb76881c() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
   
@@ -5124,7 +5150,7 @@ struct ddp_state *_wrap_new_ddp_state_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_state_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
+void _wrap_delete_ddp_state_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   
   arg1 = *(struct ddp_state **)&_swig_go_0; 
@@ -5134,7 +5160,7 @@ void _wrap_delete_ddp_state_low_c9e946901cd62f77(struct ddp_state *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_state_init_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_state_init_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5149,7 +5175,7 @@ _gostring_ _wrap_ddp_state_init_low_c9e946901cd62f77(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_set_metadata_low_c9e946901cd62f77(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_metadata_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char *arg3 = (char *) 0 ;
@@ -5172,7 +5198,7 @@ _gostring_ _wrap_ddp_model_set_metadata_low_c9e946901cd62f77(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_metadata_low_c9e946901cd62f77(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_metadata_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -5194,7 +5220,7 @@ _gostring_ _wrap_ddp_model_get_metadata_low_c9e946901cd62f77(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_state_save_file_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_save_file_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -5214,7 +5240,7 @@ _gostring_ _wrap_ddp_state_save_file_low_c9e946901cd62f77(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_state_load_file_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_load_file_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -5234,7 +5260,7 @@ _gostring_ _wrap_ddp_state_load_file_low_c9e946901cd62f77(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_missing_low_c9e946901cd62f77(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_missing_low_6331a92eeb76881c(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5249,7 +5275,7 @@ _gostring_ _wrap_ddp_model_get_missing_low_c9e946901cd62f77(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_get_unexpected_low_c9e946901cd62f77(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_unexpected_low_6331a92eeb76881c(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5264,7 +5290,7 @@ _gostring_ _wrap_ddp_model_get_unexpected_low_c9e946901cd62f77(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_state_save_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5281,7 +5307,7 @@ _gostring_ _wrap_ddp_state_save_low_c9e946901cd62f77(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_load_low_c9e946901cd62f77(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_load_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_read_fn arg2 = (ddp_read_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5298,7 +5324,7 @@ _gostring_ _wrap_ddp_state_load_low_c9e946901cd62f77(struct ddp_state *_swig_go_
 }
 
 
-void _wrap_ddp_sampler_struct_size_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_struct_size_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5310,7 +5336,7 @@ void _wrap_ddp_sampler_struct_size_set_low_c9e946901cd62f77(struct ddp_sampler *
 }
 
 
-long long _wrap_ddp_sampler_struct_size_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_struct_size_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5323,7 +5349,7 @@ long long _wrap_ddp_sampler_struct_size_get_low_c9e946901cd62f77(struct ddp_samp
 }
 
 
-void _wrap_ddp_sampler_dataset_size_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_dataset_size_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5335,7 +5361,7 @@ void _wrap_ddp_sampler_dataset_size_set_low_c9e946901cd62f77(struct ddp_sampler 
 }
 
 
-long long _wrap_ddp_sampler_dataset_size_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_dataset_size_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5348,7 +5374,7 @@ long long _wrap_ddp_sampler_dataset_size_get_low_c9e946901cd62f77(struct ddp_sam
 }
 
 
-void _wrap_ddp_sampler_seed_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seed_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5360,7 +5386,7 @@ void _wrap_ddp_sampler_seed_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seed_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seed_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5373,7 +5399,7 @@ long long _wrap_ddp_sampler_seed_get_low_c9e946901cd62f77(struct ddp_sampler *_s
 }
 
 
-void _wrap_ddp_sampler_rank_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_rank_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5385,7 +5411,7 @@ void _wrap_ddp_sampler_rank_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_rank_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_rank_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5398,7 +5424,7 @@ int _wrap_ddp_sampler_rank_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_size_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_size_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5410,7 +5436,7 @@ void _wrap_ddp_sampler_size_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_size_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_size_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5423,7 +5449,7 @@ int _wrap_ddp_sampler_size_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_shuffle_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_shuffle_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5435,7 +5461,7 @@ void _wrap_ddp_sampler_shuffle_set_low_c9e946901cd62f77(struct ddp_sampler *_swi
 }
 
 
-int _wrap_ddp_sampler_shuffle_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_shuffle_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5448,7 +5474,7 @@ int _wrap_ddp_sampler_shuffle_get_low_c9e946901cd62f77(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_sampler_drop_last_set_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_drop_last_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5460,7 +5486,7 @@ void _wrap_ddp_sampler_drop_last_set_low_c9e946901cd62f77(struct ddp_sampler *_s
 }
 
 
-int _wrap_ddp_sampler_drop_last_get_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_drop_last_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5473,7 +5499,7 @@ int _wrap_ddp_sampler_drop_last_get_low_c9e946901cd62f77(struct ddp_sampler *_sw
 }
 
 
-struct ddp_sampler *_wrap_new_ddp_sampler_low_c9e946901cd62f77() {
+struct ddp_sampler *_wrap_new_ddp_sampler_low_6331a92eeb76881c() {
   struct ddp_sampler *result = 0 ;
   struct ddp_sampler *_swig_go_result;
   
@@ -5484,7 +5510,7 @@ struct ddp_sampler *_wrap_new_ddp_sampler_low_c9e946901cd62f77() {
 }
 
 
-void _wrap_delete_ddp_sampler_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0) {
+void _wrap_delete_ddp_sampler_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   
   arg1 = *(struct ddp_sampler **)&_swig_go_0; 
@@ -5494,7 +5520,7 @@ void _wrap_delete_ddp_sampler_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_sampler_init_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sampler_init_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5509,7 +5535,7 @@ _gostring_ _wrap_ddp_sampler_init_low_c9e946901cd62f77(struct ddp_sampler *_swig
 }
 
 
-_gostring_ _wrap_ddp_sampler_get_count_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_sampler_get_count_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -5524,7 +5550,7 @@ _gostring_ _wrap_ddp_sampler_get_count_low_c9e946901cd62f77(struct ddp_sampler *
 }
 
 
-_gostring_ _wrap_ddp_sampler_fill_low_c9e946901cd62f77(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_sampler_fill_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   int64_t arg3 ;
@@ -5545,7 +5571,7 @@ _gostring_ _wrap_ddp_sampler_fill_low_c9e946901cd62f77(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_batch_norm_options_struct_size_set_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_batch_norm_options_struct_size_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   
@@ -5557,7 +5583,7 @@ void _wrap_ddp_batch_norm_options_struct_size_set_low_c9e946901cd62f77(struct dd
 }
 
 
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0) {
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5570,7 +5596,7 @@ long long _wrap_ddp_batch_norm_options_struct_size_get_low_c9e946901cd62f77(stru
 }
 
 
-void _wrap_ddp_batch_norm_options_epsilon_set_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_epsilon_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -5582,7 +5608,7 @@ void _wrap_ddp_batch_norm_options_epsilon_set_low_c9e946901cd62f77(struct ddp_ba
 }
 
 
-double _wrap_ddp_batch_norm_options_epsilon_get_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_epsilon_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5595,7 +5621,7 @@ double _wrap_ddp_batch_norm_options_epsilon_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-void _wrap_ddp_batch_norm_options_momentum_set_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_momentum_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -5607,7 +5633,7 @@ void _wrap_ddp_batch_norm_options_momentum_set_low_c9e946901cd62f77(struct ddp_b
 }
 
 
-double _wrap_ddp_batch_norm_options_momentum_get_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_momentum_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5620,7 +5646,7 @@ double _wrap_ddp_batch_norm_options_momentum_get_low_c9e946901cd62f77(struct ddp
 }
 
 
-void _wrap_ddp_batch_norm_options_training_set_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_training_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -5632,7 +5658,7 @@ void _wrap_ddp_batch_norm_options_training_set_low_c9e946901cd62f77(struct ddp_b
 }
 
 
-int _wrap_ddp_batch_norm_options_training_get_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_training_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5645,7 +5671,7 @@ int _wrap_ddp_batch_norm_options_training_get_low_c9e946901cd62f77(struct ddp_ba
 }
 
 
-void _wrap_ddp_batch_norm_options_accumulate_set_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_accumulate_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -5657,7 +5683,7 @@ void _wrap_ddp_batch_norm_options_accumulate_set_low_c9e946901cd62f77(struct ddp
 }
 
 
-int _wrap_ddp_batch_norm_options_accumulate_get_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_accumulate_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5670,7 +5696,7 @@ int _wrap_ddp_batch_norm_options_accumulate_get_low_c9e946901cd62f77(struct ddp_
 }
 
 
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_c9e946901cd62f77() {
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_6331a92eeb76881c() {
   struct ddp_batch_norm_options *result = 0 ;
   struct ddp_batch_norm_options *_swig_go_result;
   
@@ -5681,7 +5707,7 @@ struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_c9e946901cd6
 }
 
 
-void _wrap_delete_ddp_batch_norm_options_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0) {
+void _wrap_delete_ddp_batch_norm_options_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   
   arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
@@ -5691,7 +5717,7 @@ void _wrap_delete_ddp_batch_norm_options_low_c9e946901cd62f77(struct ddp_batch_n
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_options_init_low_c9e946901cd62f77(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_batch_norm_options_init_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5706,7 +5732,7 @@ _gostring_ _wrap_ddp_batch_norm_options_init_low_c9e946901cd62f77(struct ddp_bat
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_forward_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_forward_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -5741,7 +5767,7 @@ _gostring_ _wrap_ddp_batch_norm_forward_low_c9e946901cd62f77(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_backward_low_c9e946901cd62f77(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_backward_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
