@@ -41,13 +41,16 @@ void read_body(const Frame& frame) {
     case FrameType::kRefuse:
     case FrameType::kAbort:
     case FrameType::kFailed: read_again(messages::read_error(body), messages::read_error); break;
+    case FrameType::kBlocked: read_again(messages::read_blocked(body), messages::read_blocked); break;
+    case FrameType::kDeath: read_again(messages::read_death(body), messages::read_death); break;
+    case FrameType::kHeard:
     case FrameType::kBye: break;
   }
 }
 
 // Without a token, so that bytes can get as far as possible.
 void to_server(std::string_view bytes) {
-  ServerState server(ServerConfig{2, {}, {}, 100, 1'000});
+  ServerState server(ServerConfig{2, {}, {}, 100, 1'000, ""});
   FrameReader reader(limits::kStrangerBytes);
   server.connected(1, auth::Nonce{}, 1);
   try {
