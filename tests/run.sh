@@ -7,7 +7,8 @@
 #   tests/run.sh tsan        thread sanitizer
 #
 # As root on Debian it installs what is missing. The build stays in build/tests (build/tests-asan, ...), so the next run
-# is quick. The exit status is ctest's, whose summary comes last.
+# is quick. The exit status is ctest's, whose summary comes last, with the reasons of
+# skipped tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

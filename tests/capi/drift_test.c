@@ -55,7 +55,7 @@ static void resend(rank *self) {
   if (self->index == 0) {
     value[3] = 5;
     check_ok(ddp_optimizer_set_rate(optimizer, 0.25));
-    check_ok(ddp_optimizer_step(optimizer, NULL));
+    check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL), "make a pass first"); /* drift that would be silent */
   }
   check_ok(pass(model));
   check_ok(ddp_model_check(model, NULL));
@@ -82,6 +82,33 @@ static void drift_is_repaired_from_the_majority(void **state) {
   check_ok(ddp_set_log(DDP_LOG_WARNING, NULL, NULL));
 }
 
+/* The advice of ddp_model_check fits what differs. */
+static void advise(rank *self) {
+  float value[4] = {1, 2, 3, 4}, mean[2] = {0, 0};
+  const ddp_tensor tensor = vector_of(value, DDP_F32, 4), buffer = vector_of(mean, DDP_F32, 2);
+  ddp_model *model = NULL;
+  check_ok(ddp_model_create(self->group, NULL, &model));
+  check_ok(ddp_model_add_parameter(model, "weight", &tensor, NULL, NULL));
+  check_ok(ddp_model_add_buffer(model, "mean", &buffer, NULL));
+  check_ok(ddp_model_commit(model, NULL));
+  if (self->index == 2) mean[1] = 7;
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "buffer \"mean\" is different on rank 2");
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "only buffers differ; ddp_model_sync_buffers on every rank");
+  check_true(strstr(ddp_last_error(), "checkpoint") == NULL);
+  check_ok(ddp_model_sync_buffers(model, 0, NULL));
+  check_ok(ddp_model_check(model, NULL));
+  mean[0] = (float)self->index; /* both differ: only a load helps */
+  if (self->index == 1) value[0] = 5;
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "parameter \"weight\" is different on rank 1");
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "load a checkpoint on every rank");
+  ddp_model_destroy(model);
+}
+
+static void the_advice_fits_what_differs(void **state) {
+  (void)state;
+  run_ranks(3, "local://drift-advice", advise, NULL);
+}
+
 static void wrong_options_are_refused(void **state) {
   (void)state;
   ddp_group *group = alone();
@@ -100,6 +127,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       check_test(drift_is_reported_on_every_rank),
       check_test(drift_is_repaired_from_the_majority),
+      check_test(the_advice_fits_what_differs),
       check_test(wrong_options_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* ddp/library.h, ddp/types.h, and the struct_size rule that all _init functions share. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "support/check.h"
 
@@ -17,6 +18,32 @@ static void build_info_is_one_line_with_the_version(void **state) {
   check_text(text, DDP_VERSION_STRING);
   check_true(strchr(text, '\n') == NULL);
   check_true(text == ddp_build_info());
+}
+
+static void build_info_names_compiler_build_type_and_modules(void **state) {
+  (void)state;
+  const char *text = ddp_build_info(), *folders = getenv("DDP_MODULE_PATH");
+  char file[4096], found[4200];
+#ifdef __clang__
+  check_text(text, "Clang " __clang_version__);
+#else
+  check_text(text, "GCC " __VERSION__);
+#endif
+  check_true(strstr(text, ", Debug") != NULL || strstr(text, ", Rel") != NULL || strstr(text, ", no build type") != NULL);
+  check_text(text, "kernels: ");
+  check_text(text, "modules: Gloo ");
+  check_text(text, ", CUDA ");
+  if (folders == NULL || strchr(folders, ':') != NULL) return;
+  const char *const modules[][2] = {{"Gloo", "libddp_gloo.so"}, {"CUDA", "libddp_cuda.so"}};
+  for (int i = 0; i < 2; i++) {
+    snprintf(file, sizeof file, "%s/%s", folders, modules[i][1]);
+    if (access(file, R_OK) == 0) {
+      snprintf(found, sizeof found, "%s found at %s", modules[i][0], file);
+    } else {
+      snprintf(found, sizeof found, "%s not built", modules[i][0]);
+    }
+    check_text(text, found);
+  }
 }
 
 static void status_names_are_the_enumerators(void **state) {
@@ -179,6 +206,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       check_test(version_is_the_headers),
       check_test(build_info_is_one_line_with_the_version),
+      check_test(build_info_names_compiler_build_type_and_modules),
       check_test(status_names_are_the_enumerators),
       check_test(error_text_belongs_to_its_thread),
       check_test(copied_text_is_cut_and_terminated),

@@ -74,6 +74,7 @@ static void create_refuses_wrong_adam_options(void **state) {
   REFUSED(beta1, 1);
   REFUSED(beta2, -0.1);
   REFUSED(epsilon, NAN);
+  REFUSED(epsilon, 0);
   REFUSED(weight_decay, -1);
   REFUSED(decoupled, 3);
 #undef REFUSED

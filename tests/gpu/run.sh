@@ -64,7 +64,7 @@ gather() { # from the build folder $1 into the packed folder $2
   for file in "$from"/tests/test.gpu.* "$from"/tests/bench.gpu "$from"/bin/ddprun "$from"/examples/07_cuda; do
     [ -f "$file" ] && strip -o "$to/bin/$(basename "$file")" "$file"
   done
-  strip --strip-debug -o "$to/lib/libddp.so.0" "$from/src/libddp.so.0" || return 1
+  strip --strip-debug -o "$to/lib/libddp.so.0.1" "$from/src/libddp.so.0.1" || return 1
   for file in src/ddp/libddp_cuda.so tests/wire/libddp_cuda.so; do
     strip --strip-debug -o "$to/lib/$(basename "$(dirname "$file")")/libddp_cuda.so" "$from/$file" || echo "$from has no $file" >&2
   done

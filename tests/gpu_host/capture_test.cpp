@@ -2,6 +2,8 @@
 #include "comm/nccl/side.hpp"
 #include "reduce/model.hpp"
 #include "support/gpu_world.hpp"
+#include "update/rules.hpp"
+#include "update/sgd.hpp"
 
 namespace ddp::test {
 namespace {
@@ -36,6 +38,10 @@ void a_captured_pass_can_be_launched_again(void**) {
       group.barrier();
       expect(fake_gpu::begin_capture(stream.get(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
       pass();
+      ddp_sgd_options options = default_sgd_options();
+      options.rate = 1;
+      Sgd sgd(std::shared_ptr<Model>(&model, [](Model*) {}), options);
+      float wanted = 0;
       std::string why;
       const fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream.get(), &why);
       expect(graph != nullptr, "the capture ends well: " + why);
@@ -44,6 +50,9 @@ void a_captured_pass_can_be_launched_again(void**) {
         fake_gpu::launch_graph(graph, stream.get());
         const std::vector<float> got = read_on(stream, rank, where, kCount);
         for (const float each : got) expect_equal(each, 1.5F * static_cast<float>(replay), "the mean of the replay");
+        sgd.step(stream.get());  // a launch makes new gradients, of which the model hears nothing
+        wanted -= 1.5F * static_cast<float>(replay);
+        for (const float each : read_on(stream, rank, value.data(), kCount)) expect_equal(each, wanted, "the step");
       }
       group.barrier();
     });

@@ -19,11 +19,12 @@ struct Trained {
   std::shared_ptr<Adam> adam;
   std::shared_ptr<Ema> ema;
 
-  Trained(Group& group, int rank, Place place, bool shard) : world(group, rank, place) {
+  Trained(Group& group, int rank, Place place, bool shard, bool masters = false) : world(group, rank, place) {
     ddp_adam_options rule = default_adam_options();
     rule.rate = 0.5;
     rule.shard = shard ? 1 : 0;
     rule.in_backward = rule.shard;
+    rule.master_weights = masters ? 1 : 0;
     adam = std::make_shared<Adam>(world.model, rule);
     ema = std::make_shared<Ema>(world.model, std::vector<double>{0.75});
     world.model->keep_equal(adam);
@@ -37,6 +38,12 @@ struct Trained {
   }
   /// Gradients are the same whole numbers on all ranks, so their mean is them, in whatever order it is formed.
   void step(int pass) {
+    backward(pass);
+    adam->step(world.compute.get());
+    ema->update(world.compute.get());
+    world.compute.synchronize();
+  }
+  void backward(int pass) {
     for (int32_t i = 0; i < world.model->table().parameter_count(); ++i) {
       const Tensor& grad = world.model->table().parameter(i).grad;
       std::vector<double> values(static_cast<size_t>(grad.count));
@@ -47,8 +54,6 @@ struct Trained {
       else std::memcpy(grad.data, bytes.data(), bytes.size());
     }
     world.pass();
-    adam->step(world.compute.get());
-    ema->update(world.compute.get());
     world.compute.synchronize();
   }
   [[nodiscard]] state::Parts parts() { return {*world.model, adam.get(), ema.get()}; }
@@ -84,6 +89,66 @@ void real_optimizers_and_averages_come_back_on_any_number_of_ranks(void**) {
         FakeGpus::expect_correct();
         FakeGpus::expect_nothing_left();
       }
+}
+
+/// A load between a pass, which may have made the step, and its step.
+void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
+  const TemporaryFolder folder;
+  for (const Place place : kPlaces)
+    for (const bool shard : {false, true}) {
+      const FakeGpus gpus(place == Place::kMixed ? 32 : 0);
+      run_gpu_groups(2, [&](Group& group, int rank) {
+        Trained old(group, rank, place, shard, true);
+        old.commit();
+        for (int pass = 0; pass < 2; ++pass) old.step(pass);
+        old.save(folder.file("a"));
+        state::save_file("save", {*old.world.model}, {1, 2}, folder.file("values"), std::nullopt);
+        old.step(2);
+        old.backward(3);
+        old.load(folder.file("a"));
+        Trained fresh(group, rank, place, shard, true);
+        fresh.commit();
+        fresh.load(folder.file("a"));
+        for (int pass = 4; pass < 6; ++pass) old.step(pass), fresh.step(pass);
+        old.save(folder.file("b"));
+        fresh.save(folder.file("c"));
+        // Values alone: their master weights begin anew.
+        Trained other(group, rank, place, shard, true);
+        other.commit();
+        other.adam->set_rate(1e-5);
+        other.step(6);
+        other.backward(7);
+        (void)state::load_file("load", {*other.world.model}, folder.file("values"), std::nullopt);
+        for (const StateTensor& each : other.adam->state_tensors()) {
+          const size_t dot = each.name.rfind('.');
+          if (each.name.substr(dot) != ".master") continue;
+          const int64_t first = each.parts.empty() ? 0 : each.parts[static_cast<size_t>(rank)].first;
+          const int64_t count = each.parts.empty() ? each.tensor.count : each.parts[static_cast<size_t>(rank)].count;
+          for (const Parameter& parameter : other.world.model->table().parameters()) {
+            if (parameter.name != each.name.substr(0, dot) || count == 0) continue;
+            const auto bytes_of = [](const Tensor& tensor) {
+              std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes()));
+              if (tensor.is_on_gpu())
+                expect(fake_gpu::peek(bytes.data(), tensor.data, tensor.bytes()), "peeked");
+              else
+                std::copy_n(tensor.data, bytes.size(), bytes.begin());
+              return bytes;
+            };
+            const std::vector<std::byte> value = bytes_of(flat_part(parameter.value, first, count));
+            Tensor part = each.tensor;
+            part = flat_part(part, 0, count);
+            std::vector<std::byte> wanted(static_cast<size_t>(count) * sizeof(float));
+            cpu::convert(parameter.value.dtype, value.data(), DDP_F32, wanted.data(), count);
+            expect(bytes_of(part) == wanted, "the master weights of " + parameter.name);
+          }
+        }
+        group.barrier();
+      });
+      expect(read_whole(folder.file("b")) == read_whole(folder.file("c")),
+             "as in a new process, place " + std::to_string(static_cast<int>(place)));
+      FakeGpus::expect_correct();
+      FakeGpus::expect_nothing_left();
+    }
 }
 
 void commit_gives_what_rank_0_has_loaded_to_all(void**) {
@@ -124,6 +189,7 @@ using namespace ddp::test;
 int main() {
   const CMUnitTest tests[] = {
       ddp_test(real_optimizers_and_averages_come_back_on_any_number_of_ranks),
+      ddp_test(a_load_after_an_unstepped_pass_is_that_of_a_new_process),
       ddp_test(commit_gives_what_rank_0_has_loaded_to_all),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

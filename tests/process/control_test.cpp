@@ -1,6 +1,4 @@
 // The control plane between processes: it carries, and it names who is gone, silent, missing or in the way.
-#include <sys/wait.h>
-
 #include <csignal>
 #include <string>
 #include <thread>
@@ -258,27 +256,6 @@ void a_group_can_be_made_again_after_a_failure(void**) {
   for (const auto& result : results) expect_equal(result.text, std::string("0 1 2 "), "result");
 }
 
-void a_fork_of_a_rank_disturbs_nothing(void**) {
-  const int port = free_port();
-  Procs procs(2, [&](int rank, Reporter&) {
-    auto control = meet_at(tcp_place(port), rank, 2);
-    const pid_t child = fork();
-    if (child == 0) {
-      control->leave();
-      control.reset();
-      _exit(0);
-    }
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0) {
-    }
-    expect_equal(status, 0, "status of the child");
-    const std::string all = gather_round(*control, "r");
-    control->leave();
-    return all;
-  });
-  expect_all_ok(procs.wait());
-}
-
 }  // namespace
 
 int main() {
@@ -296,7 +273,6 @@ int main() {
       ddp_test(different_calls_are_named_on_all_ranks),
       ddp_test(a_rank_that_does_not_join_a_gather_is_named),
       ddp_test(a_group_can_be_made_again_after_a_failure),
-      ddp_test(a_fork_of_a_rank_disturbs_nothing),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -34,6 +34,15 @@ check old_lists_are_fetched_again [ "$(grep -c . "$work/log")" = 3 ]
 broken_installs=9
 check failure_is_returned eval '! call absent'
 check failure_names_the_packages grep -q 'could not install: absent' "$work/out"
+# Another apt-get holds the lock twice.
+sleep() { echo "sleep $1" >>"$work/log"; }
+apt-get() {
+  echo "apt-get $*" >>"$work/log"
+  if [ "$(grep -c '^apt-get' "$work/log")" -le 2 ]; then echo "E: Could not get lock /var/lib/apt/lists/lock."; return 100; fi
+}
+check a_lock_is_waited_for call absent
+check it_waits_between_tries [ "$(grep -c '^sleep' "$work/log")" = 2 ]
+check waiting_is_told grep -q 'Waiting for another apt-get' "$work/out"
 user=1000 broken_installs=0
 check without_root_it_fails eval '! call absent'
 check without_root_the_command_is_printed grep -q 'sudo apt-get install -y --no-install-recommends absent' "$work/out"

@@ -1,5 +1,5 @@
-// Replicas that drift apart: found by themselves at the pass that was asked for, named on every rank, and made equal again with
-// everything that belongs to them.
+// Replicas that drift apart: the periodic check finds them at the pass that was asked for, names them on every rank, and makes them equal
+// again with everything that belongs to them.
 #include <atomic>
 
 #include "base/log.hpp"

@@ -33,14 +33,14 @@ void sums_have_the_bits_of_one_reduction(void**) {
           const auto inputs = random_inputs(ranks_of(placement), way.dtype, count, 9);
           const Bytes wanted = reduced(inputs, way.dtype, way.op, count);
           Bytes mine = inputs[static_cast<size_t>(rank)];
-          void* shared = child->alloc(static_cast<int64_t>(mine.size()) + 1);
+          void* shared = child->arena()->alloc(static_cast<int64_t>(mine.size()) + 1);
           if (!mine.empty()) std::memcpy(shared, mine.data(), mine.size());
           child->all_reduce(flat_tensor(mine.data(), way.dtype, count), way.op);
           const std::string what = placement + ": " + std::to_string(count) + " " + dtype_name(way.dtype);
           expect(mine == wanted, what + ", private");
           // Some ranks in shared memory, some not: nobody needs to know.
           child->all_reduce(flat_tensor(rank % 2 == 0 ? shared : mine.data(), way.dtype, count), DDP_MAX);
-          child->free(shared);
+          static_cast<void>(child->arena()->free(shared));
         }
       return std::string();
     }).expect_success();
@@ -52,14 +52,14 @@ void shared_memory_is_reduced_in_place_with_the_same_bits(void**) {
       Child child(hub, placement, rank);
       for (const int64_t count : {1, 65'537, 2'200'001}) {  // the last is more than one exchange
         const auto inputs = random_inputs(ranks_of(placement), DDP_F32, count, 4);
-        auto* mine = static_cast<std::byte*>(child->alloc(count * 4));
+        auto* mine = static_cast<std::byte*>(child->arena()->alloc(count * 4));
         std::memcpy(mine, inputs[static_cast<size_t>(rank)].data(), static_cast<size_t>(count) * 4);
         Bytes copy = inputs[static_cast<size_t>(rank)];
         const bool in_place = rank != 1;
         child->all_reduce(flat_tensor(in_place ? mine : copy.data(), DDP_F32, count), DDP_AVERAGE);
         const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, count);
         expect(wanted.empty() || std::memcmp(in_place ? mine : copy.data(), wanted.data(), wanted.size()) == 0, placement + " " + std::to_string(count));
-        child->free(mine);
+        static_cast<void>(child->arena()->free(mine));
       }
       return std::string();
     }).expect_success();
@@ -105,14 +105,14 @@ class Gradients {
       wanted_.push_back(reduced(inputs_.back(), DDP_F32, DDP_AVERAGE, kCounts[piece]));
       own_.emplace_back(wanted_.back().size() + 1);
       const bool lent = shared(rank, piece);
-      memory_.push_back(lent ? transport.alloc(kCounts[piece] * 4 + 1) : nullptr);
+      memory_.push_back(lent ? transport.arena()->alloc(kCounts[piece] * 4 + 1) : nullptr);
       spec_.pieces.push_back({lent ? static_cast<std::byte*>(memory_.back()) : own_.back().data(), kCounts[piece], false});
     }
     fill();
   }
   ~Gradients() {
     for (void* memory : memory_)
-      if (memory != nullptr) transport_.free(memory);
+      if (memory != nullptr) static_cast<void>(transport_.arena()->free(memory));
   }
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;

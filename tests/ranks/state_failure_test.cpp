@@ -22,11 +22,11 @@ void a_save_that_fails_fails_everywhere_with_one_text(void**) {
     world.save(folder.file("a"));  // and the group goes on
   });
   expect_contains(texts.one(), "save, on rank 0 (");
-  expect_contains(texts.one(), "missing/a\": No such file or directory; check the path");
+  expect_contains(texts.one(), "missing/a\": the folder \"" + folder.file("missing") + "\" does not exist; make it first");
 }
 
 void a_missing_file_is_named_on_every_rank(void**) {
-  expect_contains(refused_load(3, "no/such/file", DDP_ERROR_IO), "cannot open \"no/such/file\"");
+  expect_contains(refused_load(3, "no/such/file", DDP_ERROR_IO), "cannot open \"no/such/file\": there is no such file");
 }
 
 void ranks_that_pass_other_parts_are_told(void**) {

@@ -51,14 +51,21 @@ ddp_install_packages() {
   return 1
 }
 
-# Quiet when it works, the whole output when it does not.
+# Quiet when it works, the whole output when it does not. Waits up to five minutes while another apt-get is at work.
 ddp_apt_get() {
-  local command=$1 log status=0
+  local command=$1 log status=0 waited=0
   shift
   local options=()
   [ "$command" != install ] || options=(-y --no-install-recommends)
   log=$(mktemp) || return 1
-  DEBIAN_FRONTEND=noninteractive apt-get "$command" "${options[@]}" "$@" >"$log" 2>&1 </dev/null || status=$?
+  while true; do
+    status=0
+    LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$command" "${options[@]}" "$@" >"$log" 2>&1 </dev/null || status=$?
+    if [ "$status" -eq 0 ] || [ "$waited" -ge 300 ] || ! grep -Eq 'Could not get lock|Unable to acquire the dpkg' "$log"; then break; fi
+    [ "$waited" -gt 0 ] || echo "Waiting for another apt-get to end"
+    sleep 5
+    waited=$((waited + 5))
+  done
   [ "$status" -eq 0 ] || cat "$log" >&2
   rm -f "$log"
   return "$status"

@@ -50,6 +50,18 @@ struct HookTrainer {
     }
     model->end_backward();
   }
+  /// A pass that fails on all ranks, in the last bucket in plan order: 1: rank 1 does not mark, 2: rank 2 abandons it, 3: nobody takes part.
+  void begin_void(int rank, int pass, int kind) const {
+    if (kind == 3) return (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { model->skip_backward(); });
+    model->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = values.size(); p-- > 0;) {
+      auto* grad = reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data);
+      for (size_t i = 0; i < values[p].size(); ++i) grad[i] = hook_gradient(rank, pass, p, static_cast<int64_t>(i)) * 3;
+      if (p > 0 || rank != kind) model->mark_ready(static_cast<int32_t>(p));
+    }
+    if (kind == 2 && rank == 2) return model->abandon_backward("a bad batch");
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { model->end_backward(); });
+  }
   void expect_same(const std::vector<std::vector<float>>& wanted, const std::string& what) const {
     for (size_t p = 0; p < values.size(); ++p)
       expect(std::memcmp(values[p].data(), wanted[p].data(), values[p].size() * sizeof(float)) == 0, what + ": parameter " + std::to_string(p));
@@ -105,6 +117,41 @@ inline void a_failed_hook_leaves_the_parameters_as_they_were(const RunGroups& ru
   });
 }
 
+/// What makes a pass void in step `pass`; 0: nothing.
+inline int kind_of_void(int pass) { return pass == 0 ? 1 : pass == 2 ? 2 : pass == 3 ? 3 : 0; }
+
+/// Passes that a rank does not finish, and are made again, leave no trace: hooks, moments, values and counts have the bits of a run without them.
+inline void a_void_pass_that_is_made_again_leaves_no_trace(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    std::vector<Hook> hooks = all_hooks();
+    hooks.push_back(Hook{});
+    for (const bool warm_start : {true, false}) {
+      ddp_powersgd_options options = powersgd_options(1);
+      options.warm_start = warm_start ? 1 : 0;
+      options.start_pass = 2;
+      hooks.push_back(powersgd_hook(options));
+    }
+    for (const Hook& hook : hooks)
+      for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+        const HookTrainer clean(group, hook, shard, in_backward), broken(group, hook, shard, in_backward);
+        for (int pass = 0; pass < 6; ++pass) {
+          clean.backward(rank, pass);
+          clean.sgd->step();
+          if (const int kind = kind_of_void(pass); kind > 0) {
+            broken.begin_void(rank, pass + 100, kind);
+            (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { broken.sgd->step(); });
+          }
+          broken.backward(rank, pass);
+          broken.sgd->step();
+          broken.expect_same(clean.values, hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : "") + ", pass " +
+                                               std::to_string(pass));
+          expect_equal(broken.sgd->step_count(), clean.sgd->step_count(), "steps");
+        }
+      }
+    group.barrier();
+  });
+}
+
 inline void local_passes_step_alike_in_backward(const RunGroups& run_groups) {
   run_groups(2, [&](Group& group, int rank) {
     std::vector<std::vector<float>> plain;
@@ -127,6 +174,7 @@ inline void local_passes_step_alike_in_backward(const RunGroups& run_groups) {
 inline constexpr Semantics kHookOptimizerSemantics[] = {
     {"every_way_of_an_optimizer_gives_the_same_parameters", &every_way_of_an_optimizer_gives_the_same_parameters},
     {"a_failed_hook_leaves_the_parameters_as_they_were", &a_failed_hook_leaves_the_parameters_as_they_were},
+    {"a_void_pass_that_is_made_again_leaves_no_trace", &a_void_pass_that_is_made_again_leaves_no_trace},
     {"local_passes_step_alike_in_backward", &local_passes_step_alike_in_backward},
 };
 

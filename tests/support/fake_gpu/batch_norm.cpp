@@ -2,8 +2,8 @@
 #include <cmath>
 #include <optional>
 
+#include "base/float_environment.hpp"
 #include "device/cpu/arrays.hpp"
-#include "device/cpu/float_environment.hpp"
 #include "norm/moments.hpp"
 #include "support/fake_gpu/calls.hpp"
 #include "support/fake_gpu/launch.hpp"
@@ -87,7 +87,7 @@ void update_running(const Join& join, const norm::Moments& moments) {
 }
 
 void run_join(const Join& join) {
-  const cpu::StandardFloats environment;
+  const StandardFloats environment;
   Doubles mean = join.running_mean.read(0), var = join.running_var.read(1);
   if (join.with.blocks != nullptr) {
     const std::optional<norm::Moments> moments = joined(join);
@@ -121,7 +121,7 @@ void write_gradient(const Channels& to, bool accumulate, Doubles gradient) {
 }
 
 void run_slopes(const Slopes& s) {
-  const cpu::StandardFloats environment;
+  const StandardFloats environment;
   const auto channels = static_cast<size_t>(s.with.channels);
   const Doubles invstd = s.saved_invstd.read(0);
   if (s.with.coefficients != nullptr) {

@@ -20,12 +20,21 @@ void files_are_listed_for_an_error(void**) {
   expect_equal(listed({}), std::string(), "none");
 }
 
+void a_module_that_finds_no_memory_is_not_missing(void**) {
+  const Error full = not_loaded("the module", "x.so: cannot allocate dependency list: Cannot allocate memory", "install it");
+  expect_equal(full.status(), DDP_ERROR_OUT_OF_MEMORY, "status");
+  const Error missing = not_loaded("the module", "x.so: no such file", "install it");
+  expect_equal(missing.status(), DDP_ERROR_NOT_SUPPORTED, "status");
+  expect_contains(missing.text(), "install it");
+}
+
 }  // namespace
 
 int main() {
   const struct CMUnitTest tests[] = {
       ddp_test(modules_are_searched_in_the_named_folders_first),
       ddp_test(files_are_listed_for_an_error),
+      ddp_test(a_module_that_finds_no_memory_is_not_missing),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

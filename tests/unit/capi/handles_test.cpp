@@ -2,6 +2,7 @@
 #include "capi/handles.hpp"
 
 #include <thread>
+#include <vector>
 
 #include "support/check.hpp"
 

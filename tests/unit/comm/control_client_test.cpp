@@ -98,6 +98,27 @@ void who_stood_still_itself_does_not_blame_rank_0(void**) {
   expect_equal(actions.front().error->text(), std::string("rank 1 was silent"), "what rank 0 said meanwhile");
 }
 
+// A process that got no core for a while, again and again: none of these gaps is as long as half the limit.
+void who_was_starved_itself_does_not_count_that_time(void**) {
+  ClientState state = running();
+  int64_t at = 2 * kMs;
+  for (int turn = 0; turn < 6; ++turn) state.tick(at += 450 * kMs, -1, -1);
+  expect_equal(count(state.take(), ClientAction::Kind::kFailed), size_t{0}, "2.7 s, of which it saw 0.8");
+  for (int turn = 0; turn < 4; ++turn) state.tick(at += 100 * kMs, -1, -1);
+  expect_equal(count(state.take(), ClientAction::Kind::kFailed), size_t{1}, "then it is silence");
+}
+
+void who_stood_still_gives_rank_0_one_full_period(void**) {
+  ClientState state = running();
+  int64_t at = 2 * kMs;
+  for (int turn = 0; turn < 9; ++turn) state.tick(at += 100 * kMs, -1, -1);
+  state.tick(at += 60'000 * kMs, -1, -1);
+  for (int turn = 0; turn < 10; ++turn) state.tick(at += 100 * kMs, -1, -1);
+  expect_equal(count(state.take(), ClientAction::Kind::kFailed), size_t{0}, "one full period");
+  state.tick(at += 100 * kMs, -1, -1);
+  expect_equal(count(state.take(), ClientAction::Kind::kFailed), size_t{1}, "and no more");
+}
+
 void frames_without_a_place_are_refused(void**) {
   for (const FrameType type : {FrameType::kBanner, FrameType::kHello, FrameType::kWelcome, FrameType::kJoin, FrameType::kTable,
                                FrameType::kGather, FrameType::kAbort, FrameType::kBye}) {
@@ -130,6 +151,8 @@ int main() {
       ddp_test(rank_0_is_named_when_its_connection_closes),
       ddp_test(rank_0_is_named_when_it_is_silent),
       ddp_test(who_stood_still_itself_does_not_blame_rank_0),
+      ddp_test(who_was_starved_itself_does_not_count_that_time),
+      ddp_test(who_stood_still_gives_rank_0_one_full_period),
       ddp_test(frames_without_a_place_are_refused),
       ddp_test(nothing_follows_a_goodbye),
   };

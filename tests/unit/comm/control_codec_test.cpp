@@ -134,11 +134,14 @@ void messages_survive_damage(void**) {
   torture(m::write(m::Welcome{}), m::read_welcome);
   torture(m::write(m::Join{member, 1, 2}), m::read_join);
   torture(m::write(m::Table{1, 2, {member}}), m::read_table);
-  torture(m::write(uint64_t{1}, int64_t{2}, int64_t{3}, "what", "blob"), m::read_gather);
+  torture(m::write(uint64_t{1}, int64_t{2}, int64_t{3}, ddp::UserCall::kCommit, "what", "blob"), m::read_gather);
   torture(m::write(m::Reply{1, {"a", "bc", ""}}), m::read_reply);
   torture(m::write(m::ReplyError{1, Error(DDP_ERROR_MISMATCH, "text")}), m::read_reply_error);
   torture(m::write(m::Beat{{{0, 1, 2, 3}, {1, 2, 3, 4}}}), m::read_beat);
   torture(m::write(Error(DDP_ERROR_ABORTED, "text")), m::read_error);
+  torture(m::write(std::optional<ddp::BlockedCall>()), m::read_blocked);
+  torture(m::write(std::optional(ddp::BlockedCall{ddp::UserCall::kSave, ddp::BlockedCall::Exchange::kGather, 1, 2, 3})), m::read_blocked);
+  torture(m::write(m::Death{3}), m::read_death);
 }
 
 void greetings_fit_into_what_strangers_may_send(void**) {
@@ -147,7 +150,7 @@ void greetings_fit_into_what_strangers_may_send(void**) {
 
 void a_proof_fits_one_claim_one_role_and_one_token(void**) {
   const auth::Token token = "secret";
-  auth::Claim claim{auth::random_nonce(), auth::random_nonce(), auth::group_id("job", "name"), 1, 4};
+  auth::Claim claim{auth::random_nonce(), auth::random_nonce(), auth::group_id("job", "place", "name"), 1, 4};
   const auth::Bytes32 proof = auth::prove(token, auth::Role::kClient, claim);
   expect(auth::is_proof(proof, token, auth::Role::kClient, claim), "the right proof holds");
   expect(!auth::is_proof(proof, token, auth::Role::kServer, claim), "a reflected proof does not");
@@ -155,14 +158,15 @@ void a_proof_fits_one_claim_one_role_and_one_token(void**) {
   expect(!auth::is_proof(proof, auth::Token(), auth::Role::kClient, claim), "nor one where no token is");
   for (const auto change : {+[](auth::Claim& c) { c.rank = 2; }, +[](auth::Claim& c) { c.size = 5; },
                             +[](auth::Claim& c) { c.server[3] ^= 1; }, +[](auth::Claim& c) { c.client[31] ^= 1; },
-                            +[](auth::Claim& c) { c.group = auth::group_id("job2", "name"); }}) {
+                            +[](auth::Claim& c) { c.group = auth::group_id("job2", "place", "name"); }}) {
     auth::Claim other = claim;
     change(other);
     expect(!auth::is_proof(proof, token, auth::Role::kClient, other), "nor one of another claim");
   }
   const auth::SessionKeys keys = auth::session_keys(token, claim);
   expect(keys.to_client != keys.to_server && keys.to_client != proof, "keys differ from each other and from what was sent");
-  expect(auth::group_id("ab", "c") != auth::group_id("a", "bc"), "job and name do not run together");
+  expect(auth::group_id("ab", "c", "d") != auth::group_id("a", "bc", "d"), "job and place do not run together");
+  expect(auth::group_id("a", "bc", "d") != auth::group_id("a", "b", "cd"), "place and name do not run together");
 }
 
 }  // namespace

@@ -1,216 +1,15 @@
-// Rank 0's state machine together with the ranks' machines, without sockets: every message goes through a queue of the test, which
-// may delay, cut or mix connections as a network does. Time is a number.
+// Rank 0's state machine together with the ranks' machines, without sockets (support/control_world.hpp).
 #include <algorithm>
-#include <deque>
-#include <map>
-#include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/random.hpp"
-#include "comm/control/client_state.hpp"
-#include "comm/control/server_state.hpp"
-#include "support/check.hpp"
+#include "support/control_world.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
 
 namespace {
-
-constexpr int64_t kMs = 1'000'000;
-
-// The numbers of connections rise; there is room for strangers between those of ranks.
-constexpr ConnectionId kSpread = 10'000;
-ConnectionId id_of(size_t i) { return kSpread * (i + 1); }
-
-Member member_of(int32_t rank) {
-  Member member;
-  member.rank = rank;
-  member.host = "h" + std::to_string(rank);
-  member.pid = 100 + rank;
-  return member;
-}
-
-// One rank and its connection.
-struct Peer {
-  Peer(int32_t number, int32_t ranks, int64_t left_ms)
-      : state({member_of(number), ranks, 100, 1'000, left_ms, left_ms}), rank(number), size(ranks) {}
-  ClientState state;
-  int32_t rank, size;
-  bool open = false, server_open = false;
-  bool finishing = false;  // the server has said its last word
-  std::deque<Frame> to_server, to_client;
-  bool joined = false, lost = false;
-  std::optional<Error> refused, failed;
-  std::vector<std::vector<std::string>> answers;
-  std::vector<Error> wrong;
-};
-
-class World {
- public:
-  World(int32_t size, int32_t server_size, int64_t left_ms = 5'000)
-      : server_(ServerConfig{server_size, auth::group_id("job", ""), "token", 100, 1'000}) {
-    for (int32_t rank = 0; rank < size; ++rank) add(rank, size, left_ms);
-  }
-  explicit World(int32_t size) : World(size, size) {}
-
-  Peer& add(int32_t rank, int32_t size, int64_t left_ms = 5'000) {
-    peers_.push_back(std::make_unique<Peer>(rank, size, left_ms));
-    return *peers_.back();
-  }
-  Peer& operator[](size_t i) { return *peers_[i]; }
-
-  void connect(size_t i) {
-    Peer& peer = *peers_[i];
-    const auth::Nonce nonce = auth::random_nonce();
-    server_.connected(id_of(i), nonce, now);
-    peer.open = peer.server_open = true;
-    messages::Hello hello;
-    hello.group = auth::group_id("job", "");
-    hello.rank = peer.rank;
-    hello.size = peer.size;
-    hello.nonce = auth::random_nonce();
-    hello.proof = auth::prove(auth::Token("token"), auth::Role::kClient, {nonce, hello.nonce, hello.group, hello.rank, hello.size});
-    to_server(i, {FrameType::kHello, messages::write(hello)});
-    peer.to_client.clear();  // banner and welcome were for the door
-    peer.state.start(now);
-    obey_client(peer);
-  }
-
-  // The process is gone.
-  void kill(size_t i) {
-    Peer& peer = *peers_[i];
-    peer.open = false;
-    peer.to_server.clear();
-    if (std::exchange(peer.server_open, false)) server_.closed(id_of(i), now);
-    obey_server();
-  }
-
-  void tick(int64_t ms, bool clients = true) {
-    now += ms * kMs;
-    server_.tick(now);
-    obey_server();
-    if (!clients) return;
-    for (auto& peer : peers_) {
-      if (!peer->open) continue;
-      peer->state.tick(now, 3, 1);
-      obey_client(*peer);
-    }
-  }
-  void stop(size_t i) { stopped_[i] = true; }
-
-  // Deliver one waiting message of connection i; direction by `up`. False if there is none.
-  bool deliver(size_t i, bool up) {
-    Peer& peer = *peers_[i];
-    if (up) {
-      if (peer.to_server.empty()) return false;
-      Frame frame = std::move(peer.to_server.front());
-      peer.to_server.pop_front();
-      if (peer.server_open && !peer.finishing) to_server(i, std::move(frame));
-      return true;
-    }
-    if (peer.to_client.empty()) {
-      if (!peer.open || (peer.server_open && !peer.finishing) || stopped_.count(i) != 0) return false;
-      peer.open = false;
-      peer.state.closed(now);
-      obey_client(peer);
-      return true;
-    }
-    if (stopped_.count(i) != 0) return false;
-    Frame frame = std::move(peer.to_client.front());
-    peer.to_client.pop_front();
-    if (peer.open) {
-      peer.state.frame(std::move(frame), now);
-      obey_client(peer);
-    }
-    return true;
-  }
-  void run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t i = 0; i < peers_.size(); ++i) moved = deliver(i, true) || deliver(i, false) || moved;
-    }
-  }
-  void gather(size_t i, const std::string& what, const std::string& blob, int64_t left_ms = 0) {
-    Peer& peer = *peers_[i];
-    peer.state.gather(std::make_shared<const Body>(messages::write(++sequence_[i], left_ms, left_ms, what, blob)));
-    obey_client(peer);
-  }
-  void leave(size_t i) {
-    peers_[i]->state.leave();
-    obey_client(*peers_[i]);
-  }
-  void abort(size_t i, const Error& cause) {
-    peers_[i]->state.abort(cause);
-    obey_client(*peers_[i]);
-  }
-  size_t count() const { return peers_.size(); }
-  /// Bytes of a stranger.
-  void stranger(ConnectionId id, FrameType type, const std::string& body) {
-    server_.connected(id, auth::random_nonce(), now);
-    try {
-      server_.frame(id, {type, body}, now);
-    } catch (const Error& error) {
-      server_.broke(id, error.text(), now);
-    }
-    obey_server();
-  }
-
-  int64_t now = kMs;
-
- private:
-  void to_server(size_t i, Frame frame) {
-    try {
-      server_.frame(id_of(i), std::move(frame), now);
-    } catch (const Error& error) {
-      peers_[i]->server_open = false;
-      server_.broke(id_of(i), error.text(), now);
-    }
-    obey_server();
-  }
-  void obey_server() {
-    for (ServerAction& action : server_.take()) {
-      if (action.to == 0 || action.to % kSpread != 0) continue;
-      Peer& peer = *peers_[action.to / kSpread - 1];
-      if (action.kind == ServerAction::Kind::kSend && peer.server_open) peer.to_client.push_back({action.type, action.body->bytes()});
-      if (action.kind == ServerAction::Kind::kFinish) peer.finishing = true;
-      if (action.kind == ServerAction::Kind::kDrop) peer.server_open = false;
-    }
-  }
-  void obey_client(Peer& peer) {
-    for (ClientAction& action : peer.state.take()) {
-      switch (action.kind) {
-        case ClientAction::Kind::kSend: peer.to_server.push_back({action.type, action.body->bytes()}); break;
-        case ClientAction::Kind::kJoined: peer.joined = true; break;
-        case ClientAction::Kind::kLost: peer.lost = true; break;
-        case ClientAction::Kind::kRefused: peer.refused = action.error; break;
-        case ClientAction::Kind::kFailed:
-          expect(!peer.failed.has_value(), "a group fails once");
-          peer.failed = action.error;
-          break;
-        case ClientAction::Kind::kAnswer:
-          if (action.error.has_value()) peer.wrong.push_back(*action.error);
-          else peer.answers.push_back(action.blobs);
-          break;
-        case ClientAction::Kind::kProgress:
-        case ClientAction::Kind::kFinish: break;
-      }
-    }
-  }
-
-  ServerState server_;
-  std::vector<std::unique_ptr<Peer>> peers_;
-  std::map<size_t, uint64_t> sequence_;
-  std::map<size_t, bool> stopped_;
-};
-
-void formed(World& world) {
-  for (size_t i = 0; i < world.count(); ++i) world.connect(i);
-  world.run();
-  for (size_t i = 0; i < world.count(); ++i) expect(world[i].joined, "rank " + std::to_string(i) + " has joined");
-}
 
 void a_group_forms_and_gathers(void**) {
   World world(3);
@@ -261,6 +60,22 @@ void those_who_did_not_come_are_named(void**) {
   }
 }
 
+void who_came_and_gave_up_is_no_rank_that_never_came(void**) {
+  World world(0, 3);
+  world.add(0, 3, 700);
+  world.add(1, 3, 300);
+  world.connect(0);
+  world.connect(1);
+  for (int i = 0; i < 8; ++i) {
+    world.run();
+    world.tick(100);
+  }
+  world.run();
+  expect_equal(world[1].refused->text(), std::string("rank 2 of 3 did not come within 0.3 s"), "rank 1");
+  expect_contains(world[0].refused->text(), "rank 2 of 3 did not come within 0.7 s; rank 1 of 3 came but ended or gave up before all were there");
+  expect_contains(world[0].refused->text(), "raise rendezvous_timeout_ms");
+}
+
 void a_rank_that_dies_before_the_group_forms_may_come_again(void**) {
   World world(2);
   world.connect(0);
@@ -278,7 +93,7 @@ void silence_is_death(void**) {
   World world(3);
   formed(world);
   world.stop(1);
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < 16; ++i) {
     world.tick(100, false);
     for (const size_t r : {size_t{0}, size_t{2}}) {
       world[r].state.tick(world.now, 3, 1);
@@ -293,6 +108,45 @@ void silence_is_death(void**) {
   }
 }
 
+// Rank 0's process was stopped for longer than every limit: what the others sent meanwhile is read after the first tick.
+void who_stood_still_blames_nobody(void**) {
+  World world(3);
+  formed(world);
+  world.gather(0, "plan", "0", 2'000);
+  world.gather(1, "plan", "1", 2'000);
+  world.run();
+  world.tick(100);
+  world.gather(2, "plan", "2", 2'000);  // on its way
+  world.tick(60'000, false);
+  for (int i = 0; i < 9; ++i) world.tick(100, false);
+  expect(world[0].to_client.empty() || world[0].to_client.back().type != FrameType::kFailed, "nobody is blamed for one full period");
+  world.run();
+  for (size_t i = 0; i < 3; ++i) {
+    expect(!world[i].failed.has_value(), "nobody is blamed");
+    expect_equal(world[i].answers.size(), size_t{1}, "answers");
+  }
+}
+
+void a_starved_rank_0_counts_only_what_it_saw(void**) {
+  World world(2);
+  formed(world);
+  for (int i = 0; i < 6; ++i) world.tick(450, false);
+  world.run();
+  expect(!world[0].failed.has_value() && !world[1].failed.has_value(), "2.7 s, of which it saw 0.8");
+}
+
+void a_meeting_does_not_end_while_rank_0_stands_still(void**) {
+  World world(0, 2);
+  world.add(0, 2, 700);
+  world.add(1, 2, 700);
+  world.connect(0);
+  world.run();
+  world.tick(60'000, false);
+  world.connect(1);
+  world.run();
+  expect(world[0].joined && world[1].joined, "the group forms");
+}
+
 void a_consequence_gives_way_to_its_cause(void**) {
   World world(3);
   formed(world);
@@ -302,6 +156,65 @@ void a_consequence_gives_way_to_its_cause(void**) {
   world.kill(2);
   world.run();
   expect_contains(world[0].failed->text(), "rank 2 (host h2, pid 102) is gone");
+}
+
+void rank_0_hears_when_all_others_have(void**) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    uint64_t draw = 0;
+    const auto random = [&](uint64_t below) { return philox_u64(seed, 1, draw++) % below; };
+    const size_t size = 2 + random(6), victim = 1 + random(size - 1);
+    World world(static_cast<int32_t>(size));
+    formed(world);
+    const uint64_t how = random(4);
+    if (how == 0) world.kill(victim);
+    if (how == 1) world.leave(victim);
+    if (how == 2) world.abort(victim, Error(DDP_ERROR_ABORTED, "by the program"));
+    if (how == 3) world.see_death(size - 1 == victim ? 0 : size - 1, static_cast<int32_t>(victim));
+    for (int i = 0; i < 10'000 && !world[0].failed.has_value(); ++i) {
+      world.deliver(random(size), random(2) == 0);
+      if (!world[0].failed.has_value()) continue;
+      for (size_t r = 1; r < size; ++r)
+        expect(r == victim || world[r].failed.has_value(), "seed " + std::to_string(seed) + ": rank 0 heard before rank " + std::to_string(r));
+    }
+    expect(world[0].failed.has_value(), "rank 0 hears without a tick of the clock, seed " + std::to_string(seed));
+  }
+}
+
+void rank_0_hears_in_time_though_another_is_stopped(void**) {
+  World world(3);
+  formed(world);
+  world.stop(1);
+  world.kill(2);
+  world.run();
+  expect(!world[0].failed.has_value(), "rank 1 has not heard");
+  for (int ms = 0; ms <= 300; ms += 50) world.tick(50), world.run();
+  expect_contains(world[0].failed->text(), "rank 2 (host h2, pid 102) is gone");
+}
+
+void the_cause_of_all_reaches_who_had_one_of_its_own(void**) {
+  World world(3);
+  formed(world);
+  world.abort(1, Error(DDP_ERROR_PEER_FAILED, "connection reset"));
+  world.run();
+  world.kill(2);
+  world.run();
+  expect_contains(world[1].settled->text(), "rank 2 (host h2, pid 102) is gone");
+}
+
+void a_death_that_a_rank_saw_counts_at_once(void**) {
+  World world(3);
+  formed(world);
+  world.see_death(1, 2);
+  world.run();
+  for (const size_t r : {size_t{0}, size_t{1}}) expect_contains(world[r].failed->text(), "rank 2 (host h2, pid 102) is gone");
+  World other(3);
+  formed(other);
+  other.leave(2);
+  while (other.deliver(2, true)) {  // whoever left waited until rank 0 knew
+  }
+  other.see_death(1, 2);
+  other.run();
+  for (const size_t r : {size_t{0}, size_t{1}}) expect_contains(other[r].failed->text(), "left the group");
 }
 
 void a_report_without_a_better_cause_holds(void**) {
@@ -331,6 +244,30 @@ void strangers_change_nothing(void**) {
 
 // Random events on random connections: whatever happens, answers are complete and equal, and there is at most one cause, the same
 // on all ranks that did not make it.
+void ranks_that_wait_for_each_other_learn_both_calls(void**) {
+  World world(3);
+  for (size_t i = 0; i < 3; ++i) world.connect(i);
+  world.run();
+  const BlockedCall in_barrier{UserCall::kBarrier, BlockedCall::Exchange::kCollective, 5, 5, 3};
+  const BlockedCall in_save{UserCall::kSave, BlockedCall::Exchange::kGather, 4, 4, 4};
+  world.blocked(0, in_barrier);
+  world.blocked(1, in_save);
+  world.blocked(2, in_barrier);
+  world.blocked(2, std::nullopt);
+  world.run();
+  world.tick(50);
+  world.run();
+  for (size_t i = 0; i < 3; ++i) expect(!world[i].failed.has_value(), "rank 2 may still come");
+  world.blocked(2, in_barrier);
+  world.run();
+  world.tick(50);
+  world.run();
+  for (size_t i = 0; i < 3; ++i) {
+    expect(world[i].failed.has_value() && world[i].failed->status() == DDP_ERROR_MISMATCH, "MISMATCH on rank " + std::to_string(i));
+    expect_contains(world[i].failed->text(), "rank 0 (host h0, pid 100) waits in ddp_group_barrier; rank 1 (host h1, pid 101) waits in ddp_state_save;");
+  }
+}
+
 void any_order_of_events_leaves_one_story(void**) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     const std::string name = "seed " + std::to_string(seed);
@@ -378,11 +315,20 @@ void any_order_of_events_leaves_one_story(void**) {
 int main() {
   const CMUnitTest tests[] = {
       ddp_test(a_group_forms_and_gathers),
+      ddp_test(ranks_that_wait_for_each_other_learn_both_calls),
       ddp_test(offenders_are_refused_and_the_others_wait),
       ddp_test(those_who_did_not_come_are_named),
+      ddp_test(who_came_and_gave_up_is_no_rank_that_never_came),
       ddp_test(a_rank_that_dies_before_the_group_forms_may_come_again),
       ddp_test(silence_is_death),
+      ddp_test(who_stood_still_blames_nobody),
+      ddp_test(a_starved_rank_0_counts_only_what_it_saw),
+      ddp_test(a_meeting_does_not_end_while_rank_0_stands_still),
       ddp_test(a_consequence_gives_way_to_its_cause),
+      ddp_test(rank_0_hears_when_all_others_have),
+      ddp_test(rank_0_hears_in_time_though_another_is_stopped),
+      ddp_test(the_cause_of_all_reaches_who_had_one_of_its_own),
+      ddp_test(a_death_that_a_rank_saw_counts_at_once),
       ddp_test(a_report_without_a_better_cause_holds),
       ddp_test(strangers_change_nothing),
       ddp_test(any_order_of_events_leaves_one_story),

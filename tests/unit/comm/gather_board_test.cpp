@@ -64,7 +64,7 @@ void different_names_fail_on_all_ranks_also_on_late_ones(void**) {
   expect(first.to == std::vector<int32_t>({1, 2}), "both that are here get the error");
   expect_equal(static_cast<int>(first.error->status()), static_cast<int>(DDP_ERROR_MISMATCH), "status");
   expect_contains(first.error->text(),
-                  "rank 1 (host host, pid 101) is in \"plan\", rank 2 (host host, pid 102) in \"sizes\"");
+                  "rank 1 (host host, pid 101) waits in \"plan\"; rank 2 (host host, pid 102) waits in \"sizes\"; every rank must");
   const auto late = bring(board, 0, "sizes", "");
   expect(late.to == std::vector<int32_t>({0}), "the late rank gets it when it comes");
   expect_equal(late.error->text(), first.error->text(), "the same text");
@@ -89,7 +89,7 @@ void overdue_names_the_round_and_the_missing(void**) {
   expect(!board.overdue(999).has_value(), "not yet overdue");
   const auto late = board.overdue(1'000);
   expect(late.has_value(), "overdue at its deadline");
-  expect_equal(late->what, std::string("plan"), "name");
+  expect_equal(late->call, std::string("\"plan\""), "name");
   expect_equal(late->limit_ms, int64_t{5}, "limit");
   expect(late->missing == std::vector<int32_t>({0, 2}), "missing");
 }

@@ -78,7 +78,7 @@ void a_program_started_alone_is_a_group_of_one(void**) {
 void torchrun_over_two_hosts(void**) {
   const Meeting meeting = resolve("env://", kTorchrun);
   expect_meeting(meeting, Meeting::Kind::kEnvironment, "node1:29400", 5, 8, 1);
-  expect_equal(meeting.job, std::string("job7/2"), "job and round");
+  expect_equal(meeting.job, std::string("job7"), "the job; each host counts the restarts for itself");
   expect(!meeting.port_may_be_taken, "the port is free");
 }
 
@@ -92,6 +92,14 @@ void torchrun_whose_agent_listens_on_the_port(void**) {
 void ranks_of_one_host_meet_on_the_loopback_address(void**) {
   const Meeting meeting = resolve("env://", with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}}));
   expect_equal(meeting.place, std::string("127.0.0.1:29400"), "place");
+  expect_equal(meeting.job, std::string("job7/2"), "job and round");
+}
+
+void the_job_counts_elsewhere_if_its_launcher_gave_the_numbers(void**) {
+  expect_equal(resolve("tcp://a:7", kTorchrun).job, std::string("job7"), "at an address");
+  expect_equal(resolve("file:///a/b", kTorchrun).job, std::string("job7"), "at a file");
+  for (const auto& options : {as(1, 8), as(1, -1), as(-1, 8)})
+    expect_equal(resolve("tcp://a:7", kTorchrun, options).job, std::string(""), "ranks of several launchers may meet");
 }
 
 void an_ipv6_address_is_bracketed(void**) {
@@ -163,6 +171,27 @@ void a_batch_script_without_srun_is_alone(void**) {
   Variables set = kSlurm;
   set.erase("SLURM_STEP_ID");
   expect_equal(resolve("env://", set).size, 1, "size");
+}
+
+void srun_with_pmi_is_slurm(void**) {
+  const Variables pmi2 = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "8"}, {"PMI_JOBID", "4711.0"}};
+  const Meeting meeting = resolve("env://", with(kSlurm, pmi2));
+  expect_equal(host_of(meeting), std::string("n07"), "host");
+  expect_equal(meeting.rank, 3, "rank");
+  expect_equal(meeting.local_rank, 1, "local rank");
+  expect_equal(meeting.place, resolve("env://", kSlurm).place, "place");
+}
+
+void mpirun_inside_a_step_is_mpirun(void**) {
+  const Variables hydra = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  const Meeting meeting = resolve("env://", with(kSlurm, hydra));
+  expect_equal(meeting.rank, 1, "rank");
+  expect_equal(meeting.size, 2, "size");
+  expect(meeting.private_place, "all on one host");
+}
+
+void components_of_a_heterogeneous_job_have_no_common_number(void**) {
+  expect_equal(resolve("tcp://a:7", with(kSlurm, {{"SLURM_HET_SIZE", "2"}})).job, std::string(""), "job");
 }
 
 void slurms_large_step_numbers_are_read(void**) {
@@ -243,12 +272,16 @@ int main() {
       ddp_test(torchrun_over_two_hosts),
       ddp_test(torchrun_whose_agent_listens_on_the_port),
       ddp_test(ranks_of_one_host_meet_on_the_loopback_address),
+      ddp_test(the_job_counts_elsewhere_if_its_launcher_gave_the_numbers),
       ddp_test(an_ipv6_address_is_bracketed),
       ddp_test(open_mpi_on_one_host_needs_nothing_more),
       ddp_test(open_mpi_over_hosts_asks_for_master_addr),
       ddp_test(mpich_on_one_host_is_told_apart_by_its_launcher),
       ddp_test(slurm_meets_on_the_first_host_of_the_step),
       ddp_test(a_batch_script_without_srun_is_alone),
+      ddp_test(srun_with_pmi_is_slurm),
+      ddp_test(mpirun_inside_a_step_is_mpirun),
+      ddp_test(components_of_a_heterogeneous_job_have_no_common_number),
       ddp_test(slurms_large_step_numbers_are_read),
       ddp_test(node_lists_give_their_first_host),
       ddp_test(kubernetes_indexed_jobs),

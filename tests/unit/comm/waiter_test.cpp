@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "comm/control/solo.hpp"
 #include "support/check.hpp"
 
 namespace ddp::test {
@@ -14,13 +15,15 @@ struct Beside {
   Failure failure;
   shm::Mesh mesh;
   shm::Region other{int64_t{256} << 20};
+  std::unique_ptr<Control> control = make_solo_control();
   TransportContext context;
 
   explicit Beside(int32_t timeout_ms) {
     mesh.size = 2;
     mesh.threads = true;
-    mesh.own = std::make_unique<shm::Region>(int64_t{256} << 20);
+    mesh.own = std::make_shared<shm::Region>(int64_t{256} << 20);
     mesh.mappings = {mesh.own->mapping(), other.mapping()};
+    context.control = control.get();
     context.failure = &failure;
     context.options.timeout_ms = timeout_ms;
   }

@@ -33,7 +33,7 @@ void every_byte_is_in_one_message(void**) {
     for (const Message& message : plan_messages(tensors_of(sizes, memory), limit)) {
       int64_t bytes = 0;
       expect(!message.empty(), "no empty message");
-      for (const Span& span : message) {
+      for (const CoalescedPart& span : message) {
         expect(span.bytes > 0 && span.bytes <= limit, "within the limit");
         expect_equal(span.offset, reached[span.tensor], "offset");
         reached[span.tensor] += span.bytes;

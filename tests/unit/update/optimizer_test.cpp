@@ -188,7 +188,7 @@ void a_loaded_optimizer_goes_on_with_the_same_bits(void**) {
     first->set_rate(0.0123456789);
     for (uint64_t step = 0; step < 4; ++step) {
       one.fill_grads(step);
-      if (step == 2) one.pass({0, 2, 3});
+      if (step >= 2) one.pass({0, 2, 3});
       first->step();
     }
     // The other program registers its parameters in another order, and commits after loading.
@@ -197,10 +197,11 @@ void a_loaded_optimizer_goes_on_with_the_same_bits(void**) {
     transplant(one, *first, two, *second);
     two.model->commit();
     expect(second->rate() == first->rate() && second->step_count() == 4, "rate and steps");
-    one.pass({0, 1, 2, 3});
     for (uint64_t step = 4; step < 8; ++step) {
-      one.fill_grads(step);
-      two.fill_grads(step);
+      for (SmallModel* const small : {&one, &two}) {
+        small->fill_grads(step);
+        small->pass({0, 1, 2, 3});
+      }
       first->step();
       second->step();
     }
@@ -252,6 +253,8 @@ void a_step_at_the_wrong_moment_is_refused(void**) {
   small.model->begin_backward(DDP_PASS_ACCUMULATE);
   expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer.step(); });
   small.model->end_backward();
+  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer.step(); }), "DDP_PASS_ACCUMULATE");
+  small.pass({0, 1, 2, 3});
   optimizer.step();
   const auto before = small.values();
   small.group->abort(Error(DDP_ERROR_ABORTED, "enough of it"));

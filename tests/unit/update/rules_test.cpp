@@ -105,6 +105,8 @@ void wrong_adam_options_are_named(void**) {
   refused([](auto& o) { o.beta2 = kNan; }, "beta2 is");
   refused([](auto& o) { o.beta2 = 1.5; }, "beta2 is 1.5");
   refused([](auto& o) { o.epsilon = -1e-8; }, "epsilon is -1e-08");
+  refused([](auto& o) { o.epsilon = 0; }, "epsilon is 0");
+  refused([](auto& o) { o.epsilon = 1e-60; }, "epsilon is 1e-60");
   refused([](auto& o) { o.weight_decay = kInfinity; }, "weight_decay is inf");
   refused([](auto& o) { o.decoupled = -1; }, "decoupled is -1");
   check_adam_options(default_adam_options(), "f");

@@ -1,0 +1,83 @@
+// One rank ends without a goodbye, and every survivor ends as soon as it hears of it. All of them must name the rank that ended first,
+// never one that heard of it and left. DDP_TEST_RUNS=1000 repeats each kind so often; the last line of each kind is its figure.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/on_processes.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+constexpr int kRanks = 8;
+
+int runs() {
+  const char* wanted = std::getenv("DDP_TEST_RUNS");
+  return wanted != nullptr ? std::atoi(wanted) : 12;
+}
+
+enum class End { kExit, kDestroy };
+
+/// What a rank hears when the others end; "" from the one that ends first.
+std::string hear(Group& group, int rank, int victim, int rounds) {
+  try {
+    for (int round = 0; rank != victim || round < rounds; ++round) group.barrier();
+    _exit(0);
+  } catch (const Error& error) {
+    return error.text();
+  }
+}
+
+void all_name_the_first(Hosts hosts, End end) {
+  int wrong = 0, heard = 0;
+  std::string example;
+  for (int run = 0; run < runs(); ++run) {
+    const int victim = 1 + run % (kRanks - 1);
+    const Folder folder;
+    Procs procs(kRanks, [&](int rank, Reporter& report) -> std::string {
+      auto group = join_process_group(folder, rank, kRanks, options_on(hosts));
+      report.say(hear(*group, rank, victim, 1 + run % 5));
+      if (end == End::kExit) _exit(0);
+      group.reset();
+      return "";
+    });
+    const std::vector<ProcResult> results = procs.wait(60'000);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank == victim) continue;
+      ++heard;
+      const ProcResult& result = results[static_cast<size_t>(rank)];
+      if (result.said.rfind("rank " + std::to_string(victim) + " (", 0) == 0 && !result.timed_out) continue;
+      ++wrong;
+      example = "rank " + std::to_string(rank) + " of a run in which rank " + std::to_string(victim) + " ended: " + result.describe();
+    }
+  }
+  std::printf("%d runs, %d messages, %d of them wrong\n", runs(), heard, wrong);
+  expect(wrong == 0, example);
+}
+
+void over_shared_memory_by_exit(void**) { all_name_the_first(Hosts::kShared, End::kExit); }
+void over_shared_memory_in_good_order(void**) { all_name_the_first(Hosts::kShared, End::kDestroy); }
+void over_gloo_by_exit(void**) {
+  if (gloo_is_there()) all_name_the_first(Hosts::kGloo, End::kExit);
+}
+void over_gloo_in_good_order(void**) {
+  if (gloo_is_there()) all_name_the_first(Hosts::kGloo, End::kDestroy);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(over_shared_memory_by_exit),
+      ddp_test(over_shared_memory_in_good_order),
+      ddp_test(over_gloo_by_exit),
+      ddp_test(over_gloo_in_good_order),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,70 @@
+// Ranks that are threads and make different collective calls learn it at once, and a rank that is late is waited for.
+#include "support/different_calls.hpp"
+
+namespace ddp::test {
+namespace {
+
+void every_pair_of_different_calls_is_a_mismatch(void**) { expect_mismatch(Path::kLocal, 2, all_pairs()); }
+
+void so_it_is_when_two_ranks_agree_against_one(void**) { expect_mismatch(Path::kLocal, 3, some_pairs()); }
+
+void a_late_rank_is_waited_for(void**) { expect_patience(Path::kLocal); }
+
+/// A rank that computes inside its pass is not blocked, whatever its lane waits for.
+void a_rank_that_computes_is_waited_for(void**) {
+  run_groups(2, [](Group& group, int rank) {
+    CallWorld world(std::shared_ptr<Group>(&group, [](Group*) {}), false);
+    Model& model = *world.threaded;
+    model.begin_backward(DDP_PASS_REDUCE);
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    model.mark_ready(0);
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    model.mark_ready(1);
+    model.mark_ready(2);
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    model.end_backward();
+    group.barrier();
+  });
+}
+
+/// The group goes on: random calls, the same on all ranks, with pauses around the time after which ranks begin to tell what they wait for.
+void random_delays_are_no_mismatch(void**) {
+  std::vector<std::thread> worlds;
+  std::mutex mutex;  // guards text
+  std::string text;
+  for (unsigned seed = 1; seed <= 6; ++seed)
+    worlds.emplace_back([&, seed] {
+      try {
+        run_groups(3, [&](Group& group, int rank) {
+          CallWorld world(std::shared_ptr<Group>(&group, [](Group*) {}), false);
+          std::mt19937 calls(seed), delays(seed * 97 + static_cast<unsigned>(rank));
+          for (int step = 0; step < 8; ++step) {
+            const CollectiveCall& call = collective_calls()[calls() % (collective_calls().size() - 1)];
+            std::this_thread::sleep_for(std::chrono::milliseconds(delays() % 3 == 0 ? delays() % 500 : 0));
+            if (call.names[0] != "ddp_model_commit") make_in_vain(call, world);
+          }
+          group.barrier();
+        });
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        text += "seed " + std::to_string(seed) + ": " + error.what() + "\n";
+      }
+    });
+  for (std::thread& world : worlds) world.join();
+  expect(text.empty(), text);
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(every_pair_of_different_calls_is_a_mismatch),
+      ddp_test(so_it_is_when_two_ranks_agree_against_one),
+      ddp_test(a_late_rank_is_waited_for),
+      ddp_test(a_rank_that_computes_is_waited_for),
+      ddp_test(random_delays_are_no_mismatch),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,222 @@
+// Rank 0's state machine of the control plane together with the ranks' machines, without sockets: every message goes through a queue of
+// the test, which may delay, cut or mix connections as a network does. Time is a number.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/control/client_state.hpp"
+#include "comm/control/server_state.hpp"
+#include "support/check.hpp"
+
+namespace ddp::test {
+
+inline constexpr int64_t kMs = 1'000'000;
+
+// The numbers of connections rise; there is room for strangers between those of ranks.
+inline constexpr ConnectionId kSpread = 10'000;
+inline ConnectionId id_of(size_t i) { return kSpread * (i + 1); }
+
+inline Member member_of(int32_t rank) {
+  Member member;
+  member.rank = rank;
+  member.host = "h" + std::to_string(rank);
+  member.pid = 100 + rank;
+  return member;
+}
+
+// One rank and its connection.
+struct Peer {
+  Peer(int32_t number, int32_t ranks, int64_t left_ms)
+      : state({member_of(number), ranks, 100, 1'000, left_ms, left_ms}), rank(number), size(ranks) {}
+  ClientState state;
+  int32_t rank, size;
+  bool open = false, server_open = false;
+  bool finishing = false;  // the server has said its last word
+  std::deque<Frame> to_server, to_client;
+  bool joined = false, lost = false;
+  std::optional<Error> refused, failed, settled;
+  std::vector<std::vector<std::string>> answers;
+  std::vector<Error> wrong;
+};
+
+class World {
+ public:
+  World(int32_t size, int32_t server_size, int64_t left_ms = 5'000)
+      : server_(ServerConfig{server_size, auth::group_id("job", "place", ""), "token", 100, 1'000, ""}) {
+    for (int32_t rank = 0; rank < size; ++rank) add(rank, size, left_ms);
+  }
+  explicit World(int32_t size) : World(size, size) {}
+
+  Peer& add(int32_t rank, int32_t size, int64_t left_ms = 5'000) {
+    peers_.push_back(std::make_unique<Peer>(rank, size, left_ms));
+    return *peers_.back();
+  }
+  Peer& operator[](size_t i) { return *peers_[i]; }
+
+  void connect(size_t i) {
+    Peer& peer = *peers_[i];
+    const auth::Nonce nonce = auth::random_nonce();
+    server_.connected(id_of(i), nonce, now);
+    peer.open = peer.server_open = true;
+    messages::Hello hello;
+    hello.group = auth::group_id("job", "place", "");
+    hello.rank = peer.rank;
+    hello.size = peer.size;
+    hello.nonce = auth::random_nonce();
+    hello.proof = auth::prove(auth::Token("token"), auth::Role::kClient, {nonce, hello.nonce, hello.group, hello.rank, hello.size});
+    to_server(i, {FrameType::kHello, messages::write(hello)});
+    peer.to_client.clear();  // banner and welcome were for the door
+    peer.state.start(now);
+    obey_client(peer);
+  }
+
+  // The process is gone.
+  void kill(size_t i) {
+    Peer& peer = *peers_[i];
+    peer.open = false;
+    peer.to_server.clear();
+    if (std::exchange(peer.server_open, false)) server_.closed(id_of(i), now);
+    obey_server();
+  }
+
+  void tick(int64_t ms, bool clients = true) {
+    now += ms * kMs;
+    server_.tick(now);
+    obey_server();
+    if (!clients) return;
+    for (auto& peer : peers_) {
+      if (!peer->open) continue;
+      peer->state.tick(now, 3, 1);
+      obey_client(*peer);
+    }
+  }
+  void stop(size_t i) { stopped_[i] = true; }
+
+  // Deliver one waiting message of connection i; direction by `up`. False if there is none.
+  bool deliver(size_t i, bool up) {
+    Peer& peer = *peers_[i];
+    if (up) {
+      if (peer.to_server.empty()) return false;
+      Frame frame = std::move(peer.to_server.front());
+      peer.to_server.pop_front();
+      if (peer.server_open && !peer.finishing) to_server(i, std::move(frame));
+      return true;
+    }
+    if (peer.to_client.empty()) {
+      if (!peer.open || (peer.server_open && !peer.finishing) || stopped_.count(i) != 0) return false;
+      peer.open = false;
+      peer.state.closed(now);
+      obey_client(peer);
+      return true;
+    }
+    if (stopped_.count(i) != 0) return false;
+    Frame frame = std::move(peer.to_client.front());
+    peer.to_client.pop_front();
+    if (peer.open) {
+      peer.state.frame(std::move(frame), now);
+      obey_client(peer);
+    }
+    return true;
+  }
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t i = 0; i < peers_.size(); ++i) moved = deliver(i, true) || deliver(i, false) || moved;
+    }
+  }
+  void gather(size_t i, const std::string& what, const std::string& blob, int64_t left_ms = 0) {
+    Peer& peer = *peers_[i];
+    peer.state.gather(std::make_shared<const Body>(messages::write(++sequence_[i], left_ms, left_ms, UserCall::kNone, what, blob)));
+    obey_client(peer);
+  }
+  void blocked(size_t i, const std::optional<BlockedCall>& blocked) {
+    peers_[i]->state.blocked(blocked);
+    obey_client(*peers_[i]);
+  }
+  void leave(size_t i) {
+    peers_[i]->state.leave();
+    obey_client(*peers_[i]);
+  }
+  void abort(size_t i, const Error& cause) {
+    peers_[i]->state.abort(cause);
+    obey_client(*peers_[i]);
+  }
+  /// Rank i's process is seen to have ended by rank `by`, while its connection still stands.
+  void see_death(size_t by, int32_t i) {
+    peers_[by]->state.saw_death(i);
+    obey_client(*peers_[by]);
+  }
+  size_t count() const { return peers_.size(); }
+  /// Bytes of a stranger.
+  void stranger(ConnectionId id, FrameType type, const std::string& body) {
+    server_.connected(id, auth::random_nonce(), now);
+    try {
+      server_.frame(id, {type, body}, now);
+    } catch (const Error& error) {
+      server_.broke(id, error.text(), now);
+    }
+    obey_server();
+  }
+
+  int64_t now = kMs;
+
+ private:
+  void to_server(size_t i, Frame frame) {
+    try {
+      server_.frame(id_of(i), std::move(frame), now);
+    } catch (const Error& error) {
+      peers_[i]->server_open = false;
+      server_.broke(id_of(i), error.text(), now);
+    }
+    obey_server();
+  }
+  void obey_server() {
+    for (ServerAction& action : server_.take()) {
+      if (action.to == 0 || action.to % kSpread != 0) continue;
+      Peer& peer = *peers_[action.to / kSpread - 1];
+      if (action.kind == ServerAction::Kind::kSend && peer.server_open) peer.to_client.push_back({action.type, action.body->bytes()});
+      if (action.kind == ServerAction::Kind::kFinish) peer.finishing = true;
+      if (action.kind == ServerAction::Kind::kDrop) peer.server_open = false;
+    }
+  }
+  void obey_client(Peer& peer) {
+    for (ClientAction& action : peer.state.take()) {
+      switch (action.kind) {
+        case ClientAction::Kind::kSend: peer.to_server.push_back({action.type, action.body->bytes()}); break;
+        case ClientAction::Kind::kJoined: peer.joined = true; break;
+        case ClientAction::Kind::kLost: peer.lost = true; break;
+        case ClientAction::Kind::kRefused: peer.refused = action.error; break;
+        case ClientAction::Kind::kFailed:
+          expect(!peer.failed.has_value(), "a group fails once");
+          peer.failed = action.error;
+          break;
+        case ClientAction::Kind::kAnswer:
+          if (action.error.has_value()) peer.wrong.push_back(*action.error);
+          else peer.answers.push_back(action.blobs);
+          break;
+        case ClientAction::Kind::kSettled: peer.settled = action.error; break;
+        case ClientAction::Kind::kProgress:
+        case ClientAction::Kind::kFinish: break;
+      }
+    }
+  }
+
+  ServerState server_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::map<size_t, uint64_t> sequence_;
+  std::map<size_t, bool> stopped_;
+};
+
+inline void formed(World& world) {
+  for (size_t i = 0; i < world.count(); ++i) world.connect(i);
+  world.run();
+  for (size_t i = 0; i < world.count(); ++i) expect(world[i].joined, "rank " + std::to_string(i) + " has joined");
+}
+
+}  // namespace ddp::test
