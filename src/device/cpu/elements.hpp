@@ -64,6 +64,9 @@ struct F16 : F32<Lanes> {
   [[gnu::always_inline]] static Acc widen(Raw raw) noexcept { return Isa::half_to_float(raw); }
   [[gnu::always_inline]] static Raw narrow(Acc acc) noexcept { return Isa::float_to_half(acc); }
   [[gnu::always_inline]] static Raw narrow_finished(Acc acc) noexcept { return Isa::float_to_half(acc); }
+  /// What finish() returned, rounded, in F32; narrow_exact() of it loses nothing.
+  [[gnu::always_inline]] static Acc rounded_float(Acc acc) noexcept { return widen(narrow_finished(acc)); }
+  [[gnu::always_inline]] static Raw narrow_exact(Acc acc) noexcept { return Isa::float_to_half(acc); }
 };
 
 template <class Isa, int Lanes>
@@ -76,6 +79,9 @@ struct BF16 : F32<Lanes> {
   /// Round to nearest even. The one NaN that finish() knows survives the addition.
   [[gnu::always_inline]] static Bits rounded(Bits bits) noexcept { return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16; }
   [[gnu::always_inline]] static Raw narrow_finished(Acc acc) noexcept { return Isa::narrow(rounded(as<Bits>(acc))); }
+  /// What finish() returned, rounded, in F32; narrow_exact() of it loses nothing.
+  [[gnu::always_inline]] static Acc rounded_float(Acc acc) noexcept { return as<Acc>(rounded(as<Bits>(acc)) << 16); }
+  [[gnu::always_inline]] static Raw narrow_exact(Acc acc) noexcept { return Isa::narrow(as<Bits>(acc) >> 16); }
   /// A NaN keeps the top of its payload and becomes quiet.
   [[gnu::always_inline]] static Raw narrow(Acc acc) noexcept {
     const Bits bits = as<Bits>(acc);

@@ -1,6 +1,7 @@
-// The reduction loops: inputs are read once into registers, combined in order, finished, and written to one output or over
-// all inputs. The number of inputs is a template argument, so that their pointers live in registers. Counts are multiples of
-// kGroup; reduce.cpp brings the ends of an array into that form. Anonymous namespace: see vectors.hpp.
+// The reduction loops: inputs are read once into registers, joined in the tree of base/sum_tree.hpp, finished, and written to one output or
+// over all inputs; or left unfinished, alone or behind a sum that stands to their left. The number of inputs is a template argument, so that
+// their pointers live in registers. Counts are multiples of kGroup; reduce.cpp and tree.cpp bring the ends of an array into that form.
+// Anonymous namespace: see vectors.hpp.
 #pragma once
 
 #include "device/cpu/elements.hpp"
@@ -30,139 +31,103 @@ template <int Lanes, class Load, class Store, int... U>
 template <int Inputs>
 constexpr auto kAtOnce = kUpTo<(Inputs <= 3 ? 2 : 1)>;
 
+/// sum(Lo, Hi) of the leaves' element i.
+template <int Lo, int Hi, class Leaves>
+[[gnu::always_inline]] inline typename Leaves::Node tree(const Leaves& leaves, int64_t i) noexcept {
+  if constexpr (Hi - Lo == 1) {
+    return leaves.leaf(Lo, i);
+  } else {
+    constexpr int kMid = Lo + (Hi - Lo > 4 ? 4 : Hi - Lo > 2 ? 2 : 1);
+    const typename Leaves::Node left = tree<Lo, kMid>(leaves, i);
+    return Leaves::join(left, tree<kMid, Hi>(leaves, i));
+  }
+}
+
+/// Inputs as they are.
 template <class E, class Op, int N>
 struct Inputs {
-  using Acc = typename E::Acc;
+  using Node = typename E::Acc;
+  static constexpr int kLanes = E::kLanes;
+  static constexpr int kNodeSize = E::kAccSize;
   const Byte* at[N];
 
-  [[gnu::always_inline]] Acc value(int k, int64_t i) const noexcept {
+  template <int... K>
+  [[gnu::always_inline]] static Inputs of(const void* const* in, const Finish&, std::integer_sequence<int, K...>) noexcept {
+    return {{static_cast<const Byte*>(in[K])...}};
+  }
+  [[gnu::always_inline]] Node leaf(int k, int64_t i) const noexcept {
     return E::widen(get<typename E::Raw>(at[k] + i * E::kSize));
   }
-  /// Inputs First, First + 1, ... behind `acc`, in order.
-  template <int First, int... K>
-  [[gnu::always_inline]] Acc behind([[maybe_unused]] int64_t i, Acc acc, std::integer_sequence<int, K...>) const noexcept {
-    ((acc = Op::template apply<E>(acc, value(First + K, i))), ...);
-    return acc;
-  }
-  [[gnu::always_inline]] Acc sum(int64_t i) const noexcept { return behind<1>(i, value(0, i), kUpTo<N - 1>); }
-  [[gnu::always_inline]] Acc sum(int64_t i, Acc carry) const noexcept { return behind<0>(i, carry, kUpTo<N>); }
+  [[gnu::always_inline]] static Node join(Node a, Node b) noexcept { return Op::template apply<E>(a, b); }
+  [[gnu::always_inline]] static Node read(const Byte* node) noexcept { return get<Node>(node); }
+  [[gnu::always_inline]] static Node stored(Node node) noexcept { return node; }
 };
-
-template <class E, class Op, int N, int... K>
-[[gnu::always_inline]] inline Inputs<E, Op, N> inputs_of(const void* const* in, std::integer_sequence<int, K...>) noexcept {
-  return {{static_cast<const Byte*>(in[K])...}};
-}
-
-template <class E, int N, bool Divide>
-void fold_to_one(const void* const* in, void* out, int64_t count, const Finish& finish) noexcept {
-  const auto inputs = inputs_of<E, Add, N>(in, kUpTo<N>);
-  const auto mean = E::mean_of(finish);
-  Byte* const to = static_cast<Byte*>(out);
-  each_vector<E::kLanes>(
-      count, [=](int64_t i) { return E::narrow_finished(E::template finish<Divide>(inputs.sum(i), mean)); },
-      [=](int64_t i, typename E::Raw raw) { put(to + i * E::kSize, raw); }, kAtOnce<N>);
-}
-
-/// Written through the inputs' own pointers: twice as many pointers would not fit in registers.
-template <class E, int N, bool Divide, int... K>
-[[gnu::always_inline]] inline void fold_over(const void* const* in, int64_t count, const Finish& finish,
-                                             std::integer_sequence<int, K...> all) noexcept {
-  const auto inputs = inputs_of<E, Add, N>(in, all);
-  const auto mean = E::mean_of(finish);
-  each_vector<E::kLanes>(
-      count, [=](int64_t i) { return E::narrow_finished(E::template finish<Divide>(inputs.sum(i), mean)); },
-      [=](int64_t i, typename E::Raw raw) { (put(const_cast<Byte*>(inputs.at[K]) + i * E::kSize, raw), ...); }, kAtOnce<N>);
-}
-
-template <class E, int N, bool Divide>
-void fold_in_place(const void* const* in, void*, int64_t count, const Finish& finish) noexcept {
-  fold_over<E, N, Divide>(in, count, finish, kUpTo<N>);
-}
 
 /// Inputs that are multiplied by their weights when they are loaded.
 template <class E, int N>
 struct WeightedInputs {
-  using Acc = typename E::Acc;
+  using Node = typename E::Acc;
+  static constexpr int kLanes = E::kLanes;
+  static constexpr int kNodeSize = E::kAccSize;
   const Byte* at[N];
   typename E::Scalar weight[N];
 
-  [[gnu::always_inline]] Acc term(int k, int64_t i) const noexcept {
+  template <int... K>
+  [[gnu::always_inline]] static WeightedInputs of(const void* const* in, const Finish& finish,
+                                                  std::integer_sequence<int, K...>) noexcept {
+    return {{static_cast<const Byte*>(in[K])...}, {static_cast<typename E::Scalar>(finish.weights[K])...}};
+  }
+  [[gnu::always_inline]] Node leaf(int k, int64_t i) const noexcept {
     return E::times(E::widen(get<typename E::Raw>(at[k] + i * E::kSize)), weight[k]);
   }
-  template <int... K>
-  [[gnu::always_inline]] Acc sum(int64_t i, std::integer_sequence<int, K...>) const noexcept {
-    Acc acc = term(0, i);
-    ((acc = E::add(acc, term(K + 1, i))), ...);
-    return acc;
-  }
+  [[gnu::always_inline]] static Node join(Node a, Node b) noexcept { return E::add(a, b); }
+  [[gnu::always_inline]] static Node read(const Byte* node) noexcept { return get<Node>(node); }
+  [[gnu::always_inline]] static Node stored(Node node) noexcept { return node; }
 };
 
-template <class E, int N, int... K>
-[[gnu::always_inline]] inline WeightedInputs<E, N> weighted_inputs_of(const void* const* in, const double* weights,
-                                                                      std::integer_sequence<int, K...>) noexcept {
-  return {{static_cast<const Byte*>(in[K])...}, {static_cast<typename E::Scalar>(weights[K])...}};
-}
-
-template <class E, int N>
-void fold_weighted_to_one(const void* const* in, void* out, int64_t count, const Finish& finish) noexcept {
-  const auto inputs = weighted_inputs_of<E, N>(in, finish.weights, kUpTo<N>);
+template <class E, class Leaves, int N, bool Divide>
+void fold_to_one(const void* const* in, void* out, int64_t count, const Finish& finish) noexcept {
+  const auto leaves = Leaves::of(in, finish, kUpTo<N>);
   const auto mean = E::mean_of(finish);
   Byte* const to = static_cast<Byte*>(out);
   each_vector<E::kLanes>(
-      count, [=](int64_t i) { return E::narrow_finished(E::template finish<true>(inputs.sum(i, kUpTo<N - 1>), mean)); },
+      count, [=](int64_t i) { return E::narrow_finished(E::template finish<Divide>(tree<0, N>(leaves, i), mean)); },
       [=](int64_t i, typename E::Raw raw) { put(to + i * E::kSize, raw); }, kAtOnce<N>);
 }
 
-template <class E, int N, int... K>
-[[gnu::always_inline]] inline void fold_weighted_over(const void* const* in, int64_t count, const Finish& finish,
-                                                      std::integer_sequence<int, K...> all) noexcept {
-  const auto inputs = weighted_inputs_of<E, N>(in, finish.weights, all);
+/// Written through the inputs' own pointers: twice as many pointers would not fit in registers.
+template <class E, class Leaves, int N, bool Divide, int... K>
+[[gnu::always_inline]] inline void fold_over(const void* const* in, int64_t count, const Finish& finish,
+                                             std::integer_sequence<int, K...> all) noexcept {
+  const auto leaves = Leaves::of(in, finish, all);
   const auto mean = E::mean_of(finish);
   each_vector<E::kLanes>(
-      count, [=](int64_t i) { return E::narrow_finished(E::template finish<true>(inputs.sum(i, kUpTo<N - 1>), mean)); },
-      [=](int64_t i, typename E::Raw raw) { (put(const_cast<Byte*>(inputs.at[K]) + i * E::kSize, raw), ...); }, kAtOnce<N>);
+      count, [=](int64_t i) { return E::narrow_finished(E::template finish<Divide>(tree<0, N>(leaves, i), mean)); },
+      [=](int64_t i, typename E::Raw raw) { (put(const_cast<Byte*>(leaves.at[K]) + i * E::kSize, raw), ...); }, kAtOnce<N>);
 }
 
-template <class E, int N>
-void fold_weighted_in_place(const void* const* in, void*, int64_t count, const Finish& finish) noexcept {
-  fold_weighted_over<E, N>(in, count, finish, kUpTo<N>);
+template <class E, class Leaves, int N, bool Divide>
+void fold_in_place(const void* const* in, void*, int64_t count, const Finish& finish) noexcept {
+  fold_over<E, Leaves, N, Divide>(in, count, finish, kUpTo<N>);
 }
 
-template <class E, class Op, int N, bool Carry>
-void fold_part(const void* carry_in, const void* const* in, void* carry_out, int64_t count) noexcept {
-  using Acc = typename E::Acc;
-  const auto inputs = inputs_of<E, Op, N>(in, kUpTo<N>);
-  const Byte* const from = static_cast<const Byte*>(carry_in);
-  Byte* const to = static_cast<Byte*>(carry_out);
-  each_vector<E::kLanes>(
+/// An unfinished node of N leaves; Behind: added to `left`, the node before it.
+template <class Leaves, int N, bool Behind>
+void fold_node(const void* left, const void* const* in, void* out, int64_t count, const Finish& finish) noexcept {
+  using Node = typename Leaves::Node;
+  const auto leaves = Leaves::of(in, finish, kUpTo<N>);
+  const Byte* const before = static_cast<const Byte*>(left);
+  Byte* const to = static_cast<Byte*>(out);
+  each_vector<Leaves::kLanes>(
       count,
       [=](int64_t i) {
-        if constexpr (Carry)
-          return inputs.sum(i, get<Acc>(from + i * E::kAccSize));
+        const Node node = tree<0, N>(leaves, i);
+        if constexpr (Behind)
+          return Leaves::join(Leaves::read(before + i * Leaves::kNodeSize), node);
         else
-          return inputs.sum(i);
+          return node;
       },
-      [=](int64_t i, Acc acc) { put(to + i * E::kAccSize, acc); }, kUpTo<2>);
-}
-
-template <class E, int N, bool Carry>
-void fold_weighted_part(const void* carry_in, const void* const* in, const double* weights, void* carry_out, int64_t count) noexcept {
-  using Acc = typename E::Acc;
-  using Scalar = typename E::Scalar;
-  const auto inputs = inputs_of<E, Add, N>(in, kUpTo<N>);
-  const Byte* const from = static_cast<const Byte*>(carry_in);
-  Byte* const to = static_cast<Byte*>(carry_out);
-  Scalar weight[N];
-  for (int k = 0; k < N; ++k) weight[k] = static_cast<Scalar>(weights[k]);
-  each_vector<E::kLanes>(
-      count,
-      [=](int64_t i) {
-        Acc sum = E::times(inputs.value(0, i), weight[0]);
-        if constexpr (Carry) sum = E::add(get<Acc>(from + i * E::kAccSize), sum);
-        for (int k = 1; k < N; ++k) sum = E::add(sum, E::times(inputs.value(k, i), weight[k]));
-        return sum;
-      },
-      [=](int64_t i, Acc acc) { put(to + i * E::kAccSize, acc); }, kUpTo<2>);
+      [=](int64_t i, Node node) { put(to + i * Leaves::kNodeSize, Leaves::stored(node)); }, kUpTo<(N <= 4 ? 2 : 1)>);
 }
 
 template <class E, bool Divide>

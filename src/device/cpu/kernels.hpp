@@ -24,15 +24,11 @@ struct Finish {
 /// arrays.cpp).
 inline constexpr int kGroup = 128;
 
-/// in[0] + in[1] + ... in order, finished. The number of inputs is part of the function.
+/// The tree over in[0], in[1], ..., finished. The number of inputs is part of the function.
 using FoldFn = void (*)(const void* const* in, void* out, int64_t count, const Finish& finish) noexcept;
 
-/// carry_out = carry_in + in[0] + ...; carries are of the accumulator type.
-using PartFn = void (*)(const void* carry_in, const void* const* in, void* carry_out, int64_t count) noexcept;
-
-/// The same, each input multiplied by its weight when it is loaded.
-using WeightedPartFn = void (*)(const void* carry_in, const void* const* in, const double* weights, void* carry_out,
-                                int64_t count) noexcept;
+/// out = the tree over in[0], in[1], ..., unfinished; or `left` + it. `left` and `out` have the type of nodes and may be equal.
+using NodeFn = void (*)(const void* left, const void* const* in, void* out, int64_t count, const Finish& finish) noexcept;
 
 using FinishFn = void (*)(const void* carry, void* out, int64_t count, const Finish& finish) noexcept;
 
@@ -40,26 +36,20 @@ using ConvertFn = void (*)(const void* source, void* target, int64_t count) noex
 
 inline constexpr int kDtypes = 8;      // ddp_dtype is the index; 0 is unused
 inline constexpr int kMaxFold = 8;     // most inputs that one loop adds
-inline constexpr int kPartInputs = 4;  // inputs of the wide part loop
+inline constexpr int kNodeWidths = 4;  // 1, 2, 4 and 8 inputs
 inline constexpr int kSumLanes = 32;   // partial sums of a norm, whatever the vector's width
 enum FoldOp : int { kAdd = 0, kMin = 1, kMax = 2, kFoldOps = 3 };
 
-struct PartKernels {
-  PartFn begin_one, begin_four;  // without a carry
-  PartFn carry_one, carry_four;
+/// Unfinished nodes of 1 << [..] inputs: alone, and behind the node to their left.
+struct NodeKernels {
+  NodeFn alone[kNodeWidths];
+  NodeFn behind[kNodeWidths];
 };
 
-struct WeightedPartKernels {
-  WeightedPartFn begin_one, begin_four;
-  WeightedPartFn carry_one, carry_four;
-};
-
-/// out = (carry +) the term of an F32 input, in a 16-bit wire type; [Finish::divide].
-using TermFn = void (*)(const void* carry, const void* in, double weight, void* out, int64_t count, const Finish& finish) noexcept;
-
+/// Nodes of a 16-bit wire type.
 struct WireKernels {
-  TermFn first_term[2], add_term[2];
-  void (*add)(const void* a, const void* b, void* out, int64_t count) noexcept;  // terms that were rounded already
+  NodeKernels terms[2];  // of F32 inputs, [Finish::divide]; weights may be NULL
+  NodeKernels packed;    // of terms that were rounded already
 };
 
 /// For low_rank.cpp; the vectors are aligned as their elements are.
@@ -79,14 +69,14 @@ struct ArrayKernels {
 
 struct Kernels {
   const char* name;
-  FoldFn to_one[kDtypes][kMaxFold + 1][2];    // sums written to `out`, [Finish::divide]; NULL where the parts must be used
+  FoldFn to_one[kDtypes][kMaxFold + 1][2];    // sums written to `out`, [Finish::divide]; NULL where the nodes must be used
   FoldFn in_place[kDtypes][kMaxFold + 1][2];  // sums written over every input; `out` is ignored
   FoldFn weighted_to_one[kDtypes][kMaxFold + 1];  // the same of floats, with Finish::weights and a division
   FoldFn weighted_in_place[kDtypes][kMaxFold + 1];
-  PartKernels part[kDtypes][kFoldOps];
-  WeightedPartKernels weighted[kDtypes];  // sums of floating dtypes
+  NodeKernels nodes[kDtypes][kFoldOps];  // of the accumulator type
+  NodeKernels weighted[kDtypes];         // sums of floating dtypes, with Finish::weights
   FinishFn finish[kDtypes][2];
-  WireKernels wire[2];                  // F16, BF16
+  WireKernels wire[2];                   // F16, BF16
   VectorKernels vector[kDtypes];        // F32, F64
   ArrayKernels array[kDtypes];          // floating dtypes
   ConvertFn convert[kDtypes][kDtypes];  // [from][to]; NULL from F64 to 16 bits, which is done one by one

@@ -7,49 +7,59 @@
 namespace ddp::cpu {
 namespace {
 
-/// What one rank adds, as it travels.
+/// What one rank adds.
 template <class Wide, class Short, bool Divide>
-[[gnu::always_inline]] inline typename Short::Raw term_of(typename Wide::Acc value, float weight, typename Wide::Mean mean) noexcept {
-  return Short::narrow_finished(Wide::template finish<Divide>(value * weight, mean));
+[[gnu::always_inline]] inline typename Short::Acc term_of(typename Wide::Acc value, float weight, typename Wide::Mean mean) noexcept {
+  return Short::rounded_float(Wide::template finish<Divide>(value * weight, mean));
 }
 
 /// a + b in F32, rounded once.
 template <class Wide, class Short>
-[[gnu::always_inline]] inline typename Short::Raw rounded_sum(typename Short::Raw a, typename Short::Raw b) noexcept {
-  return Short::narrow_finished(Wide::template finish<false>(Short::widen(a) + Short::widen(b), 1.0F));
+[[gnu::always_inline]] inline typename Short::Acc rounded_sum(typename Short::Acc a, typename Short::Acc b) noexcept {
+  return Short::rounded_float(Wide::template finish<false>(a + b, 1.0F));
 }
 
-template <class Wide, class Short, bool Divide, bool Carry>
-void wire_term(const void* carry, const void* in, double weight, void* out, int64_t count, const Finish& finish) noexcept {
-  using Raw = typename Short::Raw;
-  const auto mean = Wide::mean_of(finish);
-  const auto times = static_cast<float>(weight);
-  const Byte* const from = static_cast<const Byte*>(in);
-  const Byte* const before = static_cast<const Byte*>(carry);
-  Byte* const to = static_cast<Byte*>(out);
-  each_vector<Wide::kLanes>(
-      count,
-      [=](int64_t i) {
-        const Raw term = term_of<Wide, Short, Divide>(get<typename Wide::Raw>(from + i * Wide::kSize), times, mean);
-        if constexpr (Carry)
-          return rounded_sum<Wide, Short>(get<Raw>(before + i * Short::kSize), term);
-        else
-          return term;
-      },
-      [=](int64_t i, Raw raw) { put(to + i * Short::kSize, raw); }, kUpTo<2>);
-}
+/// Elements that become terms when they are loaded; nodes are rounded.
+template <class Wide, class Short, int N, bool Divide>
+struct Terms {
+  using Node = typename Short::Acc;  // a number that Short holds
+  static constexpr int kLanes = Wide::kLanes;
+  static constexpr int kNodeSize = Short::kSize;
+  const Byte* at[N];
+  float weight[N];
+  typename Wide::Mean mean;
 
-template <class Wide, class Short>
-void wire_add(const void* a, const void* b, void* out, int64_t count) noexcept {
-  using Raw = typename Short::Raw;
-  const Byte* const first = static_cast<const Byte*>(a);
-  const Byte* const second = static_cast<const Byte*>(b);
-  Byte* const to = static_cast<Byte*>(out);
-  each_vector<Wide::kLanes>(
-      count,
-      [=](int64_t i) { return rounded_sum<Wide, Short>(get<Raw>(first + i * Short::kSize), get<Raw>(second + i * Short::kSize)); },
-      [=](int64_t i, Raw raw) { put(to + i * Short::kSize, raw); }, kUpTo<2>);
-}
+  template <int... K>
+  [[gnu::always_inline]] static Terms of(const void* const* in, const Finish& finish, std::integer_sequence<int, K...>) noexcept {
+    return {{static_cast<const Byte*>(in[K])...},
+            {(finish.weights != nullptr ? static_cast<float>(finish.weights[K]) : 1.0F)...},
+            Wide::mean_of(finish)};
+  }
+  [[gnu::always_inline]] Node leaf(int k, int64_t i) const noexcept {
+    return term_of<Wide, Short, Divide>(get<typename Wide::Raw>(at[k] + i * Wide::kSize), weight[k], mean);
+  }
+  [[gnu::always_inline]] static Node join(Node a, Node b) noexcept { return rounded_sum<Wide, Short>(a, b); }
+  [[gnu::always_inline]] static Node read(const Byte* node) noexcept { return Short::widen(get<typename Short::Raw>(node)); }
+  [[gnu::always_inline]] static typename Short::Raw stored(Node node) noexcept { return Short::narrow_exact(node); }
+};
+
+/// Terms that were rounded already.
+template <class Wide, class Short, int N>
+struct PackedTerms {
+  using Node = typename Short::Acc;  // a number that Short holds
+  static constexpr int kLanes = Wide::kLanes;
+  static constexpr int kNodeSize = Short::kSize;
+  const Byte* at[N];
+
+  template <int... K>
+  [[gnu::always_inline]] static PackedTerms of(const void* const* in, const Finish&, std::integer_sequence<int, K...>) noexcept {
+    return {{static_cast<const Byte*>(in[K])...}};
+  }
+  [[gnu::always_inline]] Node leaf(int k, int64_t i) const noexcept { return Short::widen(get<typename Short::Raw>(at[k] + i * Short::kSize)); }
+  [[gnu::always_inline]] static Node join(Node a, Node b) noexcept { return rounded_sum<Wide, Short>(a, b); }
+  [[gnu::always_inline]] static Node read(const Byte* node) noexcept { return Short::widen(get<typename Short::Raw>(node)); }
+  [[gnu::always_inline]] static typename Short::Raw stored(Node node) noexcept { return Short::narrow_exact(node); }
+};
 
 }  // namespace
 }  // namespace ddp::cpu

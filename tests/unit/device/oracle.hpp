@@ -12,6 +12,7 @@
 #include "base/dtype.hpp"
 #include "ddp/types.h"
 #include "device/cpu/reduce.hpp"
+#include "support/sum_oracle.hpp"
 #include "support/values.hpp"
 
 namespace ddp::test {
@@ -77,12 +78,18 @@ T naive_combine(ddp_reduce op, T a, T b) {
   return op == DDP_MIN ? (a < b ? a : b) : (a > b ? a : b);
 }
 
-/// The rule of reduce.hpp for one element; Load and Store convert from and to the accumulator type T.
+/// The rule of reduce.hpp for one element; in[k] NULL: does not count. Load and Store convert from and to the accumulator type T.
 template <class T, class Load, class Store>
 void naive_element(const cpu::ReduceRule& rule, const std::vector<const void*>& in, void* out, int64_t i, Load load_one,
                    Store store_one) {
-  T sum = load_one(in[0], i);
-  for (size_t k = 1; k < in.size(); ++k) sum = naive_combine<T>(rule.op, sum, load_one(in[k], i));
+  size_t first = 0;  // that counts
+  while (in[first] == nullptr) ++first;
+  const auto leaf = [&](size_t k) -> T {
+    if (in[k] != nullptr) return load_one(in[k], i);
+    if (rule.op == DDP_MIN || rule.op == DDP_MAX) return load_one(in[first], i);
+    return static_cast<T>(-0.0);
+  };
+  T sum = oracle_tree(0, in.size(), leaf, [&](T a, T b) { return naive_combine<T>(rule.op, a, b); });
   if (rule.op == DDP_AVERAGE) {
     if constexpr (std::is_floating_point_v<T>)
       sum = sum / static_cast<T>(rule.divisor);
