@@ -18,8 +18,8 @@ Cut cut_at(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int6
   return element < counts[k] ? Cut{k, element} : Cut{k + 1, 0};
 }
 
-std::vector<OwnedSpan> between(const Cut& from, const Cut& to, const std::vector<int64_t>& counts) {
-  std::vector<OwnedSpan> spans;
+Ownership::Slice between(const Cut& from, const Cut& to, const std::vector<int64_t>& counts) {
+  Ownership::Slice spans;
   for (size_t k = from.k; k <= to.k && k < counts.size(); ++k) {
     const int64_t first = k == from.k ? from.element : 0;
     const int64_t end = k == to.k ? to.element : counts[k];
@@ -30,8 +30,8 @@ std::vector<OwnedSpan> between(const Cut& from, const Cut& to, const std::vector
 
 }  // namespace
 
-Slices cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int32_t ranks) {
-  Slices slices;
+Ownership cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int32_t ranks) {
+  std::vector<Ownership::Slice> slices;
   Cut from;
   for (int32_t rank = 1; rank <= ranks; ++rank) {
     const int64_t position = bucket.count / ranks * rank + bucket.count % ranks * rank / ranks;
@@ -39,7 +39,26 @@ Slices cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& count
     slices.push_back(between(from, to, counts));
     from = to;
   }
-  return slices;
+  return Ownership::divided(std::move(slices));
+}
+
+PlanOwnership own_plan(const Plan& plan, const std::vector<int64_t>& counts, int32_t ranks, bool sharded) {
+  PlanOwnership made;
+  std::vector<Ownership::Slice> by_rank(static_cast<size_t>(ranks));
+  for (const PlannedBucket& bucket : plan) {
+    std::vector<int64_t> of_bucket;
+    for (const int32_t index : bucket.parameters) of_bucket.push_back(counts[static_cast<size_t>(index)]);
+    made.buckets.push_back(sharded ? cut_slices(bucket, of_bucket, ranks) : Ownership::of_all(of_bucket, ranks));
+    for (int32_t rank = 0; rank < ranks; ++rank)
+      for (const OwnedSpan& span : made.buckets.back().slice(rank)) {
+        const int32_t index = bucket.parameters[static_cast<size_t>(span.piece)];
+        by_rank[static_cast<size_t>(rank)].push_back(OwnedSpan{index, span.first, span.count});
+      }
+  }
+  for (Ownership::Slice& slice : by_rank)
+    std::sort(slice.begin(), slice.end(), [](const OwnedSpan& a, const OwnedSpan& b) { return a.piece < b.piece; });
+  made.parameters = Ownership::divided(std::move(by_rank));
+  return made;
 }
 
 }  // namespace ddp

@@ -7,7 +7,9 @@
 // A pure function of the plan. Cost: linear. Tested by unit/bucket/slices_test.cpp.
 #pragma once
 
-#include "base/owned_span.hpp"
+#include <vector>
+
+#include "base/ownership.hpp"
 #include "bucket/plan.hpp"
 
 namespace ddp {
@@ -15,6 +17,14 @@ namespace ddp {
 inline constexpr int64_t kSliceUnit = 1024;  // elements
 
 /// `counts[k]`: elements of the bucket's k-th parameter.
-[[nodiscard]] Slices cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int32_t ranks);
+[[nodiscard]] Ownership cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int32_t ranks);
+
+/// The same of a whole plan.
+struct PlanOwnership {
+  std::vector<Ownership> buckets;  // a piece is a position in the bucket
+  Ownership parameters;            // a piece is a parameter's number
+};
+/// `counts[index]`: elements of a parameter. Not `sharded`: every rank owns everything.
+[[nodiscard]] PlanOwnership own_plan(const Plan& plan, const std::vector<int64_t>& counts, int32_t ranks, bool sharded);
 
 }  // namespace ddp

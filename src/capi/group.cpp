@@ -1,9 +1,13 @@
 // ddp/group.h.
 #include "ddp/group.h"
 
+#include "ddp/memory.h"
+#include "ddp/rows.h"
+
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "comm/memory_holds.hpp"
+#include "comm/split.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -15,6 +19,7 @@ ddp_group_options default_options() {
   options.rank = -1;
   options.world_size = -1;
   options.backend = DDP_BACKEND_AUTO;
+  options.sum_order = DDP_SUM_ORDER_BY_RANK;
   options.device_index = -1;
   options.timeout_ms = 1'800'000;
   options.heartbeat_ms = 1'000;
@@ -23,18 +28,33 @@ ddp_group_options default_options() {
   return options;
 }
 
-void check_options(const ddp_group_options& options) {
+void check_options(const ddp_group_options& options, const char* function) {
   if (options.backend < DDP_BACKEND_AUTO || options.backend > DDP_BACKEND_LOCAL)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_create: backend is %d; it is 0 to 4", static_cast<int>(options.backend));
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: backend is %d; it is 0 to 4", function, static_cast<int>(options.backend));
+  if (options.sum_order < DDP_SUM_ORDER_BY_RANK || options.sum_order > DDP_SUM_ORDER_BY_HOST)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: sum_order is %d; it is 0 or 1", function, static_cast<int>(options.sum_order));
   if (options.timeout_ms < 0)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_create: timeout_ms is %lld; it is 0 (never) or more",
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: timeout_ms is %lld; it is 0 (never) or more", function,
                      static_cast<long long>(options.timeout_ms));
   if (options.heartbeat_ms < 1 || options.dead_after_ms <= options.heartbeat_ms || options.rendezvous_timeout_ms < 1)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "ddp_group_create: heartbeat_ms is %lld, dead_after_ms %lld, rendezvous_timeout_ms %lld; they must be above 0, and "
+                     "%s: heartbeat_ms is %lld, dead_after_ms %lld, rendezvous_timeout_ms %lld; they must be above 0, and "
                      "dead_after_ms above heartbeat_ms",
+                     function,
                      static_cast<long long>(options.heartbeat_ms), static_cast<long long>(options.dead_after_ms),
                      static_cast<long long>(options.rendezvous_timeout_ms));
+}
+
+/// The parent's options, or the caller's own.
+ddp_group_options split_options(const Group& parent, const ddp_group_options* options) {
+  constexpr const char* kName = "ddp_group_split";
+  ddp_group_options read = options == nullptr ? parent.options() : read_options(options, default_options(), kName);
+  if (options != nullptr && (read.rank != -1 || read.world_size != -1 || read.store != nullptr))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: options->rank, world_size and store say how ranks of ddp_group_create meet; here they stay as "
+                     "ddp_group_options_init left them", kName);
+  if (read.device_index < 0) read.device_index = parent.options().device_index;
+  check_options(read, kName);
+  return read;
 }
 
 void check_reduce(ddp_reduce op, const char* function) {
@@ -60,9 +80,26 @@ ddp_status ddp_group_options_init(ddp_group_options* options, int64_t struct_siz
 ddp_status ddp_group_create(const char* rendezvous, const ddp_group_options* options, ddp_group** out_group) {
   return guarded([&] {
     require(out_group, "ddp_group_create", "out_group");
-    const ddp_group_options read = read_options(options, default_options(), "ddp_group_create");
-    check_options(read);
+    ddp_group_options read = read_options(options, default_options(), "ddp_group_create");
+    check_options(read, "ddp_group_create");
+    ddp_store store{};
+    if (read.store != nullptr) {
+      check_struct_size(read.store->struct_size, "ddp_group_create: options->store");
+      store = read_options(read.store, store, "ddp_group_create: options->store");
+      read.store = &store;
+    }
     *out_group = GroupTable::instance().add(Group::create(rendezvous, read));
+  });
+}
+
+ddp_status ddp_group_split(ddp_group* group, int32_t color, int32_t key, const ddp_group_options* options, ddp_group** out_group) {
+  constexpr const char* kName = "ddp_group_split";
+  return collective(group, kName, [&](Group& object) {
+    require(out_group, kName, "out_group");
+    if (color < DDP_NO_COLOR)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: color is %d; it is 0 or more, or DDP_NO_COLOR (-1) for no group", kName, color);
+    const std::shared_ptr<Group> made = split_group(object, {color, key}, split_options(object, options));
+    *out_group = made ? GroupTable::instance().add(made) : nullptr;
   });
 }
 

@@ -13,9 +13,10 @@
 #include "comm/control/control.hpp"
 #include "comm/control/texts.hpp"
 #include "comm/failure.hpp"
+#include "comm/gathered.hpp"
 #include "comm/memory_holds.hpp"
 #include "comm/nccl/own_gpu.hpp"
-#include "comm/nccl/sharded.hpp"
+#include "comm/nccl/bucket.hpp"
 #include "comm/nccl/side.hpp"
 #include "comm/nccl/stamps.hpp"
 #include "comm/or_break.hpp"
@@ -27,6 +28,7 @@ namespace ddp {
 
 struct Group::Impl {
   ddp_group_options options{};
+  Origin origin;
   std::unique_ptr<nccl::OwnGpu> gpu;
   // Destroyed in reverse: the transport and its threads first, then the control plane's, then what they point to.
   Failure failure;
@@ -45,7 +47,7 @@ struct Group::Impl {
   const Error destroyed{DDP_ERROR_INVALID_STATE, "the group was destroyed"};
   std::optional<Error> gave_up;
 
-  void connect(const Meeting& meeting);
+  void connect(const char* function);
   void abort(const Error& cause) noexcept;
   void give_up(const char* function, const Error& why) noexcept;
 };
@@ -53,12 +55,13 @@ struct Group::Impl {
 namespace {
 
 /// What decides how ranks talk to each other must be the same on all.
-void agree_on_options(Control& control, const ddp_group_options& options, Deadline deadline) {
-  const std::string mine = std::to_string(static_cast<int>(options.backend));
+void agree_on_options(Control& control, const ddp_group_options& options, const char* function, Deadline deadline) {
+  const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
+                           std::to_string(static_cast<int>(options.sum_order));
   const std::vector<std::string> all = control.gather("group options", mine, deadline);
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
-      throw make_error(DDP_ERROR_MISMATCH, "ddp_group_create: the ranks ask for different backends: %s for %s, %s for %s",
+      throw make_error(DDP_ERROR_MISMATCH, "%s: the ranks ask for different backends or orders: %s for backend %s, %s for backend %s", function,
                        control.member(0).name().c_str(), all[0].c_str(), control.member(static_cast<int32_t>(rank)).name().c_str(),
                        all[rank].c_str());
 }
@@ -95,16 +98,16 @@ Group::~Group() {
   MemoryHolds::instance().end(*arena);
 }
 
-void Group::Impl::connect(const Meeting& meeting) {
-  gpu = std::make_unique<nccl::OwnGpu>(options.device_index, meeting.local_rank, control->member(control->rank()).name());
+void Group::Impl::connect(const char* function) {
+  gpu = std::make_unique<nccl::OwnGpu>(options.device_index, origin.local_rank, control->member(control->rank()).name());
   const TransportContext context{control.get(), &failure, options};
   // The failure callback may come at any time from now on; it only touches what outlives the control plane.
   control->on_failure([this](const Error& cause) {
     failure.set(cause, texts::is_goodbye(*control, cause) ? Failure::Wake::kNo : Failure::Wake::kYes);
   });
   const Deadline deadline = Deadline::in_ms(options.rendezvous_timeout_ms);
-  agree_on_options(*control, options, deadline);
-  transport = choose_transport(context, meeting.kind == Meeting::Kind::kLocal, deadline);
+  agree_on_options(*control, options, function, deadline);
+  transport = choose_transport(context, origin.threads, deadline);
   failure.add_waker([this] { transport->wake(); });
 }
 
@@ -125,15 +128,20 @@ void Group::Impl::give_up(const char* function, const Error& why) noexcept {
 
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
   const Meeting meeting = resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
+  return form(meet(meeting, options), options, {meeting.kind == Meeting::Kind::kLocal, meeting.local_rank}, "ddp_group_create");
+}
+
+std::shared_ptr<Group> Group::form(std::unique_ptr<Control> control, const ddp_group_options& options, const Origin& origin, const char* function) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->control = meet(meeting, options);
+  impl->origin = origin;
+  impl->control = std::move(control);
   impl->gave_up = texts::gave_up(impl->control->member(impl->control->rank()), nullptr, Error().text());
   try {
-    impl->connect(meeting);
+    impl->connect(function);
   } catch (const std::exception& thrown) {
     if (const Error error = to_error(thrown); !error.is_agreed()) {
-      impl->give_up("ddp_group_create", error);
+      impl->give_up(function, error);
       impl->control->leave();  // not before the others have been told
     }
     throw;
@@ -178,38 +186,22 @@ const uint32_t* Group::gpu_stop(void* stream) const {
   return side == nullptr ? nullptr : side->stop_on(stream);
 }
 
-std::unique_ptr<BucketOperation> Group::prepare(const BucketSpec& spec) {
-  if (!spec.on_gpu) return transport().prepare(spec);
-  auto words = transport().prepare(nccl::words_of(spec, Collective::kBucket));
-  return all_or_nobody(*this, [&] { return std::make_unique<nccl::Bucket>(gpu_side(), std::move(words), spec); });
+// What only gives can always be had by gathering.
+bool Group::can(Collective kind, bool on_gpu) const noexcept {
+  return on_gpu ? nccl::Side::can(kind) : kind == Collective::kPublish || impl_->transport->can(kind);
 }
 
-std::unique_ptr<BucketOperation> Group::prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work) {
-  if (!spec.on_gpu) return transport().prepare_scatter(spec, slices, work);
-  auto words = transport().prepare(nccl::words_of(spec, Collective::kScatter));
-  return all_or_nobody(*this, [&] { return std::make_unique<nccl::Scatter>(gpu_side(), std::move(words), spec, slices); });
-}
-
-std::unique_ptr<BucketOperation> Group::prepare_step(const BucketSpec& spec, const PublishSpec& values) {
-  return spec.on_gpu ? nullptr : transport().prepare_step(spec, values);
-}
-
-std::unique_ptr<BucketOperation> Group::prepare_publish(const PublishSpec& spec) {
-  if (!spec.on_gpu) return transport().prepare_publish(spec);
-  BucketSpec as_bucket;
-  as_bucket.index = spec.bucket;
-  as_bucket.plan_hash = spec.plan_hash;
-  as_bucket.rule.dtype = spec.dtype;
-  as_bucket.rule.divisor = size();
-  as_bucket.pieces = spec.pieces;
-  auto words = transport().prepare(nccl::words_of(as_bucket, Collective::kPublish));
-  return all_or_nobody(*this, [&] { return std::make_unique<nccl::Publication>(gpu_side(), std::move(words), spec); });
+std::unique_ptr<BucketOperation> Group::prepare(const ExchangeSpec& spec) {
+  if (!spec.on_gpu) return transport().can(spec.kind()) ? transport().prepare(spec) : make_gathered(transport(), rank(), spec);
+  auto words = transport().prepare(nccl::words_of(spec));
+  return all_or_nobody(*this, [&] { return gpu_side().prepare(spec, std::move(words)); });
 }
 
 Transport& Group::transport() noexcept { return *impl_->transport; }
 Control& Group::control() noexcept { return *impl_->control; }
 CallState& Group::calls() noexcept { return impl_->control->calls(); }
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }
+const Group::Origin& Group::origin() const noexcept { return impl_->origin; }
 
 void Group::check_usable() const {
   check_no_fault();

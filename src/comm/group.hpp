@@ -1,7 +1,7 @@
 // A group: ranks that act together. Owns the control plane, the data transport, the first cause of failure and the thread that
 // watches. Collectives here are blocking and in order; the pass drives buckets through transport() itself.
 // Threads: one thread at a time, but for abort(), status() and the constants.
-// Tested by ranks/ and process/.
+// Tested by conformance/.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/owned_span.hpp"
 #include "base/tensor.hpp"
 #include "ddp/group.h"
 
@@ -20,11 +19,10 @@ namespace ddp {
 class BucketOperation;
 class CallState;
 class Control;
-class SliceWork;
 class Transport;
+enum class Collective : uint16_t;
 enum class UserCall : uint16_t;
-struct BucketSpec;
-struct PublishSpec;
+struct ExchangeSpec;
 namespace gpu {
 class Device;
 class Scratch;
@@ -36,6 +34,15 @@ class Side;
 class Group {
  public:
   [[nodiscard]] static std::shared_ptr<Group> create(const char* rendezvous, const ddp_group_options& options);
+
+  /// What a rank is besides its number.
+  struct Origin {
+    bool threads = false;  // ranks are threads of one process
+    int32_t local_rank = 0;
+  };
+  /// Over a control plane that has all ranks. `function` is the public call, for error texts. Collective.
+  [[nodiscard]] static std::shared_ptr<Group> form(std::unique_ptr<Control> control, const ddp_group_options& options, const Origin& origin,
+                                                   const char* function);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -71,12 +78,10 @@ class Group {
   [[nodiscard]] void* alloc_on_gpu(int64_t bytes);
   void free(void* data);
 
-  /// The operations of a bucket, by NCCL if its pieces lie on a GPU, else by the transport. Collective; in bucket order on all ranks.
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec);
-  /// NULL: there is no short cut to slices.
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work);
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec);
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_step(const BucketSpec& spec, const PublishSpec& values);
+  /// Can the group do such an exchange? Pure, the same on all ranks.
+  [[nodiscard]] bool can(Collective kind, bool on_gpu) const noexcept;
+  /// An exchange, by NCCL if its pieces lie on a GPU, else by the transport. Collective; in the same order on all ranks. Only what it can.
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec);
 
   /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
   void check_usable() const;
@@ -111,6 +116,7 @@ class Group {
   /// A public collective call says here that it has begun, after its checks (CallState::In).
   [[nodiscard]] CallState& calls() noexcept;
   [[nodiscard]] const ddp_group_options& options() const noexcept;
+  [[nodiscard]] const Origin& origin() const noexcept;
 
   /// A model opens and closes its pass; only one at a time.
   void open_pass(const void* owner);

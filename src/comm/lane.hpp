@@ -4,7 +4,7 @@
 //   kThread: a thread of the group, where a core is free or the transport blocks.
 // The same operations run in the same order either way, so the bits are the same.
 // Cost: push and poke allocate nothing. Threads: push and poke from any thread that holds the pass's launch lock; drain from one.
-// Tested by unit/comm/lane_test.cpp and ranks/.
+// Tested by unit/comm/lane_test.cpp and conformance/.
 #pragma once
 
 #include <atomic>

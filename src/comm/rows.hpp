@@ -2,9 +2,9 @@
 //
 // The indices travel first (they are small); every rank then knows the sorted union, lays its rows into a dense array of as many rows, with
 // zeros where it has none, and that array is reduced as any other. So the result has the bits that the dense gradients of all ranks would
-// have given, in rank order, for every dtype; rows that many ranks share travel once, not once a rank.
+// have given, for every dtype; rows that many ranks share travel once, not once a rank.
 // Cost: two small messages and an all-reduce of the union. Promises: the same bits on every rank; memory in proportion to the union.
-// Threads: those of the group. Tested by process/rows_test.cpp and capi/rows_test.c.
+// Threads: those of the group. Tested by conformance/rows_test.cpp and capi/rows_test.c.
 #pragma once
 
 #include <cstddef>

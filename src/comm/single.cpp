@@ -7,25 +7,10 @@
 namespace ddp {
 namespace {
 
-class SingleOperation final : public BucketOperation {
- public:
-  explicit SingleOperation(const BucketSpec& spec) { note_.used.resize(spec.used_words()); }
-  void start(const Note& mine) override { note_ = mine; }
-  [[nodiscard]] Progress advance(int64_t) override { return Progress::kDone; }
-  void finish() override {}
-  [[nodiscard]] bool share_done() const noexcept override { return true; }
-  [[nodiscard]] const Note& note() const noexcept override { return note_; }
-  [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
-  [[nodiscard]] std::string way() const override { return "one rank"; }
-
- private:
-  Note note_;
-};
-
 /// One rank owns everything: its work is all there is.
-class SinglePublication final : public BucketOperation {
+class SingleExchange final : public BucketOperation {
  public:
-  explicit SinglePublication(const PublishSpec& spec) : spec_(spec) { note_.used.resize((spec.pieces.size() + 63) / 64); }
+  explicit SingleExchange(const ExchangeSpec& spec) : ownership_(spec.ownership), work_(spec.work) { note_.used.resize(spec.used_words()); }
   void start(const Note& mine) override {
     note_ = mine;
     done_ = false;
@@ -37,9 +22,9 @@ class SinglePublication final : public BucketOperation {
   void finish() override {
     if (done_) return;
     done_ = true;
-    for (const OwnedSpan& span : spec_.slices->front())
-      if (!note_.is_void() && (note_.used[static_cast<size_t>(span.piece) / 64] >> (span.piece % 64) & 1) != 0)
-        spec_.work->on_block(span.piece, span.first, span.count);
+    if (work_ == nullptr || note_.is_void()) return;
+    for (const OwnedSpan& span : ownership_->slice(0))
+      if (note_.uses(static_cast<size_t>(span.piece))) work_->on_block(span.piece, span.first, span.count);
   }
   [[nodiscard]] bool share_done() const noexcept override { return done_; }
   [[nodiscard]] const Note& note() const noexcept override { return note_; }
@@ -47,7 +32,8 @@ class SinglePublication final : public BucketOperation {
   [[nodiscard]] std::string way() const override { return "one rank"; }
 
  private:
-  PublishSpec spec_;
+  const Ownership* ownership_;
+  SliceWork* work_;
   Note note_;
   bool done_ = true;
 };
@@ -59,15 +45,12 @@ class SingleTransport final : public Transport {
 
   [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return heap_; }
 
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
-    return std::make_unique<SingleOperation>(spec);
-  }
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec&, const Slices&, SliceWork*) override { return nullptr; }
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
-    return std::make_unique<SinglePublication>(spec);
+  [[nodiscard]] bool can(Collective) const noexcept override { return true; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override {
+    return std::make_unique<SingleExchange>(spec);
   }
   void barrier() override {}
-  void all_reduce(const Tensor&, ddp_reduce, Rounding) override {}
+  void all_reduce(const Tensor&, ddp_reduce) override {}
   void all_gather(const Tensor& input, const Tensor& output) override { copy_bytes(input, output); }
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce) override { copy_bytes(input, output); }
   void broadcast(const Tensor&, int32_t) override {}

@@ -1,5 +1,5 @@
 // Seam 2 for a world of one rank: every collective is done before it began, so programs need no `if`.
-// Tested by capi/ and ranks/.
+// Tested by capi/ and conformance/.
 #pragma once
 
 #include <memory>

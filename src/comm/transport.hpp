@@ -1,5 +1,5 @@
-// Seam 2: how the bytes of a group travel. Implementations: shm/ (ranks of one host, and ranks that are threads), rail/ (a chain over
-// point-to-point links such as Gloo's), and single rank.
+// Seam 2: how the bytes of a group travel. Implementations: shm/ (ranks of one host, and ranks that are threads), rail/ (point-to-point
+// links such as Gloo's), hierarchy/ (both), and single rank.
 //
 // Every collective carries a stamp. It is compared between the ranks before any result is written; a difference is MISMATCH on all
 // ranks and ends the group.
@@ -11,9 +11,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/owned_span.hpp"
+#include "base/ownership.hpp"
 #include "base/tensor.hpp"
 #include "comm/arena.hpp"
 #include "comm/control/control.hpp"
@@ -64,7 +65,7 @@ inline void sign(Stamp& stamp, const CallState& calls) noexcept {
 /// MISMATCH: "ranks made different calls: rank 0 (host a, pid 1) waits in ddp_group_barrier (barrier #5); rank 2 (...) waits in ..."
 [[nodiscard]] Error stamp_mismatch(const Control& control, int32_t rank_a, const Stamp& a, int32_t rank_b, const Stamp& b);
 
-/// What one bucket asks of a transport, fixed at commit. `pieces` are the gradients in bucket order.
+/// Gradients that are added up, with the rule for that. `pieces` are the gradients in bucket order.
 struct BucketSpec {
   int32_t index = 0;
   cpu::ReduceRule rule;
@@ -80,43 +81,9 @@ struct BucketSpec {
   [[nodiscard]] size_t used_words() const noexcept { return (pieces.size() + 63) / 64; }  // length of Note::used
 };
 
-/// What a rank is about to do with a bucket; its number is still to come.
-[[nodiscard]] Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept;
-
-enum class Progress { kDone, kAdvanced, kWaiting };
-
-/// The reduction of one bucket, used again in every pass; allocates nothing after it was made.
-class BucketOperation {
- public:
-  virtual ~BucketOperation() = default;
-  /// A gradient of this bucket was written on this stream of a GPU: what start() begins comes after what is on it then. Once for
-  /// each stream, before start().
-  virtual void follows(void*) {}
-  /// All gradients of this bucket are complete here. Publishes that to the others. Never blocks, never throws for their sake.
-  /// Buckets of a group are started in the same order on all ranks.
-  virtual void start(const Note& mine) = 0;
-  /// Do up to `budget_bytes` of work if the other ranks have come so far; never waits. Throws on failure or mismatch.
-  /// Only for transports that are pollable().
-  [[nodiscard]] virtual Progress advance(int64_t budget_bytes) = 0;
-  /// Work and wait until the bucket is reduced on this rank and nobody touches this rank's gradients any more. Throws: first cause,
-  /// TIMED_OUT, MISMATCH.
-  virtual void finish() = 0;
-  /// This rank's own share of the work is finished; it only waits for the others, so the next bucket may be advanced meanwhile.
-  [[nodiscard]] virtual bool share_done() const noexcept = 0;
-  /// That of all ranks, once done.
-  [[nodiscard]] virtual const Note& note() const noexcept = 0;
-  /// New address of a piece; not between start and done. False if the piece is tied to its address (the others reach into it).
-  [[nodiscard]] virtual bool set_address(int32_t piece, std::byte* data) noexcept = 0;
-  /// "in place", "staged 3 of 4", "gloo": for describe_plan.
-  [[nodiscard]] virtual std::string way() const = 0;
-};
-
-/// When a sum of 16-bit floats is rounded: once, or after every addition, as the terms of a wire type are (device/cpu/reduce.hpp).
-enum class Rounding { kOnce, kEveryStep };
-
-/// Work on a rank's own slice of a bucket, called by an operation block after block, where it can while the block is in cache. Every element
-/// comes once; pieces that no rank uses are left out. After a scatter, blocks begin at the start of a span or a multiple of
-/// kSliceUnit elements behind it (bucket/slices.hpp); before a publication anywhere.
+/// Work on a rank's own slice, called by an operation block after block, where it can while the block is in cache. Every element comes
+/// once; pieces that no rank uses are left out. Of an exchange that gives nothing, blocks begin at the start of a span or a multiple of
+/// kSliceUnit elements behind it (bucket/slices.hpp); else anywhere.
 class SliceWork {
  public:
   virtual ~SliceWork() = default;
@@ -125,15 +92,66 @@ class SliceWork {
   virtual void flush(void*) {}
 };
 
-/// Values that follow from a bucket: rank r writes its slice, and afterwards all ranks have all of it.
-struct PublishSpec {
-  int32_t bucket = 0;
-  uint64_t plan_hash = 0;
-  ddp_dtype dtype = DDP_F32;
-  std::vector<BucketSpec::Piece> pieces;  // the values, in bucket order
-  bool on_gpu = false;
-  const Slices* slices = nullptr;         // outlives the operation
-  SliceWork* work = nullptr;              // writes the own slice, before it goes to the others
+/// One exchange over lists of pieces: what a transport is asked for, fixed when it is prepared. Its phases, in this order:
+///   header   what each rank says: stamp and note. All ranks know all of it before a result is written; it may end the exchange void.
+///   collect  the others' parts of what this rank owns are added to its own, by the rule.
+///   work     on what this rank owns.
+///   give     what this rank owns goes to all ranks.
+///   release  nobody touches this rank's memory any more.
+/// The header and the release are always there. The usual combinations:
+///   all-reduce      collect and give, without an owner: the transport divides the work as it likes
+///   reduce-scatter  collect; afterwards the sum lies in the own slice of the pieces, and what else is in them is undefined
+///   all-gather      give, behind the work that writes the own slice (of a root that owns everything: a broadcast)
+///   step            collect, work and give: gradients in, parameters out
+struct ExchangeSpec : BucketSpec {
+  ExchangeSpec() = default;
+  /// The all-reduce of a bucket, in place.
+  ExchangeSpec(BucketSpec bucket) : BucketSpec(std::move(bucket)) {}
+
+  bool collects = true;
+  bool gives = true;
+  /// What is given, of the rule's dtype, piece for piece beside `pieces`; empty: the pieces themselves. From the exchange's start to its end it
+  /// belongs to the operation.
+  std::vector<Piece> outputs;
+  const Ownership* ownership = nullptr;  // outlives the operation; NULL: of an all-reduce
+  SliceWork* work = nullptr;             // NULL: none
+
+  [[nodiscard]] Collective kind() const noexcept {
+    if (!gives) return Collective::kScatter;
+    if (!collects) return Collective::kPublish;
+    return ownership == nullptr ? Collective::kBucket : Collective::kStep;
+  }
+};
+
+/// What a rank is about to do with a bucket; its number is still to come.
+[[nodiscard]] Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept;
+
+enum class Progress { kDone, kAdvanced, kWaiting };
+
+/// One exchange, used again in every pass; allocates nothing after it was made.
+class BucketOperation {
+ public:
+  virtual ~BucketOperation() = default;
+  /// A gradient of this bucket was written on this stream of a GPU: what start() begins comes after what is on it then. Once for
+  /// each stream, before start().
+  virtual void follows(void*) {}
+  /// The pieces are complete here. Publishes that to the others. Never blocks, never throws for their sake. Operations of a group are
+  /// started in the same order on all ranks. If the note of all ranks is void, nothing is written anywhere.
+  virtual void start(const Note& mine) = 0;
+  /// Do up to `budget_bytes` of work if the other ranks have come so far; never waits. Throws on failure or mismatch.
+  /// Only for transports that are pollable().
+  [[nodiscard]] virtual Progress advance(int64_t budget_bytes) = 0;
+  /// Work and wait until the exchange is complete on this rank and nobody touches this rank's memory any more. Throws: first cause,
+  /// TIMED_OUT, MISMATCH.
+  virtual void finish() = 0;
+  /// This rank's own share of the work is finished; it only waits for the others, so the next bucket may be advanced meanwhile.
+  [[nodiscard]] virtual bool share_done() const noexcept = 0;
+  /// That of all ranks, once done.
+  [[nodiscard]] virtual const Note& note() const noexcept = 0;
+  /// New address of one of `pieces`; not between start and done. False if it is tied to its address (the others reach into it).
+  [[nodiscard]] virtual bool set_address(int32_t piece, std::byte* data) noexcept = 0;
+  /// "in place", "staged 3 of 4", "gloo": for describe_plan.
+  [[nodiscard]] virtual std::string way() const = 0;
 };
 
 class Transport {
@@ -147,29 +165,18 @@ class Transport {
   /// Memory in the others' reach, if the transport knows such a thing. It may outlive the transport.
   [[nodiscard]] virtual std::shared_ptr<Arena> arena() const noexcept = 0;
 
-  /// Collective; in bucket order on all ranks.
-  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) = 0;
-
-  /// As prepare(), for a rank that needs its own slice alone: afterwards the sum lies in the own slice of its gradients, and what else is in
-  /// them is undefined. `work` (may be NULL) sees each block of the sum. NULL if the transport has no such short cut. Collective.
-  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work) = 0;
-  /// The way of values from their owners to all ranks. From its start to its end the values belong to the operation. Its note, the same on
-  /// all ranks: an incomplete one ends it without any work, a piece that is not used stays as it is. If the transport is not
-  /// pollable(), it is used when no other bucket is under way. Collective.
-  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) = 0;
-  /// Both of them in one sweep over the own slice: block after block is reduced, worked on by `values.work`, and given to the others while it
-  /// is in cache. From its start to its end the values belong to the operation. NULL on all ranks if the transport cannot do it with
-  /// these arrays. Collective.
-  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare_step(const BucketSpec&, const PublishSpec&) { return nullptr; }
+  /// Can it do such an exchange in one operation? The same on all ranks, whatever the pieces are. An all-reduce it always can; what else it
+  /// cannot, Group::prepare makes out of several, or the caller does without.
+  [[nodiscard]] virtual bool can(Collective kind) const noexcept = 0;
+  /// Collective; in the same order on all ranks. Only what it can.
+  [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) = 0;
 
   // Blocking collectives; arguments were checked. Not while a bucket is under way.
   virtual void barrier() = 0;
-  virtual void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) = 0;
+  virtual void all_reduce(const Tensor& tensor, ddp_reduce op) = 0;
   virtual void all_gather(const Tensor& input, const Tensor& output) = 0;
   virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) = 0;
   virtual void broadcast(const Tensor& tensor, int32_t root) = 0;
-
-  void all_reduce(const Tensor& tensor, ddp_reduce op) { all_reduce(tensor, op, Rounding::kOnce); }
 
   /// Bytes of tensors that this rank has put on its way so far: sent to another host, or copied to where the others read them. What they
   /// read where it lies is not counted. Not while a bucket is under way.

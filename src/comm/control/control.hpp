@@ -24,11 +24,13 @@ struct Member {
   std::string host;     // host name, as people know it
   std::string boot_id;  // equal on one running kernel
   int64_t pid = 0;
-  std::string address;  // numeric address under which this rank reaches rank 0, "" if none
+  std::string address;      // numeric address under which this rank reaches rank 0, "" if none
+  int32_t world_rank = -1;  // in a group made by ddp_group_split: the rank in the group that was made by ddp_group_create
 
-  /// "rank 3 (host b, pid 4711)"
+  /// "rank 3 (host b, pid 4711)", "rank 1 (world rank 3, host b, pid 4711)"
   [[nodiscard]] std::string name() const {
-    return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(pid) + ")";
+    const std::string world = world_rank < 0 ? "" : "world rank " + std::to_string(world_rank) + ", ";
+    return "rank " + std::to_string(rank) + " (" + world + "host " + host + ", pid " + std::to_string(pid) + ")";
   }
 };
 

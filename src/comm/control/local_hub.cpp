@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/process.hpp"
+#include "comm/control/agree.hpp"
 #include "comm/control/deadlock.hpp"
 #include "comm/control/gather_board.hpp"
 #include "comm/control/identity.hpp"
@@ -69,7 +70,7 @@ class Hub {
   const Member& member(int32_t rank) const noexcept { return members_[static_cast<size_t>(rank)]; }
 
   /// Returns true if the hub is complete now. Throws if the place is taken.
-  bool sit_down(int32_t rank, int32_t size_asked) {
+  bool sit_down(int32_t rank, int32_t size_asked, int32_t world_rank) {
     const std::lock_guard lock(mutex_);
     if (size_asked != size()) throw texts::different_size(rank, size_asked, first_, size());
     Seat& seat = seats_[static_cast<size_t>(rank)];
@@ -77,6 +78,7 @@ class Hub {
     if (present_ == 0) first_ = rank;
     Member me = this_member(rank);
     me.address = "127.0.0.1";
+    me.world_rank = world_rank;
     seat.left = texts::left_group(me);
     if (present_ + 1 == size()) herald_ = quiet_thread("ddp-local", [this] { tell_all(); });
     members_[static_cast<size_t>(rank)] = std::move(me);
@@ -87,12 +89,20 @@ class Hub {
     return present_ == size();
   }
 
-  bool wait_for_all(const Deadline& deadline) {
+  bool wait_for_all(const Deadline& deadline, const std::function<void()>& check) {
     std::unique_lock lock(mutex_);
-    return wait(changed_, lock, deadline, [this] { return present_ == size(); });
+    const auto all_here = [this] { return present_ == size(); };
+    if (!check) return wait(changed_, lock, deadline, all_here);
+    while (!deadline.passed()) {
+      if (changed_.wait_for(lock, kLookAgain, all_here)) return true;
+      lock.unlock();
+      check();
+      lock.lock();
+    }
+    return all_here();
   }
 
-  /// The deadline has passed: give the place up and say who is missing; nothing if all came at the last moment.
+  /// The wait is over: give the place up and say who is missing; nothing if all came at the last moment.
   std::optional<Error> stand_up(int32_t rank, int64_t limit_ms, bool& empty) {
     const std::lock_guard lock(mutex_);
     if (present_ == size()) return std::nullopt;
@@ -289,8 +299,8 @@ class LocalControl final : public Control {
 
 }  // namespace
 
-std::unique_ptr<Control> join_local_hub(const std::string& name, int32_t rank, int32_t size, Deadline deadline,
-                                        int64_t limit_ms) {
+std::unique_ptr<Control> join_local_hub(const std::string& name, int32_t rank, int32_t size, Deadline deadline, int64_t limit_ms,
+                                        int32_t world_rank, const std::function<void()>& check) {
   if (rank < 0 || rank >= size) throw texts::rank_out_of_range(rank, size);
   Registry& all = registry();
   std::shared_ptr<Hub> hub;
@@ -299,14 +309,16 @@ std::unique_ptr<Control> join_local_hub(const std::string& name, int32_t rank, i
     std::shared_ptr<Hub>& entry = all.forming[name];
     if (!entry) entry = std::make_shared<Hub>(size);
     hub = entry;
-    if (hub->sit_down(rank, size)) all.forming.erase(name);
+    if (hub->sit_down(rank, size, world_rank)) all.forming.erase(name);
   }
-  if (!hub->wait_for_all(deadline)) {
+  bool complete = false;
+  const auto interrupted = try_to([&] { complete = hub->wait_for_all(deadline, check); });
+  if (!complete) {
     const std::lock_guard lock(all.mutex);
     bool empty = false;
     const auto failure = hub->stand_up(rank, limit_ms, empty);
     if (empty) all.forming.erase(name);
-    if (failure.has_value()) throw Error(*failure);
+    if (failure.has_value()) throw Error(interrupted.has_value() ? *interrupted : *failure);
   }
   return std::make_unique<LocalControl>(std::move(hub), rank);
 }

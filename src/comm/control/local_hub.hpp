@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,8 +17,9 @@
 namespace ddp {
 
 /// Wait until all `size` ranks have joined the hub of this name. Throws INVALID_ARGUMENT (rank taken or out of range),
-/// MISMATCH (another size) and TIMED_OUT (names the missing ranks). `limit_ms` is the text of the deadline.
-[[nodiscard]] std::unique_ptr<Control> join_local_hub(const std::string& name, int32_t rank, int32_t size, Deadline deadline,
-                                                      int64_t limit_ms);
+/// MISMATCH (another size) and TIMED_OUT (names the missing ranks). `limit_ms` is the text of the deadline. `world_rank`: as in Member. `check` is
+/// called several times a second while this waits; what it throws ends it.
+[[nodiscard]] std::unique_ptr<Control> join_local_hub(const std::string& name, int32_t rank, int32_t size, Deadline deadline, int64_t limit_ms,
+                                                      int32_t world_rank = -1, const std::function<void()>& check = {});
 
 }  // namespace ddp

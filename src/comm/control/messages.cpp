@@ -36,12 +36,14 @@ void expect_end(const ByteReader& reader) {
 
 void put_member(ByteWriter& writer, const Member& member) {
   const auto cut = [](const std::string& text) { return std::string_view(text).substr(0, limits::kHostBytes); };
-  writer.number(member.rank).number(member.pid).text(cut(member.host)).text(cut(member.boot_id)).text(cut(member.address));
+  writer.number(member.rank).number(member.world_rank).number(member.pid);
+  writer.text(cut(member.host)).text(cut(member.boot_id)).text(cut(member.address));
 }
 
 Member get_member(ByteReader& reader) {
   Member member;
   member.rank = reader.number<int32_t>();
+  member.world_rank = reader.number<int32_t>();
   member.pid = reader.number<int64_t>();
   member.host = get_text(reader, limits::kHostBytes);
   member.boot_id = get_text(reader, limits::kHostBytes);

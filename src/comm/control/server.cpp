@@ -40,6 +40,7 @@ class Server::Impl {
       : dead_after_ms_(config.dead_after_ms),
         tick_(std::chrono::milliseconds(std::clamp<int64_t>(std::min(config.heartbeat_ms, config.dead_after_ms / limits::kTicksInSilence), 1, 100))),
         secured_(config.token.has_value()),
+        last_words_(words_of(config.world_rank)),
         state_(std::move(config)),
         listener_(io_, listener.get()),
         timer_(io_),
@@ -198,10 +199,17 @@ class Server::Impl {
     done_changed_.notify_all();
   }
 
+  static SharedBody words_of(int32_t world_rank) {
+    Member me = this_member(0);
+    me.world_rank = world_rank;
+    return std::make_shared<const Body>(messages::write(texts::gave_up(me, nullptr, Error().text())));
+  }
+
   asio::io_context io_{1};
   int64_t dead_after_ms_;
   std::chrono::milliseconds tick_;
   bool secured_;
+  const SharedBody last_words_;  // made in time
   ServerState state_;
   asio::posix::stream_descriptor listener_;
   asio::steady_timer timer_;
@@ -210,8 +218,6 @@ class Server::Impl {
   ConnectionId last_id_ = 0;
   bool formed_ = false;
   bool finishing_ = false;
-  const SharedBody last_words_ =
-      std::make_shared<const Body>(messages::write(texts::gave_up(this_member(0), nullptr, Error().text())));  // made in time
 
   std::mutex mutex_;  // guards done_
   std::condition_variable done_changed_;

@@ -35,6 +35,7 @@ struct ServerConfig {
   int64_t heartbeat_ms = 1'000;
   int64_t dead_after_ms = 10'000;
   std::string place;  // where rank 0 listens and what to do if that is out of reach, for the error text; "" if it cannot be
+  int32_t world_rank = -1;  // of rank 0, as in Member
 };
 
 /// To be done by the owner, in this order.

@@ -71,11 +71,15 @@ class TcpControl final : public Control {
   TcpControl& operator=(const TcpControl&) = delete;
 
   /// True once all are here; false if the connection was lost. Throws the refusal.
-  bool wait_joined(int64_t left_ms, int64_t limit_ms) {
+  bool wait_joined(int64_t left_ms, int64_t limit_ms, const std::function<void()>& check) {
     std::unique_lock lock(mutex_);
     const auto decided = [this] { return joined_ || lost_ || refusal_.has_value(); };
-    if (left_ms <= 0) changed_.wait(lock, decided);
-    else if (!wait_awake(lock, left_ms + kGraceMs, decided))
+    const auto look = [&] {
+      lock.unlock();
+      if (check) check();
+      lock.lock();
+    };
+    if (!wait_awake(lock, left_ms <= 0 ? INT64_MAX : left_ms + kGraceMs, decided, look))
       throw texts::rank0_never_came("the meeting", limit_ms, "it admitted this rank and then fell silent");
     if (refusal_.has_value()) throw Error(*refusal_);
     return joined_;
@@ -135,12 +139,18 @@ class TcpControl final : public Control {
     link_gone();
   }
 
-  // Wait for `ready`, at most `ms`; a step in which this process stood still counts no longer than another.
+  // Wait for `ready`, at most `ms`; a step in which this process stood still counts no longer than another. After each step `look` runs.
+  template <class Ready, class Look>
+  bool wait_awake(std::unique_lock<std::mutex>& lock, int64_t ms, Ready ready, Look look) {
+    for (; ms > 0; ms -= kWaitStepMs) {
+      if (changed_.wait_for(lock, std::chrono::milliseconds(std::min(ms, kWaitStepMs)), ready)) return true;
+      look();
+    }
+    return ready();
+  }
   template <class Ready>
   bool wait_awake(std::unique_lock<std::mutex>& lock, int64_t ms, Ready ready) {
-    for (; ms > 0; ms -= kWaitStepMs)
-      if (changed_.wait_for(lock, std::chrono::milliseconds(std::min(ms, kWaitStepMs)), ready)) return true;
-    return false;
+    return wait_awake(lock, ms, ready, [] {});
   }
 
   // All below on the control thread (or before it runs).
@@ -359,10 +369,11 @@ std::string TcpControl::describe_progress(int32_t rank) const {
 
 }  // namespace
 
-std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config, std::unique_ptr<Server>& server) {
+std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config, std::unique_ptr<Server>& server,
+                                       const std::function<void()>& check) {
   const int64_t left_ms = config.left_ms, limit_ms = config.limit_ms;
   auto control = std::make_unique<TcpControl>(std::move(admission), std::move(config));
-  if (!control->wait_joined(left_ms, limit_ms)) return nullptr;
+  if (!control->wait_joined(left_ms, limit_ms, check)) return nullptr;
   control->own(std::move(server));
   return control;
 }

@@ -3,6 +3,7 @@
 // Threads: as Control says; the failure callback comes from the control thread. Tested by process/control_test.cpp.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -21,7 +22,8 @@ struct Admission {
 
 /// Join the group over this connection and wait for the others. Returns nothing if the connection was lost before the group had
 /// formed: look for rank 0 again. Throws what rank 0 refused the rank with, and TIMED_OUT a little after config.left_ms at the
-/// latest. `server` is taken only when the group has formed.
-[[nodiscard]] std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config, std::unique_ptr<Server>& server);
+/// latest. `server` is taken only when the group has formed. `check` is called several times a second while this waits; what it throws ends it.
+[[nodiscard]] std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config, std::unique_ptr<Server>& server,
+                                                     const std::function<void()>& check);
 
 }  // namespace ddp

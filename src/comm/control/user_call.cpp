@@ -27,6 +27,7 @@ constexpr std::array kNames = {
     "ddp_state_save_file",
     "ddp_state_load",
     "ddp_state_load_file",
+    "ddp_group_split",
     "ddp_model_end_backward",
     "ddp_model_skip_backward",
     "ddp_model_abandon_backward",

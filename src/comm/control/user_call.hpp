@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-/// Part of what ranks compare; only ever extended at the end.
+/// Part of what ranks compare; equal on all ranks.
 enum class UserCall : uint16_t {
   kNone = 0,
   kBarrier,
@@ -32,6 +32,7 @@ enum class UserCall : uint16_t {
   kSaveFile,
   kLoad,
   kLoadFile,
+  kSplit,
   kEndBackward,
   kSkipBackward,
   kAbandonBackward,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "comm/control/agree.hpp"
+#include "comm/shm/share.hpp"
 
 namespace ddp::hierarchy {
 namespace {
@@ -15,12 +16,22 @@ int64_t rounded(int64_t bytes) noexcept { return (bytes + kAlignment - 1) / kAli
 
 }  // namespace
 
-Bucket::Bucket(Host& host, const BucketSpec& spec, Deadline deadline) : host_(host), stamp_(stamp_of(Collective::kBucket, spec)), pieces_(spec.pieces.size()) {
+Bucket::Bucket(Host& host, const ExchangeSpec& spec, Deadline deadline)
+    : host_(host), own_(spec.ownership == nullptr ? nullptr : &spec.ownership->slice(host.group_control().rank())), work_(spec.work),
+      stamp_(stamp_of(spec.kind(), spec)), pieces_(spec.pieces.size()) {
   note_.used.resize(spec.used_words());
   const std::vector<int64_t> offsets = place_pieces(spec, deadline);
-  mine_ = std::make_unique<HostContribution>(spec.rule, meet_pieces(spec, offsets),
-                                             host_.slice(stamp_.count, dtype_size(spec.rule.dtype)));
-  mine_->populate();
+  mine_ = std::make_unique<HostContribution>(spec.rule, meet_pieces(spec, offsets), host.layout().map, host.layout().local_ranks());
+  if (spec.ownership == nullptr) {
+    crossing_ = host.all_reduce(stamp_.count, spec.rule, spec.used_words());
+  } else {
+    crossing_ = host.exchange(flat_slices(*spec.ownership, spec.pieces), stamp_.count, spec.rule, spec.used_words(), Phases{true, false});
+    mine_->set_owned(crossing_.owned, true);
+  }
+  if (!host.layout().owns_rail()) return;
+  const shm::Share share =
+      shm::share_of(stamp_.count, dtype_size(spec.rule.dtype), host.layout().local, host.layout().rails);
+  mine_->populate(Span{share.begin, share.end - share.begin});
 }
 
 Bucket::~Bucket() {
@@ -69,9 +80,8 @@ HostArray Bucket::meet_pieces(const BucketSpec& spec, const std::vector<int64_t>
   host_.guarded([&] {
     for (size_t done = 0; done < pieces_; done += kOffsetsAtOnce) {
       const size_t number = std::min(kOffsetsAtOnce, pieces_ - done);
-      const uint64_t sequence = engine.meet(stamp, 0, [&](shm::Slot& slot) {
-        std::memcpy(slot.payload, offsets.data() + done, number * sizeof(int64_t));
-      });
+      const uint64_t sequence = engine.meet(
+          stamp, 0, [&](shm::Slot& slot) { std::memcpy(slot.payload, offsets.data() + done, number * sizeof(int64_t)); });
       for (size_t piece = 0; piece < number; ++piece)
         for (int32_t rank = 0; rank < array.ranks; ++rank) {
           int64_t offset = 0;
@@ -122,10 +132,23 @@ void Bucket::copy_in() noexcept {
 }
 
 void Bucket::copy_out() noexcept {
+  const int64_t size = dtype_size(stamp_.dtype);
   for (const Private& piece : private_) {
-    const bool used = (note_.used[piece.piece / 64] >> (piece.piece % 64) & 1) != 0;
-    if (used && piece.data != nullptr && piece.bytes > 0) std::memcpy(piece.data, piece.copy, static_cast<size_t>(piece.bytes));
+    if (!is_used(piece.piece) || piece.data == nullptr || piece.bytes == 0) continue;
+    if (own_ == nullptr) {
+      std::memcpy(piece.data, piece.copy, static_cast<size_t>(piece.bytes));
+      continue;
+    }
+    for (const OwnedSpan& span : *own_)
+      if (static_cast<size_t>(span.piece) == piece.piece && span.count > 0)
+        std::memcpy(piece.data + span.first * size, piece.copy + span.first * size, static_cast<size_t>(span.count * size));
   }
+}
+
+void Bucket::work_on_slice() noexcept {
+  if (own_ == nullptr || work_ == nullptr) return;
+  for (const OwnedSpan& span : *own_)
+    if (is_used(static_cast<size_t>(span.piece))) work_->on_block(span.piece, span.first, span.count);
 }
 
 Progress Bucket::advance(int64_t) {
@@ -141,9 +164,11 @@ void Bucket::finish() {
     }
     host_.gather_here(sequence_);
     join_notes();
-    host_.reduce(sequence_, stamp_, *mine_, note_);
+    host_.run(sequence_, stamp_, *mine_, crossing_, note_);
   });
-  if (!note_.is_void()) copy_out();
+  if (note_.is_void()) return;
+  copy_out();
+  work_on_slice();
 }
 
 bool Bucket::set_address(int32_t piece, std::byte* data) noexcept {

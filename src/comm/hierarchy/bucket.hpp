@@ -1,8 +1,9 @@
-// One bucket between hosts. Every local rank's pieces lie in shared memory: gradients in library memory are reduced where they are;
-// for private ones a copy of the piece is kept in the group's memory, filled before the bucket is announced and copied back at the end.
+// One bucket between hosts. Every local rank's pieces lie in shared memory: gradients in library memory are reduced
+// where they are; for private ones a copy of the piece is kept in the group's memory, filled before the bucket is
+// announced and copied back at the end.
 //
-// Cost: a rank with a rail reads and writes 1/rails of the bucket of every local rank; private pieces are copied twice more, and their size
-// is needed once more in shared memory.
+// Cost: a rank with a rail reads and writes 1/rails of the bucket of every local rank; private pieces are copied twice
+// more, and their size is needed once more in shared memory.
 // Threads: start from the thread that marks, finish from the lane.
 // Tested by process/hierarchy_test.cpp.
 #pragma once
@@ -17,8 +18,8 @@ namespace ddp::hierarchy {
 
 class Bucket final : public BucketOperation {
  public:
-  /// Collective over the group. Throws OUT_OF_MEMORY on all ranks if one lacks it.
-  Bucket(Host& host, const BucketSpec& spec, Deadline deadline);
+  /// Collective over the group. Throws OUT_OF_MEMORY on all ranks if one lacks it. The sum goes to all ranks, or to its owners.
+  Bucket(Host& host, const ExchangeSpec& spec, Deadline deadline);
   ~Bucket() override;
   Bucket(const Bucket&) = delete;
   Bucket& operator=(const Bucket&) = delete;
@@ -46,13 +47,18 @@ class Bucket final : public BucketOperation {
   void join_notes();
   void copy_in() noexcept;
   void copy_out() noexcept;
+  void work_on_slice() noexcept;
+  [[nodiscard]] bool is_used(size_t piece) const noexcept { return note_.uses(piece); }
 
   Host& host_;
+  const std::vector<OwnedSpan>* own_;  // NULL: everything
+  SliceWork* work_;
   Stamp stamp_;
   size_t pieces_;
   std::vector<Private> private_;
   void* memory_ = nullptr;  // the copies
   std::unique_ptr<HostContribution> mine_;
+  Crossing crossing_;
   Note note_;
   uint64_t sequence_ = 0;
   bool announced_ = false;

@@ -8,14 +8,41 @@
 namespace ddp::hierarchy {
 namespace {
 
-std::byte* shifted(void* base, int64_t elements, int64_t size) noexcept { return static_cast<std::byte*>(base) + elements * size; }
+std::byte* shifted(void* base, int64_t elements, int64_t size) noexcept {
+  return static_cast<std::byte*>(base) + elements * size;
+}
+
+int64_t total(const std::vector<HostArray::Piece>& pieces) noexcept {
+  return pieces.empty() ? 0 : pieces.back().first + pieces.back().count;
+}
 
 }  // namespace
 
-HostContribution::HostContribution(const cpu::ReduceRule& rule, HostArray array, Span slice)
-    : Contribution(rule, slice.count, array.ranks), array_(std::move(array)), begin_(slice.first), size_(dtype_size(rule.dtype)),
-      carry_size_(dtype_size(rule.carry_dtype())), travel_size_(dtype_size(rule.travel_dtype())), used_(array_.pieces.size(), true),
-      terms_(static_cast<size_t>(array_.ranks) + 1) {}
+HostContribution::HostContribution(const cpu::ReduceRule& rule, HostArray array, const LeafMap& map,
+                                   const std::vector<int32_t>& ranks)
+    : Contribution(rule, total(array.pieces), ranks.size()),
+      array_(std::move(array)),
+      size_(dtype_size(rule.dtype)),
+      carry_size_(dtype_size(rule.carry_dtype())),
+      travel_size_(dtype_size(rule.travel_dtype())),
+      used_(array_.pieces.size(), true) {
+  size_t widest = 1;
+  for (const SumNode& node : map.subtrees_of(ranks)) {
+    nodes_.emplace_back();
+    for (int64_t leaf = node.lo; leaf < node.hi; ++leaf) {
+      const auto found = std::find(ranks.begin(), ranks.end(), map.rank_at(leaf));
+      nodes_.back().push_back(found == ranks.end() ? LeafMap::kHole : static_cast<int32_t>(found - ranks.begin()));
+    }
+    widest = std::max(widest, nodes_.back().size());
+  }
+  in_.resize(widest);
+  weights_.resize(widest);
+}
+
+void HostContribution::set_owned(std::vector<OwnSpan> owned, bool to_owner) {
+  owned_ = std::move(owned);
+  to_owner_ = to_owner;
+}
 
 void HostContribution::learn(const Note& note) noexcept {
   for (size_t p = 0; p < used_.size(); ++p) used_[p] = note.used.empty() || (note.used[p / 64] >> (p % 64) & 1) != 0;
@@ -24,7 +51,7 @@ void HostContribution::learn(const Note& note) noexcept {
 template <class Fn>
 void HostContribution::each(Span span, const Fn& fn) const noexcept {
   if (span.count == 0) return;
-  const int64_t from = begin_ + span.first;
+  const int64_t from = span.first;
   const auto after = std::upper_bound(array_.pieces.begin(), array_.pieces.end(), from,
                                       [](int64_t value, const HostArray::Piece& piece) { return value < piece.first; });
   int64_t done = 0;
@@ -36,38 +63,59 @@ void HostContribution::each(Span span, const Fn& fn) const noexcept {
   }
 }
 
-void HostContribution::populate() const noexcept {
-  each(Span{0, count()}, [&](size_t piece, int64_t element, int64_t, int64_t count) {
+void HostContribution::populate(Span span) const noexcept {
+  each(span, [&](size_t piece, int64_t element, int64_t, int64_t count) {
     for (int32_t rank = 0; rank < array_.ranks; ++rank) shm::populate(at(piece, rank, element), count * size_);
   });
 }
 
-// The inputs of one sum in rank order: elements from the first member of the chain if they came as they are, then this host's.
-const Contribution::Terms& HostContribution::terms_of(Incoming in, size_t piece, int64_t element) noexcept {
-  terms_.clear();
-  if (in.data != nullptr && in.raw) terms_.add(in.data, in.weight);
-  for (int32_t rank = 0; rank < array_.ranks; ++rank) terms_.add(at(piece, rank, element), weight_of(static_cast<size_t>(rank)));
-  return terms_;
+const void* HostContribution::node(size_t index, Span span, void* scratch) noexcept {
+  const std::vector<int32_t>& leaves = nodes_[index];
+  if (leaves.size() == 1) return leaf(leaves.front(), span, scratch);
+  form(leaves, span, scratch);
+  return scratch;
 }
 
-Incoming HostContribution::from(Incoming in, int64_t done) const noexcept {
-  if (in.data != nullptr) in.data = shifted(in.data, done, in.raw ? size_ : carry_size_);
-  return in;
-}
-
-void HostContribution::add(Incoming in, void* out, Span span) noexcept {
+// One rank's elements as they travel.
+const void* HostContribution::leaf(int32_t rank, Span span, void* scratch) noexcept {
+  const void* whole = nullptr;
   each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
-    const Incoming here = from(in, done);
-    add_terms(here, terms_of(here, piece, element), shifted(out, done, carry_size_), count);
+    const std::byte* mine = at(piece, rank, element);
+    if (!is_packed() && count == span.count)
+      whole = mine;
+    else if (is_packed())
+      cpu::pack(rule(), mine, weight_of(static_cast<size_t>(rank)), shifted(scratch, done, travel_size_), count);
+    else
+      std::memcpy(shifted(scratch, done, size_), mine, static_cast<size_t>(count * size_));
+  });
+  return whole != nullptr ? whole : scratch;
+}
+
+void HostContribution::form(const std::vector<int32_t>& leaves, Span span, void* scratch) noexcept {
+  bool counts = false, weighted = false;
+  for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+    weights_[leaf] = leaves[leaf] == LeafMap::kHole ? 0.0 : weight_of(static_cast<size_t>(leaves[leaf]));
+    counts = counts || weights_[leaf] > 0;
+    weighted = weighted || (weights_[leaf] > 0 && weights_[leaf] != 1.0);
+  }
+  if (!counts) return;  // nobody reads it
+  const auto number = static_cast<int32_t>(leaves.size());
+  each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
+    for (size_t leaf = 0; leaf < leaves.size(); ++leaf)
+      in_[leaf] = weights_[leaf] > 0 ? at(piece, leaves[leaf], element) : nullptr;
+    cpu::reduce_subtree(rule(), in_.data(), number, shifted(scratch, done, carry_size_), count,
+                        weighted ? weights_.data() : nullptr);
   });
 }
 
-void HostContribution::finish(Incoming in, void* result, Span span) noexcept {
-  each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
-    const Incoming here = from(in, done);
-    finish_terms(here, terms_of(here, piece, element), shifted(result, done, travel_size_), count);
-  });
+// A span never has parts of two owners.
+int32_t HostContribution::owner_of(Span span) const noexcept {
+  const auto after = std::upper_bound(owned_.begin(), owned_.end(), span.first,
+                                      [](int64_t first, const OwnSpan& own) { return first < own.span.first; });
+  return std::prev(after)->local;
 }
+
+const void* HostContribution::values(Span span, void* scratch) noexcept { return leaf(owner_of(span), span, scratch); }
 
 // A host with several ranks needs the result in several places.
 void* HostContribution::landing(Span span) noexcept {
@@ -78,23 +126,20 @@ void* HostContribution::landing(Span span) noexcept {
   return found;
 }
 
-const void* HostContribution::own(Span span, void* scratch) noexcept {
-  each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
-    std::memcpy(shifted(scratch, done, size_), at(piece, 0, element), static_cast<size_t>(count * size_));
-  });
-  return scratch;
-}
-
 void HostContribution::deliver(const void* result, Span span) noexcept {
+  if (span.count == 0) return;
+  const int32_t first = to_owner_ ? owner_of(span) : 0;
+  const int32_t last = to_owner_ ? first + 1 : array_.ranks;
   each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
     if (!used_[piece]) return;
     const void* from = static_cast<const std::byte*>(result) + done * travel_size_;
-    if (is_packed()) {
-      cpu::unpack(rule(), from, at(piece, 0, element), count);
-      from = at(piece, 0, element);
+    for (int32_t rank = first; rank < last; ++rank) {
+      std::byte* const to = at(piece, rank, element);
+      if (is_packed() && rank == first)
+        cpu::unpack(rule(), from, to, count);
+      else
+        std::memcpy(to, is_packed() ? at(piece, first, element) : from, static_cast<size_t>(count * size_));
     }
-    for (int32_t rank = is_packed() ? 1 : 0; rank < array_.ranks; ++rank)
-      std::memcpy(at(piece, rank, element), from, static_cast<size_t>(count * size_));
   });
 }
 

@@ -1,7 +1,9 @@
-// What one host adds to a rail: the same span of all its ranks, in rank order, read and written where it lies in shared memory. So the sum
-// over the rail is formed rank by rank over the whole group, with the bits of every other transport.
+// What one host adds to an exchange between hosts: the nodes of the sum that have leaves of its ranks alone, formed
+// from their arrays where they lie in shared memory. Results are written to all of its ranks, or to the one that owns
+// them. So the sum over all ranks is the tree's, with the bits of every other transport, wherever the ranks run.
 //
-// Cost: adding reads the span once per rank, delivering writes it once per rank. Threads: the rail's. Allocates when it is made.
+// Cost: a node reads the span once for each rank, delivering writes it once for each rank. Threads: the rail's.
+// Allocates when it is made.
 // Tested by unit/comm/host_contribution_test.cpp and process/hierarchy_test.cpp.
 #pragma once
 
@@ -24,17 +26,25 @@ struct HostArray {
   std::vector<std::byte*> bases;  // [piece * ranks + local rank]
 };
 
+/// A span that belongs to one rank of this host.
+struct OwnSpan {
+  Span span;
+  int32_t local = 0;
+};
+
 class HostContribution final : public Contribution {
  public:
-  /// Elements `slice.first` to `slice.first + slice.count` of the array.
-  HostContribution(const cpu::ReduceRule& rule, HostArray array, Span slice);
+  /// `nodes`: those of this host, of `map`; `ranks` are its ranks, ascending.
+  HostContribution(const cpu::ReduceRule& rule, HostArray array, const LeafMap& map, const std::vector<int32_t>& ranks);
 
-  /// Have the pages mapped that the slice touches, so that the first pass is no slower than the rest.
-  void populate() const noexcept;
+  /// What single ranks of this host own, in the order of the array: results for it go to the owner alone (`to_owner`),
+  /// values come from it.
+  void set_owned(std::vector<OwnSpan> owned, bool to_owner);
+  /// Have the pages mapped that a span touches, so that the first pass is no slower than the rest.
+  void populate(Span span) const noexcept;
 
-  [[nodiscard]] const void* own(Span span, void* scratch) noexcept override;
-  void add(Incoming in, void* out, Span span) noexcept override;
-  void finish(Incoming in, void* result, Span span) noexcept override;
+  [[nodiscard]] const void* node(size_t index, Span span, void* scratch) noexcept override;
+  [[nodiscard]] const void* values(Span span, void* scratch) noexcept override;
   [[nodiscard]] void* landing(Span span) noexcept override;
   void deliver(const void* result, Span span) noexcept override;
   void learn(const Note& note) noexcept override;
@@ -46,16 +56,20 @@ class HostContribution final : public Contribution {
   [[nodiscard]] std::byte* at(size_t piece, int32_t rank, int64_t element) const noexcept {
     return array_.bases[piece * static_cast<size_t>(array_.ranks) + static_cast<size_t>(rank)] + element * size_;
   }
-  [[nodiscard]] const Terms& terms_of(Incoming in, size_t piece, int64_t element) noexcept;
-  [[nodiscard]] Incoming from(Incoming in, int64_t done) const noexcept;
+  [[nodiscard]] const void* leaf(int32_t rank, Span span, void* scratch) noexcept;
+  void form(const std::vector<int32_t>& leaves, Span span, void* scratch) noexcept;
+  [[nodiscard]] int32_t owner_of(Span span) const noexcept;
 
   HostArray array_;
-  int64_t begin_;       // of the slice
-  int64_t size_;        // bytes of an element
-  int64_t carry_size_;  // of an accumulator
-  int64_t travel_size_; // of an element between hosts
-  std::vector<bool> used_;  // by piece: some rank contributes
-  Terms terms_;             // of one call
+  int64_t size_;                             // bytes of an element
+  int64_t carry_size_;                       // of an accumulator
+  int64_t travel_size_;                      // of an element between hosts
+  std::vector<bool> used_;                   // by piece: some rank contributes
+  std::vector<std::vector<int32_t>> nodes_;  // local ranks by leaf; kHole: nobody
+  std::vector<OwnSpan> owned_;
+  bool to_owner_ = false;
+  std::vector<const void*> in_;  // of one node
+  std::vector<double> weights_;
 };
 
 }  // namespace ddp::hierarchy

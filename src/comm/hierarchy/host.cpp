@@ -9,8 +9,8 @@
 namespace ddp::hierarchy {
 namespace {
 
-constexpr int32_t kBehindARail = 2;      // times timeout_ms: who waits for a rank that waits for another host
-constexpr int64_t kLongestGraceMs = 500; // a rail's patience beyond timeout_ms
+constexpr int32_t kBehindARail = 2;       // times timeout_ms: who waits for a rank that waits for another host
+constexpr int64_t kLongestGraceMs = 500;  // a rail's patience beyond timeout_ms
 
 int64_t rail_timeout_ms(int64_t timeout_ms) noexcept {
   return timeout_ms <= 0 ? timeout_ms : timeout_ms + std::min(kLongestGraceMs, timeout_ms / 4);
@@ -43,27 +43,63 @@ HostMemory connect_host(const TransportContext& context, const Layout& layout, D
   return memory;
 }
 
-Host::Host(const TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_rail_table& table, const std::string& address,
-           ChainOptions options)
+Host::Host(const TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_rail_table& table,
+           const std::string& address, const SocketOptions& options)
     : context_(context),
       layout_(std::move(layout)),
+      options_(options),
+      shares_(share_out(layout_.map, layout_.hosts)),
       control_(*context.control, layout_.local_ranks(), layout_.local),
       engine_(std::move(mesh), with_control(context, control_)),
       life_(engine_.mesh(), with_control(context, control_)) {
-  options.raw_first_hop = options.raw_first_hop && layout_.hosts.front().size() == 1;
-  options.route = Route::kChain;  // a host adds several arrays, and a direct exchange would have to carry each of them
   if (layout_.owns_rail())
-    rail_ = std::make_unique<ChainMember>(context, table, address, options, layout_.rail_ranks(),
-                                          rail_timeout_ms(context.options.timeout_ms));
+    rail_ = std::make_unique<SocketMember>(context, table, address, options, layout_.rail_ranks(), shares_,
+                                           rail_timeout_ms(context.options.timeout_ms));
   else
-    ChainMember::attend(context);
+    SocketMember::attend(context);
   way_ = std::to_string(layout_.rails) + (layout_.rails == 1 ? " rail over " : " rails over ") + table.name;
 }
 
-Span Host::slice(int64_t count, int64_t element_bytes) const noexcept {
-  if (!layout_.owns_rail()) return Span{count, 0};
-  const shm::Share share = shm::share_of(count, element_bytes, layout_.local, layout_.rails);
-  return Span{share.begin, share.end - share.begin};
+Crossing Host::all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const {
+  const Course whole = make_course(shares_, equal_slices(count, layout_.host_count()), rule, Phases{}, options_);
+  if (way_of(shares_, whole, count, rule, words, options_) != Way::kDirect || layout_.rails == 1)
+    return Crossing{1, whole, {}};
+  const int32_t rail = std::min(layout_.local, layout_.rails - 1);
+  const shm::Share share = shm::share_of(count, dtype_size(rule.dtype), rail, layout_.rails);
+  FlatOwnership owned = equal_slices(share.end - share.begin, layout_.host_count());
+  for (auto& spans : owned)
+    for (Span& span : spans) span.first += share.begin;
+  return Crossing{layout_.rails, make_course(shares_, owned, rule, Phases{}, options_), {}};
+}
+
+FlatOwnership Host::by_host(const FlatOwnership& by_rank, int32_t rail, int32_t rails) const {
+  FlatOwnership owned;
+  for (const std::vector<int32_t>& members : layout_.hosts) {
+    owned.emplace_back();
+    for (size_t local = 0; local < members.size(); ++local) {
+      if (static_cast<int32_t>(local) % rails != rail) continue;
+      const std::vector<Span>& own = by_rank[static_cast<size_t>(members[local])];
+      owned.back().insert(owned.back().end(), own.begin(), own.end());
+    }
+  }
+  return owned;
+}
+
+Crossing Host::exchange(const FlatOwnership& by_rank, int64_t count, const cpu::ReduceRule& rule, size_t words, Phases phases) const {
+  Crossing crossing;
+  crossing.course = make_course(shares_, by_host(by_rank, 0, 1), rule, phases, options_);
+  if (way_of(shares_, crossing.course, count, rule, words, options_) == Way::kDirect && layout_.rails > 1) {
+    crossing.rails = layout_.rails;
+    crossing.course =
+        make_course(shares_, by_host(by_rank, layout_.local % layout_.rails, layout_.rails), rule, phases, options_);
+  }
+  const std::vector<int32_t>& members = layout_.local_ranks();
+  for (size_t local = 0; local < members.size(); ++local)
+    for (const Span& span : by_rank[static_cast<size_t>(members[local])])
+      crossing.owned.push_back({span, static_cast<int32_t>(local)});
+  std::sort(crossing.owned.begin(), crossing.owned.end(),
+            [](const OwnSpan& a, const OwnSpan& b) { return a.span.first < b.span.first; });
+  return crossing;
 }
 
 void Host::gather_here(uint64_t sequence) {
@@ -99,21 +135,21 @@ void Host::read_note(uint64_t sequence, Note& note) const noexcept {
 void Host::cross(uint64_t sequence, Stamp stamp) {
   stamp.sequence = sequence;
   if (layout_.local == 0)
-    rail_->chain().barrier(stamp);
+    rail_->collectives().barrier(stamp);
   else
     wait_for_rails(sequence, 1);
   engine_.advance(shm::Counter::kFinished, sequence);
 }
 
-void Host::reduce(uint64_t sequence, Stamp stamp, HostContribution& mine, Note& note) {
+void Host::run(uint64_t sequence, Stamp stamp, HostContribution& mine, const Crossing& crossing, Note& note) {
   stamp.sequence = sequence;
-  if (rail_ != nullptr) {
-    rail_->chain().reduce(stamp, mine, note);
+  if (layout_.local < crossing.rails) {
+    rail_->collectives().run(stamp, mine, crossing.course, note);
     show_note(sequence, note);
     engine_.advance(shm::Counter::kFinished, sequence);
-    wait_for_rails(sequence, layout_.rails);
+    wait_for_rails(sequence, crossing.rails);
   } else {
-    wait_for_rails(sequence, layout_.rails);
+    wait_for_rails(sequence, crossing.rails);
     read_note(sequence, note);
     engine_.advance(shm::Counter::kFinished, sequence);  // only now may rank 0 use its slot again
   }

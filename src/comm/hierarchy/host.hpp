@@ -1,13 +1,15 @@
-// What the ranks of a host do together in a collective of all hosts: meet in shared memory, cross to the other hosts on their rails, and
-// wait until the host's last rail is done.
+// What the ranks of a host do together in a collective of all hosts: meet in shared memory, cross to the other hosts on
+// their rails, and wait until the host's last rail is done.
 //
 //   meet     every local rank announces; stamps are compared, notes joined (shm::Engine)
-//   across   local rank l < rails: its chain, which compares stamps and joins notes over the hosts; then its counter kFinished
-//   part     a rank without a rail waits for the others' counters and takes the joined note from one of them
+//   across   local rank l < rails: its rail, which compares stamps and joins notes over the hosts; then its counter
+//            kFinished. What is small takes rail 0 alone
+//   part     a rank that did not cross waits for the others' counters and takes the joined note from one of them
 //
-// Who is named when somebody is late: those who wait for it directly are the least patient. That is its own host first (timeout_ms),
-// then the rails (a little more), then those who wait for a rail of their own host (twice timeout_ms).
-// Promises: an error in a collective is the group's first cause, or the first cause is thrown in its place; all ranks learn it at once.
+// Who is named when somebody is late: those who wait for it directly are the least patient. That is its own host first
+// (timeout_ms), then the rails (a little more), then those who wait for a rail of their own host (twice timeout_ms).
+// Promises: an error in a collective is the group's first cause, or the first cause is thrown in its place; all ranks
+// learn it at once.
 // Threads: as shm::Engine.
 // Tested by process/hierarchy_test.cpp and process/hierarchy_failure_test.cpp.
 #pragma once
@@ -34,11 +36,19 @@ inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
 /// Collective over the group. Throws the same on all ranks if some host's ranks cannot share memory.
 [[nodiscard]] HostMemory connect_host(const TransportContext& context, const Layout& layout, Deadline deadline);
 
+/// How a collective crosses: which rails take part, and what this rank's rail does. The same on all ranks but for what is
+/// its own.
+struct Crossing {
+  int32_t rails = 1;
+  Course course;
+  std::vector<OwnSpan> owned;  // of this host's ranks, in the order of the array; empty if nothing belongs to single ranks
+};
+
 class Host {
  public:
   /// Collective over the group.
-  Host(const TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_rail_table& table, const std::string& address,
-       ChainOptions options);
+  Host(const TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_rail_table& table,
+       const std::string& address, const SocketOptions& options);
 
   [[nodiscard]] const Layout& layout() const noexcept { return layout_; }
   [[nodiscard]] shm::Engine& engine() noexcept { return engine_; }
@@ -48,15 +58,17 @@ class Host {
   [[nodiscard]] int32_t world_size() const noexcept { return context_.control->size(); }
   [[nodiscard]] std::string way() const { return way_; }
 
-  /// This rank's part of a flat array; nothing if it owns no rail.
-  [[nodiscard]] Span slice(int64_t count, int64_t element_bytes) const noexcept;
+  /// The sum goes to all ranks.
+  [[nodiscard]] Crossing all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const;
+  /// Each rank owns what `by_rank` says, in ascending order.
+  [[nodiscard]] Crossing exchange(const FlatOwnership& by_rank, int64_t count, const cpu::ReduceRule& rule, size_t words, Phases phases) const;
 
   /// All ranks of the host have announced, or will: wait for them, compare.
   void gather_here(uint64_t sequence);
   /// After that: nobody passes before all ranks of all hosts have come.
   void cross(uint64_t sequence, Stamp stamp);
-  /// After that: the sum over all ranks of all hosts. `note`: of this host; afterwards of all.
-  void reduce(uint64_t sequence, Stamp stamp, HostContribution& mine, Note& note);
+  /// After that: the exchange with all other hosts. `note`: of this host; afterwards of all.
+  void run(uint64_t sequence, Stamp stamp, HostContribution& mine, const Crossing& crossing, Note& note);
 
   /// Runs `body`; an error of it breaks the group.
   template <class Body>
@@ -79,13 +91,17 @@ class Host {
   void wait_for_rails(uint64_t sequence, int32_t rails);
   void show_note(uint64_t sequence, const Note& note) noexcept;
   void read_note(uint64_t sequence, Note& note) const noexcept;
+  /// By host: what the ranks that use rail `rail` of `rails` own.
+  [[nodiscard]] FlatOwnership by_host(const FlatOwnership& by_rank, int32_t rail, int32_t rails) const;
 
   TransportContext context_;
   Layout layout_;
+  SocketOptions options_;
+  Shares shares_;
   HostControl control_;
   shm::Engine engine_;
   shm::Life life_;
-  std::unique_ptr<ChainMember> rail_;  // NULL: this host has more ranks than there are rails
+  std::unique_ptr<SocketMember> rail_;  // NULL: this host has more ranks than there are rails
   std::string way_;
 };
 

@@ -4,11 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "comm/gathered.hpp"
 #include "comm/hierarchy/bucket.hpp"
 #include "comm/rail/address.hpp"
 #include "comm/rail/module.hpp"
-#include "comm/rail/transport.hpp"
 
 namespace ddp::hierarchy {
 namespace {
@@ -23,39 +21,28 @@ Stamp stamp_of(Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM, i
   return stamp;
 }
 
-// What travels flat is not for every step, and ranks of one host should not talk through sockets to all others.
-ChainOptions along_the_chain(ChainOptions options) noexcept {
-  options.route = Route::kChain;
-  options.counts = false;
-  return options;
-}
-
 class HierarchyTransport final : public Transport {
  public:
   HierarchyTransport(const TransportContext& context, const Layout& layout, HostMemory memory, const ddp_rail_table& table,
-                     const std::string& address, const ChainOptions& options)
-      : context_(context), exchange_(memory.exchange), host_(context, layout, std::move(memory.mesh), table, address, options),
-        flat_(make_rail_transport(context, table, address, along_the_chain(options))) {}
+                     const std::string& address, const SocketOptions& options)
+      : context_(context),
+        exchange_(memory.exchange),
+        host_(context, layout, std::move(memory.mesh), table, address, options) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
   [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return host_.arena(); }
 
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
-    return std::make_unique<Bucket>(host_, spec, Deadline::in_ms(context_.options.timeout_ms));
-  }
-
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec&, const Slices&, SliceWork*) override { return nullptr; }
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
-    return make_gathered_publication(*this, context_.control->rank(), spec);
+  [[nodiscard]] bool can(Collective kind) const noexcept override { return kind == Collective::kBucket || kind == Collective::kScatter; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override {
+    return std::make_unique<Bucket>(host_, spec, limit());
   }
 
   void barrier() override { meet_all(Stamp{}); }
 
-  void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override {
+  void all_reduce(const Tensor& tensor, ddp_reduce op) override {
     const int64_t step = kExchangeBytes / dtype_size(tensor.dtype);
     Stamp stamp = stamp_of(Collective::kAllReduce, tensor, op);
-    if (rounding == Rounding::kEveryStep) stamp.wire = tensor.dtype;
     int64_t done = 0;
     do {  // once for an empty tensor too: all ranks must have made the same call
       const int64_t count = std::min(step, tensor.count - done);
@@ -64,29 +51,47 @@ class HierarchyTransport final : public Transport {
     } while (done < tensor.count);
   }
 
-  // The rest travels on one chain over all ranks. Before that all ranks have met, so a different call on another rank is found.
   void all_gather(const Tensor& input, const Tensor& output) override {
-    meet_all(stamp_of(Collective::kAllGather, input));
-    flat_->all_gather(input, output);
-  }
-  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override {
-    meet_all(stamp_of(Collective::kReduceScatter, output, op));
-    flat_->reduce_scatter(input, output, op);
-  }
-  void broadcast(const Tensor& tensor, int32_t root) override {
-    meet_all(stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root));
-    flat_->broadcast(tensor, root);
+    const int64_t size = dtype_size(input.dtype);
+    each_window(input.count, size, [&](int64_t done, int64_t part) {
+      const int64_t rank = context_.control->rank(), ranks = host_.world_size();
+      copy(exchange_ + rank * part * size, input.data + done * size, part * size);
+      exchange_parts(stamp_of(Collective::kAllGather, input), part, cpu::ReduceRule{input.dtype, DDP_SUM, 1},
+                     Phases{false, true});
+      for (int64_t r = 0; r < ranks; ++r)
+        copy(output.data + (r * input.count + done) * size, exchange_ + r * part * size, part * size);
+    });
   }
 
-  [[nodiscard]] int64_t sent_bytes() const noexcept override { return host_.sent_bytes() + flat_->sent_bytes(); }
-  void farewell() noexcept override {
-    flat_->farewell();  // after it every rank has finished every collective
-    host_.farewell();
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override {
+    const int64_t size = dtype_size(input.dtype);
+    const int64_t rank = context_.control->rank(), ranks = host_.world_size();
+    each_window(output.count, size, [&](int64_t done, int64_t part) {
+      for (int64_t r = 0; r < ranks; ++r)
+        copy(exchange_ + r * part * size, input.data + (r * output.count + done) * size, part * size);
+      exchange_parts(stamp_of(Collective::kReduceScatter, output, op), part,
+                     cpu::ReduceRule{input.dtype, op, host_.world_size()}, Phases{true, false});
+      copy(output.data + done * size, exchange_ + rank * part * size, part * size);
+    });
   }
-  void wake() noexcept override {
-    host_.wake();
-    flat_->wake();
+
+  void broadcast(const Tensor& tensor, int32_t root) override {
+    const int64_t size = dtype_size(tensor.dtype), most = kExchangeBytes / size;
+    int64_t done = 0;
+    do {
+      const int64_t count = std::min(most, tensor.count - done);
+      if (context_.control->rank() == root) copy(exchange_, tensor.data + done * size, count * size);
+      const Stamp stamp = stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root);
+      exchange_some(stamp, count, cpu::ReduceRule{tensor.dtype, DDP_SUM, 1}, all_of(count, root, host_.world_size()),
+                    Phases{false, true});
+      copy(tensor.data + done * size, exchange_, count * size);
+      done += count;
+    } while (done < tensor.count);
   }
+
+  [[nodiscard]] int64_t sent_bytes() const noexcept override { return host_.sent_bytes(); }
+  void farewell() noexcept override { host_.farewell(); }
+  void wake() noexcept override { host_.wake(); }
 
  private:
   void meet_all(Stamp stamp) {
@@ -94,47 +99,88 @@ class HierarchyTransport final : public Transport {
     host_.guarded([&] { host_.cross(host_.engine().meet(stamp, 0, [](shm::Slot&) {}), stamp); });
   }
 
-  // The stamp is that of the whole tensor. Memory that only this process sees goes through the exchange buffer.
-  void reduce_some(Stamp stamp, std::byte* data, int64_t count) {
+  [[nodiscard]] Deadline limit() const noexcept { return Deadline::in_ms(context_.options.timeout_ms); }
+  static void copy(std::byte* to, const std::byte* from, int64_t bytes) noexcept {
+    if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
+  /// fn(first element, elements) for as much of each rank's part as fits into the exchange memory; once for an empty part
+  /// too.
+  template <class Fn>
+  void each_window(int64_t count, int64_t size, const Fn& fn) {
+    const int64_t most = std::max<int64_t>(1, kExchangeBytes / (size * host_.world_size()));
+    int64_t done = 0;
+    do {
+      const int64_t part = std::min(most, count - done);
+      fn(done, part);
+      done += part;
+    } while (done < count);
+  }
+
+  /// One window in which rank r owns part r.
+  void exchange_parts(const Stamp& stamp, int64_t part, const cpu::ReduceRule& rule, Phases phases) {
+    exchange_some(stamp, part * host_.world_size(), rule, parts_of(part, host_.world_size()), phases);
+  }
+
+  /// `count` elements in the exchange memory of each rank. The stamp is that of the whole tensor.
+  void exchange_some(Stamp stamp, int64_t count, const cpu::ReduceRule& rule, const FlatOwnership& by_rank, Phases phases) {
     sign(stamp, context_.control->calls());
+    host_.guarded([&] {
+      const Crossing crossing = host_.exchange(by_rank, count, rule, 0, phases);
+      const int64_t offset = host_.region().offset_of(exchange_, kExchangeBytes);
+      const uint64_t sequence = host_.engine().meet(stamp, 0, [&](shm::Slot& slot) { slot.offset = offset; });
+      HostContribution mine(rule, array_of(sequence, count), host_.layout().map, host_.layout().local_ranks());
+      mine.set_owned(crossing.owned, !phases.give);
+      Note note;
+      host_.run(sequence, stamp, mine, crossing, note);
+    });
+  }
+
+  /// Where the local ranks said that their elements are.
+  [[nodiscard]] HostArray array_of(uint64_t sequence, int64_t count) {
     shm::Engine& engine = host_.engine();
-    const auto bytes = static_cast<size_t>(count * dtype_size(stamp.dtype));
-    int64_t offset = count == 0 ? shm::kNotInReach : host_.region().offset_of(data, static_cast<int64_t>(bytes));
-    const bool copied = offset == shm::kNotInReach;
-    if (copied) offset = host_.region().offset_of(exchange_, kExchangeBytes);
-    if (copied && count > 0) std::memcpy(exchange_, data, bytes);
-    const uint64_t sequence = engine.meet(stamp, 0, [&](shm::Slot& slot) { slot.offset = offset; });
     HostArray array;
     array.ranks = engine.size();
     array.pieces.push_back(HostArray::Piece{0, count});
     for (int32_t rank = 0; rank < array.ranks; ++rank)
       array.bases.push_back(engine.mesh().base(rank) + engine.slot(rank, sequence).offset);
+    return array;
+  }
+
+  // The stamp is that of the whole tensor. Memory that only this process sees goes through the exchange buffer.
+  void reduce_some(Stamp stamp, std::byte* data, int64_t count) {
+    sign(stamp, context_.control->calls());
+    const int64_t bytes = count * dtype_size(stamp.dtype);
+    int64_t offset = count == 0 ? shm::kNotInReach : host_.region().offset_of(data, bytes);
+    const bool copied = offset == shm::kNotInReach;
+    if (copied) offset = host_.region().offset_of(exchange_, kExchangeBytes);
+    if (copied) copy(exchange_, data, bytes);
+    const uint64_t sequence = host_.engine().meet(stamp, 0, [&](shm::Slot& slot) { slot.offset = offset; });
     cpu::ReduceRule rule{stamp.dtype, stamp.op, host_.world_size()};
     rule.wire = stamp.wire;
-    HostContribution mine(rule, std::move(array),
-                          host_.slice(count, dtype_size(stamp.dtype)));
+    HostContribution mine(rule, array_of(sequence, count), host_.layout().map, host_.layout().local_ranks());
     Note note;
-    host_.reduce(sequence, stamp, mine, note);
-    if (copied && count > 0) std::memcpy(data, exchange_, bytes);
+    host_.run(sequence, stamp, mine, host_.all_reduce(count, rule, 0), note);
+    if (copied) copy(data, exchange_, bytes);
   }
 
   TransportContext context_;
   std::byte* exchange_;
   Host host_;
-  std::unique_ptr<Transport> flat_;  // over all ranks
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_transport(const TransportContext& context, const Layout& layout, HostMemory memory,
-                                          const ddp_rail_table& table, const std::string& address, const ChainOptions& options) {
+                                          const ddp_rail_table& table, const std::string& address,
+                                          const SocketOptions& options) {
   return std::make_unique<HierarchyTransport>(context, layout, std::move(memory), table, address, options);
 }
 
 std::unique_ptr<Transport> make_transport(const TransportContext& context, const Layout& layout, HostMemory memory) {
   const ddp_rail_table& table = load_gloo_module();
-  return make_transport(context, layout, std::move(memory), table, rail_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")),
-                        ChainOptions{});
+  return make_transport(context, layout, std::move(memory), table,
+                        rail_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")), SocketOptions{});
 }
 
 }  // namespace ddp::hierarchy

@@ -1,7 +1,7 @@
 // Seam 2 for several hosts with several ranks each: shared memory inside a host, one rail per local rank between hosts.
 //
-// Promises: sums in rank order with the bits of every other transport; a mismatch or a failure anywhere is everybody's first cause. Not
-// pollable: a thread of ours blocks in finish().
+// Promises: sums in the order of the tree with the bits of every other transport; a mismatch or a failure anywhere is
+// everybody's first cause. Not pollable: a thread of ours blocks in finish().
 // Cost: README.md of this folder. Threads: as Transport.
 // Tested by process/hierarchy_test.cpp and process/hierarchy_netns_test.sh.
 #pragma once
@@ -14,11 +14,12 @@
 namespace ddp::hierarchy {
 
 /// Collective; `memory` is what connect_host gave. Opens the Gloo module. Throws as make_rail_transport does.
-[[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportContext& context, const Layout& layout, HostMemory memory);
+[[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportContext& context, const Layout& layout,
+                                                        HostMemory memory);
 
 /// The same with a given table and address, for tests and other carriers.
-[[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportContext& context, const Layout& layout, HostMemory memory,
-                                                        const ddp_rail_table& table, const std::string& address,
-                                                        const ChainOptions& options);
+[[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportContext& context, const Layout& layout,
+                                                        HostMemory memory, const ddp_rail_table& table,
+                                                        const std::string& address, const SocketOptions& options);
 
 }  // namespace ddp::hierarchy

@@ -21,11 +21,11 @@ bool is_one_block(const BucketSpec& spec) noexcept {
 
 }  // namespace
 
-BucketSpec words_of(const BucketSpec& spec, Collective what) {
+BucketSpec words_of(const ExchangeSpec& spec) {
   BucketSpec words = spec;
   words.on_gpu = false;
   words.rule.wire = cpu::ReduceRule::kAsItIs;
-  words.plan_hash ^= static_cast<uint64_t>(what) * 0x9e3779b97f4a7c15u;  // so that ranks which do different things find out
+  words.plan_hash ^= static_cast<uint64_t>(spec.kind()) * 0x9e3779b97f4a7c15u;  // so that ranks which do different things find out
   for (BucketSpec::Piece& piece : words.pieces) piece = BucketSpec::Piece{nullptr, 0, false};
   return words;
 }

@@ -24,8 +24,8 @@
 
 namespace ddp::nccl {
 
-/// The words about a bucket: as spec, without its data. `what` tells apart operations on one bucket.
-[[nodiscard]] BucketSpec words_of(const BucketSpec& spec, Collective what);
+/// The words about an exchange: an all-reduce of nothing, which other exchanges of the same bucket are not taken for.
+[[nodiscard]] BucketSpec words_of(const ExchangeSpec& spec);
 
 /// Common to all operations of a bucket on a GPU.
 class Operation : public BucketOperation {

@@ -9,13 +9,13 @@ constexpr int64_t kAlignment = 256;  // bytes, for wide accesses
 
 }  // namespace
 
-SliceLayout lay_out(const Slices& slices, int64_t unit) {
+SliceLayout lay_out(const Ownership& ownership, int64_t unit) {
   SliceLayout layout;
   const auto up = [unit](int64_t count) { return (count + unit - 1) / unit * unit; };
-  for (const auto& spans : slices) {
+  for (int32_t rank = 0; rank < ownership.ranks(); ++rank) {
     std::vector<SliceLayout::Part> parts;
     int64_t at = 0;
-    for (const OwnedSpan& span : spans) {
+    for (const OwnedSpan& span : ownership.slice(rank)) {
       if (span.count == 0) continue;
       parts.push_back(SliceLayout::Part{span, at});
       at += up(span.count);
@@ -28,10 +28,10 @@ SliceLayout lay_out(const Slices& slices, int64_t unit) {
   return layout;
 }
 
-Scatter::Scatter(Side& side, std::unique_ptr<BucketOperation> words, const BucketSpec& spec, const Slices& slices)
+Scatter::Scatter(Side& side, std::unique_ptr<BucketOperation> words, const ExchangeSpec& spec)
     : Operation(side, std::move(words)),
       spec_(spec),
-      layout_(lay_out(slices, kAlignment / dtype_size(travel_dtype(spec.rule)))) {
+      layout_(lay_out(*spec.ownership, kAlignment / dtype_size(travel_dtype(spec.rule)))) {
   size_t most = 0;
   for (const auto& parts : layout_.ranks) most += parts.size();
   spans_.reserve(most);
@@ -87,12 +87,12 @@ bool Scatter::set_address(int32_t piece, std::byte* data) noexcept {
   return true;
 }
 
-Publication::Publication(Side& side, std::unique_ptr<BucketOperation> words, const PublishSpec& spec)
-    : Operation(side, std::move(words)), spec_(spec), layout_(lay_out(*spec.slices, kAlignment / dtype_size(spec.dtype))) {
+Publication::Publication(Side& side, std::unique_ptr<BucketOperation> words, const ExchangeSpec& spec)
+    : Operation(side, std::move(words)), spec_(spec), layout_(lay_out(*spec.ownership, kAlignment / dtype_size(spec.rule.dtype))) {
   size_t most = 0;
   for (const auto& parts : layout_.ranks) most += parts.size();
   spans_.reserve(most);
-  if (side.size() > 1 && layout_.slice > 0) memory_ = static_cast<std::byte*>(side.alloc(layout_.slice * side.size() * dtype_size(spec.dtype)));
+  if (side.size() > 1 && layout_.slice > 0) memory_ = static_cast<std::byte*>(side.alloc(layout_.slice * side.size() * dtype_size(spec.rule.dtype)));
 }
 
 Publication::~Publication() {
@@ -101,7 +101,7 @@ Publication::~Publication() {
 
 /// The spans of a rank's slice, from the values into the bucket's memory or back.
 void Publication::collect(const Note& note, size_t rank, bool to_memory) {
-  const int64_t size = dtype_size(spec_.dtype);
+  const int64_t size = dtype_size(spec_.rule.dtype);
   for (const SliceLayout::Part& part : layout_.ranks[rank]) {
     if (!note.uses(static_cast<size_t>(part.span.piece))) continue;
     std::byte* const value = spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size;
@@ -113,18 +113,18 @@ void Publication::collect(const Note& note, size_t rank, bool to_memory) {
 void Publication::launch(const Note& mine) {
   const auto own = static_cast<size_t>(side().rank());
   for (const SliceLayout::Part& part : layout_.ranks[own])
-    if (mine.uses(static_cast<size_t>(part.span.piece))) spec_.work->on_block(part.span.piece, part.span.first, part.span.count);
-  spec_.work->flush(side().stream());
+    if (spec_.work != nullptr && mine.uses(static_cast<size_t>(part.span.piece))) spec_.work->on_block(part.span.piece, part.span.first, part.span.count);
+  if (spec_.work != nullptr) spec_.work->flush(side().stream());
   if (memory_ == nullptr) return;
   spans_.clear();
   collect(mine, own, true);
-  move(spans_, spec_.dtype, spec_.dtype, 1, nullptr, "packing parameters");
-  std::byte* const place = memory_ + side().rank() * layout_.slice * dtype_size(spec_.dtype);
-  side().communicator().all_gather(place, memory_, layout_.slice, spec_.dtype, side().stream());
+  move(spans_, spec_.rule.dtype, spec_.rule.dtype, 1, nullptr, "packing parameters");
+  std::byte* const place = memory_ + side().rank() * layout_.slice * dtype_size(spec_.rule.dtype);
+  side().communicator().all_gather(place, memory_, layout_.slice, spec_.rule.dtype, side().stream());
   spans_.clear();
   for (size_t rank = 0; rank < layout_.ranks.size(); ++rank)
     if (rank != own) collect(mine, rank, false);
-  move(spans_, spec_.dtype, spec_.dtype, 1, side().stop_on(side().stream()), "writing parameters of other ranks");
+  move(spans_, spec_.rule.dtype, spec_.rule.dtype, 1, side().stop_on(side().stream()), "writing parameters of other ranks");
 }
 
 }  // namespace ddp::nccl

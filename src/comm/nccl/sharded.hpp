@@ -24,12 +24,12 @@ struct SliceLayout {
 };
 
 /// `unit`: elements between the possible beginnings of spans.
-[[nodiscard]] SliceLayout lay_out(const Slices& slices, int64_t unit);
+[[nodiscard]] SliceLayout lay_out(const Ownership& ownership, int64_t unit);
 
 /// Each rank gets the sum of its slice.
 class Scatter final : public Operation {
  public:
-  Scatter(Side& side, std::unique_ptr<BucketOperation> words, const BucketSpec& spec, const Slices& slices);
+  Scatter(Side& side, std::unique_ptr<BucketOperation> words, const ExchangeSpec& spec);
   ~Scatter() override;
 
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
@@ -50,7 +50,7 @@ class Scatter final : public Operation {
 /// Each rank's slice of the values, as its work left them, goes to all. Started when all ranks agree on what is used.
 class Publication final : public Operation {
  public:
-  Publication(Side& side, std::unique_ptr<BucketOperation> words, const PublishSpec& spec);
+  Publication(Side& side, std::unique_ptr<BucketOperation> words, const ExchangeSpec& spec);
   ~Publication() override;
 
   [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
@@ -61,7 +61,7 @@ class Publication final : public Operation {
   void settle(const Note&) override {}
   void collect(const Note& note, size_t rank, bool to_memory);
 
-  PublishSpec spec_;
+  ExchangeSpec spec_;
   SliceLayout layout_;
   std::byte* memory_ = nullptr;
   std::vector<ddp_gpu_span> spans_;

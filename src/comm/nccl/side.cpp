@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "comm/control/agree.hpp"
 #include "comm/nccl/mean.hpp"
+#include "comm/nccl/sharded.hpp"
 #include "device/gpu/module.hpp"
 
 namespace ddp::nccl {
@@ -112,6 +113,14 @@ void Side::scale(const Tensor& from, const Tensor& to, double factor, void* stre
   device_.check(device_.table().move(&span, 1, from.dtype, to.dtype, factor, std::numeric_limits<double>::infinity(),
                                      stop_on(stream), stream),
                 "dividing a sum");
+}
+
+std::unique_ptr<BucketOperation> Side::prepare(const ExchangeSpec& spec, std::unique_ptr<BucketOperation> words) {
+  switch (spec.kind()) {
+    case Collective::kScatter: return std::make_unique<Scatter>(*this, std::move(words), spec);
+    case Collective::kPublish: return std::make_unique<Publication>(*this, std::move(words), spec);
+    default: return std::make_unique<Bucket>(*this, std::move(words), spec);
+  }
 }
 
 void Side::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {

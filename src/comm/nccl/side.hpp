@@ -48,6 +48,10 @@ class Side {
   /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one rank.
   [[nodiscard]] ddp_gpu_stop stop_on(void* stream);
 
+  /// As Transport::can and prepare. `words`: the exchange of the words about it (bucket.hpp), over the host's transport. Throws OUT_OF_MEMORY.
+  [[nodiscard]] static bool can(Collective kind) noexcept { return kind != Collective::kStep; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec, std::unique_ptr<BucketOperation> words);
+
   // On this rank's tensors; reductions of floats. `stream`: as above. Not while a bucket is under way.
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream);
   void all_gather(const Tensor& input, const Tensor& output, void* stream);

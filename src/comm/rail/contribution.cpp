@@ -8,11 +8,6 @@ namespace {
 
 size_t bytes(int64_t elements, int64_t size) noexcept { return static_cast<size_t>(elements * size); }
 
-Incoming at(Incoming in, int64_t offset, int64_t size, int64_t carry_size) noexcept {
-  if (in.data != nullptr) in.data = static_cast<std::byte*>(in.data) + offset * (in.raw ? size : carry_size);
-  return in;
-}
-
 int64_t total(const std::vector<BucketSpec::Piece>& pieces) noexcept {
   int64_t sum = 0;
   for (const auto& piece : pieces) sum += piece.count;
@@ -21,46 +16,11 @@ int64_t total(const std::vector<BucketSpec::Piece>& pieces) noexcept {
 
 }  // namespace
 
-void Contribution::Terms::add(const void* elements, double weight) noexcept {
-  if (!(weight > 0)) return;
-  const auto at = static_cast<size_t>(count_++);
-  elements_[at] = elements;
-  weights_[at] = weight;
-  weighted_ = weighted_ || weight != 1.0;
-}
-
-void Contribution::add_terms(Incoming in, const Terms& terms, void* out, int64_t count) const noexcept {
-  const void* const carry = in.raw ? nullptr : in.data;
-  if (carry == nullptr && terms.count() == 0)  // nothing yet, and nothing will be read from it
-    std::memset(out, 0, bytes(count, dtype_size(rule_.carry_dtype())));
-  else
-    cpu::reduce_part(rule_, carry, terms.elements(), terms.count(), out, count, terms.weights());
-}
-
-void Contribution::finish_terms(Incoming in, const Terms& terms, void* result, int64_t count) const noexcept {
-  if (rule_.is_wired()) {  // the last carry is the result
-    add_terms(in, terms, result, count);
-  } else if (in.data == nullptr || in.raw) {
-    cpu::reduce(rule_, terms.elements(), terms.count(), &result, 1, count, terms.weights());
-  } else {
-    cpu::reduce_part(rule_, in.data, terms.elements(), terms.count(), in.data, count, terms.weights());
-    cpu::reduce_finish(rule_, in.data, &result, 1, count);
-  }
-}
-
-void Contribution::sum(const Terms& terms, void* result, int64_t count) const noexcept {
-  if (rule_.is_wired())
-    cpu::reduce_part(rule_.packed(), nullptr, terms.elements(), terms.count(), result, count);
-  else
-    cpu::reduce(rule_, terms.elements(), terms.count(), &result, 1, count, terms.weights());
-}
-
 PieceContribution::PieceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces)
-    : Contribution(rule, total(pieces), 1), size_(dtype_size(rule.dtype)), carry_size_(dtype_size(rule.carry_dtype())),
-      travel_size_(dtype_size(rule.travel_dtype())) {
+    : Contribution(rule, total(pieces), 1), size_(dtype_size(rule.dtype)), travel_size_(dtype_size(rule.travel_dtype())) {
   int64_t first = 0;
   for (const auto& piece : pieces) {
-    runs_.push_back(Run{piece.data, first, piece.count, true});
+    runs_.push_back(Run{piece.data, first, piece.count, static_cast<int32_t>(runs_.size()), true});
     first += piece.count;
   }
 }
@@ -74,8 +34,8 @@ void PieceContribution::set_address(int32_t piece, std::byte* data) noexcept {
 }
 
 size_t PieceContribution::run_at(int64_t element) const noexcept {
-  const auto after = std::upper_bound(runs_.begin(), runs_.end(), element,
-                                      [](int64_t value, const Run& run) { return value < run.first; });
+  const auto after =
+      std::upper_bound(runs_.begin(), runs_.end(), element, [](int64_t value, const Run& run) { return value < run.first; });
   return static_cast<size_t>(after - runs_.begin()) - 1;  // the last that starts at or before it: not an empty one
 }
 
@@ -106,7 +66,7 @@ void* PieceContribution::landing(Span span) noexcept {
   return start;
 }
 
-const void* PieceContribution::own(Span span, void* scratch) noexcept {
+const void* PieceContribution::node(size_t, Span span, void* scratch) noexcept {
   if (void* where = landing(span)) return where;
   each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
     std::byte* const to = static_cast<std::byte*>(scratch) + offset * travel_size_;
@@ -116,27 +76,6 @@ const void* PieceContribution::own(Span span, void* scratch) noexcept {
       std::memcpy(to, mine, bytes(count, size_));
   });
   return scratch;
-}
-
-const Contribution::Terms& PieceContribution::terms_of(Incoming in, const void* mine) noexcept {
-  terms_.clear();
-  if (in.data != nullptr && in.raw) terms_.add(in.data, in.weight);
-  terms_.add(mine, weight_of(0));
-  return terms_;
-}
-
-void PieceContribution::add(Incoming in, void* out, Span span) noexcept {
-  each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
-    const Incoming here = at(in, offset, size_, carry_size_);
-    add_terms(here, terms_of(here, mine), static_cast<std::byte*>(out) + offset * carry_size_, count);
-  });
-}
-
-void PieceContribution::finish(Incoming in, void* result, Span span) noexcept {
-  each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
-    const Incoming here = at(in, offset, size_, carry_size_);
-    finish_terms(here, terms_of(here, mine), static_cast<std::byte*>(result) + offset * travel_size_, count);
-  });
 }
 
 void PieceContribution::deliver(const void* result, Span span) noexcept {
@@ -150,26 +89,33 @@ void PieceContribution::deliver(const void* result, Span span) noexcept {
   });
 }
 
+SliceContribution::SliceContribution(const cpu::ReduceRule& rule, const std::vector<BucketSpec::Piece>& pieces,
+                                     const std::vector<OwnedSpan>& own, SliceWork* work)
+    : PieceContribution(rule, pieces), own_(own), work_(work) {}
+
+void SliceContribution::work() noexcept {
+  if (work_ == nullptr) return;
+  for (const OwnedSpan& span : own_)
+    if (is_used(span.piece)) work_->on_block(span.piece, span.first, span.count);
+}
+
+const void* SliceContribution::values(Span span, void* scratch) noexcept {
+  each(span, [&](const Run& run, const std::byte*, int64_t offset, int64_t count) {
+    if (run.used && work_ != nullptr) work_->on_block(run.piece, span.first + offset - run.first, count);
+  });
+  return node(0, span, scratch);
+}
+
 PartContribution::PartContribution(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part,
                                    int32_t size, int32_t position)
-    : Contribution(rule, part * size, 1), input_(input), output_(output), part_(part), begin_(position * part),
+    : Contribution(rule, part * size, 1),
+      input_(input),
+      output_(output),
+      part_(part),
+      begin_(position * part),
       size_(dtype_size(rule.dtype)) {}
 
-const void* PartContribution::own(Span span, void*) noexcept { return input_ + span.first * size_; }
-
-void PartContribution::add(Incoming in, void* out, Span span) noexcept {
-  terms_.clear();
-  if (in.data != nullptr && in.raw) terms_.add(in.data, in.weight);
-  terms_.add(input_ + span.first * size_, weight_of(0));
-  add_terms(in, terms_, out, span.count);
-}
-
-void PartContribution::finish(Incoming in, void* result, Span span) noexcept {
-  terms_.clear();
-  if (in.data != nullptr && in.raw) terms_.add(in.data, in.weight);
-  terms_.add(input_ + span.first * size_, weight_of(0));
-  finish_terms(in, terms_, result, span.count);
-}
+const void* PartContribution::node(size_t, Span span, void*) noexcept { return input_ + span.first * size_; }
 
 void* PartContribution::landing(Span span) noexcept {
   const bool inside = span.first >= begin_ && span.first + span.count <= begin_ + part_ && span.count > 0;
@@ -182,6 +128,24 @@ void PartContribution::deliver(const void* result, Span span) noexcept {
   if (from >= until) return;
   std::memcpy(output_ + (from - begin_) * size_, static_cast<const std::byte*>(result) + (from - span.first) * size_,
               bytes(until - from, size_));
+}
+
+FlatOwnership flat_slices(const Ownership& ownership, const std::vector<BucketSpec::Piece>& pieces) {
+  std::vector<int64_t> first{0};
+  for (const BucketSpec::Piece& piece : pieces) first.push_back(first.back() + piece.count);
+  FlatOwnership owned;
+  for (int32_t rank = 0; rank < ownership.ranks(); ++rank) {
+    owned.emplace_back();
+    for (const OwnedSpan& span : ownership.slice(rank)) {
+      const int64_t begin = first[static_cast<size_t>(span.piece)] + span.first;
+      std::vector<Span>& own = owned.back();
+      if (!own.empty() && own.back().first + own.back().count == begin)
+        own.back().count += span.count;
+      else if (span.count > 0)
+        own.push_back(Span{begin, span.count});
+    }
+  }
+  return owned;
 }
 
 }  // namespace ddp

@@ -1,5 +1,7 @@
 #include "comm/rail/member.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "base/bytes.hpp"
@@ -12,49 +14,62 @@ constexpr const char* kAddresses = "rail addresses";
 
 int32_t position_of(int32_t rank, const std::vector<int32_t>& ranks) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
-  if (found == ranks.end()) throw make_error(DDP_ERROR_INTERNAL, "rank %d has no place in its chain", rank);
+  if (found == ranks.end()) throw make_error(DDP_ERROR_INTERNAL, "rank %d has no place on its rail", rank);
   return static_cast<int32_t>(found - ranks.begin());
+}
+
+// Gloo ends the process when it runs out of descriptors while it connects: for each peer it has two listeners and two
+// connections then.
+void require_descriptors(const char* carrier, int32_t members) {
+  rlimit limit{};
+  const int64_t needed = 4 * int64_t{members - 1} + 16;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      static_cast<int64_t>(limit.rlim_cur) < needed)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY,
+                     "%d members over %s need %lld descriptors on each, but this process may have %lld; raise the limit "
+                     "(ulimit -n)",
+                     members, carrier, static_cast<long long>(needed), static_cast<long long>(limit.rlim_cur));
 }
 
 }  // namespace
 
-ChainMember::ChainMember(const TransportContext& context, const ddp_rail_table& table, const std::string& address,
-                         const ChainOptions& options, std::vector<int32_t> ranks, int64_t timeout_ms)
-    : options_(options),
-      failure_(*context.failure),
-      rail_(std::make_shared<Rail>(table, position_of(context.control->rank(), ranks), static_cast<int32_t>(ranks.size()), address,
-                                   context.options.rendezvous_timeout_ms)),
-      line_(*rail_, *context.control, *context.failure, ranks, timeout_ms, options.counts) {
+SocketMember::SocketMember(const TransportContext& context, const ddp_rail_table& table, const std::string& address,
+                           const SocketOptions& options, std::vector<int32_t> ranks, Shares shares, int64_t timeout_ms)
+    : failure_(*context.failure),
+      options_(options),
+      shares_(std::move(shares)),
+      rail_(std::make_shared<Rail>(table, position_of(context.control->rank(), ranks), static_cast<int32_t>(ranks.size()),
+                                   address, context.options.rendezvous_timeout_ms)),
+      line_(*rail_, *context.control, *context.failure, ranks, timeout_ms) {
   // The group may break while we connect, before anybody can call wake().
   context.failure->add_waker([weak = std::weak_ptr<Rail>(rail_)] {
     if (const auto rail = weak.lock()) rail->abort();
   });
   connect(*context.control, ranks, Deadline::in_ms(context.options.rendezvous_timeout_ms));
-  chain_ = std::make_unique<Chain>(line_, options);
+  collectives_ = std::make_unique<Collectives>(line_, shares_, options);
 }
 
-ChainMember::~ChainMember() { rail_->close(); }  // the receives for the next collective point into chain_
+SocketMember::~SocketMember() { rail_->close(); }  // the receives for the next collective point into collectives_
 
-void ChainMember::leave() noexcept {
-  if (!failure_.woken()) chain_->leave(Deadline::in_ms(kFarewellMs));
+void SocketMember::leave() noexcept {
+  if (!failure_.woken()) collectives_->leave(Deadline::in_ms(kFarewellMs));
   rail_->close();
 }
 
-void ChainMember::attend(const TransportContext& context) {
-  static_cast<void>(context.control->gather(kAddresses, "",
-                                            Deadline::in_ms(context.options.rendezvous_timeout_ms)));
+void SocketMember::attend(const TransportContext& context) {
+  static_cast<void>(context.control->gather(kAddresses, "", Deadline::in_ms(context.options.rendezvous_timeout_ms)));
 }
 
-std::vector<int32_t> ChainMember::linked(int32_t member) const {
-  const bool all = links_all(line_.size(), options_);
+std::vector<int32_t> SocketMember::linked(int32_t member) const {
   std::vector<int32_t> others;
   for (int32_t other = 0; other < line_.size(); ++other)
-    if (other != member && (all || other == member - 1 || other == member + 1)) others.push_back(other);
+    if (other != member) others.push_back(other);
   return others;
 }
 
 // A member tells an address for each that it is linked with.
-void ChainMember::connect(Control& control, const std::vector<int32_t>& ranks, Deadline deadline) {
+void SocketMember::connect(Control& control, const std::vector<int32_t>& ranks, Deadline deadline) {
+  require_descriptors(rail_->name(), line_.size());
   const std::vector<int32_t> peers = linked(position());
   std::vector<std::string> mine;
   ByteWriter writer;
@@ -68,14 +83,16 @@ void ChainMember::connect(Control& control, const std::vector<int32_t>& ranks, D
     const std::string theirs = address_told(told[static_cast<size_t>(rank)], peers[i]);
     // Releases of Gloo that cannot talk to each other have addresses of different sizes.
     if (theirs.size() != mine[i].size())
-      line_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED, "this rank and rank %d have releases of %s that cannot talk to each other; "
-                               "install the same on all hosts", rank, rail_->name()));
+      line_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED,
+                               "this rank and rank %d have releases of %s that cannot talk to each other; "
+                               "install the same on all hosts",
+                               rank, rail_->name()));
     line_.connect(peers[i], theirs);
   }
 }
 
 /// What `peer` told for this member.
-std::string ChainMember::address_told(const std::string& told, int32_t peer) const {
+std::string SocketMember::address_told(const std::string& told, int32_t peer) const {
   ByteReader reader(told);
   for (const int32_t other : linked(peer)) {
     std::string address(reader.text());

@@ -1,67 +1,108 @@
-// When a direct exchange is taken, who owns which part of an array in it, and how a slice is cut into segments. Pure functions of what
-// all members know, so that all of them decide alike.
+// Who owns which part of an array in an exchange, and how it is cut into segments. Pure functions of what all members
+// know, so that all of them decide alike.
 // Tested by unit/comm/exchange_test.cpp.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-
-#include "comm/rail/segments.hpp"
+#include <utility>
+#include <vector>
 
 namespace ddp {
 
-/// Members that are linked with each other at most: each has two connections to every other one.
-inline constexpr int32_t kMostDirect = 16;
-/// A smaller array goes along the chain.
-inline constexpr int64_t kLeastDirect = int64_t{256} << 10;
+/// Elements first to first + count.
+struct Span {
+  int64_t first = 0;
+  int64_t count = 0;
+};
 
-/// Is there a direct exchange between so many members at all? Equal on all of them.
-[[nodiscard]] constexpr bool links_all(int32_t members, const ChainOptions& options) noexcept {
-  return options.route != Route::kChain && members > 1 && members <= kMostDirect;
-}
-/// Does an array of so many bytes under way take it?
-[[nodiscard]] constexpr bool goes_direct(int64_t bytes, int32_t members, const ChainOptions& options) noexcept {
-  return links_all(members, options) && bytes >= (options.route == Route::kDirect ? 1 : kLeastDirect);
+/// By member: what it owns. Together they cover every element once.
+using FlatOwnership = std::vector<std::vector<Span>>;
+
+/// A slice for each member, of about the same size.
+[[nodiscard]] inline FlatOwnership equal_slices(int64_t count, int32_t members) {
+  const int64_t slice = ((count + members - 1) / members + 15) / 16 * 16;
+  FlatOwnership owned(static_cast<size_t>(members));
+  for (int32_t member = 0; member < members; ++member) {
+    const int64_t first = std::min(count, member * slice);
+    const int64_t next = std::min(count, first + slice);
+    if (next > first) owned[static_cast<size_t>(member)].push_back(Span{first, next - first});
+  }
+  return owned;
 }
 
-/// Who owns what, and how a slice is cut: a function of its arguments alone, so that all members cut alike.
+/// Member k owns part k.
+[[nodiscard]] inline FlatOwnership parts_of(int64_t part, int32_t members) {
+  FlatOwnership owned(static_cast<size_t>(members));
+  for (int32_t member = 0; member < members && part > 0; ++member) owned[static_cast<size_t>(member)].push_back(Span{member * part, part});
+  return owned;
+}
+
+/// Everything belongs to one.
+[[nodiscard]] inline FlatOwnership all_of(int64_t count, int32_t owner, int32_t members) {
+  FlatOwnership owned(static_cast<size_t>(members));
+  if (count > 0) owned[static_cast<size_t>(owner)].push_back(Span{0, count});
+  return owned;
+}
+
+struct SocketOptions {
+  int64_t segment_bytes = 0;  // 0: chosen by the size of the array. Tests use small ones. Equal on all members
+};
+
+/// The segments of each member's slice. A segment lies within one span.
 class Slicing {
  public:
-  Slicing(int64_t count, int64_t element_size, int32_t members, bool exact_parts, const ChainOptions& options) noexcept
-      : count_(count), size_(element_size) {
-    slice_ = (count + members - 1) / members;
-    if (!exact_parts) slice_ = (slice_ + 15) / 16 * 16;
+  Slicing() = default;
+  /// `element_bytes`: the most that one element has under way in any message.
+  Slicing(const FlatOwnership& owned, int64_t element_bytes, int32_t members, const SocketOptions& options) {
     const int64_t largest = largest_segment(members);
+    int64_t longest = 0;
+    for (const auto& spans : owned) longest = std::max(longest, total(spans));
+    longest_ = longest;
     int64_t bytes = options.segment_bytes;
-    if (bytes <= 0) bytes = std::clamp(slice_ * size_ / 4, std::min(kSmallest, largest), largest);
-    each_ = std::max<int64_t>(1, std::min(bytes, largest) / size_);
+    if (bytes <= 0) bytes = std::clamp(longest * element_bytes / 4, std::min(kSmallest, largest), largest);
+    each_ = std::max<int64_t>(1, std::min(bytes, largest) / element_bytes);
     if (each_ > 16) each_ -= each_ % 16;
+    for (const auto& spans : owned) {
+      segments_.emplace_back();
+      for (const Span& span : spans)
+        for (int64_t at = 0; at < span.count; at += each_)
+          segments_.back().push_back(Span{span.first + at, std::min(each_, span.count - at)});
+      number_ = std::max(number_, static_cast<int64_t>(segments_.back().size()));
+    }
   }
   /// So that the segments in flight of all members stay in the caches.
   [[nodiscard]] static constexpr int64_t largest_segment(int32_t members) noexcept {
-    return std::min(kLargestSegment, (int64_t{8} << 20) / members);
+    return std::max<int64_t>(4096, std::min(kLargest, (int64_t{8} << 20) / members));
   }
 
-  /// Segments of the longest slice.
-  [[nodiscard]] int64_t number() const noexcept { return (std::min(slice_, count_) + each_ - 1) / each_; }
+  /// Segments of the slice that has most.
+  [[nodiscard]] int64_t number() const noexcept { return number_; }
+  /// Elements of the longest slice, and of a full segment.
+  [[nodiscard]] int64_t longest() const noexcept { return longest_; }
+  [[nodiscard]] int64_t segment() const noexcept { return each_; }
   /// Segment t of the member's slice; it may be shorter than others, and empty.
   [[nodiscard]] Span span(int32_t member, int64_t t) const noexcept {
-    const int64_t begin = std::min(count_, member * slice_);
-    const int64_t end = std::min(count_, begin + slice_);
-    const int64_t first = std::min(end, begin + t * each_);
-    return Span{first, std::min(each_, end - first)};
+    const auto& own = segments_[static_cast<size_t>(member)];
+    return t < static_cast<int64_t>(own.size()) ? own[static_cast<size_t>(t)] : Span{};
   }
-  [[nodiscard]] int64_t bytes(Span span) const noexcept { return span.count * size_; }
-  [[nodiscard]] int64_t segment_bytes() const noexcept { return each_ * size_; }
 
  private:
-  // Measured with tests/bench/gloo_bench: more and smaller messages cost more than their overlap gains.
+  // Measured with tests/bench/gloo_bench: more and smaller messages cost more than their overlap gains; above 2 MiB the
+  // segments leave the caches.
   static constexpr int64_t kSmallest = int64_t{1} << 20;
+  static constexpr int64_t kLargest = int64_t{2} << 20;
 
-  int64_t count_;
-  int64_t size_;   // bytes of an element under way
-  int64_t slice_;  // elements
-  int64_t each_;
+  [[nodiscard]] static int64_t total(const std::vector<Span>& spans) noexcept {
+    int64_t count = 0;
+    for (const Span& span : spans) count += span.count;
+    return count;
+  }
+
+  int64_t number_ = 0;
+  int64_t longest_ = 0;
+  int64_t each_ = 1;                         // elements
+  std::vector<std::vector<Span>> segments_;  // by member
 };
 
 }  // namespace ddp

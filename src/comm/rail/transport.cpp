@@ -1,9 +1,9 @@
 #include "comm/rail/transport.hpp"
 
+#include <cstring>
 #include <numeric>
 #include <vector>
 
-#include "comm/gathered.hpp"
 #include "comm/heap.hpp"
 #include "comm/rail/address.hpp"
 #include "comm/rail/member.hpp"
@@ -21,89 +21,157 @@ std::vector<int32_t> all_ranks(int32_t size) {
 /// The number of a collective in the group, from 1.
 class RailNumbers {
  public:
-  explicit RailNumbers(CallState* calls) : calls_(calls) {}
+  explicit RailNumbers(CallState& calls) : calls_(calls) {}
   [[nodiscard]] uint64_t next() noexcept {
-    ++last_;
-    if (calls_ != nullptr) calls_->join_collective(last_);
+    calls_.join_collective(++last_);
     return last_;
   }
 
  private:
-  CallState* calls_;  // NULL: somebody else counts the group's
+  CallState& calls_;
   uint64_t last_ = 0;
 };
 
-class RailBucket : public BucketOperation {
+/// A bucket that is reduced: to all ranks, or each rank's slice to its owner.
+class RailBucket final : public BucketOperation {
  public:
-  RailBucket(Chain& chain, RailNumbers& numbers, std::string way, const BucketSpec& spec)
-      : chain_(chain), numbers_(numbers), way_(std::move(way)), mine_(spec.rule, spec.pieces), stamp_(stamp_of(Collective::kBucket, spec)) {
-    note_.used.reserve(spec.used_words());
-  }
+  RailBucket(SocketMember& member, RailNumbers& numbers, const ExchangeSpec& spec)
+      : RailBucket(member, numbers, spec, contribution(member, spec), owned_by(member, spec)) {}
 
   void start(const Note& mine) override {
     note_ = mine;
-    mine_.tallies().front() = mine.tally;
+    mine_->tallies().front() = mine.tally;
     stamp_.sequence = numbers_.next();
   }
   [[nodiscard]] Progress advance(int64_t) override {
     throw make_error(DDP_ERROR_INTERNAL, "a bucket between hosts was polled; it is reduced by finish()");
   }
-  void finish() override { chain_.reduce(stamp_, mine_, note_); }
+  void finish() override {
+    member_.collectives().run(stamp_, *mine_, course_, note_);
+    if (!note_.is_void()) mine_->work();
+  }
   [[nodiscard]] const Note& note() const noexcept override { return note_; }
   [[nodiscard]] bool share_done() const noexcept override { return true; }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override {
-    mine_.set_address(piece, data);
+    mine_->set_address(piece, data);
     return true;
   }
   [[nodiscard]] std::string way() const override { return way_; }
 
  private:
-  Chain& chain_;
+  RailBucket(SocketMember& member, RailNumbers& numbers, const ExchangeSpec& spec, std::unique_ptr<SliceContribution> mine,
+             const FlatOwnership& owned)
+      : member_(member), numbers_(numbers), mine_(std::move(mine)), stamp_(stamp_of(spec.kind(), spec)),
+        course_(member.course(owned, spec.rule, Phases{spec.collects, spec.gives})) {
+    const Way way = member.way_of(course_, stamp_.count, spec.rule, spec.used_words());
+    way_ = std::string(way == Way::kInline ? "in the header over " : "direct exchange over ") + member.rail_name();
+    note_.used.reserve(spec.used_words());
+  }
+  [[nodiscard]] static std::unique_ptr<SliceContribution> contribution(const SocketMember& member, const ExchangeSpec& spec) {
+    static const std::vector<OwnedSpan> kNone;
+    const std::vector<OwnedSpan>& own = spec.ownership == nullptr ? kNone : spec.ownership->slice(member.position());
+    return std::make_unique<SliceContribution>(spec.rule, spec.pieces, own, spec.work);
+  }
+  /// Without an owner every rank adds up a slice of about the same size.
+  [[nodiscard]] static FlatOwnership owned_by(const SocketMember& member, const ExchangeSpec& spec) {
+    if (spec.ownership != nullptr) return flat_slices(*spec.ownership, spec.pieces);
+    return equal_slices(stamp_of(spec.kind(), spec).count, member.shares().members());
+  }
+
+  SocketMember& member_;
   RailNumbers& numbers_;
-  std::string way_;
-  PieceContribution mine_;
+  std::unique_ptr<SliceContribution> mine_;
   Stamp stamp_;
+  Course course_;
+  std::string way_;
   Note note_;
+};
+
+/// Values on their way from the owners of slices to all ranks.
+class RailPublication final : public BucketOperation {
+ public:
+  RailPublication(SocketMember& member, RailNumbers& numbers, const ExchangeSpec& spec)
+      : member_(member), numbers_(numbers),
+        mine_(cpu::ReduceRule{spec.rule.dtype, DDP_SUM, 1}, spec.pieces, spec.ownership->slice(member.position()), spec.work),
+        stamp_(stamp_of(spec.kind(), spec)),
+        course_(member.course(flat_slices(*spec.ownership, spec.pieces), mine_.rule(), Phases{false, true})) {
+    note_.used.resize(spec.used_words());
+    joined_ = note_;
+  }
+
+  void start(const Note& mine) override {
+    note_.incomplete = mine.incomplete;
+    note_.used = mine.used;
+    note_.tally = mine.tally;
+    is_done_ = note_.is_void();
+    if (!is_done_) stamp_.sequence = numbers_.next();
+  }
+  [[nodiscard]] Progress advance(int64_t) override {
+    finish();
+    return Progress::kDone;
+  }
+  // The note is the same on all ranks, so that a void one ends it everywhere.
+  void finish() override {
+    if (is_done_) return;
+    is_done_ = true;
+    joined_.incomplete = false;
+    joined_.used = note_.used;
+    mine_.learn(note_);
+    member_.collectives().run(stamp_, mine_, course_, joined_);
+  }
+  [[nodiscard]] bool share_done() const noexcept override { return is_done_; }
+  [[nodiscard]] const Note& note() const noexcept override { return note_; }
+  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override {
+    mine_.set_address(piece, data);
+    return true;
+  }
+  [[nodiscard]] std::string way() const override { return std::string("direct exchange over ") + member_.rail_name(); }
+
+ private:
+  SocketMember& member_;
+  RailNumbers& numbers_;
+  SliceContribution mine_;
+  Stamp stamp_;
+  Course course_;
+  Note note_, joined_;
+  bool is_done_ = true;
 };
 
 class RailTransport : public Transport {
  public:
   RailTransport(const TransportContext& context, const ddp_rail_table& table, const std::string& address,
-                const ChainOptions& options)
+                const SocketOptions& options)
       : size_(context.control->size()),
         calls_(context.control->calls()),
-        numbers_(options.counts ? &calls_ : nullptr),
-        member_(context, table, address, options, all_ranks(size_), context.options.timeout_ms) {}
+        numbers_(calls_),
+        member_(context, table, address, options, all_ranks(size_), one_rank_each(size_), context.options.timeout_ms) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
 
   [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return heap_; }
 
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override {
-    const char* way = chain().is_direct(stamp_of(Collective::kBucket, spec).count, spec.rule) ? "direct exchange over " : "chain over ";
-    return std::make_unique<RailBucket>(chain(), numbers_, std::string(way) + member_.rail_name(), spec);
+  [[nodiscard]] bool can(Collective kind) const noexcept override { return kind != Collective::kStep; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override {
+    if (!spec.collects) return std::make_unique<RailPublication>(member_, numbers_, spec);
+    return std::make_unique<RailBucket>(member_, numbers_, spec);
   }
 
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec&, const Slices&, SliceWork*) override { return nullptr; }
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
-    return make_gathered_publication(*this, member_.position(), spec);
-  }
+  void barrier() override { member_.collectives().barrier(stamp(Collective::kBarrier, DDP_U8, 0)); }
 
-  void barrier() override { chain().barrier(stamp(Collective::kBarrier, DDP_U8, 0)); }
-
-  void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override {
+  void all_reduce(const Tensor& tensor, ddp_reduce op) override {
     Stamp made = stamp(Collective::kAllReduce, tensor.dtype, tensor.count);
     made.op = op;
     cpu::ReduceRule rule{tensor.dtype, op, size_};
-    if (rounding == Rounding::kEveryStep) made.wire = rule.wire = tensor.dtype;
     PieceContribution mine(rule, {{tensor.data, tensor.count, false}});
-    Note note;
-    chain().reduce(made, mine, note);
+    run(made, mine, equal_slices(tensor.count, size_), Phases{});
   }
 
   void all_gather(const Tensor& input, const Tensor& output) override {
-    chain().all_gather(stamp(Collective::kAllGather, input.dtype, input.count), input.data, output.data, input.bytes());
+    const Stamp made = stamp(Collective::kAllGather, input.dtype, input.count);
+    std::byte* const own = output.data + member_.position() * input.bytes();
+    if (own != input.data && input.count > 0) std::memmove(own, input.data, static_cast<size_t>(input.bytes()));
+    give(made, output, parts_of(input.count, size_));
   }
 
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override {
@@ -111,14 +179,13 @@ class RailTransport : public Transport {
     made.op = op;
     PartContribution mine(cpu::ReduceRule{input.dtype, op, size_}, input.data, output.data, output.count, size_,
                           member_.position());
-    Note note;
-    chain().reduce(made, mine, note);
+    run(made, mine, parts_of(output.count, size_), Phases{true, false});
   }
 
   void broadcast(const Tensor& tensor, int32_t root) override {
     Stamp made = stamp(Collective::kBroadcast, tensor.dtype, tensor.count);
     made.root = root;
-    chain().broadcast(made, tensor.data, tensor.bytes(), root);
+    give(made, tensor, all_of(tensor.count, root, size_));
   }
 
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return member_.sent_bytes(); }
@@ -126,7 +193,14 @@ class RailTransport : public Transport {
   void wake() noexcept override { member_.wake(); }
 
  private:
-  [[nodiscard]] Chain& chain() noexcept { return member_.chain(); }
+  void run(const Stamp& made, Contribution& mine, const FlatOwnership& owned, Phases phases) {
+    Note note;
+    member_.collectives().run(made, mine, member_.course(owned, mine.rule(), phases), note);
+  }
+  void give(const Stamp& made, const Tensor& tensor, const FlatOwnership& owned) {
+    PieceContribution mine(cpu::ReduceRule{tensor.dtype, DDP_SUM, 1}, {{tensor.data, tensor.count, false}});
+    run(made, mine, owned, Phases{false, true});
+  }
 
   Stamp stamp(Collective kind, ddp_dtype dtype, int64_t count) {
     Stamp made;
@@ -141,20 +215,21 @@ class RailTransport : public Transport {
   int32_t size_;
   CallState& calls_;
   RailNumbers numbers_;
-  ChainMember member_;
+  SocketMember member_;
   std::shared_ptr<Heap> heap_ = std::make_shared<Heap>();
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_rail_transport(const TransportContext& context, const ddp_rail_table& table,
-                                               const std::string& address, const ChainOptions& options) {
+                                               const std::string& address, const SocketOptions& options) {
   return std::make_unique<RailTransport>(context, table, address, options);
 }
 
 std::unique_ptr<Transport> make_rail_transport(const TransportContext& context) {
   const ddp_rail_table& table = load_gloo_module();
-  return make_rail_transport(context, table, rail_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")), ChainOptions{});
+  return make_rail_transport(context, table, rail_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")),
+                             SocketOptions{});
 }
 
 }  // namespace ddp

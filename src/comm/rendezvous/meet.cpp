@@ -35,15 +35,21 @@ const char* environment(const char* name) { return std::getenv(name); }
 
 class Encounter {
  public:
-  Encounter(const Meeting& meeting, const ddp_group_options& options)
+  Encounter(const Meeting& meeting, const ddp_group_options& options, std::function<void()> check = {})
       : meeting_(meeting),
         options_(options),
+        check_(std::move(check)),
         deadline_(Deadline::in_ms(options.rendezvous_timeout_ms)),
         token_(read_token(environment)) {}
 
   std::unique_ptr<Control> run() {
     return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_note();
   }
+
+  /// Rank 0 listens at `here`, port 0; what the others must know is in the note.
+  std::pair<Listening, PostedNote> listen(net::Endpoint here);
+  /// The ranks know where rank 0 is; `listening` on rank 0 alone.
+  std::unique_ptr<Control> at_note(Listening* listening, const PostedNote& note);
 
  private:
   std::vector<net::Endpoint> addresses_of(const std::string& host);
@@ -62,6 +68,7 @@ class Encounter {
 
   const Meeting& meeting_;
   const ddp_group_options& options_;
+  std::function<void()> check_;
   Deadline deadline_;
   auth::Token token_;
   std::string doubted_;  // the word of a note that leads nowhere
@@ -130,6 +137,15 @@ std::unique_ptr<Control> Encounter::by_note() {
   }
   net::Endpoint here = meeting_.private_place ? net::resolve("127.0.0.1", deadline_).front()
                                               : net::own_address(environment("DDP_SOCKET_IFNAME"));
+  auto [listening, note] = listen(here);
+  const Spot spot{listening.where, group_at(note.word), token_.has_value() ? *token_ : note.token};
+  const std::string text = write_note(note);
+  std::unique_ptr<Control> control = lead(std::move(listening), spot, [&] { board->put(text); });
+  board->remove(text);
+  return control;
+}
+
+std::pair<Listening, PostedNote> Encounter::listen(net::Endpoint here) {
   int error = 0;
   net::Socket socket = net::listen_at(here, error);
   if (!socket)
@@ -137,12 +153,15 @@ std::unique_ptr<Control> Encounter::by_note() {
                      advice_of_errno(error));
   here = net::local_end(socket);
   const Member me = this_member(0);
-  const PostedNote note{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
-  const Spot spot{here, group_at(note.word), token_.has_value() ? *token_ : note.token};
-  const std::string text = write_note(note);
-  std::unique_ptr<Control> control = lead({std::move(socket), here}, spot, [&] { board->put(text); });
-  board->remove(text);
-  return control;
+  PostedNote note{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
+  return {Listening{std::move(socket), here}, std::move(note)};
+}
+
+std::unique_ptr<Control> Encounter::at_note(Listening* listening, const PostedNote& note) {
+  const auto [host, port] = net::split_place(note.address);
+  const Spot spot{net::resolve(host, deadline_).front().with_port(port), group_at(note.word), token_.has_value() ? *token_ : note.token};
+  if (listening != nullptr) return lead(std::move(*listening), spot, [] {});
+  return join([&] { return std::vector<Spot>{spot}; }, nullptr);
 }
 
 // What a note promises; nothing if it makes no sense.
@@ -189,6 +208,7 @@ std::unique_ptr<Control> Encounter::lead(Listening listening, const Spot& spot, 
   config.token = spot.token;
   config.heartbeat_ms = options_.heartbeat_ms;
   config.dead_after_ms = options_.dead_after_ms;
+  config.world_rank = meeting_.world_rank;
   log(DDP_LOG_INFO, "rank 0 listens at %s for %d ranks", spot.where.text().c_str(), meeting_.size);
   if (!is_meant_for_here_) config.place = spot.where.text() + "; " + texts::other_interface_hint();
   auto server = std::make_unique<Server>(std::move(listening.socket), std::move(config));
@@ -197,8 +217,10 @@ std::unique_ptr<Control> Encounter::lead(Listening listening, const Spot& spot, 
 }
 
 std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Spot>()>& look, std::unique_ptr<Server> server) {
-  for (int64_t pause_ms = kFirstPauseMs; !deadline_.passed(); pause(pause_ms))
+  for (int64_t pause_ms = kFirstPauseMs; !deadline_.passed(); pause(pause_ms)) {
     if (auto control = try_spots(look(), server)) return control;
+    if (check_) check_();
+  }
   if (!is_meant_for_here_ && !reached_.empty())
     trouble_ += "; rank 0 was looked for at " + reached_ + " and its log says where it listens (DDP_LOG=info): " + texts::other_interface_hint();
   const std::string place = meeting_.private_place ? "the meeting" : meeting_.place.empty() ? "the store" : meeting_.place;
@@ -230,13 +252,14 @@ std::unique_ptr<Control> Encounter::enter(const Spot& spot, Admission admission,
   net::tune(admission.socket.get(), options_.dead_after_ms);
   ClientConfig config;
   config.me = this_member(meeting_.rank);
+  config.me.world_rank = meeting_.world_rank;
   config.me.address = spot.where.is_loopback() ? "127.0.0.1" : net::local_end(admission.socket).host();
   config.size = meeting_.size;
   config.heartbeat_ms = options_.heartbeat_ms;
   config.dead_after_ms = options_.dead_after_ms;
   config.limit_ms = options_.rendezvous_timeout_ms;
   config.left_ms = deadline_.is_never() ? 0 : std::max<int64_t>(deadline_.left_ms(), 1);
-  return join_over_tcp(std::move(admission), std::move(config), server);
+  return join_over_tcp(std::move(admission), std::move(config), server, check_);
 }
 
 // Longer and longer, and not all ranks at the same moment.
@@ -256,6 +279,34 @@ std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& o
     return join_local_hub(meeting.place + "#" + meeting.group_name, meeting.rank, meeting.size, Deadline::in_ms(limit_ms),
                           limit_ms);
   return Encounter(meeting, options).run();
+}
+
+struct Reunion::Opened {
+  Listening listening;
+};
+
+Reunion::Reunion(Meeting meeting, const ddp_group_options& options, std::function<void()> check)
+    : meeting_(std::move(meeting)), options_(options), check_(std::move(check)) {}
+Reunion::~Reunion() = default;
+
+std::string Reunion::open(const std::string& address) {
+  if (meeting_.size == 1) return "";
+  if (meeting_.kind == Meeting::Kind::kLocal) return auth::random_token();
+  Encounter encounter(meeting_, options_, check_);
+  auto [listening, note] = encounter.listen(net::resolve(address, Deadline::in_ms(options_.rendezvous_timeout_ms)).front());
+  opened_ = std::make_unique<Opened>(Opened{std::move(listening)});
+  return write_note(note);
+}
+
+std::unique_ptr<Control> Reunion::join(const std::string& note) {
+  const int64_t limit_ms = options_.rendezvous_timeout_ms;
+  if (meeting_.size == 1) return make_solo_control();
+  if (meeting_.kind == Meeting::Kind::kLocal)  // a name that no user can give
+    return join_local_hub("#" + note, meeting_.rank, meeting_.size, Deadline::in_ms(limit_ms), limit_ms, meeting_.world_rank, check_);
+  const auto read = read_note(note);
+  if (!read.has_value()) throw Error(DDP_ERROR_INTERNAL, "rank 0 of a new group said where it listens in a way that nobody understands");
+  meeting_.place = read->address;
+  return Encounter(meeting_, options_, check_).at_note(opened_ ? &opened_->listening : nullptr, *read);
 }
 
 }  // namespace ddp

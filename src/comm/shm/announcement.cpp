@@ -6,8 +6,7 @@ namespace ddp::shm {
 
 Announcement::Announcement(Engine& engine, const Stamp& stamp, size_t pieces) : engine_(&engine), stamp_(stamp) {
   note_.used.resize((pieces + 63) / 64);
-  inputs_.reserve(static_cast<size_t>(engine.size()));
-  weights_.reserve(static_cast<size_t>(engine.size()));
+  weights_.resize(static_cast<size_t>(engine.size()));
 }
 
 void Announcement::start(const Note& mine) noexcept {
@@ -28,14 +27,11 @@ bool Announcement::try_show() noexcept {
 
 void Announcement::read() {
   engine_->check_stamps(sequence_);
-  note_.tally = Tally::none();
-  inputs_.clear();
-  weights_.clear();
+  note_.tally = sum_weights(engine_->size(), [&](int64_t peer) { return engine_->slot(static_cast<int32_t>(peer), sequence_).tally; });
   weighted_ = false;
   for (int32_t peer = 0; peer < engine_->size(); ++peer) {
     const Slot& slot = engine_->slot(peer, sequence_);
     note_.incomplete = note_.incomplete || slot.incomplete != 0;
-    note_.tally.add(slot.tally);
     weigh(peer, slot.tally.weight);
     for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
   }
@@ -43,10 +39,8 @@ void Announcement::read() {
 
 void Announcement::weigh(int32_t peer, double weight) noexcept {
   if (peer == engine_->rank()) own_weight_ = weight;
-  if (!(weight > 0)) return;
-  inputs_.push_back(static_cast<size_t>(peer));
-  weights_.push_back(weight);
-  weighted_ = weighted_ || weight != 1.0;
+  weights_[static_cast<size_t>(peer)] = weight;
+  weighted_ = weighted_ || (weight > 0 && weight != 1.0);
 }
 
 }  // namespace ddp::shm

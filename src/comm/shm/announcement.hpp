@@ -1,7 +1,7 @@
 // What a rank says of a bucket before it works on it, and what all ranks have said: the stamp, the note, and whose gradients count how much.
 // One for each operation, used again in every pass; allocates nothing after it was made.
 // Threads: start() and try_show() from the thread that starts a bucket, the rest from the one that drives it.
-// Tested by ranks/ and process/.
+// Tested by conformance/.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,9 @@ class Announcement {
   [[nodiscard]] uint64_t sequence() const noexcept { return sequence_; }
   [[nodiscard]] const Note& note() const noexcept { return note_; }
   [[nodiscard]] bool is_used(size_t piece) const noexcept { return (note_.used[piece / 64] >> (piece % 64) & 1) != 0; }
-  /// The ranks whose gradients count, in order, and how much each does; NULL: all the same.
-  [[nodiscard]] const std::vector<size_t>& inputs() const noexcept { return inputs_; }
+  /// Do a rank's gradients count? Who does not is no input, and moves nobody else.
+  [[nodiscard]] bool counts(size_t rank) const noexcept { return weights_[rank] > 0; }
+  /// How much each rank's gradients count; NULL: all the same that do.
   [[nodiscard]] const double* weights() const noexcept { return weighted_ ? weights_.data() : nullptr; }
   /// 0: this rank's gradients do not count.
   [[nodiscard]] double own_weight() const noexcept { return own_weight_; }
@@ -40,8 +41,7 @@ class Announcement {
   Stamp stamp_;
   Note note_;
   uint64_t sequence_ = 0;
-  std::vector<size_t> inputs_;
-  std::vector<double> weights_;
+  std::vector<double> weights_;  // of all ranks
   bool weighted_ = false;
   double own_weight_ = 1;
 };

@@ -1,6 +1,6 @@
 // All ranks of one host with their regions: who is who, and where everybody's memory is mapped here.
 // Two makers: ranks that are processes pass their memfds over UNIX sockets; ranks that are threads share the mappings.
-// Tested by ranks/ and process/.
+// Tested by conformance/.
 #pragma once
 
 #include <memory>

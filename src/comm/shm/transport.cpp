@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/shm/chunks.hpp"
+#include "comm/shm/exchange.hpp"
 #include "comm/shm/life.hpp"
-#include "comm/shm/publication.hpp"
-#include "comm/shm/reduction.hpp"
-#include "comm/shm/scatter.hpp"
-#include "comm/shm/step.hpp"
-#include "comm/shm/stream.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -43,18 +40,11 @@ class ShmTransport final : public Transport {
   [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return engine_.mesh().own; }
   void wake() noexcept override { engine_.wake(); }
 
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const BucketSpec& spec) override;
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_scatter(const BucketSpec& spec, const Slices& slices, SliceWork* work) override {
-    return std::make_unique<Scatter>(engine_, spec, slices, exchange_reach(spec.pieces, spec.rule.dtype), work);
-  }
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_publish(const PublishSpec& spec) override {
-    return std::make_unique<Publication>(engine_, spec, exchange_reach(spec.pieces, spec.dtype));
-  }
-
-  [[nodiscard]] std::unique_ptr<BucketOperation> prepare_step(const BucketSpec& spec, const PublishSpec& values) override;
+  [[nodiscard]] bool can(Collective) const noexcept override { return true; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override;
 
   void barrier() override { engine_.leave(engine_.meet(Stamp{}, 0, [](Slot&) {})); }
-  void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) override;
+  void all_reduce(const Tensor& tensor, ddp_reduce op) override;
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return engine_.sent_bytes(); }
   void all_gather(const Tensor& input, const Tensor& output) override;
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override;
@@ -75,9 +65,14 @@ class ShmTransport final : public Transport {
   [[nodiscard]] std::vector<PieceReach> exchange_reach(const std::vector<BucketSpec::Piece>& pieces, ddp_dtype dtype);
   void reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule);
   void reduce_staged(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule);
-  template <class Fill, class Consume>
-  void chunked(uint64_t sequence, uint64_t chunks, int32_t only_root, Fill&& fill, Consume&& consume);
-
+  template <class Place>
+  void give_staged(uint64_t sequence, const std::byte* data, int64_t bytes, int32_t giver, Place&& place);
+  /// `count` elements, `step` in a chunk.
+  template <class Work>
+  void run_chunks(uint64_t sequence, Chunks chunks, int64_t count, int64_t step, Work&& work) {
+    chunks.begin(static_cast<uint64_t>((count + step - 1) / step));
+    chunks.finish(work, sequence);
+  }
   Engine engine_;
   std::vector<const void*> in_;
   std::vector<void*> out_;
@@ -106,23 +101,16 @@ std::vector<PieceReach> ShmTransport::exchange_reach(const std::vector<BucketSpe
   return all;
 }
 
-std::unique_ptr<BucketOperation> ShmTransport::prepare(const BucketSpec& spec) {
-  auto reduction = std::make_unique<Reduction>(engine_, spec, exchange_reach(spec.pieces, spec.rule.dtype));
-  reduction->populate_share();
-  return reduction;
+std::unique_ptr<BucketOperation> ShmTransport::prepare(const ExchangeSpec& spec) {
+  const std::vector<PieceReach> pieces = exchange_reach(spec.pieces, spec.rule.dtype);
+  std::vector<PieceReach> outputs;
+  if (!spec.outputs.empty()) outputs = exchange_reach(spec.outputs, spec.rule.dtype);
+  return std::make_unique<Exchange>(engine_, spec, Routes(engine_, spec, pieces, outputs));
 }
 
-std::unique_ptr<BucketOperation> ShmTransport::prepare_step(const BucketSpec& spec, const PublishSpec& values) {
-  SliceMap gradients(engine_, spec.pieces, dtype_size(spec.rule.dtype), *values.slices, exchange_reach(spec.pieces, spec.rule.dtype));
-  SliceMap there(engine_, values.pieces, dtype_size(values.dtype), *values.slices, exchange_reach(values.pieces, values.dtype));
-  if (gradients.any_staged() || there.any_staged()) return nullptr;
-  return std::make_unique<Step>(engine_, spec, std::move(gradients), std::move(there), values.work);
-}
-
-void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) {
+void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op) {
   cpu::ReduceRule how = rule(tensor, op);
   Stamp stamp = stamp_of(Collective::kAllReduce, tensor, op);
-  if (rounding == Rounding::kEveryStep) stamp.wire = how.wire = tensor.dtype;
   const bool small = tensor.bytes() <= kInlineBytes;
   const uint64_t sequence = engine_.meet(stamp, small ? tensor.bytes() : 0, [&](Slot& slot) {
     if (small)
@@ -153,56 +141,22 @@ void ShmTransport::reduce_in_place(uint64_t sequence, const Tensor& tensor, cons
   finish_and_wait(sequence);
 }
 
-/// The loop of every staged collective. Chunk k: fill(k, own stage) on the ranks that send, then consume(k) on all.
-/// `only_root` >= 0: only that rank sends. The next chunk is filled before this one is consumed.
-template <class Fill, class Consume>
-void ShmTransport::chunked(uint64_t sequence, uint64_t chunks, int32_t only_root, Fill&& fill, Consume&& consume) {
-  const uint64_t first = engine_.take_chunks(chunks) + 1;
-  for (uint64_t k = 0; k <= chunks; ++k) {
-    if (k < chunks) {
-      const uint64_t chunk = first + k;
-      engine_.wait([&] { return engine_.stage_free(chunk); }, sequence);
-      if (only_root < 0 || only_root == engine_.rank()) fill(k, engine_.stage(engine_.rank(), chunk));
-      stream_fence();
-      engine_.use_stage(chunk, Counter::kTaken);
-      engine_.advance(Counter::kFilled, chunk);
-    }
-    if (k == 0) continue;
-    const uint64_t chunk = first + k - 1;
-    if (only_root < 0)
-      engine_.wait([&] { return engine_.all_reached(Counter::kFilled, chunk); }, sequence);
-    else
-      engine_.wait([&] { return engine_.reached(only_root, Counter::kFilled, chunk); }, sequence);
-    consume(k - 1, chunk);
-    engine_.advance(Counter::kReduced, chunk);
-    engine_.advance(Counter::kTaken, chunk);
-  }
-}
-
 void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule) {
   engine_.leave(sequence);  // the announcement was read; from here the chunk counters speak
   const int64_t element = dtype_size(tensor.dtype);
   const int64_t step = kStageBytes / element;
-  const auto chunks = static_cast<uint64_t>((tensor.count + step - 1) / step);
-  const uint64_t first = engine_.take_chunks(chunks) + 1;
   const auto length = [&](uint64_t k) { return std::min(step, tensor.count - static_cast<int64_t>(k) * step); };
   const auto at = [&](uint64_t k) { return tensor.data + static_cast<int64_t>(k) * step * element; };
   const auto part = [&](uint64_t k, int32_t rank) { return share_of(length(k), element, rank, engine_.size()); };
   const int32_t self = engine_.rank();
-  const auto fill = [&](uint64_t k) {  // the parts that the others reduce
-    engine_.wait([&] { return engine_.stage_free(first + k); }, sequence);
-    std::byte* stage = engine_.stage(self, first + k);
+  const auto fill = [&](uint64_t k, uint64_t chunk) {  // the parts that the others reduce
+    std::byte* stage = engine_.stage(self, chunk);
     const Share own = part(k, self);
     engine_.count_sent(length(k) * element);
     stream_copy(stage, at(k), own.begin * element);
     stream_copy(stage + own.end * element, at(k) + own.end * element, (length(k) - own.end) * element);
-    stream_fence();
-    engine_.use_stage(first + k, Counter::kReduced);
-    engine_.advance(Counter::kFilled, first + k);
   };
-  const auto add = [&](uint64_t k) {  // the own part, where it lies
-    const uint64_t chunk = first + k;
-    engine_.wait([&] { return engine_.all_reached(Counter::kFilled, chunk) && engine_.result_free(chunk); }, sequence);
+  const auto add = [&](uint64_t k, uint64_t chunk) {  // the own part, where it lies
     const Share own = part(k, self);
     std::byte* mine = at(k) + own.begin * element;
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
@@ -210,24 +164,32 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const 
     out_[0] = mine;
     if (own.end > own.begin) cpu::reduce(rule, in_.data(), engine_.size(), out_.data(), 1, own.end - own.begin);
     stream_copy(engine_.result(self, chunk) + own.begin * element, mine, (own.end - own.begin) * element);
-    stream_fence();
-    engine_.advance(Counter::kReduced, chunk);
   };
-  const auto take = [&](uint64_t k) {
-    engine_.wait([&] { return engine_.all_reached(Counter::kReduced, first + k); }, sequence);
+  const auto take = [&](uint64_t k, uint64_t chunk) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank) {
       const Share theirs = part(k, rank);
       if (rank != self)
-        copy_bytes(at(k) + theirs.begin * element, engine_.result(rank, first + k) + theirs.begin * element,
-                   (theirs.end - theirs.begin) * element);
+        copy_bytes(at(k) + theirs.begin * element, engine_.result(rank, chunk) + theirs.begin * element, (theirs.end - theirs.begin) * element);
     }
-    engine_.advance(Counter::kTaken, first + k);
   };
-  for (uint64_t k = 0; k <= chunks + 1; ++k) {
-    if (k < chunks) fill(k);
-    if (k >= 1 && k <= chunks) add(k - 1);
-    if (k >= 2) take(k - 2);
-  }
+  run_chunks(sequence, Chunks(engine_, true, true), tensor.count, step, ChunkWork{fill, add, take});
+}
+
+/// The bytes of one rank, or of each, to all; `place(rank)` is where those of a rank come to.
+template <class Place>
+void ShmTransport::give_staged(uint64_t sequence, const std::byte* data, int64_t bytes, int32_t giver, Place&& place) {
+  const int32_t self = engine_.rank();
+  const auto length = [&](uint64_t k) { return std::min<int64_t>(kStageBytes, bytes - static_cast<int64_t>(k) * kStageBytes); };
+  const auto at = [](uint64_t k) { return static_cast<int64_t>(k) * kStageBytes; };
+  const auto gives = [&](int32_t rank) { return giver == Chunks::kAll || giver == rank; };
+  const auto give = [&](uint64_t k, uint64_t chunk) {
+    if (gives(self)) stream_copy(engine_.result(self, chunk), data + at(k), length(k));
+  };
+  const auto take = [&](uint64_t k, uint64_t chunk) {
+    for (int32_t rank = 0; rank < engine_.size(); ++rank)
+      if (gives(rank) && (rank != self || place(rank) != data)) copy_bytes(place(rank) + at(k), engine_.result(rank, chunk), length(k));
+  };
+  run_chunks(sequence, Chunks(engine_, false, true, giver), bytes, kStageBytes, ChunkWork{[](uint64_t, uint64_t) {}, give, take});
 }
 
 void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
@@ -252,16 +214,7 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
     return;
   }
   engine_.leave(sequence);
-  const auto length = [&](uint64_t k) { return std::min<int64_t>(kStageBytes, bytes - static_cast<int64_t>(k) * kStageBytes); };
-  chunked(
-      sequence, static_cast<uint64_t>((bytes + kStageBytes - 1) / kStageBytes), -1,
-      [&](uint64_t k, std::byte* stage) {
-        stream_copy(stage, input.data + static_cast<int64_t>(k) * kStageBytes, length(k));
-      },
-      [&](uint64_t k, uint64_t chunk) {
-        for (int32_t peer = 0; peer < engine_.size(); ++peer)
-          copy_bytes(place(peer) + static_cast<int64_t>(k) * kStageBytes, engine_.stage(peer, chunk), length(k));
-      });
+  give_staged(sequence, input.data, bytes, Chunks::kAll, place);
 }
 
 void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
@@ -280,20 +233,20 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
   engine_.leave(sequence);
   // A chunk holds the same stretch of every rank's part, one after the other.
   const int64_t step = std::max<int64_t>(1, kStageBytes / element / engine_.size() / 16 * 16);
+  const int32_t self = engine_.rank();
   const auto length = [&](uint64_t k) { return std::min(step, output.count - static_cast<int64_t>(k) * step); };
-  chunked(
-      sequence, static_cast<uint64_t>((output.count + step - 1) / step), -1,
-      [&](uint64_t k, std::byte* stage) {
-        for (int32_t part = 0; part < engine_.size(); ++part)
-          stream_copy(stage + part * step * element,
-                      input.data + part * output.bytes() + static_cast<int64_t>(k) * step * element, length(k) * element);
-      },
-      [&](uint64_t k, uint64_t chunk) {
-        for (size_t rank = 0; rank < in_.size(); ++rank)
-          in_[rank] = engine_.stage(static_cast<int32_t>(rank), chunk) + engine_.rank() * step * element;
-        out_[0] = output.data + static_cast<int64_t>(k) * step * element;
-        cpu::reduce(rule(output, op), in_.data(), engine_.size(), out_.data(), 1, length(k));
-      });
+  const auto at = [&](uint64_t k, int32_t part) { return input.data + part * output.bytes() + static_cast<int64_t>(k) * step * element; };
+  const auto fill = [&](uint64_t k, uint64_t chunk) {
+    for (int32_t part = 0; part < engine_.size(); ++part)
+      if (part != self) stream_copy(engine_.stage(self, chunk) + part * step * element, at(k, part), length(k) * element);
+  };
+  const auto add = [&](uint64_t k, uint64_t chunk) {
+    for (int32_t rank = 0; rank < engine_.size(); ++rank)
+      in_[static_cast<size_t>(rank)] = rank == self ? at(k, self) : engine_.stage(rank, chunk) + self * step * element;
+    out_[0] = output.data + static_cast<int64_t>(k) * step * element;
+    cpu::reduce(rule(output, op), in_.data(), engine_.size(), out_.data(), 1, length(k));
+  };
+  run_chunks(sequence, Chunks(engine_, true, false), output.count, step, ChunkWork{fill, add, [](uint64_t, uint64_t) {}});
 }
 
 void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
@@ -314,16 +267,7 @@ void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
     return;
   }
   engine_.leave(sequence);
-  const auto length = [&](uint64_t k) { return std::min<int64_t>(kStageBytes, bytes - static_cast<int64_t>(k) * kStageBytes); };
-  chunked(
-      sequence, static_cast<uint64_t>((bytes + kStageBytes - 1) / kStageBytes), root,
-      [&](uint64_t k, std::byte* stage) {
-        stream_copy(stage, tensor.data + static_cast<int64_t>(k) * kStageBytes, length(k));
-      },
-      [&](uint64_t k, uint64_t chunk) {
-        if (!is_root)
-          copy_bytes(tensor.data + static_cast<int64_t>(k) * kStageBytes, engine_.stage(root, chunk), length(k));
-      });
+  give_staged(sequence, tensor.data, bytes, root, [&](int32_t) { return tensor.data; });
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // A sleeper says so (Page::sleeping) before its last look, and a publisher looks for sleepers after its store; both orders are sequentially
 // consistent, so no wake-up is lost.
 // Threads: one waits; wake() from any.
-// Tested by unit/comm/waiter_test.cpp, ranks/collectives_test.cpp and process/pass_test.cpp.
+// Tested by unit/comm/waiter_test.cpp, conformance/collectives_test.cpp and conformance/pass_processes_test.cpp.
 #pragma once
 
 #include <cstdint>

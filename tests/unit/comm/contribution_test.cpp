@@ -1,9 +1,9 @@
-// Cutting an array into segments, and what one member adds to them, without any rail.
+// What one member adds to an exchange, and where results go, without any rail.
 #include "comm/rail/contribution.hpp"
 
+#include <array>
 #include <cstring>
 
-#include "comm/rail/segments.hpp"
 #include "support/check.hpp"
 #include "support/values.hpp"
 
@@ -11,24 +11,6 @@ namespace {
 
 using namespace ddp;
 using namespace ddp::test;
-
-void segments_cover_every_element_once_and_fit_their_slot(void**) {
-  for (const ddp_dtype dtype : kAllDtypes)
-    for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{4096}, int64_t{1} << 40})
-      for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{17}, int64_t{5000}, int64_t{3'000'001}})
-        for (const int32_t members : {1, 2, 64}) {
-          const Segments segments(count, cpu::ReduceRule{dtype}, members, ChainOptions{bytes, true});
-          int64_t next = 0;
-          if (segments.number() > 3'000'000) continue;  // one element each
-          for (int64_t t = 0; t < segments.number(); ++t) {
-            const Span span = segments.span(t);
-            expect_equal(span.first, next, "first element of a segment");
-            expect(span.count > 0 && span.count * segments.carry_size() <= kLargestSegment, "a segment fits its slot");
-            next += span.count;
-          }
-          expect_equal(next, count, "elements in all");
-        }
-}
 
 std::vector<BucketSpec::Piece> three_pieces(Bytes& memory) {
   return {{memory.data(), 4, false}, {memory.data() + 16, 4, false}, {memory.data() + 40, 3, false}};
@@ -51,30 +33,45 @@ void a_piece_that_nobody_uses_is_left_alone(void**) {
   PieceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
   mine.learn(Note{false, {0b101}});
   mine.deliver(result.data(), {0, 11});
-  expect(memory[15] == std::byte{2} && memory[16] == std::byte{1} && memory[31] == std::byte{1} && memory[40] == std::byte{2},
-         "the first and the third only");
+  expect(
+      memory[15] == std::byte{2} && memory[16] == std::byte{1} && memory[31] == std::byte{1} && memory[40] == std::byte{2},
+      "the first and the third only");
 }
 
 void own_elements_are_copied_only_when_they_lie_apart(void**) {
   Bytes memory = random_values(DDP_F32, 16, 1), scratch(44);
   PieceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
-  expect(mine.own({4, 4}, scratch.data()) == memory.data() + 16, "in place");
-  expect(mine.own({0, 11}, scratch.data()) == scratch.data(), "gathered");
-  expect(std::memcmp(scratch.data(), memory.data(), 32) == 0 && std::memcmp(scratch.data() + 32, memory.data() + 40, 12) == 0,
-         "gathered in order");
+  expect(mine.node(0, {4, 4}, scratch.data()) == memory.data() + 16, "in place");
+  expect(mine.node(0, {0, 11}, scratch.data()) == scratch.data(), "gathered");
+  expect(
+      std::memcmp(scratch.data(), memory.data(), 32) == 0 && std::memcmp(scratch.data() + 32, memory.data() + 40, 12) == 0,
+      "gathered in order");
 }
 
-void two_steps_give_the_bits_of_one_reduction(void**) {
-  const auto inputs = random_inputs(3, DDP_BF16, 1000, 4);
-  Bytes wanted = reduced(inputs, DDP_BF16, DDP_AVERAGE, 1000);
-  const cpu::ReduceRule rule{DDP_BF16, DDP_AVERAGE, 3};
-  std::vector<float> carry(1000);
-  Bytes first = inputs[0], second = inputs[1], third = inputs[2];
-  PieceContribution middle(rule, {{second.data(), 300, false}, {second.data() + 600, 700, false}});
-  PieceContribution end(rule, {{third.data(), 1000, false}});
-  middle.add(Incoming{first.data(), true}, carry.data(), {0, 1000});
-  end.finish(Incoming{carry.data(), false}, third.data(), {0, 1000});
-  expect(third == wanted, "the bits");
+struct Blocks : SliceWork {
+  std::vector<std::array<int64_t, 3>> seen;
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override { seen.push_back({piece, first, count}); }
+};
+
+void work_is_done_on_what_is_used_of_the_own_slice(void**) {
+  Bytes memory(64), scratch(44);
+  const std::vector<OwnedSpan> own{{0, 2, 2}, {1, 0, 4}, {2, 0, 1}};
+  Blocks blocks;
+  SliceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory), own, &blocks);
+  mine.learn(Note{false, {0b101}});
+  mine.work();
+  expect(blocks.seen == std::vector<std::array<int64_t, 3>>{{0, 2, 2}, {2, 0, 1}}, "whole spans after a sum");
+  blocks.seen.clear();
+  static_cast<void>(mine.values({3, 6}, scratch.data()));
+  expect(blocks.seen == std::vector<std::array<int64_t, 3>>{{0, 3, 1}, {2, 0, 1}}, "what is about to travel");
+}
+
+void slices_of_pieces_are_spans_of_the_flat_array(void**) {
+  Bytes memory(64);
+  const FlatOwnership owned = flat_slices(Ownership::divided({{{0, 0, 4}, {1, 0, 1}}, {{1, 1, 3}}, {{2, 0, 3}}}), three_pieces(memory));
+  expect(owned.size() == 3 && owned[0].size() == 1, "pieces that follow each other are one span");
+  expect(owned[0][0].count == 5 && owned[1][0].first == 5 && owned[1][0].count == 3 && owned[2][0].first == 8,
+         "where they lie");
 }
 
 void a_part_takes_only_its_own_elements_of_a_segment(void**) {
@@ -84,18 +81,17 @@ void a_part_takes_only_its_own_elements_of_a_segment(void**) {
   expect(mine.landing({5, 10}) == nullptr && mine.landing({12, 3}) == output.data() + 8, "landing inside the own part only");
   mine.deliver(input.data() + 20, {5, 10});
   expect(std::memcmp(output.data(), input.data() + 40, 20) == 0 && output[20] == std::byte{1}, "elements 10 to 14");
-  expect_equal(mine.wanted(1), int64_t{20}, "elements wanted by the first two members");
 }
 
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(segments_cover_every_element_once_and_fit_their_slot),
       ddp_test(a_result_lands_at_once_inside_one_piece_that_somebody_uses),
       ddp_test(a_piece_that_nobody_uses_is_left_alone),
       ddp_test(own_elements_are_copied_only_when_they_lie_apart),
-      ddp_test(two_steps_give_the_bits_of_one_reduction),
+      ddp_test(work_is_done_on_what_is_used_of_the_own_slice),
+      ddp_test(slices_of_pieces_are_spans_of_the_flat_array),
       ddp_test(a_part_takes_only_its_own_elements_of_a_segment),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -1,14 +1,14 @@
-// The direct exchange, with ranks as threads over the in-process rail: the bits of sums in rank order, what is written where, and failures
-// in its middle.
-#include "comm/rail/exchange.hpp"
-
+// The direct exchange, with ranks as threads over the in-process rail: the bits of sums in the order of the tree, what is
+// written where, and failures in its middle.
 #include <cstring>
 #include <random>
 #include <thread>
 
 #include "base/clock.hpp"
+#include "comm/rail/collectives.hpp"
 #include "support/check.hpp"
 #include "support/rail_world.hpp"
+#include "support/sum_oracle.hpp"
 #include "support/values.hpp"
 
 namespace {
@@ -18,30 +18,27 @@ using namespace ddp::test;
 
 constexpr int kSizes[] = {2, 3, 4, 7};
 
-struct DirectWorld : RailWorld {
-  explicit DirectWorld(int size, int64_t segment_bytes = 0, int64_t timeout_ms = 20'000)
-      : RailWorld(size, segment_bytes, timeout_ms, Route::kDirect) {}
-};
-
 BucketSpec::Piece piece_of(std::vector<float>& data) {
   return {reinterpret_cast<std::byte*>(data.data()), static_cast<int64_t>(data.size()), false};
 }
 
 void slices_and_segments_cover_every_element_once(void**) {
-  for (const int32_t members : {2, 3, 5, 16})
+  for (const int32_t members : {2, 3, 5, 16, 100})
     for (const bool exact : {false, true})
       for (const int64_t bytes : {int64_t{0}, int64_t{64}, int64_t{1} << 30})
-        for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{240}, int64_t{241}, int64_t{30'000}, int64_t{20'000'000}}) {
+        for (const int64_t count :
+             {int64_t{0}, int64_t{1}, int64_t{240}, int64_t{241}, int64_t{30'000}, int64_t{20'000'000}}) {
           const int64_t whole = exact ? count / members * members : count;
-          const Slicing slicing(whole, 4, members, exact, ChainOptions{bytes, true, Route::kDirect});
-          if (slicing.number() > 100'000) continue;
+          const FlatOwnership owned = exact ? parts_of(count / members, members) : equal_slices(count, members);
+          if (bytes == 64 && count > 1'000'000) continue;
+          const Slicing slicing(owned, 4, members, SocketOptions{bytes});
           int64_t next = 0;
           for (int32_t owner = 0; owner < members; ++owner)
             for (int64_t t = 0; t < slicing.number(); ++t) {
               const Span span = slicing.span(owner, t);
               if (span.count == 0) continue;
               expect_equal(span.first, next, "first element of a segment");
-              expect(span.count > 0 && slicing.bytes(span) <= Slicing::largest_segment(members), "a segment fits its slot");
+              expect(span.count > 0 && span.count * 4 <= Slicing::largest_segment(members), "a segment fits its slot");
               next += span.count;
             }
           expect_equal(next, whole, "elements in all");
@@ -50,18 +47,24 @@ void slices_and_segments_cover_every_element_once(void**) {
 }
 
 void the_way_depends_on_size_and_members_alone(void**) {
-  const ChainOptions options;
-  expect(goes_direct(kLeastDirect, 2, options) && goes_direct(kLeastDirect, kMostDirect, options), "large, few");
-  expect(!goes_direct(kLeastDirect - 1, 4, options), "small");
-  expect(!goes_direct(kLeastDirect, kMostDirect + 1, options) && !links_all(kMostDirect + 1, options), "many");
-  expect(!goes_direct(kLeastDirect, 1, options), "nobody to exchange with");
-  expect(!goes_direct(kLeastDirect, 4, ChainOptions{0, true, Route::kChain}), "not where it is not wanted");
+  const cpu::ReduceRule rule{DDP_F32, DDP_SUM, 4};
+  const auto way = [&](int64_t bytes, int32_t members, Phases phases) {
+    const Shares shares = one_rank_each(members);
+    const Course course = make_course(shares, equal_slices(bytes / 4, members), rule, phases, SocketOptions{});
+    return way_of(shares, course, bytes / 4, rule, 1, SocketOptions{});
+  };
+  expect(way(1024, 4, Phases{}) == Way::kInline && way(1024, 16, Phases{}) == Way::kInline, "inside the header");
+  expect(way(1024, 17, Phases{}) != Way::kInline && way(256, 17, Phases{}) == Way::kInline,
+         "smaller records where they are passed on");
+  expect(way(8192, 4, Phases{}) == Way::kWhole && way(8192, 4, Phases{true, false}) == Way::kDirect,
+         "everybody adds everything");
+  expect(way(kMostWhole, 3, Phases{}) == Way::kDirect && way(int64_t{1} << 24, 40, Phases{}) == Way::kDirect, "owners add");
 }
 
 void sums_have_the_bits_of_one_reduction_for_every_type(void**) {
   for (const int ranks : kSizes)
     for (const int64_t segment : {int64_t{0}, int64_t{256}}) {
-      DirectWorld world(ranks, segment);
+      RailWorld world(ranks, segment);
       world.run([&](int rank, Transport& transport) {
         for (const ddp_dtype dtype : kAllDtypes)
           for (const ddp_reduce op : kAllOps)
@@ -75,84 +78,112 @@ void sums_have_the_bits_of_one_reduction_for_every_type(void**) {
     }
 }
 
-// Not the library's own arithmetic: one addition after the other.
-void a_large_sum_is_that_of_a_loop_over_the_ranks(void**) {
-  constexpr int64_t kCount = 3'000'001;
-  const auto inputs = random_inputs(3, DDP_F32, kCount, 21);
-  std::vector<float> wanted(static_cast<size_t>(kCount));
-  std::memcpy(wanted.data(), inputs[0].data(), inputs[0].size());
-  for (size_t r = 1; r < inputs.size(); ++r)
+// Not the library's own arithmetic: one addition after the other, in the order of the tree.
+void a_large_sum_is_that_of_a_loop_over_the_tree(void**) {
+  constexpr int64_t kCount = 300'001;
+  for (const int ranks : {3, 7, 12}) {
+    const auto inputs = random_inputs(ranks, DDP_F32, kCount, 21);
+    std::vector<float> wanted(static_cast<size_t>(kCount)), leaves(static_cast<size_t>(ranks));
     for (size_t i = 0; i < wanted.size(); ++i) {
-      float next = 0;
-      std::memcpy(&next, inputs[r].data() + 4 * i, 4);
-      wanted[i] += next;
+      for (size_t r = 0; r < leaves.size(); ++r) std::memcpy(&leaves[r], inputs[r].data() + 4 * i, 4);
+      wanted[i] = oracle_sum(leaves);
     }
-  DirectWorld world(3);
-  world.run([&](int rank, Transport& transport) {
-    Bytes mine = inputs[static_cast<size_t>(rank)];
-    const int64_t sent = transport.sent_bytes();
-    transport.all_reduce(flat_tensor(mine.data(), DDP_F32, kCount), DDP_SUM);
-    expect(std::memcmp(mine.data(), wanted.data(), mine.size()) == 0, "the bits");
-    const int64_t slice = kCount * 4 / 3;
-    expect(std::abs(transport.sent_bytes() - sent - 4 * slice) < 400, "two slices as parts, its own to two others");
-  });
-}
-
-// Pieces of which some touch, some do not and some are empty; weights; terms of 16 bits: bit for bit what the chain gives.
-std::vector<Bytes> passes_of_a_bucket(Route route, int64_t segment, ddp_dtype wire) {
-  constexpr int kRanks = 3;
-  const std::vector<int64_t> lengths{5, 0, 1000, 3, 1, 20'000, 0, 77, 4096};
-  std::vector<Bytes> memories(kRanks);
-  RailWorld world(kRanks, segment, 20'000, route);
-  world.run([&](int rank, Transport& transport) {
-    Bytes memory = random_values(DDP_F32, 26'000, static_cast<uint64_t>(rank) + 50);
-    std::vector<BucketSpec::Piece> pieces;
-    int64_t at = 0;
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      pieces.push_back({memory.data() + at * 4, lengths[i], false});
-      at += lengths[i] + (i % 2 == 1 ? 11 : 0);
-    }
-    BucketSpec spec = spec_of(pieces, DDP_F32, kRanks);
-    spec.rule.by_weight = true;
-    spec.rule.wire = wire;
-    const auto bucket = transport.prepare(spec);
-    const double weights[3][kRanks] = {{1, 1, 1}, {2, 0, 0.5}, {0, 3, 0}};
-    for (const auto& weight : weights) {
-      Note note{false, {uint64_t{0b101111101}}, Tally::of(weight[rank])};
-      bucket->start(note);
-      bucket->finish();
-      expect_equal(bucket->note().tally.weight, weight[0] + weight[1] + weight[2], "weights of all");
-      memories[static_cast<size_t>(rank)].insert(memories[static_cast<size_t>(rank)].end(), memory.begin(), memory.end());
-    }
-  });
-  return memories;
-}
-
-void buckets_have_the_bits_of_the_chain_with_weights_and_two_bytes_on_the_wire(void**) {
-  for (const ddp_dtype wire : {cpu::ReduceRule::kAsItIs, DDP_BF16, DDP_F16}) {
-    const auto wanted = passes_of_a_bucket(Route::kChain, 0, wire);
-    for (const int64_t segment : {int64_t{0}, int64_t{1024}})
-      expect(passes_of_a_bucket(Route::kDirect, segment, wire) == wanted, "memory of all ranks after every pass");
-  }
-}
-
-// Terms of two bytes are added over each other; the own one lies where the result will.
-void sums_that_are_rounded_at_every_step_have_the_bits_of_the_chain(void**) {
-  const auto inputs = random_inputs(4, DDP_BF16, 10'007, 8);
-  Bytes results[2];
-  for (const Route route : {Route::kChain, Route::kDirect}) {
-    RailWorld world(4, 0, 20'000, route);
+    RailWorld world(ranks);
     world.run([&](int rank, Transport& transport) {
       Bytes mine = inputs[static_cast<size_t>(rank)];
-      transport.all_reduce(flat_tensor(mine.data(), DDP_BF16, 10'007), DDP_SUM, Rounding::kEveryStep);
-      if (rank == 3) results[route == Route::kDirect] = mine;
+      const int64_t sent = transport.sent_bytes();
+      transport.all_reduce(flat_tensor(mine.data(), DDP_F32, kCount), DDP_SUM);
+      expect(std::memcmp(mine.data(), wanted.data(), mine.size()) == 0, "the bits");
+      const int64_t ideal = kCount * 4 * 2 * (ranks - 1) / ranks;
+      expect(std::abs(transport.sent_bytes() - sent - ideal) < 1000 * ranks, "parts to their owners, its own slice to all");
     });
   }
-  expect(results[0] == results[1], "the bits");
+}
+
+// The tree on single numbers, with weights: a rank of weight 0 does not count.
+std::vector<float> weighted_mean(const std::vector<std::vector<float>>& inputs, const std::vector<double>& weights) {
+  std::vector<float> result(inputs.front().size());
+  const double sum = oracle_sum(weights);
+  for (size_t i = 0; i < result.size(); ++i) {
+    std::vector<float> leaves;
+    for (size_t r = 0; r < inputs.size(); ++r)
+      leaves.push_back(weights[r] > 0 ? inputs[r][i] * static_cast<float>(weights[r]) : -0.0F);
+    result[i] = oracle_sum(leaves) / static_cast<float>(sum);
+  }
+  return result;
+}
+
+// Pieces of which some touch, some do not and some are empty, for every number of ranks that has a tree of another shape.
+void buckets_have_the_bits_of_the_tree_with_weights_and_ranks_that_do_not_count(void**) {
+  const std::vector<int64_t> lengths{5, 0, 1000, 3, 1, 2000, 0, 77, 409};
+  for (const int ranks : {2, 3, 5, 9, 12, 17, 24})
+    for (const int64_t segment : {int64_t{0}, int64_t{1024}}) {
+      std::vector<std::vector<float>> inputs;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Bytes bytes = random_values(DDP_F32, 3495, static_cast<uint64_t>(rank) + 50);
+        inputs.emplace_back(3495);
+        std::memcpy(inputs.back().data(), bytes.data(), bytes.size());
+      }
+      RailWorld world(ranks, segment);
+      world.run([&](int rank, Transport& transport) {
+        std::vector<float> memory(4000);
+        std::vector<BucketSpec::Piece> pieces;
+        int64_t at = 0;
+        for (size_t i = 0; i < lengths.size(); ++i) {
+          pieces.push_back({reinterpret_cast<std::byte*>(memory.data() + at), lengths[i], false});
+          at += lengths[i] + (i % 2 == 1 ? 11 : 0);
+        }
+        BucketSpec spec = spec_of(pieces, DDP_F32, ranks);
+        spec.rule.by_weight = true;
+        const auto bucket = transport.prepare(spec);
+        for (int pass = 0; pass < 3; ++pass) {
+          std::vector<double> weights;
+          for (int r = 0; r < ranks; ++r) weights.push_back(pass == 0 ? 1.0 : (r + pass) % 3 == 0 ? 0.0 : 0.3 * (r + 1));
+          const float* from = inputs[static_cast<size_t>(rank)].data();
+          for (const auto& piece : pieces)
+            std::memcpy(piece.data, from, static_cast<size_t>(piece.count * 4)), from += piece.count;
+          bucket->start(Note{false, {uint64_t{0b111111111}}, Tally::of(weights[static_cast<size_t>(rank)])});
+          bucket->finish();
+          const std::vector<float> wanted = weighted_mean(inputs, weights);
+          const float* answer = wanted.data();
+          for (const auto& piece : pieces) {
+            expect(std::memcmp(piece.data, answer, static_cast<size_t>(piece.count * 4)) == 0,
+                   std::to_string(ranks) + " ranks, pass " + std::to_string(pass));
+            answer += piece.count;
+          }
+        }
+      });
+    }
+}
+
+// Terms of two bytes: every node is rounded. The result is that of one reduction over all ranks' gradients.
+void two_bytes_on_the_wire_have_the_bits_of_one_reduction(void**) {
+  for (const ddp_dtype wire : {DDP_BF16, DDP_F16})
+    for (const int ranks : {2, 5, 8})
+      for (const int64_t count : {int64_t{100}, int64_t{10'007}}) {
+        const auto inputs = random_inputs(ranks, DDP_F32, count, 8);
+        std::vector<const void*> in;
+        for (const Bytes& input : inputs) in.push_back(input.data());
+        cpu::ReduceRule rule{DDP_F32, DDP_AVERAGE, ranks};
+        rule.wire = wire;
+        Bytes wanted(inputs.front().size());
+        void* out = wanted.data();
+        cpu::reduce(rule, in.data(), ranks, &out, 1, count);
+        RailWorld world(ranks);
+        world.run([&](int rank, Transport& transport) {
+          Bytes mine = inputs[static_cast<size_t>(rank)];
+          BucketSpec spec = spec_of({{mine.data(), count, false}}, DDP_F32, ranks);
+          spec.rule = rule;
+          const auto bucket = transport.prepare(spec);
+          bucket->start(Note{});
+          bucket->finish();
+          expect(mine == wanted, "the bits");
+        });
+      }
 }
 
 void a_piece_that_no_rank_uses_is_left_untouched(void**) {
-  DirectWorld world(3, 4096);
+  RailWorld world(3, 4096);
   world.run([&](int rank, Transport& transport) {
     std::vector<float> used(40'000, static_cast<float>(rank)), unused = used, partly = used;
     const auto bucket = transport.prepare(spec_of({piece_of(used), piece_of(unused), piece_of(partly)}, DDP_F32, 3));
@@ -165,7 +196,7 @@ void a_piece_that_no_rank_uses_is_left_untouched(void**) {
 
 void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
   for (int guilty = 0; guilty < 3; ++guilty) {
-    DirectWorld world(3, 4096);
+    RailWorld world(3, 4096);
     world.run([&](int rank, Transport& transport) {
       std::vector<float> data(100'000, static_cast<float>(rank));
       const auto bucket = transport.prepare(spec_of({piece_of(data)}, DDP_F32, 3));
@@ -186,10 +217,11 @@ void gathers_and_scatters_are_direct_too(void**) {
     for (const int64_t part : {1, 100, 20'001}) {
       const auto inputs = random_inputs(ranks, DDP_F32, part * ranks, 3);
       const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, part * ranks);
-      DirectWorld world(ranks, 512);
+      RailWorld world(ranks, 512);
       world.run([&](int rank, Transport& transport) {
         Bytes input = inputs[static_cast<size_t>(rank)], output(static_cast<size_t>(part * 4)), all(wanted.size());
-        const Tensor whole = flat_tensor(input.data(), DDP_F32, part * ranks), own = flat_tensor(output.data(), DDP_F32, part);
+        const Tensor whole = flat_tensor(input.data(), DDP_F32, part * ranks),
+                     own = flat_tensor(output.data(), DDP_F32, part);
         transport.reduce_scatter(whole, own, DDP_AVERAGE);
         expect(input == inputs[static_cast<size_t>(rank)], "the input is only read");
         transport.all_gather(own, flat_tensor(all.data(), DDP_F32, part * ranks));
@@ -203,7 +235,7 @@ void gathers_and_scatters_are_direct_too(void**) {
 }
 
 void collectives_of_all_kinds_and_sizes_follow_each_other(void**) {
-  RailWorld world(4, 0, 20'000, Route::kByCost);
+  RailWorld world(4);
   world.run([&](int rank, Transport& transport) {
     std::mt19937 random(11);  // equal on all ranks
     for (int i = 0; i < 60; ++i) {
@@ -213,7 +245,9 @@ void collectives_of_all_kinds_and_sizes_follow_each_other(void**) {
       switch (random() % 4) {
         case 0: transport.barrier(); break;
         case 1: transport.broadcast(flat_tensor(data.data(), DDP_F32, count), static_cast<int32_t>(random() % 4)); break;
-        case 2: transport.all_gather(flat_tensor(data.data(), DDP_F32, count), flat_tensor(all.data(), DDP_F32, 4 * count)); break;
+        case 2:
+          transport.all_gather(flat_tensor(data.data(), DDP_F32, count), flat_tensor(all.data(), DDP_F32, 4 * count));
+          break;
         default:
           transport.all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM);
           expect(count == 0 || (data.front() == 6.0F && data.back() == 6.0F), "0 + 1 + 2 + 3");
@@ -225,12 +259,12 @@ void collectives_of_all_kinds_and_sizes_follow_each_other(void**) {
 
 void ranks_that_disagree_on_the_size_all_learn_it_before_a_part_travels(void**) {
   for (const int odd : {0, 1, 2}) {
-    RailWorld world(3, 0, 20'000, Route::kByCost);
+    RailWorld world(3);
     world.run([&](int rank, Transport& transport) {
       std::vector<float> data(1'000'000, 1.0F);
-      const int64_t count = rank == odd ? 100 : 1'000'000;  // one would take the chain
-      const std::string text = expect_error(
-          DDP_ERROR_MISMATCH, [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); });
+      const int64_t count = rank == odd ? 100 : 1'000'000;  // one would send it with its header
+      const std::string text =
+          expect_error(DDP_ERROR_MISMATCH, [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); });
       expect_contains(text, "1000000 F32");
       expect_contains(text, "100 F32");
       expect(data.front() == 1.0F && data.back() == 1.0F, "nothing was written");
@@ -240,7 +274,7 @@ void ranks_that_disagree_on_the_size_all_learn_it_before_a_part_travels(void**) 
 }
 
 void a_failure_elsewhere_ends_an_exchange_in_its_middle(void**) {
-  DirectWorld world(4, 1024);
+  RailWorld world(4, 1024);
   std::thread watcher([&] {
     const int64_t before = local_rail_messages();
     const Deadline limit = Deadline::in_ms(10'000);
@@ -264,9 +298,9 @@ int main() {
       ddp_test(slices_and_segments_cover_every_element_once),
       ddp_test(the_way_depends_on_size_and_members_alone),
       ddp_test(sums_have_the_bits_of_one_reduction_for_every_type),
-      ddp_test(a_large_sum_is_that_of_a_loop_over_the_ranks),
-      ddp_test(buckets_have_the_bits_of_the_chain_with_weights_and_two_bytes_on_the_wire),
-      ddp_test(sums_that_are_rounded_at_every_step_have_the_bits_of_the_chain),
+      ddp_test(a_large_sum_is_that_of_a_loop_over_the_tree),
+      ddp_test(buckets_have_the_bits_of_the_tree_with_weights_and_ranks_that_do_not_count),
+      ddp_test(two_bytes_on_the_wire_have_the_bits_of_one_reduction),
       ddp_test(a_piece_that_no_rank_uses_is_left_untouched),
       ddp_test(an_incomplete_rank_voids_the_bucket_and_nothing_is_written),
       ddp_test(gathers_and_scatters_are_direct_too),

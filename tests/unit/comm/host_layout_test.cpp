@@ -1,6 +1,5 @@
-// Who shares a host, which rails run, and what stands in the way of a sum in rank order.
+// Who shares a host, which rails run, and what a placement costs.
 #include "comm/hierarchy/layout.hpp"
-
 #include "support/check.hpp"
 
 namespace {
@@ -36,23 +35,45 @@ void one_rank_on_each_host_shares_nothing(void**) {
 
 void a_host_that_is_not_known_is_a_host_of_its_own(void**) { expect(!lay_out({"", "", ""}, 0).shares(), "empty ids"); }
 
-void ranks_that_are_not_placed_host_by_host_are_named(void**) {
-  expect_equal(lay_out({"a", "a", "b", "b"}, 0).interleaved(), std::string(), "host by host");
-  expect_equal(lay_out({"a", "b", "a", "b"}, 0).interleaved(), std::string("ranks 0 and 2 are on one host, but rank 1 is on another"),
-               "round robin");
-  expect_equal(lay_out({"a", "b", "b", "c", "c", "b"}, 0).interleaved(),
-               std::string("ranks 2 and 5 are on one host, but rank 3 is on another"), "one astray");
+std::vector<std::string> hosts_of(const std::string& placement) {
+  std::vector<std::string> ids;
+  for (const char host : placement) ids.push_back(std::string(1, host));
+  return ids;
+}
+
+std::string blocks(int hosts, int ranks) {
+  std::string placement;
+  for (int host = 0; host < hosts; ++host)
+    placement += std::string(static_cast<size_t>(ranks), static_cast<char>('a' + host));
+  return placement;
+}
+
+// The table of the README.
+void the_busiest_host_sends_what_the_table_says(void**) {
+  const auto traffic = [](const std::string& placement, ddp_sum_order order = DDP_SUM_ORDER_BY_RANK) {
+    return lay_out(hosts_of(placement), 0, order).traffic();
+  };
+  std::string round_robin;
+  for (int rank = 0; rank < 32; ++rank) round_robin += static_cast<char>('a' + rank % 4);
+  expect(traffic(blocks(1, 8)) == 1.0 && traffic(blocks(2, 4)) == 1.0 && traffic(blocks(4, 2)) == 1.0 &&
+             traffic(blocks(8, 1)) == 1.0,
+         "powers of two");
+  expect(traffic("aaabbbbb") == 1.5 && traffic(blocks(2, 3)) == 1.5 && traffic(blocks(4, 6)) == 1.5 &&
+             traffic(blocks(3, 12)) == 1.5,
+         "1.5");
+  expect(traffic(blocks(2, 5)) == 2.0 && traffic(blocks(2, 7)) == 2.0, "2");
+  expect_equal(traffic(round_robin), 4.5, "round robin");
+  for (const std::string& placement : {blocks(2, 3), blocks(4, 6), round_robin, std::string("aaabbbbb")})
+    expect_equal(traffic(placement, DDP_SUM_ORDER_BY_HOST), 1.0, placement + " by host");
 }
 
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(hosts_are_ordered_by_their_lowest_rank),
-      ddp_test(there_are_as_many_rails_as_the_smallest_host_has_ranks),
-      ddp_test(one_rank_on_each_host_shares_nothing),
-      ddp_test(a_host_that_is_not_known_is_a_host_of_its_own),
-      ddp_test(ranks_that_are_not_placed_host_by_host_are_named),
+      ddp_test(hosts_are_ordered_by_their_lowest_rank),     ddp_test(there_are_as_many_rails_as_the_smallest_host_has_ranks),
+      ddp_test(one_rank_on_each_host_shares_nothing),       ddp_test(a_host_that_is_not_known_is_a_host_of_its_own),
+      ddp_test(the_busiest_host_sends_what_the_table_says),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

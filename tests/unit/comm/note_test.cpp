@@ -1,22 +1,31 @@
 // How the tallies of the ranks are joined.
 #include "comm/note.hpp"
 
+#include <random>
+
 #include "support/cmocka.hpp"
+#include "support/sum_oracle.hpp"
 
 using namespace ddp;
 
 namespace {
 
-void weights_are_added_in_rank_order(void**) {
-  Tally all = Tally::none();
-  const double weights[] = {0.1, 0.2, 1e17, 0.3};
-  double expected = 0;
-  for (const double weight : weights) {
-    all.add(Tally::of(weight));
-    expected = expected + weight;
+void weights_are_added_in_the_tree(void**) {
+  std::mt19937_64 random(7);
+  for (size_t ranks = 1; ranks <= 33; ++ranks) {
+    std::vector<double> weights;
+    std::vector<Tally> tallies;
+    int32_t contributors = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      weights.push_back(random() % 4 == 0 ? 0 : static_cast<double>(random() % 1'000'003) * (random() % 2 == 0 ? 0.1 : 1e13));
+      tallies.push_back(Tally::of(weights.back()));
+      contributors += weights.back() > 0 ? 1 : 0;
+    }
+    const Tally all = sum_weights(tallies);
+    assert_true(all.weight == test::oracle_sum(weights));
+    assert_int_equal(all.contributors, contributors);
   }
-  assert_true(all.weight == expected);
-  assert_int_equal(all.contributors, 4);
+  assert_int_equal(sum_weights(std::vector<Tally>{}).contributors, 0);
 }
 
 void a_rank_without_weight_is_no_contributor(void**) {
@@ -50,7 +59,7 @@ void a_note_without_contributors_is_void(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-    cmocka_unit_test(weights_are_added_in_rank_order),
+    cmocka_unit_test(weights_are_added_in_the_tree),
     cmocka_unit_test(a_rank_without_weight_is_no_contributor),
     cmocka_unit_test(flags_and_the_highest_joined_rank_are_known_to_all),
     cmocka_unit_test(a_note_without_contributors_is_void),

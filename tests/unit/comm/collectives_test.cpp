@@ -1,5 +1,6 @@
-// The chain, with ranks as threads over the in-process rail: the bits of cpu::reduce for every element type, operation, size and
-// number of ranks; and the notes of buckets. What happens when ranks disagree, are late or gone: chain_failure_test.cpp.
+// The collectives of a rail, with ranks as threads over the in-process one: the bits of cpu::reduce for every element type,
+// operation, size and number of ranks; the notes of buckets; and how many messages it takes. When ranks disagree, are late
+// or gone: collectives_failure_test.cpp.
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -14,7 +15,7 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-constexpr int kSizes[] = {1, 2, 3, 5, 8};
+constexpr int kSizes[] = {1, 2, 3, 5, 8, 17};
 
 std::string where(int ranks, int rank, ddp_dtype dtype, ddp_reduce op, int64_t count) {
   return std::to_string(count) + " " + dtype_name(dtype) + " elements, operation " + std::to_string(op) + ", rank " +
@@ -65,7 +66,8 @@ void sums_have_the_bits_of_one_reduction_for_every_type(void**) {
 
 void sums_of_many_small_segments_have_the_same_bits(void**) {
   for (const int ranks : kSizes)
-    check_all_reduce(ranks, 256, cases(ranks, {DDP_F32, DDP_F16, DDP_I64}, {DDP_AVERAGE, DDP_MAX}, {0, 1, 63, 64, 65, 1000, 30'011}));
+    check_all_reduce(ranks, 256,
+                     cases(ranks, {DDP_F32, DDP_F16, DDP_I64}, {DDP_AVERAGE, DDP_MAX}, {0, 1, 63, 64, 65, 1000, 30'011}));
 }
 
 void a_large_array_has_the_bits_of_one_reduction(void**) {
@@ -110,7 +112,8 @@ void buckets_reduce_their_pieces_where_they_lie(void**) {
             answer += piece.count * 4;
           }
         }
-        expect(memory.back() == std::byte{0x5a} && memory[(5 + 0) * 4] == std::byte{0x5a}, "memory between pieces untouched");
+        expect(memory.back() == std::byte{0x5a} && memory[(5 + 0) * 4] == std::byte{0x5a},
+               "memory between pieces untouched");
       });
     }
 }
@@ -133,7 +136,7 @@ void a_piece_that_moved_is_reduced_at_its_new_address(void**) {
 void every_rank_gets_the_union_of_the_notes(void**) {
   for (const int ranks : kSizes)
     for (const int64_t count : {int64_t{10}, int64_t{50'000}})
-      for (const size_t words : {size_t{1}, Sweep::kFrameWords, Sweep::kFrameWords + 1, size_t{300}}) {
+      for (const size_t words : {size_t{1}, size_t{12}, size_t{600}, size_t{300}}) {
         RailWorld world(ranks);
         world.run([&](int rank, Transport& transport) {
           std::vector<float> data(static_cast<size_t>(count), 1.0F);
@@ -161,12 +164,14 @@ void a_piece_that_no_rank_uses_is_left_untouched(void**) {
     world.run([&](int rank, Transport& transport) {
       std::vector<float> used(static_cast<size_t>(count), static_cast<float>(rank)), unused = used, partly = used;
       std::vector<BucketSpec::Piece> pieces;
-      for (auto* piece : {&used, &unused, &partly}) pieces.push_back({reinterpret_cast<std::byte*>(piece->data()), count, false});
+      for (auto* piece : {&used, &unused, &partly})
+        pieces.push_back({reinterpret_cast<std::byte*>(piece->data()), count, false});
       const auto bucket = transport.prepare(spec_of(pieces, DDP_F32, 3));
       bucket->start(Note{false, {rank == 2 ? uint64_t{0b101} : uint64_t{0b001}}});
       bucket->finish();
       for (size_t i = 0; i < used.size(); ++i)
-        expect(used[i] == 1.0F && partly[i] == 1.0F && unused[i] == static_cast<float>(rank), "element " + std::to_string(i));
+        expect(used[i] == 1.0F && partly[i] == 1.0F && unused[i] == static_cast<float>(rank),
+               "element " + std::to_string(i));
     });
   }
 }
@@ -215,8 +220,8 @@ void reduce_scatter_gives_each_rank_its_part_and_leaves_the_input(void**) {
         RailWorld world(ranks, segment);
         world.run([&](int rank, Transport& transport) {
           Bytes input = inputs[static_cast<size_t>(rank)], output(static_cast<size_t>(part * 4));
-          transport.reduce_scatter(flat_tensor(input.data(), DDP_F32, part * ranks), flat_tensor(output.data(), DDP_F32, part),
-                                   DDP_AVERAGE);
+          transport.reduce_scatter(flat_tensor(input.data(), DDP_F32, part * ranks),
+                                   flat_tensor(output.data(), DDP_F32, part), DDP_AVERAGE);
           expect(input == inputs[static_cast<size_t>(rank)], "the input is only read");
           expect(part == 0 || std::memcmp(output.data(), wanted.data() + rank * part * 4, output.size()) == 0, "own part");
           // In place: the output is the own part of the input.
@@ -274,6 +279,41 @@ void collectives_of_all_kinds_follow_each_other(void**) {
   expect_equal(local_rail_size_violations(), int64_t{0}, "messages that met a receive of another size");
 }
 
+// One record from each to each where all are linked; ceil(log2 n) records of many ranks elsewhere. Small sums cost nothing
+// more.
+void a_barrier_and_a_small_sum_take_one_round_of_headers(void**) {
+  for (const auto& [ranks, messages] : {std::pair{2, 1}, {3, 2}, {8, 7}, {16, 15}, {17, 5}, {33, 6}}) {
+    RailWorld world(ranks);
+    std::atomic<int> arrived{0};
+    std::atomic<int64_t> before{0};
+    const auto all = [&](int round) {
+      ++arrived;
+      while (arrived < round * ranks) std::this_thread::yield();
+    };
+    world.run([&, n = ranks, m = messages](int rank, Transport& transport) {
+      std::vector<double> metric(40, 1.0);
+      int round = 0;
+      for (int kind = 0; kind < 4; ++kind) {
+        all(++round);
+        if (rank == 0) before = local_rail_messages();
+        all(++round);
+        const Tensor tensor = flat_tensor(metric.data(), DDP_F64, 30);
+        if (kind == 0) transport.barrier();
+        if (kind == 1) transport.all_reduce(tensor, DDP_MAX);
+        if (kind == 2) transport.broadcast(tensor, n - 1);
+        if (kind == 3)
+          transport.reduce_scatter(flat_tensor(metric.data(), DDP_F64, n), flat_tensor(metric.data() + 39, DDP_F64, 1),
+                                   DDP_MAX);
+        all(++round);
+        if (rank == 0)
+          expect_equal(local_rail_messages() - before, int64_t{n} * m,
+                       "messages of " + std::to_string(n) + " ranks, kind " + std::to_string(kind));
+        all(++round);  // nobody leaves before the messages are counted
+      }
+    });
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -291,6 +331,7 @@ int main() {
       ddp_test(broadcast_copies_the_root_bit_for_bit),
       ddp_test(no_rank_leaves_a_barrier_before_all_have_come),
       ddp_test(collectives_of_all_kinds_follow_each_other),
+      ddp_test(a_barrier_and_a_small_sum_take_one_round_of_headers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

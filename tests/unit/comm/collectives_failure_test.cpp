@@ -1,4 +1,4 @@
-// The chain when ranks disagree, one is late, or one is gone: everybody learns it, in time, with one text that names the right rank.
+// The collectives of a rail when ranks disagree, one is late, or one is gone: everybody learns it, in time, with one text that names the right rank.
 #include <chrono>
 #include <thread>
 
