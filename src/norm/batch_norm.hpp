@@ -1,11 +1,12 @@
-// Batch normalisation over the samples of all ranks: each rank measures its own, one message joins the measures in rank order.
+// Batch normalisation over the samples of all ranks: each rank measures its own, one message joins the measures in rank order
+// (not in the tree of device/cpu/reduce.hpp: every rank has all measures, and joins them with Chan's rule).
 //
 // What travels is [options, count, mean of each channel, sum of squared differences of each channel] in F64 forward, and the two sums that
 // the gradient needs backward: 2C and a few numbers, once each. Unequal and empty batches need no case of their own.
 // Tensors on a GPU are normalised there (gpu.hpp).
 // Ioffe and Szegedy, "Batch Normalization", 2015, with the batch of all ranks; the joining is in moments.hpp.
 // Promises: all ranks hold the same statistics to the last bit; nothing is written before everything was checked.
-// Threads: the caller's. Tested by unit/norm/moments_test.cpp, process/batch_norm_test.cpp and capi/batch_norm_test.c.
+// Threads: the caller's. Tested by unit/norm/moments_test.cpp, conformance/batch_norm_test.cpp and capi/batch_norm_test.c.
 #pragma once
 
 #include <cstdint>

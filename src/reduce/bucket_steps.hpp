@@ -1,6 +1,7 @@
-// What may follow the reduction of a bucket on the lane: its step. The lane works on operations in order, and on one whose predecessor only
-// waits for other ranks; so such a step looks whether the reduction has come far enough.
-// Tested by process/fused_test.cpp.
+// What may follow the reduction of a bucket on the lane: its step. The lane works on operations in order, and comes to one whose predecessor
+// only waits for other ranks. What needs the own slice alone may run by then (the give of a sharded step); what needs the whole bucket looks
+// whether its reduction is done.
+// Tested by conformance/fused_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -29,37 +30,16 @@ class UpdateWork final : public SliceWork {
   bool on_ = true;
 };
 
-/// The publication of the slices, once the own slice is reduced.
-class PublishAfter final : public BucketOperation {
- public:
-  explicit PublishAfter(BucketOperation& publication) : publication_(publication) {}
-  void set_reduction(BucketOperation& reduction) noexcept { reduction_ = &reduction; }
-
-  void start(const Note& mine) override { publication_.start(mine); }
-  [[nodiscard]] Progress advance(int64_t budget_bytes) override {
-    return reduction_->share_done() ? publication_.advance(budget_bytes) : Progress::kWaiting;
-  }
-  void finish() override { publication_.finish(); }
-  [[nodiscard]] bool share_done() const noexcept override { return publication_.share_done(); }
-  [[nodiscard]] const Note& note() const noexcept override { return publication_.note(); }
-  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override { return publication_.set_address(piece, data); }
-  [[nodiscard]] std::string way() const override { return publication_.way(); }
-
- private:
-  BucketOperation& publication_;
-  BucketOperation* reduction_ = nullptr;
-};
-
 /// The step of a whole bucket on this rank, once the bucket is reduced.
 class UpdateAfter final : public BucketOperation {
  public:
   UpdateAfter(UpdateWork& work, std::vector<int64_t> counts) : work_(work), counts_(std::move(counts)) {}
-  void set_reduction(BucketOperation& reduction) noexcept { reduction_ = &reduction; }
-
-  void start(const Note&) override {
+  void start(BucketOperation& reduction) noexcept {
+    reduction_ = &reduction;
     piece_ = 0;
     at_ = 0;
   }
+  void start(const Note&) override { start(*reduction_); }
   [[nodiscard]] Progress advance(int64_t budget_bytes) override;
   /// The reduction is finished: the lane has seen to that.
   void finish() override { work_on(INT64_MAX); }

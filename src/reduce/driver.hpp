@@ -1,7 +1,7 @@
 // Who works on the buckets: a pure decision from what the caller asked for, what the transport can do, and how many cores there are.
 // A hook blocks, so it has a thread of its own unless the caller asked for its own; buckets that are pulled are driven by the program.
 // Measured: with as many ranks as cores a helper thread takes its core from the computation, so the ranks reduce for themselves.
-// Tested by ranks/pass_test.cpp.
+// Tested by conformance/pass_threads_test.cpp.
 #pragma once
 
 #include "base/cores.hpp"

@@ -12,9 +12,18 @@
 namespace ddp {
 namespace {
 
+constexpr const char* kInPass = "ddp_model_end_backward";
+constexpr const char* kUpdates = "the updates of the optimizer";
+
 std::vector<int64_t> counts_of(const Table& table, const PlannedBucket& bucket) {
   std::vector<int64_t> counts;
   for (const int32_t index : bucket.parameters) counts.push_back(table.parameter(index).value.count);
+  return counts;
+}
+
+std::vector<int64_t> counts_of(const Table& table) {
+  std::vector<int64_t> counts;
+  for (const Parameter& parameter : table.parameters()) counts.push_back(parameter.value.count);
   return counts;
 }
 
@@ -37,20 +46,17 @@ class NormWork final : public SliceWork {
 }  // namespace
 
 struct Fusion::Part {
-  Part(const Table& table, const PlannedBucket& bucket, BlockUpdate& update, int32_t ranks)
+  Part(const Table& table, const PlannedBucket& bucket, BlockUpdate& update)
       : norm(table, bucket), work(update, bucket), after(work, counts_of(table, bucket)) {
-    slices = cut_slices(bucket, counts_of(table, bucket), ranks);
     note.used.resize((bucket.parameters.size() + 63) / 64);
   }
-  Slices slices;
   NormWork norm;
   UpdateWork work;
-  std::unique_ptr<BucketOperation> scatter;  // NULL: the transport reduces everywhere
-  std::unique_ptr<BucketOperation> publication;
-  std::unique_ptr<BucketOperation> step;     // both and the step in one; NULL: one after the other
-  std::unique_ptr<PublishAfter> publish_after;
+  std::unique_ptr<BucketOperation> collect;  // gradients to their owners; NULL: they are reduced everywhere
+  std::unique_ptr<BucketOperation> give;     // values from their owners
+  std::unique_ptr<BucketOperation> step;     // both with the step between them; NULL: one after the other
   UpdateAfter after;
-  Note note;  // for a publication outside a pass
+  Note note;  // for a give outside a pass
 };
 
 Fusion::Fusion(Group& group, const Table& table, const Plan& plan, BlockUpdate& update, DescribeBucket describe,
@@ -62,51 +68,39 @@ Fusion::Fusion(Group& group, const Table& table, const Plan& plan, BlockUpdate& 
       describe_(std::move(describe)),
       sharded_(update.is_sharded()),
       may_follow_(may_follow),
-      owned_(table.parameters().size()),
-      bucket_of_(table.parameters().size()) {
-  for (size_t b = 0; b < plan_.size(); ++b) {
-    (plan_[b].on_gpu ? on_gpu_ : in_host_) = true;
-    parts_.push_back(std::make_unique<Part>(table, plan_[b], update, group.size()));
-    for (const int32_t index : plan_[b].parameters) {
-      bucket_of_[static_cast<size_t>(index)] = b;
-      owned_[static_cast<size_t>(index)] = owned_by(index, group.rank());
-    }
+      ownership_(own_plan(plan, counts_of(table), group.size(), update.is_sharded())) {
+  for (const PlannedBucket& bucket : plan_) {
+    (bucket.on_gpu ? on_gpu_ : in_host_) = true;
+    parts_.push_back(std::make_unique<Part>(table, bucket, update));
   }
 }
 
 Fusion::~Fusion() = default;
-
-OwnedSpan Fusion::owned_by(int32_t index, int32_t rank) const noexcept {
-  const size_t b = plan_index(index);
-  const auto& parameters = plan_[b].parameters;
-  const auto piece = static_cast<int32_t>(std::find(parameters.begin(), parameters.end(), index) - parameters.begin());
-  if (!sharded_) return OwnedSpan{piece, 0, table_.parameter(index).value.count};
-  for (const OwnedSpan& span : parts_[b]->slices[static_cast<size_t>(rank)])
-    if (span.piece == piece) return span;
-  return OwnedSpan{piece, 0, 0};
-}
 
 void Fusion::prepare() {
   prepared_ = true;
   if (!sharded_) return;
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
-    const BucketSpec spec = describe_(b);
-    PublishSpec publish;
-    publish.bucket = spec.index;
-    publish.plan_hash = spec.plan_hash;
-    publish.dtype = plan_[b].dtype;
+    const bool on_gpu = plan_[b].on_gpu;
+    ExchangeSpec step = describe_(b);
+    step.ownership = &ownership_.buckets[b];
     for (const int32_t index : plan_[b].parameters) {
       const Tensor& value = table_.parameter(index).value;
-      publish.pieces.push_back(BucketSpec::Piece{value.data, value.count, false});
+      step.outputs.push_back(BucketSpec::Piece{value.data, value.count, false});
     }
-    publish.slices = &part.slices;
-    publish.work = &part.work;
-    publish.on_gpu = plan_[b].on_gpu;
-    part.publication = group_.prepare_publish(publish);
-    part.publish_after = std::make_unique<PublishAfter>(*part.publication);
-    part.scatter = group_.prepare_scatter(spec, part.slices, &part.norm);
-    if (may_follow_ && part.scatter != nullptr) part.step = group_.prepare_step(spec, publish);
+    ExchangeSpec give = step;
+    give.collects = false;
+    give.pieces = std::exchange(give.outputs, {});
+    give.rule.wire = cpu::ReduceRule::kAsItIs;
+    give.work = step.work = &part.work;
+    ExchangeSpec collect = step;
+    collect.gives = false;
+    collect.outputs.clear();
+    collect.work = &part.norm;
+    part.give = group_.prepare(give);
+    if (group_.can(collect.kind(), on_gpu)) part.collect = group_.prepare(collect);
+    if (may_follow_ && group_.can(step.kind(), on_gpu)) part.step = group_.prepare(step);
   }
 }
 
@@ -118,7 +112,7 @@ void Fusion::begin() {
   norm_taken_ = false;
   problem_.reset();
   for (const auto& part : parts_) {
-    part->norm.wanted = prepared_ && !on_gpu_ && part->scatter != nullptr && update_.wants_norm();
+    part->norm.wanted = prepared_ && may_follow_ && !on_gpu_ && part->collect != nullptr && update_.wants_norm();
     part->norm.sum = ExactSum();
     part->work.set_on(true);
   }
@@ -127,7 +121,7 @@ void Fusion::begin() {
 BucketOperation& Fusion::reduction(size_t bucket, BucketOperation& usual) noexcept {
   Part& part = *parts_[bucket];
   if (followed_ && part.step != nullptr) return *part.step;
-  return part.scatter != nullptr ? *part.scatter : usual;
+  return part.collect != nullptr ? *part.collect : usual;
 }
 
 void Fusion::follow(size_t bucket, BucketOperation& reduction, const Note& mine, Lane& lane) {
@@ -137,17 +131,15 @@ void Fusion::follow(size_t bucket, BucketOperation& reduction, const Note& mine,
   if (!sharded_ && plan_[bucket].on_gpu) return update_now(bucket);
   if (part.step != nullptr) return;  // the reduction is the step
   if (!sharded_) {
-    part.after.set_reduction(reduction);
-    part.after.start(mine);
+    part.after.start(reduction);
     lane.push(part.after);
     return;
   }
-  part.publish_after->set_reduction(reduction);
-  part.publish_after->start(plan_[bucket].on_gpu ? note_of_all(bucket) : mine);
-  lane.push(*part.publish_after);
+  part.give->start(plan_[bucket].on_gpu ? note_of_all(bucket) : mine);
+  lane.push(*part.give);  // the lane comes to it when the own slice is reduced
 }
 
-/// On a GPU a publication is enqueued before this rank knows what the others contribute. So all ranks publish everything, whatever they miss or
+/// On a GPU values are given before this rank knows what the others contribute. So all ranks give everything, whatever they miss or
 /// skip themselves; if the pass turns out void it is taken back.
 const Note& Fusion::note_of_all(size_t bucket) noexcept {
   Note& note = parts_[bucket]->note;
@@ -182,10 +174,37 @@ bool Fusion::end(bool is_void) {
     return restored;
   }
   if (!immediate_) return true;
-  if (!followed_) run_step(gpu_stream());
+  failure_ = followed_ ? settle(kInPass, true, gpu_stream()) : run_step(kInPass, true, gpu_stream());
+  if (failure_) return true;
   update_.count_step();
   made_step_ = true;
   return true;
+}
+
+bool Fusion::attend(bool is_void) {
+  if (is_void || !update_.may_fail() || !update_.is_immediate()) return true;
+  const std::optional<Error> theirs = try_to([&] { group_.agree(kUpdates, nullptr); });
+  if (theirs && !theirs->is_agreed()) throw Error(*theirs);
+  return !theirs;
+}
+
+/// The program's rule has changed all blocks, or failed. If it failed, here or (if `collective`) on any rank, the step is taken back.
+std::optional<Error> Fusion::settle(const char* function, bool collective, void* stream) {
+  if (!update_.may_fail()) return std::nullopt;
+  std::optional<Error> failure = update_.take_failure();
+  if (failure) {
+    const std::string who = group_.size() > 1 ? group_.name_of(group_.rank()) + ": " : "";
+    failure = Error(failure->status(), std::string(function) + ": " + who + failure->text());
+  }
+  if (collective && group_.size() > 1) {
+    failure = try_to([&] { group_.agree(kUpdates, failure ? &*failure : nullptr); });
+    if (failure && !failure->is_agreed()) throw Error(*failure);
+  }
+  if (!failure) return failure;
+  if (!update_.restore()) update_.tear();
+  update_.flush(stream);
+  if (sharded_) publish(true);
+  return failure;
 }
 
 void Fusion::give_up() {
@@ -194,18 +213,20 @@ void Fusion::give_up() {
   update_.flush(gpu_stream());
 }
 
-void Fusion::run_step(void* stream) {
+std::optional<Error> Fusion::run_step(const char* function, bool collective, void* stream) {
   if (!sharded_) {
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index)) update_.update_block(index, 0, table_.parameter(index).value.count);
     update_.flush(stream);
-    return;
+    return settle(function, collective, stream);
   }
   if (!prepared_) prepare();
   const bool elsewhere = on_gpu_ && stream != gpu_stream();
   if (elsewhere) group_.gpu_side().order_after(stream);
   publish(false);
+  std::optional<Error> failure = settle(function, collective, gpu_stream());
   if (elsewhere) group_.gpu_side().order_before(stream);
+  return failure;
 }
 
 /// `restored`: the owners have their old values again, and the others need them.
@@ -216,10 +237,10 @@ void Fusion::publish(bool restored) {
     for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
       if (restored || update_.takes_part(plan_[b].parameters[piece])) part.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
     part.work.set_on(!restored);
-    if (sharded_) part.publication->start(part.note);
+    if (sharded_) part.give->start(part.note);
   }
   if (!sharded_) return;
-  for (const auto& part : parts_) part->publication->finish();
+  for (const auto& part : parts_) part->give->finish();
 }
 
 bool Fusion::take_made_step() noexcept { return std::exchange(made_step_, false); }
@@ -236,7 +257,7 @@ void Fusion::add_own_terms(int32_t index, double p, ExactSum& sum) const noexcep
 
 bool Fusion::set_address(size_t bucket, int32_t piece, std::byte* data) noexcept {
   Part& part = *parts_[bucket];
-  return part.scatter == nullptr || part.scatter->set_address(piece, data);
+  return (part.collect == nullptr || part.collect->set_address(piece, data)) && (part.step == nullptr || part.step->set_address(piece, data));
 }
 
 }  // namespace ddp

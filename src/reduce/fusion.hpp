@@ -7,12 +7,13 @@
 // The transport's operations are prepared at the end of the first pass (its reduction is an ordinary one), so that attaching an optimizer
 // needs no other rank. All ranks attach the same; if not, the stamps differ and the group ends with MISMATCH.
 // Cost: nothing is allocated after the first pass. Threads: as Pass.
-// Tested by process/fused_test.cpp.
+// Tested by conformance/fused_test.cpp.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "bucket/plan.hpp"
@@ -38,10 +39,10 @@ class Fusion {
 
   [[nodiscard]] const BlockUpdate& update() const noexcept { return update_; }
   [[nodiscard]] bool is_sharded() const noexcept { return sharded_; }
-  /// This rank's part of a parameter: all of it unless sharded.
-  [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept { return owned_[static_cast<size_t>(index)]; }
-  /// The same of any rank.
-  [[nodiscard]] OwnedSpan owned_by(int32_t index, int32_t rank) const noexcept;
+  /// Who owns what of the parameters, by number: everybody everything unless sharded.
+  [[nodiscard]] const Ownership& ownership() const noexcept { return ownership_.parameters; }
+  /// This rank's part of a parameter.
+  [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept { return ownership().part(group_.rank(), index); }
 
   // A REDUCE pass, in this order.
   void begin();
@@ -50,11 +51,16 @@ class Fusion {
   void follow(size_t bucket, BucketOperation& reduction, const Note& mine, Lane& lane);
   /// All buckets are reduced; `is_void`: no step follows from them. Collective. False: parameters are updated in part, for good.
   [[nodiscard]] bool end(bool is_void);
+  /// Why the step that was to follow was not made, on all ranks; then it was taken back.
+  [[nodiscard]] std::optional<Error> take_failure() noexcept { return std::exchange(failure_, std::nullopt); }
+  /// As end(), on a rank that only answers and makes no step. False: the others' step failed.
+  [[nodiscard]] bool attend(bool is_void);
   /// The pass failed with the group.
   void give_up();
 
-  /// The blocks of a step, on the own slices, and their publication. Collective if sharded. `stream`: that of tensors on a GPU.
-  void run_step(void* stream = nullptr);
+  /// The blocks of a step, on the own slices, and their publication. Collective if sharded. `stream`: that of tensors on a GPU. Gives why the
+  /// step failed, if the program's rule did; on all ranks, if `collective`. `function` begins the text.
+  [[nodiscard]] std::optional<Error> run_step(const char* function, bool collective, void* stream = nullptr);
   /// True once after a pass in which the step was made already.
   [[nodiscard]] bool take_made_step() noexcept;
   [[nodiscard]] bool step_is_made() const noexcept { return made_step_; }
@@ -81,10 +87,10 @@ class Fusion {
   void prepare();
   void publish(bool restored);
   void update_now(size_t bucket);
+  [[nodiscard]] std::optional<Error> settle(const char* function, bool collective, void* stream);
   void refuse_capture() const;
   [[nodiscard]] const Note& note_of_all(size_t bucket) noexcept;
   [[nodiscard]] void* gpu_stream() const;
-  [[nodiscard]] size_t plan_index(int32_t parameter) const noexcept { return bucket_of_[static_cast<size_t>(parameter)]; }
 
   Group& group_;
   const Table& table_;
@@ -93,17 +99,17 @@ class Fusion {
   DescribeBucket describe_;
   const bool sharded_;
   const bool may_follow_;
+  const PlanOwnership ownership_;
   bool on_gpu_ = false;   // some bucket is
   bool in_host_ = false;  // some bucket is not
   std::vector<std::unique_ptr<Part>> parts_;  // by bucket
-  std::vector<OwnedSpan> owned_;              // by parameter
-  std::vector<size_t> bucket_of_;             // by parameter
   bool prepared_ = false;
   bool immediate_ = false;   // in this pass
   bool followed_ = false;    // buckets were followed by their step in this pass
   bool made_step_ = false;
   bool norm_taken_ = false;
   std::optional<Error> problem_;  // of a step within this pass
+  std::optional<Error> failure_;  // of the program's rule in it
 };
 
 }  // namespace ddp

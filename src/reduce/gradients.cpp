@@ -48,15 +48,15 @@ double Model::grad_norm(double p, void* stream) {
   return p == 2.0 ? std::sqrt(sum.value()) : sum.value();
 }
 
-/// What this rank knows of a gradient: all of it (NULL), or its slice.
-Tensor Model::grad_part(int32_t index, const Fusion* slices) const {
+/// What this rank knows of a gradient: all of it (NULL), or what it owns.
+Tensor Model::grad_part(int32_t index, const Ownership* ownership) const {
   const Tensor& grad = table_.parameter(index).grad;
-  const OwnedSpan span = slices != nullptr ? slices->owned(index) : OwnedSpan{0, 0, grad.count};
+  const OwnedSpan span = ownership != nullptr ? ownership->part(group_->rank(), index) : OwnedSpan{0, 0, grad.count};
   return flat_part(grad, span.first, span.count);
 }
 
 double Model::largest_gradient(void* stream) {
-  const Fusion* const slices = is_sharded() ? pass_->fusion() : nullptr;
+  const Ownership* const slices = is_sharded() ? &pass_->fusion()->ownership() : nullptr;
   double most = 0;
   const auto look_at = [&](double here) { most = std::isnan(here) || std::isnan(most) ? std::nan("") : std::max(most, here); };
   for (int32_t index = 0; index < table_.parameter_count(); ++index)
@@ -70,7 +70,7 @@ double Model::largest_gradient(void* stream) {
 }
 
 ExactSum Model::sum_of_gradients(int32_t p, void* stream) {
-  const Fusion* const slices = is_sharded() ? pass_->fusion() : nullptr;
+  const Ownership* const slices = is_sharded() ? &pass_->fusion()->ownership() : nullptr;
   ExactSum sum;
   for (int32_t index = 0; index < table_.parameter_count(); ++index)
     if (const Tensor part = grad_part(index, slices); part.is_on_gpu())
@@ -147,7 +147,7 @@ void Model::run_step(const BlockUpdate& update, void* stream) {
   Fusion* const fusion = fusion_of(update);
   if (fusion == nullptr) throw make_error(DDP_ERROR_INTERNAL, "a step of an optimizer that is not attached");
   try {
-    fusion->run_step(stream);
+    if (const std::optional<Error> failure = fusion->run_step("ddp_optimizer_step", fusion->is_sharded(), stream)) throw Error(*failure);
   } catch (const Error& error) {
     group_->fail(error);
     throw;

@@ -3,7 +3,7 @@
 //   kWire      the transport itself sends F32 and F64 gradients with 16 bits (device/cpu/reduce.hpp, "Two bytes on the wire")
 //   kCallback  `body` reduces a copy of the bucket with collectives of its own, on the lane (hook_bucket.hpp)
 //   kPulled    the same, by the program itself between the calls next_bucket and finish_bucket
-// Tested by ranks/wire_hook_test.cpp.
+// Tested by conformance/wire_hook_threads_test.cpp.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct Hook {
   ddp_dtype wire = cpu::ReduceRule::kAsItIs;
   std::function<void(HookBucket&)> body{};
 
-  [[nodiscard]] static Hook as_16_bits(ddp_dtype wire) { return Hook{Kind::kWire, wire == DDP_F16 ? "fp16" : "bf16", wire}; }
+  [[nodiscard]] static Hook as_16_bits(ddp_dtype wire) { return Hook{Kind::kWire, wire == DDP_F16 ? "wire = DDP_F16" : "wire = DDP_BF16", wire}; }
   /// Does a bucket of these gradients pass through a copy?
   [[nodiscard]] bool copies() const noexcept { return kind == Kind::kCallback || kind == Kind::kPulled; }
   [[nodiscard]] ddp_dtype wire_of(ddp_dtype dtype) const noexcept {

@@ -33,13 +33,12 @@ void HookBucket::agree_on(const Step& step) {
   if (session_.failure() || !session_.step(step)) throw Error(*session_.failure());
 }
 
-void HookBucket::all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding) {
+void HookBucket::all_reduce(const Tensor& tensor, ddp_reduce op) {
   const CallState::In inside(session_.calls(), UserCall::kBucketAllReduce);
   Step step = step_of(Step::Kind::kAllReduce, tensor);
   step.op = op;
-  step.every_step = rounding == Rounding::kEveryStep ? 1 : 0;
   agree_on(step);
-  session_.collective([&] { session_.group().transport().all_reduce(tensor, op, rounding); });
+  session_.collective([&] { session_.group().transport().all_reduce(tensor, op); });
 }
 
 void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
@@ -70,18 +69,6 @@ void HookBucket::broadcast(const Tensor& tensor, int32_t root) {
   step.root = root;
   agree_on(step);
   session_.collective([&] { session_.group().transport().broadcast(tensor, root); });
-}
-
-void HookBucket::reduce_as(ddp_dtype wire) {
-  if (size() == 1) return;
-  const Tensor whole = contents();
-  if (dtype_ != DDP_F32 && dtype_ != DDP_F64) return all_reduce(whole, reduce());
-  cpu::ReduceRule rule{dtype_, reduce(), size()};
-  rule.wire = wire;
-  const Tensor terms = flat_tensor(session_.scratch(count_ * dtype_size(wire)), wire, count_);
-  cpu::pack(rule, whole.data, 1.0, terms.data, count_);
-  all_reduce(terms, DDP_SUM, Rounding::kEveryStep);
-  cpu::unpack(rule, terms.data, whole.data, count_);
 }
 
 }  // namespace ddp

@@ -1,7 +1,7 @@
 // A bucket as a hook sees it: a flat copy of its gradients, and the collectives that it may use. The copy begins as this rank's gradients, times
 // its weight, and ends as what every rank's gradients become. Gradients follow each other on 64-byte boundaries with zeros between.
 // Threads: the hook's. Usable between open and close alone (INVALID_STATE otherwise).
-// Tested by ranks/hook_test.cpp, process/hook_test.cpp and capi/hook_test.c.
+// Tested by conformance/hook_threads_test.cpp, conformance/hook_processes_test.cpp and capi/hook_test.c.
 #pragma once
 
 #include <cstdint>
@@ -52,12 +52,10 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   [[nodiscard]] std::byte* scratch(int64_t bytes) { return session_.scratch(bytes); }
 
   // Collective over the ranks, in the hook's order. Throw what broke the group, or why the pass is void.
-  void all_reduce(const Tensor& tensor, ddp_reduce op, Rounding rounding = Rounding::kOnce);
+  void all_reduce(const Tensor& tensor, ddp_reduce op);
   void all_gather(const Tensor& input, const Tensor& output);
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op);
   void broadcast(const Tensor& tensor, int32_t root);
-  /// The contents become what the hooks fp16 and bf16 make of them.
-  void reduce_as(ddp_dtype wire);
 
   /// What the hook says about the failure that it is about to return.
   void set_error(std::string text) { error_ = std::move(text); }

@@ -3,7 +3,7 @@
 // missing never comes to the hook.
 // Cost: one copy each way and two small gathers, besides what the hook does. Allocates nothing after it was made.
 // Threads: start from the thread that marks; the rest from the lane's, or (pulled) the program's.
-// Tested by ranks/hook_test.cpp and process/hook_test.cpp.
+// Tested by conformance/hook_threads_test.cpp and conformance/hook_processes_test.cpp.
 #pragma once
 
 #include <atomic>

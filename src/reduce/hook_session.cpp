@@ -86,13 +86,14 @@ void HookSession::join_notes(Note& note, uint64_t plan_hash) {
     if (notes_[rank * words + 1] != notes_[1])
       remember(make_error(DDP_ERROR_MISMATCH, "%s and %s are in backward passes (ddp_model_end_backward) of different models; every rank must make the same "
                           "collective calls in the same order", group_.name_of(0).c_str(), group_.name_of(static_cast<int32_t>(rank)).c_str()));
-  note.tally = Tally::none();
+  note.tally = sum_weights(static_cast<int64_t>(frames_.size()), [&](int64_t rank) {
+    Tally tally;
+    std::memcpy(static_cast<void*>(&tally), notes_.data() + static_cast<size_t>(rank) * words + 2, sizeof tally);
+    return tally;
+  });
   for (size_t rank = 0; rank < frames_.size(); ++rank) {
     const uint64_t* const theirs = notes_.data() + rank * words;
-    Tally tally;
-    std::memcpy(static_cast<void*>(&tally), theirs + 2, sizeof tally);
     note.incomplete = note.incomplete || theirs[0] != 0;
-    note.tally.add(tally);
     for (size_t word = 0; word < note.used.size(); ++word) note.used[word] |= theirs[kNoteHeader + word];
   }
 }

@@ -4,7 +4,7 @@
 // all do the same does it happen. So a hook that fails on one rank, or takes another turn there, is known to all ranks in the same
 // round: the pass is void, its text is everybody's, and the group stays whole. Cost: one gather of half a KiB a rank for each round.
 // Threads: one at a time (the lane's, or the program's for buckets that are pulled).
-// Tested by ranks/hook_test.cpp and process/hook_test.cpp.
+// Tested by conformance/hook_threads_test.cpp and conformance/hook_processes_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class HookSession {
     ddp_dtype dtype = DDP_U8;
     ddp_reduce op = DDP_SUM;
     int32_t root = 0;
-    int32_t every_step = 0;  // Rounding::kEveryStep
+    int32_t reserved = 0;
     int64_t count = 0;
     [[nodiscard]] bool operator==(const Step&) const noexcept = default;
     [[nodiscard]] std::string describe() const;

@@ -1,6 +1,6 @@
 // The buckets of a model whose hook works on copies: makes their operations, and hands them out where the program pulls them.
 // Threads: as HookOperation.
-// Tested by ranks/hook_test.cpp and capi/hook_test.c.
+// Tested by conformance/hook_threads_test.cpp and capi/hook_test.c.
 #pragma once
 
 #include <memory>

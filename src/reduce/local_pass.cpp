@@ -1,6 +1,6 @@
 // Local SGD: passes whose gradients stay on their rank, and the mean of the parameters that follows every few of them
 // (Stich, "Local SGD Converges Fast and Communicates Little", 2019).
-// Tested by ranks/local_sgd_test.cpp, ranks/hook_optimizer_test.cpp and capi/local_sgd_test.c.
+// Tested by conformance/local_sgd_threads_test.cpp, conformance/hook_optimizer_threads_test.cpp and capi/local_sgd_test.c.
 #include <algorithm>
 
 #include "comm/control/call_state.hpp"
@@ -13,8 +13,9 @@ namespace ddp {
 void Pass::end_local() {
   std::string names;
   int32_t missing = 0;
-  for (int32_t index = 0; index < table_.parameter_count() && options_.unused == DDP_UNUSED_ERROR; ++index)
-    if (!is_marked(index) && ++missing <= 5) names += (missing > 1 ? ", \"" : "\"") + table_.parameter(index).name + "\"";
+  for (int32_t index = 0; index < table_.parameter_count(); ++index)
+    if (is_partly_marked(index) || (!is_marked(index) && options_.unused == DDP_UNUSED_ERROR))
+      if (++missing <= 5) names += (missing > 1 ? ", \"" : "\"") + missing_of(index) + "\"";
   if (missing > 5) names += " and " + std::to_string(missing - 5) + " more";
   if (missing > 0) {
     settle_marks(false);

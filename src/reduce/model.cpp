@@ -38,6 +38,9 @@ void check_options(const ddp_model_options& options) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "uneven_inputs is %d; it is 0 or 1", static_cast<int>(options.uneven_inputs));
   if (options.progress < DDP_PROGRESS_AUTO || options.progress > DDP_PROGRESS_THREAD)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "progress is %d; it is 0 to 2", static_cast<int>(options.progress));
+  if (options.wire != cpu::ReduceRule::kAsItIs && options.wire != DDP_F16 && options.wire != DDP_BF16)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "wire is %d; gradients travel as they are (0), as DDP_F16 (3) or as DDP_BF16 (4)",
+                     static_cast<int>(options.wire));
   if (options.check_every < 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "check_every is %lld; it is 0 (never) or a number of passes",
                      static_cast<long long>(options.check_every));
@@ -50,6 +53,7 @@ void check_options(const ddp_model_options& options) {
 Model::Model(std::shared_ptr<Group> group, const ddp_model_options& options) : group_(std::move(group)), options_(options) {
   check_options(options_);
   group_->check_usable();
+  if (options_.wire != cpu::ReduceRule::kAsItIs) hook_ = Hook::as_16_bits(options_.wire);
 }
 
 Model::~Model() {
@@ -102,6 +106,8 @@ int32_t Model::add_buffer(std::string name, const Tensor& value) {
 
 void Model::set_hook(Hook hook) {
   require_building("ddp_model_set_hook");
+  if (options_.wire != cpu::ReduceRule::kAsItIs)
+    throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_set_hook: the model has the option wire, which is for the plain reduction; leave it 0 with a hook");
   hook_ = std::move(hook);
 }
 
@@ -146,8 +152,8 @@ void Model::refuse_capture(const char* function, void* stream) {
 void Model::require_host_parameters() const {
   for (const Parameter& parameter : table_.parameters())
     if (parameter.value.is_on_gpu())
-      throw make_error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: parameter \"%s\" is on a GPU, where the hook \"%s\" cannot work; take ddp_hook_fp16 "
-                       "or ddp_hook_bf16, which can, or no hook", parameter.name.c_str(), hook_.name.c_str());
+      throw make_error(DDP_ERROR_NOT_SUPPORTED, "ddp_model_commit: parameter \"%s\" is on a GPU, where the hook \"%s\" cannot work; take none, "
+                       "or the model option wire, which can", parameter.name.c_str(), hook_.name.c_str());
 }
 
 /// What ranks have loaded with `local`: rank 0's state goes to every rank, as its values do.
@@ -220,6 +226,9 @@ void Model::begin_backward(ddp_pass mode) {
 }
 
 void Model::mark_ready(int32_t index, void* stream) { open_pass().mark_ready(index, stream); }
+void Model::mark_range_ready(int32_t index, int64_t first, int64_t count, void* stream) {
+  open_pass().mark_range_ready(index, first, count, stream);
+}
 void Model::mark_unused(int32_t index) { open_pass().mark_unused(index); }
 
 void Model::end_backward(void* stream) {

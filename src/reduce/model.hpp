@@ -1,6 +1,6 @@
 // A model: the table of what was lent, agreed on by all ranks, with the machinery of its passes.
-// Threads: one at a time, but for mark_ready and mark_unused.
-// Tested by ranks/ and capi/.
+// Threads: one at a time, but for those that mark.
+// Tested by conformance/ and capi/.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ namespace ddp {
 class BlockUpdate;
 class Fusion;
 class GpuGradients;
+class Ownership;
 class Pass;
 class ReplicaState;
 class RollCall;
@@ -56,6 +57,7 @@ class Model {
 
   void begin_backward(ddp_pass mode);
   void mark_ready(int32_t index, void* stream = nullptr);
+  void mark_range_ready(int32_t index, int64_t first, int64_t count, void* stream = nullptr);
   void mark_unused(int32_t index);
   void end_backward(void* stream = nullptr);
   /// For a model whose hook is kPulled; see Pass.
@@ -144,6 +146,8 @@ class Model {
     bool parameters = false;
     bool optimizer = false;
   };
+  /// Parameters and the optimizer's state are changed in part, for good.
+  void tear() noexcept { torn_ = Torn{true, true}; }
   /// A load begins to change parameters, and the optimizer's state if `optimizer`. Returns what was torn before.
   [[nodiscard]] Torn begin_load(bool optimizer) noexcept;
   /// It has changed all that it brings; `torn`: what is still torn.
@@ -164,7 +168,7 @@ class Model {
   [[nodiscard]] Pass& open_pass() const;
   void check_drift_when_due(void* stream);
   [[nodiscard]] GpuGradients* gpu_gradients();  // NULL: none lie there
-  [[nodiscard]] Tensor grad_part(int32_t index, const Fusion* slices) const;
+  [[nodiscard]] Tensor grad_part(int32_t index, const Ownership* ownership) const;
   [[nodiscard]] double largest_gradient(void* stream);
   [[nodiscard]] ExactSum sum_of_gradients(int32_t p, void* stream);
   void check_drift(void* stream);

@@ -31,6 +31,7 @@ Pass::Pass(Group& group, const Table& table, const ddp_model_options& options, P
       on_gpu_(std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
       places_(table.parameters().size()),
       marks_(table.parameters().size()),
+      ranges_(table.parameters().size()),
       contributes_(table.parameters().size(), 0),
       used_(table.parameters().size(), 1),
       lane_(choose_driver(group, options.progress, hook), 2 * plan_.size() + 1, &group.calls()) {  // a roll call; a reduction, and what may follow it
@@ -130,10 +131,16 @@ void Pass::mark(int32_t index, Mark what, void* stream) {
     contributes_[at] |= kNow;
     if (plan_[bucket].on_gpu) note_stream(*buckets_[bucket], stream);
   }
-  if (mode_ != DDP_PASS_REDUCE) return;
-  if (buckets_[bucket]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) start_ready_buckets();
-  lane_.poke(kMarkShareBytes);
+  count_mark(bucket);
+  if (mode_ == DDP_PASS_REDUCE) poke_lane();
 }
+
+/// Another gradient of the bucket is complete.
+void Pass::count_mark(size_t bucket) {
+  if (mode_ == DDP_PASS_REDUCE && buckets_[bucket]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) start_ready_buckets();
+}
+
+void Pass::poke_lane() { lane_.poke(kMarkShareBytes); }
 
 void Pass::note_stream(Bucket& bucket, void* stream) {
   const std::lock_guard lock(bucket.streaming);
@@ -162,7 +169,7 @@ void Pass::start_bucket(size_t index) {
   const PlannedBucket& planned = plan_[index];
   std::fill(bucket.note.used.begin(), bucket.note.used.end(), 0);
   if (next_ == 0) first_start_ns_ = now_ns();
-  const bool misses = bucket.pending.load(std::memory_order_acquire) != 0 && options_.unused == DDP_UNUSED_ERROR;
+  const bool misses = bucket.pending.load(std::memory_order_acquire) != 0 && (options_.unused == DDP_UNUSED_ERROR || has_partly_marked(planned));
   bucket.note.incomplete = role_ == Role::kAbandoning || (role_ == Role::kTraining && misses);
   bucket.note.tally = tally();
   for (size_t piece = 0; piece < planned.parameters.size(); ++piece)
@@ -175,6 +182,10 @@ void Pass::start_bucket(size_t index) {
   bucket.active->start(bucket.note);
   lane_.push(*bucket.active);
   if (active_fusion_ != nullptr) active_fusion_->follow(index, *bucket.active, bucket.note, lane_);
+}
+
+bool Pass::has_partly_marked(const PlannedBucket& bucket) const noexcept {
+  return std::any_of(bucket.parameters.begin(), bucket.parameters.end(), [this](int32_t index) { return is_partly_marked(index); });
 }
 
 void Pass::start_rest(void* stream) {
@@ -221,6 +232,7 @@ void Pass::forget_hooks() noexcept {
 
 void Pass::end_reduce(void* stream) {
   const int64_t begin = now_ns();
+  bool others_stepped = true;
   try {
     start_rest(stream);
     lane_.drain();
@@ -228,6 +240,7 @@ void Pass::end_reduce(void* stream) {
     take_notes();
     if (hooked_ != nullptr) hooked_->end_pass(is_void());
     if (active_fusion_ != nullptr && !active_fusion_->end(is_void())) torn_ = true;
+    if (role_ == Role::kJoined && fusion_ != nullptr) others_stepped = fusion_->attend(is_void());
     if (on_gpu_) group_.gpu_side().order_before(stream);
     was_captured_ = was_captured_ || (on_gpu_ && group_.gpu().is_capturing(stream));
   } catch (const Error& error) {
@@ -241,7 +254,9 @@ void Pass::end_reduce(void* stream) {
   if (all_.contributors == 0 && !buckets_.empty())
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_model_end_backward: no rank contributed to this pass (all skipped it, or have the weight 0); the gradients are as they were");
-  finish_stats();
+  if (active_fusion_ != nullptr)
+    if (const std::optional<Error> failure = active_fusion_->take_failure()) throw Error(*failure);
+  if (others_stepped) finish_stats();
 }
 
 void Pass::leave_open() noexcept {
@@ -284,7 +299,8 @@ void Pass::report_missing() {
   Shortcoming mine;
   mine.reason = role_ == Role::kAbandoning ? reason_ : "";
   for (int32_t index = 0; index < table_.parameter_count() && role_ == Role::kTraining; ++index)
-    if (!is_marked(index) && static_cast<size_t>(++mine.missing) <= kNamedGradients) mine.names.push_back(table_.parameter(index).name);
+    if (is_partly_marked(index) || (!is_marked(index) && options_.unused == DDP_UNUSED_ERROR))
+      if (static_cast<size_t>(++mine.missing) <= kNamedGradients) mine.names.push_back(missing_of(index));
   report_void_pass(group_, mine);
 }
 

@@ -4,7 +4,7 @@
 // issue the same sequence without talking about it (src/README.md, "Why order is fixed").
 // Cost: a mark is two atomic operations and, while buckets are under way in caller mode, a bounded share of their work; nothing is allocated.
 // Threads: mark_* from any; the rest from one thread at a time.
-// Tested by ranks/pass_test.cpp.
+// Tested by conformance/pass_threads_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -26,6 +26,7 @@
 #include "reduce/fusion.hpp"
 #include "reduce/hook.hpp"
 #include "reduce/hooked_buckets.hpp"
+#include "reduce/marked_ranges.hpp"
 #include "reduce/roll_call.hpp"
 
 namespace ddp {
@@ -41,6 +42,8 @@ class Pass {
 
   void begin(ddp_pass mode, Role role = Role::kTraining);
   void mark_ready(int32_t index, void* stream = nullptr);
+  /// Elements `first` to first + count, as the program counts them; the gradient is marked when all of them are.
+  void mark_range_ready(int32_t index, int64_t first, int64_t count, void* stream = nullptr);
   void mark_unused(int32_t index);
   /// Throws; the pass is over whatever the result.
   void end(void* stream = nullptr);
@@ -108,8 +111,11 @@ class Pass {
   [[nodiscard]] std::string describe_plan() const;
 
  private:
-  static constexpr uint64_t kLast = 1;  // of Tally::flags: the rank has no batch for the next pass
-  enum class Mark : uint32_t { kNone = 0, kReady = 1, kUnused = 2 };
+  // Of Tally::flags: the rank has no batch for the next pass; and behind that a bit for each rank that does not contribute.
+  static constexpr uint64_t kLast = 1;
+  static constexpr uint64_t kFirstRank = 2;
+  static constexpr int32_t kNamedRanks = 63;
+  enum class Mark : uint32_t { kNone = 0, kReady = 1, kUnused = 2, kPartly = 3 };
   struct Bucket {
     std::unique_ptr<BucketOperation> operation;
     BucketOperation* active = nullptr;  // that of this pass
@@ -125,6 +131,14 @@ class Pass {
 
   [[nodiscard]] BucketSpec describe_bucket(size_t bucket) const;
   void mark(int32_t index, Mark what, void* stream);
+  void count_mark(size_t bucket);
+  void poke_lane();
+  [[nodiscard]] int64_t unit_of(int32_t index) const noexcept;
+  /// Some of its ranges are marked in this pass, and some are not.
+  [[nodiscard]] bool is_partly_marked(int32_t index) const noexcept;
+  [[nodiscard]] bool has_partly_marked(const PlannedBucket& bucket) const noexcept;
+  /// The parameter's name and, if it is marked in part, what is missing.
+  [[nodiscard]] std::string missing_of(int32_t index) const;
   void note_stream(Bucket& bucket, void* stream);
   void start_ready_buckets();
   void start_bucket(size_t index);
@@ -160,6 +174,8 @@ class Pass {
   std::unique_ptr<HookedBuckets> hooked_;  // of a hook that works on copies
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<std::atomic<uint32_t>> marks_;  // epoch and Mark, by parameter
+  mutable std::mutex ranging_;  // guards ranges_
+  std::vector<MarkedRanges> ranges_;  // by parameter, of one that is marked range by range
   static constexpr uint8_t kBefore = 1;  // in passes that accumulated since the last reduction
   static constexpr uint8_t kNow = 2;     // in the open pass
   std::vector<uint8_t> contributes_;     // by parameter

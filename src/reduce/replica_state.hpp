@@ -1,6 +1,6 @@
 // State that belongs to a model's replicas besides the table: an optimizer's moments, averages. Equal on all ranks as parameters are,
 // unless its owner says that each rank holds another part.
-// Tested by process/drift_test.cpp.
+// Tested by conformance/drift_test.cpp.
 #pragma once
 
 #include <map>

@@ -4,9 +4,9 @@
 // It is a bucket without gradients that goes before the buckets of a pass, on the same lane: nobody who trains waits for it, and the
 // order of collectives stays the same on all ranks. Before anything else that concerns the model (buffers, checks, checkpoints) it is
 // waited for.
-// Cost: one announcement (shared memory) or one message up and down the chain, beside the pass.
+// Cost: one announcement (shared memory) or one header round (sockets), beside the pass.
 // Threads: those of the pass.
-// Tested by ranks/uneven_test.cpp and process/uneven_test.cpp.
+// Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
 #pragma once
 
 #include <cstdint>

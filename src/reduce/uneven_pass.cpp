@@ -8,6 +8,7 @@ Tally Pass::tally() const noexcept {
   Tally mine = Tally::of(trains ? weight_ : 0);
   mine.joined = role_ == Role::kJoined ? group_.rank() + 1 : 0;
   mine.flags = last_ ? kLast : 0;
+  if (mine.contributors == 0 && group_.rank() < kNamedRanks) mine.flags |= kFirstRank << group_.rank();
   return mine;
 }
 
@@ -83,6 +84,7 @@ void Pass::fill_report(ddp_pass_report& report) const noexcept {
   report.contributors = all_.contributors;
   report.last = (all_.flags & kLast) != 0 || all_.joined > 0 ? 1 : 0;
   report.weight = all_.weight;
+  report.absent = static_cast<int64_t>(all_.flags / kFirstRank);
 }
 
 }  // namespace ddp

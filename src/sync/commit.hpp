@@ -1,5 +1,5 @@
 // Making ranks equal: the same model everywhere, rank 0's values everywhere.
-// Collective, all of it. Tested by ranks/pass_test.cpp and process/pass_test.cpp.
+// Collective, all of it. Tested by conformance/pass_threads_test.cpp and conformance/pass_processes_test.cpp.
 #pragma once
 
 #include "comm/group.hpp"

@@ -6,7 +6,7 @@
 // message alone, or several if a limit is given.
 // What lies on a GPU travels by itself: small tensors are packed there, and the host waits for nothing (commit, buffers in every step).
 // Promises: the messages depend on the sizes and on where tensors lie, so all ranks agree on them without talking.
-// Tested by unit/sync/spread_test.cpp, ranks/state_test.cpp and gpu_host/sync_test.cpp.
+// Tested by unit/sync/spread_test.cpp, conformance/state_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <cstddef>

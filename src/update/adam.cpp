@@ -2,16 +2,16 @@
 
 namespace ddp {
 
-Adam::Adam(std::shared_ptr<Model> model, const ddp_adam_options& options)
-    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay), policy_of(options)), options_(options), moments_(2) {}
+Adam::Adam(std::shared_ptr<Model> model, const ddp_adam_options& options, const ddp_optimizer_options& shared)
+    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay), policy_of(shared)), options_(options), moments_(2) {}
 
 void Adam::update(const Block& block, const GradShape& shape) {
   const int32_t index = block.index;
   AdamStep step = adam_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
   step.shape = shape;
-  std::byte* const exp_avg = moments_.at(block.parameter, index, 0, block.first);
-  std::byte* const exp_avg_sq = moments_.at(block.parameter, index, 1, block.first);
-  if (block.parameter.value.is_on_gpu())
+  std::byte* const exp_avg = moments_.at(*block.parameter, index, 0, block.first);
+  std::byte* const exp_avg_sq = moments_.at(*block.parameter, index, 1, block.first);
+  if (block.parameter->value.is_on_gpu())
     noted_.add(block.dtype, ddp_gpu_update{block.value, block.grad, {exp_avg, exp_avg_sq}, block.master, block.count, 0}, gpu_rule(step));
   else
     adam_update(step, block.dtype, block.value, block.grad, exp_avg, exp_avg_sq, block.count);

@@ -11,7 +11,7 @@ namespace ddp {
 class Adam final : public ScheduledOptimizer {
  public:
   /// Options must have been checked.
-  Adam(std::shared_ptr<Model> model, const ddp_adam_options& options);
+  Adam(std::shared_ptr<Model> model, const ddp_adam_options& options, const ddp_optimizer_options& shared);
 
   [[nodiscard]] const char* kind() const noexcept override { return "adam"; }
   [[nodiscard]] std::vector<StateTensor> state_tensors() override;

@@ -29,7 +29,7 @@ class Masters {
 
   /// rule(value, gradient, count) on F32 arrays for the elements first to first + count, kBlock at a time.
   template <class Rule>  // of a parameter in host memory; on a GPU, kernels do this
-  void update(const Parameter& parameter, int32_t index, int64_t first, int64_t count, Rule&& rule) noexcept {
+  void update(const Parameter& parameter, int32_t index, int64_t first, int64_t count, Rule&& rule) {
     for (int64_t at = first; at < first + count; at += kBlock) {
       const int64_t n = first + count - at < kBlock ? first + count - at : kBlock;
       float* const copy = refreshed(parameter, index, at, n);
@@ -38,6 +38,17 @@ class Masters {
       rule(copy, gradient, at, n);
       narrow(parameter, at, n, copy);
     }
+  }
+  /// The same for all elements at once; `gradient` has room for them.
+  template <class Rule>
+  void update_whole(const Parameter& parameter, int32_t index, float* gradient, Rule&& rule) {
+    const int64_t count = parameter.value.count;
+    for (int64_t at = 0; at < count; at += kBlock)
+      static_cast<void>(refreshed(parameter, index, at, count - at < kBlock ? count - at : kBlock));
+    float* const copy = reinterpret_cast<float*>(copies_.at(parameter, index, 0, 0));
+    widen_gradient(parameter, 0, count, gradient);
+    rule(copy, gradient, int64_t{0}, count);
+    narrow(parameter, 0, count, copy);
   }
 
  private:

@@ -1,4 +1,4 @@
-// Seam 4: how parameters change. Built-in rules (sgd, adam) and the caller's own (custom) behind one interface of few functions.
+// Seam 4: how parameters change. Built-in rules (sgd, adam) and those of the program (custom) behind one interface of few functions.
 // Threads: one at a time.
 // Tested by unit/update/optimizer_test.cpp against a float64 oracle.
 #pragma once
@@ -24,7 +24,7 @@ class Optimizer : public ReplicaState {
   [[nodiscard]] virtual int64_t step_count() const noexcept = 0;
   virtual void set_group(int32_t index, double weight_decay, double rate_scale) = 0;
 
-  /// Built-in rules have the following; a rule of the caller does all this itself.
+  /// The rules of this folder have the following; what else changes parameters need not.
   virtual void set_loss_scale(const ddp_loss_scale_options&) {
     throw make_error(DDP_ERROR_NOT_SUPPORTED, "ddp_optimizer_set_loss_scale: an optimizer of kind %s scales its gradients itself", kind());
   }

@@ -10,8 +10,9 @@ namespace {
 
 constexpr double kNormGuard = 1e-6;  // as torch.nn.utils.clip_grad_norm_ has it
 
-template <class Options>
-Policy read_policy(const Options& options) noexcept {
+}  // namespace
+
+Policy policy_of(const ddp_optimizer_options& options) noexcept {
   Policy policy;
   policy.shard = options.shard != 0;
   policy.in_backward = options.in_backward != 0;
@@ -22,11 +23,6 @@ Policy read_policy(const Options& options) noexcept {
   policy.clip_value = options.clip_value;
   return policy;
 }
-
-}  // namespace
-
-Policy policy_of(const ddp_sgd_options& options) noexcept { return read_policy(options); }
-Policy policy_of(const ddp_adam_options& options) noexcept { return read_policy(options); }
 
 void check_policy(const Policy& policy, const char* where, ddp_status status) {
   check_not_negative(policy.max_norm, where, "max_norm", status);

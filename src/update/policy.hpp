@@ -21,8 +21,7 @@ struct Policy {
   double clip_value = 0;  // 0: no clipping by value
 };
 
-[[nodiscard]] Policy policy_of(const ddp_sgd_options& options) noexcept;
-[[nodiscard]] Policy policy_of(const ddp_adam_options& options) noexcept;
+[[nodiscard]] Policy policy_of(const ddp_optimizer_options& options) noexcept;
 
 /// Throws `status`; `where` as in rules.hpp.
 void check_policy(const Policy& policy, const char* where, ddp_status status = DDP_ERROR_INVALID_ARGUMENT);

@@ -18,13 +18,23 @@ void check_switch(int32_t value, const char* where, const char* what, ddp_status
     throw make_error(status, "%s: %s is %d; 0 and 1 are possible", where, what, value);
 }
 
+void check_zero(int32_t reserved, const char* where, ddp_status status) {
+  if (reserved != 0) throw make_error(status, "%s: reserved is %d; it must be 0", where, reserved);
+}
+
 }  // namespace
+
+ddp_optimizer_options default_optimizer_options() noexcept {
+  ddp_optimizer_options options{};
+  options.struct_size = sizeof options;
+  options.undo = 1;
+  return options;
+}
 
 ddp_sgd_options default_sgd_options() noexcept {
   ddp_sgd_options options{};
   options.struct_size = sizeof options;
   options.rate = 0.01;
-  options.undo = 1;
   return options;
 }
 
@@ -37,7 +47,6 @@ ddp_adam_options default_adam_options() noexcept {
   options.epsilon = 1e-8;
   options.weight_decay = 0.01;
   options.decoupled = 1;
-  options.undo = 1;
   return options;
 }
 
@@ -46,26 +55,22 @@ void check_not_negative(double value, const char* where, const char* what, ddp_s
     throw make_error(status, "%s: %s is %g; it must be finite and 0 or more", where, what, value);
 }
 
-namespace {
-
-template <class Options>
-void check_common(const Options& options, const char* where, ddp_status status) {
-  check_switch(options.shard, where, "shard", status);
-  check_switch(options.in_backward, where, "in_backward", status);
-  check_switch(options.undo, where, "undo", status);
-  check_switch(options.master_weights, where, "master_weights", status);
-  check_switch(options.reserved == 0 ? 0 : 2, where, "reserved", status);
-  check_policy(policy_of(options), where, status);
+void check_optimizer_options(const ddp_optimizer_options& options, const char* where) {
+  constexpr ddp_status kStatus = DDP_ERROR_INVALID_ARGUMENT;
+  check_switch(options.shard, where, "shard", kStatus);
+  check_switch(options.in_backward, where, "in_backward", kStatus);
+  check_switch(options.undo, where, "undo", kStatus);
+  check_switch(options.master_weights, where, "master_weights", kStatus);
+  check_zero(options.reserved, where, kStatus);
+  check_policy(policy_of(options), where, kStatus);
 }
-
-}  // namespace
 
 void check_sgd_options(const ddp_sgd_options& options, const char* where, ddp_status status) {
   check_not_negative(options.rate, where, "rate", status);
   check_not_negative(options.momentum, where, "momentum", status);
   check_not_negative(options.weight_decay, where, "weight_decay", status);
   check_switch(options.nesterov, where, "nesterov", status);
-  check_common(options, where, status);
+  check_zero(options.reserved, where, status);
   if (!std::isfinite(options.dampening))
     throw make_error(status, "%s: dampening is %g; it must be finite", where, options.dampening);
   if (options.nesterov == 1 && !(options.momentum > 0 && options.dampening == 0))
@@ -84,7 +89,7 @@ void check_adam_options(const ddp_adam_options& options, const char* where, ddp_
                      where, options.epsilon);
   check_not_negative(options.weight_decay, where, "weight_decay", status);
   check_switch(options.decoupled, where, "decoupled", status);
-  check_common(options, where, status);
+  check_zero(options.reserved, where, status);
 }
 
 double power(double base, int64_t exponent) noexcept {

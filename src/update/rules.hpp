@@ -11,10 +11,12 @@
 namespace ddp {
 
 /// Defaults as documented in ddp/optimizer.h, struct_size included.
+[[nodiscard]] ddp_optimizer_options default_optimizer_options() noexcept;
 [[nodiscard]] ddp_sgd_options default_sgd_options() noexcept;
 [[nodiscard]] ddp_adam_options default_adam_options() noexcept;
 
 /// Throw `status` that names the field; `where` is the public function, or "the checkpoint" (then the status is IO).
+void check_optimizer_options(const ddp_optimizer_options& options, const char* where);
 void check_sgd_options(const ddp_sgd_options& options, const char* where, ddp_status status = DDP_ERROR_INVALID_ARGUMENT);
 void check_adam_options(const ddp_adam_options& options, const char* where, ddp_status status = DDP_ERROR_INVALID_ARGUMENT);
 /// A learning rate, weight decay or factor: finite, 0 or more.

@@ -1,5 +1,7 @@
 #include "update/scheduled.hpp"
 
+#include "base/callback.hpp"
+#include "comm/control/agree.hpp"
 #include "comm/control/call_state.hpp"
 
 namespace ddp {
@@ -40,14 +42,14 @@ void ScheduledOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {
   loss_scale_ = LossScale(options);
 }
 
-bool ScheduledOptimizer::is_immediate() const noexcept { return policy_.in_backward && !needs_whole_gradient(policy_, loss_scale_); }
+bool ScheduledOptimizer::is_immediate() const noexcept {
+  return policy_.in_backward && !takes_whole_tensors() && !needs_whole_gradient(policy_, loss_scale_);
+}
 
 OwnedSpan ScheduledOptimizer::owned(int32_t index) const noexcept {
   const Fusion* const fusion = model().fusion_of(*this);
   return fusion != nullptr ? fusion->owned(index) : OwnedSpan{0, 0, model().table().parameter(index).value.count};
 }
-
-bool ScheduledOptimizer::is_noted(int32_t index) noexcept { return model().table().parameter(index).value.is_on_gpu() && gpu_updates() != nullptr; }
 
 void ScheduledOptimizer::allocate() {
   const Table& table = model().table();
@@ -61,10 +63,11 @@ void ScheduledOptimizer::allocate() {
 void ScheduledOptimizer::prepare_blocks() {
   schedule_.reserve(model().table());
   allocate();
-  if (model().table().gpu() != nullptr && gpu_updates() != nullptr) gpu_updates()->reserve(model().table());
+  prepare_rule();
+  if (model().table().gpu() != nullptr) gpu_updates()->reserve(model().table());
   shape_ = plain_shape(policy_, loss_scale_);
   gate_ = nullptr;
-  undoes_ = is_immediate() && policy_.undo;
+  undoes_ = (is_immediate() || may_fail()) && policy_.undo;
   if (!undoes_) return;
   std::vector<const Store*> stores;
   if (store() != nullptr) stores.push_back(store());
@@ -77,31 +80,39 @@ bool ScheduledOptimizer::takes_part(int32_t index) const noexcept {
   return (!model().has_reduced() || model().was_used(index)) && !schedule_.is_frozen(index);
 }
 
-Block ScheduledOptimizer::block_of(int32_t index, int64_t first, int64_t count, void* stream) const noexcept {
+Block ScheduledOptimizer::block_of(int32_t index, int64_t first, int64_t count) const noexcept {
   const Parameter& parameter = model().table().parameter(index);
   const ddp_dtype dtype = parameter.value.dtype;
   const int64_t at = first * dtype_size(dtype);
-  Block block{index, parameter, first, count, dtype, parameter.value.data + at, parameter.grad.data + at, nullptr, stream};
+  Block block{index, &parameter, first, count, dtype, parameter.value.data + at, parameter.grad.data + at, nullptr};
   if (parameter.value.is_on_gpu() && policy_.master_weights && Masters::has(parameter))
     block.master = reinterpret_cast<float*>(masters_.store().at(parameter, index, 0, first));
   return block;
 }
 
 void ScheduledOptimizer::update_block(int32_t index, int64_t first, int64_t count) noexcept {
+  if (!may_fail()) return change(index, first, count);
+  const NoCancellation whole;  // the thread may be the library's
+  change(index, first, count);
+}
+
+void ScheduledOptimizer::change(int32_t index, int64_t first, int64_t count) {
   if (schedule_.is_frozen(index) || count == 0) return;
   const Parameter& parameter = model().table().parameter(index);
   if (undoes_) undo_.save(parameter, index, first, count);
-  if (policy_.master_weights && Masters::has(parameter) && !parameter.value.is_on_gpu()) {
-    masters_.update(parameter, index, first, count, [&](float* value, const float* grad, int64_t at, int64_t n) {
-      update(Block{index, parameter, at, n, DDP_F32, value, grad}, shape_);
-    });
-    return;
-  }
-  update(block_of(index, first, count, nullptr), shape_);
+  if (!policy_.master_weights || !Masters::has(parameter) || parameter.value.is_on_gpu())
+    return update(block_of(index, first, count), shape_);
+  const auto rule = [&](float* value, const float* grad, int64_t at, int64_t n) {
+    update(Block{index, &parameter, at, n, DDP_F32, value, grad}, shape_);
+  };
+  if (float* const gradient = whole_gradient(); gradient != nullptr)
+    masters_.update_whole(parameter, index, gradient, rule);
+  else
+    masters_.update(parameter, index, first, count, rule);
 }
 
 bool ScheduledOptimizer::restore() noexcept {
-  if (gpu_updates() != nullptr) gpu_updates()->clear();
+  gpu_updates()->clear();
   if (undoes_) undo_.restore(model().table());
   return undoes_;
 }
@@ -114,7 +125,7 @@ void ScheduledOptimizer::flush(void* stream) {
   const gpu::Device* const device = model().table().gpu();
   if (device == nullptr) return;
   if (undoes_) undo_.flush(model().table(), stream);
-  if (gpu_updates() == nullptr || gpu_updates()->empty()) return;
+  if (gpu_updates()->empty()) return;
   gpu_updates()->launch(*device, ddp_gpu_shape{shape_.scale, shape_.limit, gate_}, model().group().gpu_stop(stream), stream);
 }
 
@@ -134,9 +145,13 @@ void ScheduledOptimizer::step(void* stream) {
   require_new_gradients();
   const CallState::In inside(policy_.shard ? &model().group().calls() : nullptr, UserCall::kOptimizerStep, model().number());
   prepare_blocks();
-  undoes_ = false;
+  undoes_ = undoes_ && may_fail();
+  const LossScale before = loss_scale_;
   if (!wants_norm() || decide_step(stream)) {
-    update_all(stream);
+    if (const std::optional<Error> failure = try_to([&] { update_all(stream); })) {
+      loss_scale_ = before;
+      throw Error(*failure);
+    }
     count_all();
   }
   stepped_ = model().final_passes();
@@ -144,25 +159,19 @@ void ScheduledOptimizer::step(void* stream) {
 
 void ScheduledOptimizer::update_all(void* stream) {
   if (model().fusion_of(*this) != nullptr) return model().run_step(*this, stream);
-  const Table& table = model().table();
-  for (int32_t i = 0; i < table.parameter_count(); ++i) {
-    if (!takes_part(i)) continue;
-    const Parameter& parameter = table.parameter(i);
-    if (policy_.master_weights && Masters::has(parameter))
-      update_block(i, 0, parameter.value.count);
-    else
-      update(block_of(i, 0, parameter.value.count, stream), shape_);
-    if (!is_noted(i)) schedule_.count_step_of(i);
-  }
+  for (int32_t i = 0; i < model().table().parameter_count(); ++i)
+    if (takes_part(i)) change(i, 0, model().table().parameter(i).value.count);
   flush(stream);
-  for (int32_t i = 0; i < table.parameter_count(); ++i)
-    if (is_noted(i) && takes_part(i)) schedule_.count_step_of(i);
+  const std::optional<Error> failure = take_failure();
+  if (!failure) return;
+  if (!restore()) tear();
+  flush(stream);
+  throw Error(failure->status(), "ddp_optimizer_step: " + failure->text());
 }
 
 void ScheduledOptimizer::count_all() noexcept {
-  if (model().fusion_of(*this) != nullptr)
-    for (int32_t i = 0; i < model().table().parameter_count(); ++i)
-      if (takes_part(i)) schedule_.count_step_of(i);
+  for (int32_t i = 0; i < model().table().parameter_count(); ++i)
+    if (takes_part(i)) schedule_.count_step_of(i);
   schedule_.count_step();
 }
 
@@ -196,8 +205,7 @@ void ScheduledOptimizer::add_tensor(std::vector<StateTensor>& tensors, const Sto
   const Table& table = model().table();
   StateTensor made{table.parameter(index).name + "." + field, from.tensor(table, index, array), {}};
   const Fusion* const fusion = model().fusion_of(*this);
-  if (policy_.shard && fusion != nullptr)
-    for (int32_t rank = 0; rank < model().group().size(); ++rank) made.parts.push_back(fusion->owned_by(index, rank));
+  if (policy_.shard && fusion != nullptr) made.parts = fusion->ownership().parts(index);
   tensors.push_back(std::move(made));
 }
 

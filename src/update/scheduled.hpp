@@ -8,7 +8,7 @@
 //
 // Blocks of parameters on a GPU are noted, and flush launches them in the order of a stream (update/gpu_updates.hpp). The host waits for a
 // GPU only where it must decide about a step itself (update/gpu_decision.hpp).
-// Tested by unit/update/optimizer_test.cpp, process/fused_test.cpp, gpu_host/optimizer_test.cpp.
+// Tested by unit/update/optimizer_test.cpp, conformance/fused_test.cpp, gpu_host/optimizer_test.cpp.
 #pragma once
 
 #include <memory>
@@ -32,14 +32,13 @@ namespace ddp {
 /// Elements of a parameter that a rule changes now.
 struct Block {
   int32_t index = 0;
-  const Parameter& parameter;
+  const Parameter* parameter = nullptr;
   int64_t first = 0;
   int64_t count = 0;
   ddp_dtype dtype = DDP_F32;  // of the two arrays below: the parameter's, or F32 for a master copy
   void* value = nullptr;
   const void* grad = nullptr;
   float* master = nullptr;  // on a GPU, of an F16 or BF16 parameter: the rule works on that
-  void* stream = nullptr;   // of the step that changes it
 };
 
 class ScheduledOptimizer : public Optimizer, public BlockUpdate {
@@ -54,8 +53,8 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   void set_rate(double rate) final;
   [[nodiscard]] double rate() const noexcept final { return schedule_.rate(); }
   [[nodiscard]] int64_t step_count() const noexcept final { return schedule_.step_count(); }
-  void set_group(int32_t index, double weight_decay, double rate_scale) override;
-  void set_loss_scale(const ddp_loss_scale_options& options) override;
+  void set_group(int32_t index, double weight_decay, double rate_scale) final;
+  void set_loss_scale(const ddp_loss_scale_options& options) final;
   [[nodiscard]] double loss_scale() const noexcept final { return loss_scale_.scale(); }
   [[nodiscard]] int64_t skipped_count() const noexcept final { return skipped_; }
   [[nodiscard]] double grad_norm() const final { return norm_is_on_gpu_ ? decision_->norm() : norm_; }
@@ -69,6 +68,7 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
   void update_block(int32_t index, int64_t first, int64_t count) noexcept final;
   [[nodiscard]] bool restore() noexcept final;
+  void tear() noexcept final { model().tear(); }
   void count_step() noexcept final { count_all(); }
   void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;
@@ -76,13 +76,18 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
  protected:
   /// The state arrays of the rule; NULL: it has none.
   [[nodiscard]] virtual Store* store() noexcept { return nullptr; }
-  /// Where blocks on a GPU are noted; NULL: the rule (the caller's) changes them at once.
-  [[nodiscard]] virtual GpuUpdates* gpu_updates() noexcept { return nullptr; }
-  /// Change a block, or note it. Only a rule that changes all blocks at once may throw.
+  /// Where blocks on a GPU are noted.
+  [[nodiscard]] virtual GpuUpdates* gpu_updates() noexcept = 0;
+  /// Does the rule need each parameter, with its state, as one block?
+  [[nodiscard]] virtual bool takes_whole_tensors() const noexcept { return false; }
+  /// Room for the F32 gradient of the largest parameter with a master copy, of such a rule; NULL: of no such rule.
+  [[nodiscard]] virtual float* whole_gradient() noexcept { return nullptr; }
+  /// Before every step: what the rule needs besides its state. Throws OUT_OF_MEMORY or NOT_SUPPORTED.
+  virtual void prepare_rule() {}
+  /// Change a block, or note it. Throws nothing; but a rule of the program may end the thread.
   virtual void update(const Block& block, const GradShape& shape) = 0;
 
   [[nodiscard]] const Schedule& schedule() const noexcept { return schedule_; }
-  void set_schedule(Schedule schedule) noexcept { schedule_ = std::move(schedule); }
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
 
   /// Fields of schedule, policy and loss scale.
@@ -108,7 +113,6 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   [[nodiscard]] Tensor owned_grad(int32_t index) const noexcept;
   /// Does its gradient count in this step's norm?
   [[nodiscard]] bool counts(int32_t index) const noexcept;
-  [[nodiscard]] bool is_noted(int32_t index) noexcept;
   [[nodiscard]] bool decides_on_gpu() const noexcept;
   void note_gradients();
   /// False: the step is left out.
@@ -117,7 +121,8 @@ class ScheduledOptimizer : public Optimizer, public BlockUpdate {
   [[nodiscard]] bool is_finite(int32_t index, void* stream);
   [[noreturn]] void report_nonfinite(void* stream);
   void update_all(void* stream);
-  [[nodiscard]] Block block_of(int32_t index, int64_t first, int64_t count, void* stream) const noexcept;
+  void change(int32_t index, int64_t first, int64_t count);
+  [[nodiscard]] Block block_of(int32_t index, int64_t first, int64_t count) const noexcept;
   void count_all() noexcept;
   void add_tensor(std::vector<StateTensor>& tensors, const Store& from, int32_t index, size_t array, const std::string& field) const;
 

@@ -4,8 +4,8 @@
 
 namespace ddp {
 
-Sgd::Sgd(std::shared_ptr<Model> model, const ddp_sgd_options& options)
-    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay), policy_of(options)),
+Sgd::Sgd(std::shared_ptr<Model> model, const ddp_sgd_options& options, const ddp_optimizer_options& shared)
+    : ScheduledOptimizer(std::move(model), Schedule(options.rate, options.weight_decay), policy_of(shared)),
       options_(options),
       buffers_(options.momentum != 0 ? 1 : 0) {}
 
@@ -13,8 +13,8 @@ void Sgd::update(const Block& block, const GradShape& shape) {
   const int32_t index = block.index;
   SgdStep step = sgd_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
   step.shape = shape;
-  void* const buffer = step.mode == Momentum::kNone ? nullptr : buffers_.at(block.parameter, index, 0, block.first);
-  if (block.parameter.value.is_on_gpu())
+  void* const buffer = step.mode == Momentum::kNone ? nullptr : buffers_.at(*block.parameter, index, 0, block.first);
+  if (block.parameter->value.is_on_gpu())
     noted_.add(block.dtype, ddp_gpu_update{block.value, block.grad, {buffer, nullptr}, block.master, block.count, 0}, gpu_rule(step));
   else
     sgd_update(step, block.dtype, block.value, block.grad, buffer, block.count);

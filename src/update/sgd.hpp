@@ -11,7 +11,7 @@ namespace ddp {
 class Sgd final : public ScheduledOptimizer {
  public:
   /// Options must have been checked.
-  Sgd(std::shared_ptr<Model> model, const ddp_sgd_options& options);
+  Sgd(std::shared_ptr<Model> model, const ddp_sgd_options& options, const ddp_optimizer_options& shared);
 
   [[nodiscard]] const char* kind() const noexcept override { return "sgd"; }
   [[nodiscard]] std::vector<StateTensor> state_tensors() override;

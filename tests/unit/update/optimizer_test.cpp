@@ -45,14 +45,14 @@ std::vector<Kind> all_kinds() {
     ddp_sgd_options options = momentum_options();
     options.momentum = momentum;
     kinds.push_back({"sgd " + std::to_string(momentum),
-                     [options](const SmallModel& small) { return std::make_unique<Sgd>(small.model, options); },
+                     [options](const SmallModel& small) { return std::make_unique<Sgd>(small.model, options, default_optimizer_options()); },
                      [options](NaiveElement& e, double rate, double decay, double grad) { e.sgd(options, rate, decay, grad); },
                      options.rate, options.weight_decay});
   }
   for (const int32_t decoupled : {0, 1}) {
     const ddp_adam_options options = adam_options(decoupled);
     kinds.push_back({decoupled != 0 ? "adamw" : "adam",
-                     [options](const SmallModel& small) { return std::make_unique<Adam>(small.model, options); },
+                     [options](const SmallModel& small) { return std::make_unique<Adam>(small.model, options, default_optimizer_options()); },
                      [options](NaiveElement& e, double rate, double decay, double grad) { e.adam(options, rate, decay, grad); },
                      options.rate, options.weight_decay});
   }
@@ -127,7 +127,7 @@ void an_unused_parameter_keeps_value_state_and_step_count(void**) {
 
 void before_any_pass_every_parameter_is_used(void**) {
   SmallModel small;
-  Sgd optimizer(small.model, default_sgd_options());
+  Sgd optimizer(small.model, default_sgd_options(), default_optimizer_options());
   small.fill_grads(1);
   const auto before = small.values();
   optimizer.step();
@@ -155,7 +155,7 @@ void a_frozen_parameter_stays_until_it_is_thawed(void**) {
 
 void state_tensors_are_named_as_in_pytorch(void**) {
   SmallModel small;
-  Adam adam(small.model, default_adam_options());
+  Adam adam(small.model, default_adam_options(), default_optimizer_options());
   const auto tensors = adam.state_tensors();
   expect_equal(tensors.size(), size_t{8}, "tensors");
   expect_equal(tensors[0].name, std::string("p.F32.exp_avg"), "name");
@@ -165,8 +165,8 @@ void state_tensors_are_named_as_in_pytorch(void**) {
     expect_equal(tensors[k].tensor.count, static_cast<int64_t>(12 + k / 2), "elements of " + tensors[k].name);
   }
   expect(adam.state_tensors()[5].tensor.data == tensors[5].tensor.data, "addresses stay");
-  expect_equal(Sgd(small.model, default_sgd_options()).state_tensors().size(), size_t{0}, "tensors of SGD without momentum");
-  expect_equal(Sgd(small.model, momentum_options()).state_tensors()[0].name, std::string("p.F32.momentum_buffer"), "name");
+  expect_equal(Sgd(small.model, default_sgd_options(), default_optimizer_options()).state_tensors().size(), size_t{0}, "tensors of SGD without momentum");
+  expect_equal(Sgd(small.model, momentum_options(), default_optimizer_options()).state_tensors()[0].name, std::string("p.F32.momentum_buffer"), "name");
 }
 
 /// Tensors and values of one run into another, by name; then the fields.
@@ -237,8 +237,8 @@ void fields_are_loaded_as_a_whole_or_not_at_all(void**) {
 
 void momentum_can_not_appear_by_loading(void**) {
   SmallModel small;
-  Sgd with(small.model, momentum_options());
-  Sgd without(small.model, default_sgd_options());
+  Sgd with(small.model, momentum_options(), default_optimizer_options());
+  Sgd without(small.model, default_sgd_options(), default_optimizer_options());
   const auto before = without.state_fields();
   expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { without.load_fields(with.state_fields()); }), "momentum 0.9");
   expect(without.state_fields() == before, "nothing was loaded");
@@ -247,7 +247,7 @@ void momentum_can_not_appear_by_loading(void**) {
 
 void a_step_at_the_wrong_moment_is_refused(void**) {
   SmallModel small({0, 1, 2, 3}, false);
-  Adam optimizer(small.model, default_adam_options());
+  Adam optimizer(small.model, default_adam_options(), default_optimizer_options());
   expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer.step(); }), "ddp_optimizer_step");
   small.model->commit();
   small.model->begin_backward(DDP_PASS_ACCUMULATE);
@@ -271,18 +271,25 @@ struct Calls {
   int32_t fails_at = -1;
   int released = 0;
   const SmallModel* small = nullptr;
-  bool tensors_fit = true;
+  std::vector<double> decays;
+  bool slices_fit = true;
 };
 
-int32_t count_call(void* user_data, int32_t index, const ddp_tensor* value, const ddp_tensor* grad, double rate, void*) {
+int32_t count_call(void* user_data, const ddp_update_slice* slice) {
   auto& calls = *static_cast<Calls*>(user_data);
-  const auto& lent = calls.small->lent[static_cast<size_t>(index)];
-  calls.tensors_fit = calls.tensors_fit && value->data == lent.value.data() && grad->data == lent.grad.data() &&
-                      value->dtype == lent.value.dtype && grad->shape[0] == static_cast<int64_t>(lent.count);
-  calls.order.push_back(index);
-  calls.rates.push_back(rate);
-  return index == calls.fails_at ? 42 : 0;
+  const auto& lent = calls.small->lent[static_cast<size_t>(slice->index)];
+  const bool direct = lent.value.dtype == DDP_F32 || lent.value.dtype == DDP_F64;
+  calls.slices_fit = calls.slices_fit && (slice->value == lent.value.data()) == direct && (slice->grad == lent.grad.data()) == direct &&
+                     slice->dtype == (lent.value.dtype == DDP_F64 ? DDP_F64 : DDP_F32) && slice->first == 0 &&
+                     slice->count == static_cast<int64_t>(lent.count) && slice->stream == nullptr && slice->device == DDP_CPU &&
+                     slice->struct_size == sizeof *slice && slice->step == 1;
+  calls.order.push_back(slice->index);
+  calls.rates.push_back(slice->rate);
+  calls.decays.push_back(slice->weight_decay);
+  return slice->index == calls.fails_at ? 42 : 0;
 }
+
+CustomRule no_state() { return CustomRule(default_custom_options(), default_optimizer_options(), nullptr, "test"); }
 
 void count_release(void* user_data) { ++static_cast<Calls*>(user_data)->released; }
 
@@ -291,17 +298,17 @@ void a_custom_update_is_called_for_used_parameters_in_order(void**) {
   Calls calls;
   calls.small = &small;
   {
-    Custom custom(small.model, count_call, UserData(&calls, count_release));
+    Custom custom(small.model, count_call, no_state(), default_optimizer_options(), UserData(&calls, count_release));
     expect_equal(custom.rate(), 0.0, "rate at the start");
     custom.set_rate(0.5);
-    custom.set_group(3, 0, 0.25);
+    custom.set_group(3, 0.1, 0.25);
     small.pass({0, 2, 3});
     custom.step();
-    expect(calls.order == std::vector<int32_t>({0, 2, 3}) && calls.tensors_fit, "calls");
+    expect(calls.order == std::vector<int32_t>({0, 2, 3}) && calls.slices_fit, "calls");
     expect(calls.rates == std::vector<double>({0.5, 0.5, 0.125}), "rates");
     expect_equal(custom.step_count(), int64_t{1}, "steps");
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { custom.set_group(0, 0.1, 1); }), "pass 0");
-    Custom other(small.model, count_call, UserData(nullptr, nullptr));
+    expect(calls.decays == std::vector<double>({0, 0, 0.1}), "decays");
+    Custom other(small.model, count_call, no_state(), default_optimizer_options(), UserData(nullptr, nullptr));
     other.load_fields(custom.state_fields());
     expect(other.state_fields() == custom.state_fields() && other.rate() == 0.5, "loaded");
     expect_equal(calls.released, 0, "releases while it lives");
@@ -314,7 +321,7 @@ void a_failing_custom_update_ends_the_step_and_is_named(void**) {
   Calls calls;
   calls.small = &small;
   calls.fails_at = 1;
-  Custom custom(small.model, count_call, UserData(&calls, nullptr));
+  Custom custom(small.model, count_call, no_state(), default_optimizer_options(), UserData(&calls, nullptr));
   const std::string text = expect_error(DDP_ERROR_CALLBACK, [&] { custom.step(); });
   expect_contains(text, "\"p.F64\"");
   expect_contains(text, "42");
