@@ -40,6 +40,17 @@ DDP_API ddp_status ddp_model_begin_backward(ddp_model *model, ddp_pass mode);
 DDP_API ddp_status ddp_model_mark_ready(ddp_model *model, int32_t index, void *stream);
 
 /**
+ * As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own time. The gradient is
+ * marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a whole.
+ * @param first the first element of the range, in the flattened gradient
+ * @param count elements, 1 or more
+ * Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the gradient),
+ * INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a part of a gradient missing fails as one with
+ * parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the elements. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_mark_range_ready(ddp_model *model, int32_t index, int64_t first, int64_t count, void *stream);
+
+/**
  * The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
  * what its gradient holds. Needs DDP_UNUSED_ALLOW.
  * Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
@@ -51,6 +62,8 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
  * The pass is over whatever the result.
  * Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are there in the order of
  * `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the optimizer's step may not.
+ * With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into them between this call
+ * and the step counts in that slice alone: a gradient that one rank clears is not cleared on the others. Use ddp_model_scale_grad, on all ranks.
  * @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on
  * Collective in a REDUCE pass (blocks on CPU), local in the others.
  * Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
@@ -66,15 +79,6 @@ DDP_API ddp_status ddp_model_end_backward(ddp_model *model, void *stream);
  * pass has ended. Local. Since 0.1.
  */
 DDP_API int32_t ddp_model_was_used(const ddp_model *model, int32_t index);
-
-/**
- * Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after DDP_PASS_LOCAL passes
- * and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint holds rank 0's parameters, so average
- * before saving. Buffers and the state of optimizers stay each rank's own (ddp_model_sync_buffers copies buffers).
- * Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
- * parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
- */
-DDP_API ddp_status ddp_model_average_parameters(ddp_model *model, void *stream);
 
 /**
  * Set all gradients to zero. What was accumulated is forgotten: a parameter counts as used in the next REDUCE pass only if

@@ -1,8 +1,9 @@
 /** @file
- * Batch normalisation over the samples of all ranks: the same numbers as one rank with the whole batch.
+ * Batch normalisation over the samples of all ranks: the same numbers as one rank with the whole batch. Experimental.
  *
  * Tensors have the shape [N, C] or [N, C, ...]: samples, channels, and any further dimensions. Data with the channel last is [rows, C].
- * Ranks may have different N, also 0; C is the same on all. Statistics are kept in F64 and combined in rank order.
+ * Ranks may have different N, also 0; C is the same on all. Statistics are kept in F64 and combined in rank order, one rank after the other: the
+ * only sum over ranks that is not formed in the tree of ddp_group_all_reduce.
  */
 #ifndef DDP_BATCH_NORM_H
 #define DDP_BATCH_NORM_H
@@ -33,10 +34,13 @@ DDP_API ddp_status ddp_batch_norm_options_init(ddp_batch_norm_options *options, 
  * @param group whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
  * @param options NULL: all defaults
  * @param x F32, F64, F16 or BF16, [N, C, ...]
- * @param weight,bias [C], any of these dtypes; NULL: 1 and 0
- * @param running_mean,running_var [C], any of these dtypes, both or neither; read when not training, otherwise updated; NULL: not kept
+ * @param weight [C], any of these dtypes; NULL: 1
+ * @param bias [C], any of these dtypes; NULL: 0
+ * @param running_mean [C], any of these dtypes; NULL: not kept
+ * @param running_var [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
  * @param y shape and dtype of x; may be x itself when no backward follows
- * @param saved_mean,saved_invstd F64 [C], for backward; NULL when none follows
+ * @param saved_mean F64 [C], for backward; NULL when none follows
+ * @param saved_invstd F64 [C], as saved_mean
  * @param out_count values per channel over all ranks, for backward; may be NULL
  * Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
  * Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance), MISMATCH (another
@@ -52,10 +56,14 @@ DDP_API ddp_status ddp_batch_norm_forward(ddp_group *group, const ddp_batch_norm
  * Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with all
  * other gradients. When not training the statistics are constants, and nothing is sent.
  * @param dy gradient of y, [N, C, ...]
- * @param x,weight,saved_mean,saved_invstd as in forward
+ * @param x as in forward
+ * @param weight as in forward
+ * @param saved_mean as in forward
+ * @param saved_invstd as in forward
  * @param count what forward gave as out_count
  * @param dx shape and dtype of x; may be dy itself; NULL: not wanted
- * @param dweight,dbias [C], F32, F64, F16 or BF16; NULL: not wanted
+ * @param dweight [C], F32, F64, F16 or BF16; NULL: not wanted
+ * @param dbias as dweight
  * Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
  */
 DDP_API ddp_status ddp_batch_norm_backward(ddp_group *group, const ddp_batch_norm_options *options, const ddp_tensor *dy,

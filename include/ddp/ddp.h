@@ -1,6 +1,7 @@
 /** @file
  * libddp: distributed data parallel training for every program that has gradients in memory.
- * This header includes the others; read them in this order. include/README.md is the guide.
+ * This header includes the stable part; read its headers in this order. include/README.md is the guide, and ddp/experimental.h adds what may
+ * still change.
  */
 #ifndef DDP_DDP_H
 #define DDP_DDP_H
@@ -12,10 +13,8 @@
 #include "ddp/backward.h"
 #include "ddp/uneven.h"
 #include "ddp/optimizer.h"
-#include "ddp/hook.h"
 #include "ddp/ema.h"
 #include "ddp/state.h"
 #include "ddp/sampler.h"
-#include "ddp/batch_norm.h"
 
 #endif

@@ -25,9 +25,10 @@ typedef int32_t (*ddp_store_get_fn)(void *user_data, const char *key, void *valu
  * Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text. Since 0.1.
  */
 typedef struct ddp_store {
-  ddp_store_set_fn set;
-  ddp_store_get_fn get;
-  void *user_data;
+  int64_t struct_size;  /**< set by the caller */
+  ddp_store_set_fn set; /**< not NULL */
+  ddp_store_get_fn get; /**< not NULL */
+  void *user_data;      /**< handed to both */
 } ddp_store;
 
 /** Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1. */
@@ -43,6 +44,9 @@ typedef struct ddp_group_options {
   int64_t dead_after_ms;         /**< silence after which a rank counts as dead (default 10,000) */
   int64_t rendezvous_timeout_ms; /**< how long ddp_group_create waits for all ranks (default 120,000) */
   const ddp_store *store;        /**< own rendezvous, or NULL (default); copied by ddp_group_create */
+  ddp_sum_order sum_order;       /**< DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose ranks are not aligned
+                                      blocks of a power of two; equal on all ranks */
+  int32_t reserved;              /**< 0 */
 } ddp_group_options;
 
 /**
@@ -71,6 +75,26 @@ DDP_API ddp_status ddp_group_options_init(ddp_group_options *options, int64_t st
  * available, and why), OUT_OF_MEMORY. The process may try again at once. Since 0.1.
  */
 DDP_API ddp_status ddp_group_create(const char *rendezvous, const ddp_group_options *options, ddp_group **out_group);
+
+/** Given to ddp_group_split by a rank that takes part in the call but gets no group. Since 0.1. */
+#define DDP_NO_COLOR -1
+
+/**
+ * Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The new group has its own
+ * connections and memory, so it works beside its parent, while a pass is open there too, and neither needs the other any more: both are destroyed
+ * in any order. A rank that fails breaks each group it is in; error texts of the new group also give the rank in the group that
+ * ddp_group_create made ("rank 1 (world rank 3, ...").
+ * @param color 0 or more; DDP_NO_COLOR: this rank gets no group
+ * @param key ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
+ * @param options NULL: those of `group`. Otherwise rank, world_size and store must be as ddp_group_options_init left them; all ranks of a
+ *        color give the same backend
+ * @param out_group the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
+ * Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
+ * Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no address, no shared
+ * memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_split(ddp_group *group, int32_t color, int32_t key, const ddp_group_options *options,
+                                   ddp_group **out_group);
 
 /**
  * Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
@@ -110,8 +134,8 @@ DDP_API ddp_status ddp_group_barrier(ddp_group *group);
 
 /**
  * Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
- * The sum is taken in rank order; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision
- * of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
+ * The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not depend on which ranks
+ * share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
  * @param tensor this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
  * @param op AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
  * A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of integers is not supported there.
@@ -157,29 +181,6 @@ DDP_API ddp_status ddp_group_broadcast(ddp_group *group, const ddp_tensor *tenso
 DDP_API ddp_status ddp_group_reduce_metrics(ddp_group *group, double *values, int64_t count, ddp_reduce op);
 
 /**
- * Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched. All ranks get the
- * union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the row counting as zero: the same
- * bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
- * @param indices I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is given several
- *        times are added first, in the order given
- * @param rows [k, ...], any dtype; row shape and dtype are the same on all ranks
- * @param op AVERAGE (divides by the number of ranks) or SUM
- * @param out_count rows of the result, the same on every rank
- * Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH (rows of
- * another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
- */
-DDP_API ddp_status ddp_group_all_reduce_rows(ddp_group *group, const ddp_tensor *indices, const ddp_tensor *rows, ddp_reduce op,
-                                             int64_t *out_count, void *stream);
-
-/**
- * Copy the result of the last ddp_group_all_reduce_rows on this group.
- * @param indices receives I64 [count]
- * @param rows receives [count, ...], of the dtype and with rows of the size that were reduced
- * Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is none). Since 0.1.
- */
-DDP_API ddp_status ddp_group_get_rows(const ddp_group *group, const ddp_tensor *indices, const ddp_tensor *rows);
-
-/**
  * Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
  * without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU, registered with NCCL.
  * @param bytes 1 or more
@@ -191,23 +192,6 @@ DDP_API ddp_status ddp_group_alloc(ddp_group *group, int64_t bytes, void **out_d
 /** Free memory from ddp_group_alloc. Not while a model that uses it exists. Local. NULL data is ignored.
  * Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1. */
 DDP_API ddp_status ddp_group_free(ddp_group *group, void *data);
-
-/**
- * Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group, ddp_group_free. For
- * languages whose slices and arrays may outlive the object that they came from. The memory is given back when its owner and as many
- * ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group or model stays.
- * @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all of the block
- *        around it is kept, which for a gradient is its bucket
- * Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU). Since 0.1.
- */
-DDP_API ddp_status ddp_memory_retain(const void *data);
-
-/**
- * Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
- * @param data any address in the same block; NULL is ignored
- * Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
- */
-DDP_API ddp_status ddp_memory_release(const void *data);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /** @file
- * Hooks: what stands in the place of a bucket's plain reduction. Three are built in (16 bits an element on the wire, PowerSGD); a program may give its
- * own, as a callback or pulled on its own thread.
+ * Hooks: what stands in the place of a bucket's plain reduction. PowerSGD is built in; a program may give its own, as a
+ * callback or pulled on its own thread. Experimental.
  *
  * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in it what the
  * gradients become, the same on every rank. It runs bucket after bucket, in the same order on all ranks, and may use the ddp_bucket_
@@ -30,27 +30,11 @@ typedef int32_t (*ddp_hook_fn)(void *user_data, ddp_bucket *bucket);
 
 /**
  * Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the default.
- * @param fn ddp_hook_fp16, ddp_hook_bf16, ddp_hook_powersgd or your own
+ * @param fn ddp_hook_powersgd or your own
  * @param release called once when the hook is not used any more (also if this call fails); NULL: nothing
- * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed, or the model has the option `wire`, which is for the plain reduction). Since 0.1.
  */
 DDP_API ddp_status ddp_model_set_hook(ddp_model *model, ddp_hook_fn fn, void *user_data, ddp_release_fn release);
-
-/**
- * Built-in hook: F32 and F64 gradients travel as F16. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own
- * type and rounded once to F16; terms are added in rank order, each sum rounded to F16; the result is that sum. The same bits on every rank,
- * transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit becomes infinite on all
- * ranks, NaN stays NaN; gradients of 16 bits, and groups of one rank, are not touched by it. Given to ddp_model_set_hook it costs
- * no copy; a hook of your own may also call it for some of its buckets (collective).
- * Local as a name. Errors (called): as ddp_bucket_all_reduce. Since 0.1.
- */
-DDP_API int32_t ddp_hook_fp16(void *user_data, ddp_bucket *bucket);
-
-/**
- * Built-in hook: As ddp_hook_fp16 with BF16, which has the range of F32 and 8 bits of precision.
- * Local as a name. Errors (called on a bucket): as ddp_bucket_all_reduce. Since 0.1.
- */
-DDP_API int32_t ddp_hook_bf16(void *user_data, ddp_bucket *bucket);
 
 /** Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree. Since 0.1. */
 typedef struct ddp_powersgd_options {

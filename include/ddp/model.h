@@ -53,11 +53,17 @@ typedef struct ddp_model_options {
   ddp_divisor divisor;        /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
   int32_t uneven_inputs;      /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
                                    nobody waits for, and excludes optimizers with shard; 0 (default) */
+  ddp_dtype wire;             /**< DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the number
+                                   of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum rounded to 16
+                                   bits. The same bits on every rank, transport and bucket size, also where nothing travels because ranks reduce
+                                   in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the range of F32
+                                   and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. 0 (default): no
+                                   other type */
 } ddp_model_options;
 
 /** Numbers of a model's passes. Since 0.1. */
 typedef struct ddp_model_stats {
-  int64_t struct_size;    /**< set by the caller, as for options */
+  int64_t struct_size;    /**< set by the caller */
   int64_t parameters;     /**< registered parameters */
   int64_t elements;       /**< elements in all parameters */
   int64_t buckets;        /**< buckets of the plan */
@@ -109,6 +115,18 @@ DDP_API void ddp_model_destroy(ddp_model *model);
  */
 DDP_API ddp_status ddp_model_add_parameter(ddp_model *model, const char *name, const ddp_tensor *value,
                                            const ddp_tensor *grad, int32_t *out_index);
+
+/**
+ * ddp_model_add_parameter for the common case: a flat F32 array with its gradient.
+ * @param name as for ddp_model_add_parameter
+ * @param data the parameter: `count` elements in host memory
+ * @param grad its gradient, as many elements; NULL: libddp owns it
+ * @param count elements, 0 or more
+ * @param out_index its number, counted from 0; may be NULL
+ * Local. Errors: as ddp_model_add_parameter. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_add_array(ddp_model *model, const char *name, float *data, float *grad, int64_t count,
+                                       int32_t *out_index);
 
 /**
  * Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's

@@ -13,7 +13,8 @@ extern "C" {
 /**
  * A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes every
  * `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting over, or
- * its tail is dropped. Since 0.1.
+ * its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count them twice: an exact
+ * evaluation leaves out the positions first * size + rank that are dataset_size or more. Since 0.1.
  */
 typedef struct ddp_sampler {
   int64_t struct_size;  /**< set by init */

@@ -17,14 +17,28 @@ typedef struct ddp_state {
   ddp_model *model;         /**< parameters and buffers; required */
   ddp_optimizer *optimizer; /**< its moments, rate and step count; NULL: not saved, not loaded */
   ddp_ema *ema;             /**< averages; NULL: not saved, not loaded */
-  int64_t epoch;            /**< the caller's; written by load */
-  int64_t step;             /**< the caller's; written by load */
-  int32_t partial;          /**< load: 1: what model and checkpoint both have, and what either has alone is only reported
-                                 (ddp_model_get_missing, ddp_model_get_unexpected); 0 (default): both must have the same tensors */
-  int32_t local;            /**< load: 1: this rank alone reads, without the others (file or callback of its own); only before
-                                 ddp_model_commit, which then gives rank 0's model, optimizer and averages to everybody; 0 (default): all
-                                 ranks call, rank 0 reads */
+  int64_t epoch;            /**< the caller's; saved. A load gives it in ddp_load_report */
+  int64_t step;             /**< the caller's; saved. A load gives it in ddp_load_report */
 } ddp_state;
+
+/** How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1. */
+typedef struct ddp_load_options {
+  int64_t struct_size; /**< set by init */
+  int32_t partial;     /**< 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0
+                            (default): both must have the same tensors */
+  int32_t local;       /**< 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which then
+                            gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads */
+} ddp_load_options;
+
+/** What a load found, the same on all ranks. Since 0.1. */
+typedef struct ddp_load_report {
+  int64_t struct_size; /**< set by the caller */
+  int64_t epoch;       /**< as in the ddp_state that was saved */
+  int64_t step;        /**< as in the ddp_state that was saved */
+  int64_t missing;     /**< with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not; ddp_model_get_missing
+                            names them */
+  int64_t unexpected;  /**< with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them */
+} ddp_load_report;
 
 /** Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only, on the calling thread. */
 typedef int32_t (*ddp_write_fn)(void *user_data, const void *data, int64_t bytes);
@@ -35,6 +49,9 @@ typedef int64_t (*ddp_read_fn)(void *user_data, void *data, int64_t capacity);
 
 /** Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
 DDP_API ddp_status ddp_state_init(ddp_state *state, int64_t struct_size);
+
+/** Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
+DDP_API ddp_status ddp_load_options_init(ddp_load_options *options, int64_t struct_size);
 
 /**
  * Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
@@ -63,7 +80,9 @@ DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path)
 
 /**
  * Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
- * The model may be committed or not; the world size may differ from the one that saved. Writes `epoch` and `step`.
+ * The model may be committed or not; the world size may differ from the one that saved.
+ * @param options NULL: all defaults
+ * @param out_report what was found; its struct_size is set by the caller; may be NULL
  * With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
  * parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
  * A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
@@ -74,24 +93,25 @@ DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path)
  * until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
  * different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
  */
-DDP_API ddp_status ddp_state_load_file(ddp_state *state, const char *path);
+DDP_API ddp_status ddp_state_load_file(const ddp_state *state, const char *path, const ddp_load_options *options,
+                                       ddp_load_report *out_report);
 
 /**
- * Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not. NULL from the number of such
- * tensors on: count up from 0 until it is NULL.
- * @param index from 0; in the order of the checkpoint
- * Local. The text is the model's own, valid until the next load or ddp_model_destroy. Also NULL if `model` is not a model. Since 0.1.
+ * Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
+ * @param index from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
+ * Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if `model` is not a model. Since 0.1.
  */
 DDP_API const char *ddp_model_get_missing(const ddp_model *model, int64_t index);
 
-/** Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing. Local. Since 0.1. */
+/** Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to `unexpected`. Local. Since 0.1. */
 DDP_API const char *ddp_model_get_unexpected(const ddp_model *model, int64_t index);
 
 /** As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL. Since 0.1. */
 DDP_API ddp_status ddp_state_save(const ddp_state *state, ddp_write_fn fn, void *user_data);
 
 /** As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1. */
-DDP_API ddp_status ddp_state_load(ddp_state *state, ddp_read_fn fn, void *user_data);
+DDP_API ddp_status ddp_state_load(const ddp_state *state, ddp_read_fn fn, void *user_data, const ddp_load_options *options,
+                                  ddp_load_report *out_report);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
  * Rules that hold for the whole API (include/README.md explains them):
  *  - a function that can fail returns ddp_status; its text is ddp_last_error();
  *  - outputs are the trailing `out_*` pointers and are untouched on failure;
- *  - options and reports start with `struct_size` and are filled by their `_init` function;
+ *  - structs that may grow start with `struct_size`, their sizeof: the `_init` function of options writes it, else the caller;
  *  - `stream` is a cudaStream_t passed as void *, in whose order tensors on a GPU are read and written (NULL: the legacy default
  *    stream); it means nothing for tensors in host memory;
  *  - "collective" means: every rank of the group makes the same call in the same order; "local" means it does not matter
@@ -88,6 +88,16 @@ typedef enum ddp_backend DDP_INT32 {
   DDP_BACKEND_SHM = 3,   /**< shared memory; an error when the ranks are not on one host */
   DDP_BACKEND_LOCAL = 4  /**< reported by groups made with local://: ranks are threads of one process */
 } ddp_backend;
+
+/**
+ * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is. BY_RANK: the bits
+ * do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host sends one partial sum, whatever its
+ * number of ranks; the bits depend on which ranks share a host. Since 0.1.
+ */
+typedef enum ddp_sum_order DDP_INT32 {
+  DDP_SUM_ORDER_BY_RANK = 0,
+  DDP_SUM_ORDER_BY_HOST = 1
+} ddp_sum_order;
 
 /** Largest number of dimensions of a ddp_tensor. */
 #define DDP_MAX_DIMENSIONS 8

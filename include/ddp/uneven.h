@@ -1,5 +1,6 @@
 /** @file
- * Ranks with unequal data: gradients that count by weight, a rank that has no batch for a pass, and one that has run out of data.
+ * Ranks with unequal data: gradients that count by weight, a rank that has no batch for a pass, and a step at which all stop. (A rank
+ * that has run out of data: ddp/join.h.)
  * include/README.md, "Unequal data", says which to use when; src/reduce/README.md what a joined rank answers.
  */
 #ifndef DDP_UNEVEN_H
@@ -13,10 +14,11 @@ extern "C" {
 
 /** Who took part in a pass, the same on all ranks. Since 0.1. */
 typedef struct ddp_pass_report {
-  int64_t struct_size;  /**< set by the caller, as for options */
+  int64_t struct_size;  /**< set by the caller */
   int32_t contributors; /**< ranks whose gradients counted: they neither skipped nor joined, and their weight was above 0 */
   int32_t last;         /**< 1: some rank has no batch for the next pass (ddp_model_set_last_pass, ddp_model_join) */
-  double weight;        /**< sum of their weights, in rank order */
+  double weight;        /**< sum of their weights, formed in the tree over the ranks */
+  int64_t absent;       /**< bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is said */
 } ddp_pass_report;
 
 /**
@@ -62,18 +64,6 @@ DDP_API ddp_status ddp_model_abandon_backward(ddp_model *model, const char *reas
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or no REDUCE pass has ended). Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_pass_report(const ddp_model *model, ddp_pass_report *out_report);
-
-/**
- * This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks hold
- * the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
- * Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer, averages). Their
- * other collectives on the group are refused with INVALID_STATE; one that is made before a pass or ddp_model_sync_buffers has told
- * them of the joined rank breaks the group with MISMATCH. Collectives on other groups are not answered: ddp_group_abort those first.
- * The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank.
- * Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open),
- * MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
- */
-DDP_API ddp_status ddp_model_join(ddp_model *model, void *stream);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,8 @@
 // ddp/backward.h.
 #include "ddp/backward.h"
 
+#include "ddp/local_sgd.h"
+
 #include "capi/tables.hpp"
 
 using namespace ddp;
@@ -14,6 +16,13 @@ ddp_status ddp_model_mark_ready(ddp_model* model, int32_t index, void* stream) {
   return collective_short(model, "ddp_model_mark_ready", [&](Model& object) {
     check_index(object, index, "ddp_model_mark_ready");
     object.mark_ready(index, stream);
+  });
+}
+
+ddp_status ddp_model_mark_range_ready(ddp_model* model, int32_t index, int64_t first, int64_t count, void* stream) {
+  return collective_short(model, "ddp_model_mark_range_ready", [&](Model& object) {
+    check_index(object, index, "ddp_model_mark_range_ready");
+    object.mark_range_ready(index, first, count, stream);
   });
 }
 

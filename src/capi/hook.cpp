@@ -45,14 +45,8 @@ ddp_powersgd_options read_powersgd(const void* user_data, const char* function) 
 
 Hook hook_of(ddp_hook_fn fn, UserData user_data) {
   if (fn == nullptr) return Hook{};
-  if (fn == &ddp_hook_fp16) return Hook::as_16_bits(DDP_F16);
-  if (fn == &ddp_hook_bf16) return Hook::as_16_bits(DDP_BF16);
   if (fn == &ddp_hook_powersgd) return powersgd_hook(read_powersgd(user_data.get(), "ddp_model_set_hook"));
   return callback_hook(fn, std::move(user_data));
-}
-
-int32_t reduce_as(ddp_bucket* bucket, ddp_dtype wire, const char* function) {
-  return guarded([&] { bucket_of(bucket, function)->reduce_as(wire); });
 }
 
 void check_position(const HookBucket& bucket, int32_t position, const char* function) {
@@ -87,9 +81,6 @@ ddp_status ddp_model_set_hook(ddp_model* model, ddp_hook_fn fn, void* user_data,
     object->set_hook(hook_of(fn, std::move(owned)));
   });
 }
-
-int32_t ddp_hook_fp16(void*, ddp_bucket* bucket) { return reduce_as(bucket, DDP_F16, "ddp_hook_fp16"); }
-int32_t ddp_hook_bf16(void*, ddp_bucket* bucket) { return reduce_as(bucket, DDP_BF16, "ddp_hook_bf16"); }
 
 int32_t ddp_hook_powersgd(void* user_data, ddp_bucket* bucket) {
   return guarded([&] {

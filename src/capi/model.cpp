@@ -65,6 +65,20 @@ ddp_status ddp_model_add_parameter(ddp_model* model, const char* name, const ddp
   });
 }
 
+ddp_status ddp_model_add_array(ddp_model* model, const char* name, float* data, float* grad, int64_t count, int32_t* out_index) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_add_array");
+    check_name(name, "ddp_model_add_array");
+    const std::string what = std::string("parameter \"") + name + "\"";
+    const ddp_tensor value = to_c(flat_tensor(data, DDP_F32, count)), gradient = to_c(flat_tensor(grad, DDP_F32, count));
+    const Tensor checked = checked_tensor(&value, what.c_str());
+    Tensor checked_grad;
+    if (grad != nullptr) checked_grad = checked_tensor(&gradient, ("the gradient of " + what).c_str());
+    const int32_t index = object->add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
+    if (out_index != nullptr) *out_index = index;
+  });
+}
+
 ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_tensor* value, int32_t* out_index) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_add_buffer");
@@ -125,11 +139,9 @@ ddp_status ddp_model_get_stats(const ddp_model* model, ddp_model_stats* out_stat
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_get_stats");
     require(out_stats, "ddp_model_get_stats", "out_stats");
-    const int64_t size = out_stats->struct_size;
     ddp_model_stats stats{};
     object->fill_stats(stats);
-    ddp_model_stats* target = out_stats;
-    init_options(target, size, stats, "ddp_model_get_stats");
+    fill_sized(out_stats, stats, "ddp_model_get_stats");
   });
 }
 

@@ -1,5 +1,5 @@
 // ddp/optimizer.h.
-#include "ddp/optimizer.h"
+#include "ddp/custom.h"
 
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
@@ -20,7 +20,17 @@ ddp_optimizer* add(const std::shared_ptr<ddp::Optimizer>& optimizer) {
   return OptimizerTable::instance().add(optimizer);  // last: whoever has no handle could not destroy it
 }
 
+ddp_optimizer_options read_shared(const ddp_optimizer_options* options, const char* function) {
+  const ddp_optimizer_options read = read_options(options, ddp::default_optimizer_options(), function);
+  ddp::check_optimizer_options(read, function);
+  return read;
+}
+
 }  // namespace
+
+ddp_status ddp_optimizer_options_init(ddp_optimizer_options* options, int64_t struct_size) {
+  return guarded([&] { init_options(options, struct_size, ddp::default_optimizer_options(), "ddp_optimizer_options_init"); });
+}
 
 ddp_status ddp_sgd_options_init(ddp_sgd_options* options, int64_t struct_size) {
   return guarded([&] { init_options(options, struct_size, ddp::default_sgd_options(), "ddp_sgd_options_init"); });
@@ -30,29 +40,36 @@ ddp_status ddp_adam_options_init(ddp_adam_options* options, int64_t struct_size)
   return guarded([&] { init_options(options, struct_size, ddp::default_adam_options(), "ddp_adam_options_init"); });
 }
 
-ddp_status ddp_optimizer_create_sgd(ddp_model* model, const ddp_sgd_options* options, ddp_optimizer** out_optimizer) {
+ddp_status ddp_custom_options_init(ddp_custom_options* options, int64_t struct_size) {
+  return guarded([&] { init_options(options, struct_size, ddp::default_custom_options(), "ddp_custom_options_init"); });
+}
+
+ddp_status ddp_optimizer_create_sgd(ddp_model* model, const ddp_sgd_options* rule, const ddp_optimizer_options* options,
+                                    ddp_optimizer** out_optimizer) {
   return guarded([&] {
     constexpr const char* kFunction = "ddp_optimizer_create_sgd";
     auto of = model_of(model, kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
-    const ddp_sgd_options read = read_options(options, ddp::default_sgd_options(), kFunction);
+    const ddp_sgd_options read = read_options(rule, ddp::default_sgd_options(), kFunction);
     ddp::check_sgd_options(read, kFunction);
-    *out_optimizer = add(std::make_shared<ddp::Sgd>(std::move(of), read));
+    *out_optimizer = add(std::make_shared<ddp::Sgd>(std::move(of), read, read_shared(options, kFunction)));
   });
 }
 
-ddp_status ddp_optimizer_create_adam(ddp_model* model, const ddp_adam_options* options, ddp_optimizer** out_optimizer) {
+ddp_status ddp_optimizer_create_adam(ddp_model* model, const ddp_adam_options* rule, const ddp_optimizer_options* options,
+                                     ddp_optimizer** out_optimizer) {
   return guarded([&] {
     constexpr const char* kFunction = "ddp_optimizer_create_adam";
     auto of = model_of(model, kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
-    const ddp_adam_options read = read_options(options, ddp::default_adam_options(), kFunction);
+    const ddp_adam_options read = read_options(rule, ddp::default_adam_options(), kFunction);
     ddp::check_adam_options(read, kFunction);
-    *out_optimizer = add(std::make_shared<ddp::Adam>(std::move(of), read));
+    *out_optimizer = add(std::make_shared<ddp::Adam>(std::move(of), read, read_shared(options, kFunction)));
   });
 }
 
-ddp_status ddp_optimizer_create_custom(ddp_model* model, ddp_update_fn fn, void* user_data, ddp_release_fn release,
+ddp_status ddp_optimizer_create_custom(ddp_model* model, const ddp_custom_options* rule, const ddp_optimizer_options* options,
+                                       const char* state_names, ddp_update_fn fn, void* user_data, ddp_release_fn release,
                                        ddp_optimizer** out_optimizer) {
   return guarded([&] {
     constexpr const char* kFunction = "ddp_optimizer_create_custom";
@@ -60,7 +77,9 @@ ddp_status ddp_optimizer_create_custom(ddp_model* model, ddp_update_fn fn, void*
     auto of = model_of(model, kFunction);
     if (fn == nullptr) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: fn is NULL", kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
-    *out_optimizer = add(std::make_shared<ddp::Custom>(std::move(of), fn, std::move(owned)));
+    const ddp_optimizer_options shared = read_shared(options, kFunction);
+    const ddp::CustomRule read(read_options(rule, ddp::default_custom_options(), kFunction), shared, state_names, kFunction);
+    *out_optimizer = add(std::make_shared<ddp::Custom>(std::move(of), fn, read, shared, std::move(owned)));
   });
 }
 

@@ -1,6 +1,7 @@
 // The struct_size rule, once: a caller compiled against an older or newer header passes a shorter or longer struct.
 //  - init zeroes what the caller has and writes the defaults this library knows;
-//  - reading copies what both know; a longer struct is accepted only if its unknown tail is zero.
+//  - reading copies what both know; a longer struct is accepted only if its unknown tail is zero;
+//  - a report, whose struct_size the caller has set, gets what it has room for, and zeros behind what this library knows.
 // Every such struct starts with `int64_t struct_size`.
 // Tested by unit/capi/options_test.cpp.
 #pragma once
@@ -22,6 +23,20 @@ void init_options(Options* options, int64_t struct_size, Options defaults, const
   defaults.struct_size = struct_size;
   std::memset(static_cast<void*>(options), 0, caller);
   std::memcpy(static_cast<void*>(options), &defaults, caller < sizeof defaults ? caller : sizeof defaults);
+}
+
+/// Throws INVALID_ARGUMENT unless the caller has set it.
+inline void check_struct_size(int64_t struct_size, const char* function) {
+  if (struct_size < static_cast<int64_t>(sizeof(int64_t)) || struct_size > 65536)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: struct_size is %lld; set it to sizeof the struct before the call", function,
+                     static_cast<long long>(struct_size));
+}
+
+/// Write `values` into the caller's report.
+template <class Report>
+void fill_sized(Report* report, const Report& values, const char* function) {
+  check_struct_size(report->struct_size, function);
+  init_options(report, report->struct_size, values, function);
 }
 
 /// The caller's options on top of `defaults`; NULL: the defaults.

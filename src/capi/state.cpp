@@ -1,7 +1,6 @@
 // ddp/state.h.
 #include "ddp/state.h"
 
-#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -47,27 +46,34 @@ void resolve_others(Call& call, const ddp_state& state, const char* function) {
 }
 
 /// `needed` is what rank 0 must pass as `argument`; the other ranks may leave it out.
-Call resolve_call(const ddp_state* given, bool needed, const char* function, const char* argument) {
+Call resolve_call(const ddp_state* given, bool needed, const char* function, const char* argument, const ddp_load_options* options = nullptr,
+                  const ddp_load_report* out_report = nullptr) {
   require(given, function, "state");
   const ddp_state state = read_options(given, ddp_state{}, function);
+  const ddp_load_options mode = read_options(options, ddp_load_options{}, function);
+  if (out_report != nullptr) check_struct_size(out_report->struct_size, function);
   Call call;
   call.model = model_of(state.model, function);
   call.counters = {state.epoch, state.step};
-  call.mode = {state.partial == 1, state.local == 1};
+  call.mode = {mode.partial == 1, mode.local == 1};
   call.refusal = ddp::state::outcome_of([&] {
     resolve_others(call, state, function);
-    if ((state.partial & ~1) != 0 || (state.local & ~1) != 0)
-      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: partial is %d and local %d; each is 0 or 1", function, state.partial, state.local);
+    if ((mode.partial & ~1) != 0 || (mode.local & ~1) != 0)
+      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: partial is %d and local %d; each is 0 or 1", function, mode.partial, mode.local);
     if (!needed && (call.model->group().rank() == 0 || call.mode.local))
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL on rank 0", function, argument);
   });
   return call;
 }
 
-void write_counters(ddp_state* state, const ddp::state::Counters& counters) {
-  const auto fits = [&](size_t end) { return state->struct_size >= static_cast<int64_t>(end); };
-  if (fits(offsetof(ddp_state, epoch) + sizeof state->epoch)) state->epoch = counters.epoch;
-  if (fits(offsetof(ddp_state, step) + sizeof state->step)) state->step = counters.step;
+void write_report(ddp_load_report* out_report, const ddp::Model& model, const ddp::state::Counters& counters, const char* function) {
+  if (out_report == nullptr) return;
+  ddp_load_report report{};
+  report.epoch = counters.epoch;
+  report.step = counters.step;
+  report.missing = static_cast<int64_t>(model.load_report().missing.size());
+  report.unexpected = static_cast<int64_t>(model.load_report().unexpected.size());
+  fill_sized(out_report, report, function);
 }
 
 void check_key(const char* key, const char* function) {
@@ -89,6 +95,10 @@ ddp_status ddp_state_init(ddp_state* state, int64_t struct_size) {
     require(state, "ddp_state_init", "state");
     init_options(state, struct_size, ddp_state{}, "ddp_state_init");
   });
+}
+
+ddp_status ddp_load_options_init(ddp_load_options* options, int64_t struct_size) {
+  return guarded([&] { init_options(options, struct_size, ddp_load_options{}, "ddp_load_options_init"); });
 }
 
 ddp_status ddp_model_set_metadata(ddp_model* model, const char* key, const char* value) {
@@ -140,12 +150,13 @@ ddp_status ddp_state_save_file(const ddp_state* state, const char* path) {
   });
 }
 
-ddp_status ddp_state_load_file(ddp_state* state, const char* path) {
+ddp_status ddp_state_load_file(const ddp_state* state, const char* path, const ddp_load_options* options, ddp_load_report* out_report) {
   constexpr const char* kName = "ddp_state_load_file";
   return guarded([&] {
-    const Call call = resolve_call(state, path != nullptr, kName, "path");
+    const Call call = resolve_call(state, path != nullptr, kName, "path", options, out_report);
     call.run(kName, [&] {
-      write_counters(state, ddp::state::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal, call.mode));
+      const auto counters = ddp::state::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal, call.mode);
+      write_report(out_report, *call.model, counters, kName);
     });
   });
 }
@@ -159,11 +170,14 @@ ddp_status ddp_state_save(const ddp_state* state, ddp_write_fn fn, void* user_da
   });
 }
 
-ddp_status ddp_state_load(ddp_state* state, ddp_read_fn fn, void* user_data) {
+ddp_status ddp_state_load(const ddp_state* state, ddp_read_fn fn, void* user_data, const ddp_load_options* options, ddp_load_report* out_report) {
   constexpr const char* kName = "ddp_state_load";
   return guarded([&] {
-    const Call call = resolve_call(state, fn != nullptr, kName, "fn");
+    const Call call = resolve_call(state, fn != nullptr, kName, "fn", options, out_report);
     const auto pull = [&](void* data, int64_t capacity) { return ddp::call_program("the reader", [&] { return fn(user_data, data, capacity); }); };
-    call.run(kName, [&] { write_counters(state, ddp::state::load_stream(kName, call.parts(), pull, call.refusal, call.mode)); });
+    call.run(kName, [&] {
+      const auto counters = ddp::state::load_stream(kName, call.parts(), pull, call.refusal, call.mode);
+      write_report(out_report, *call.model, counters, kName);
+    });
   });
 }

@@ -1,5 +1,7 @@
-// ddp/uneven.h.
+// ddp/uneven.h and ddp/join.h.
 #include "ddp/uneven.h"
+
+#include "ddp/join.h"
 
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
@@ -32,7 +34,7 @@ ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* ou
     require(out_report, kFunction, "out_report");
     ddp_pass_report report{};
     object->fill_report(report);
-    init_options(out_report, out_report->struct_size, report, kFunction);
+    fill_sized(out_report, report, kFunction);
   });
 }
 

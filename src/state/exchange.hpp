@@ -1,5 +1,5 @@
 // What the ranks tell each other around a checkpoint. All functions are collective.
-// Tested by ranks/state_test.cpp.
+// Tested by conformance/state_test.cpp.
 #pragma once
 
 #include <optional>

@@ -4,7 +4,7 @@
 // changes in between does not go unnoticed. Tensors travel from rank 0's own memory, in messages of at most kChunkBytes, in the order of the
 // manifest. If rank 0 can not read in the second pass, it keeps to the protocol with what it has, so the others neither wait nor differ.
 // A local load is the same without the others.
-// Tested by ranks/state_test.cpp, process/load_test.cpp and gpu_host/state_test.cpp.
+// Tested by conformance/state_test.cpp, conformance/load_test.cpp and gpu_host/state_test.cpp.
 #include <algorithm>
 #include <map>
 #include <string_view>

@@ -1,6 +1,6 @@
 // What happened on this rank, as a value: a rank that failed must still meet the others (Group::agree) before it throws.
 // Any thread.
-// Tested by ranks/state_test.cpp.
+// Tested by conformance/state_test.cpp.
 #pragma once
 
 #include <cxxabi.h>

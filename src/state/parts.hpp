@@ -1,5 +1,5 @@
 // From the parts of a checkpoint to its manifest and its texts, and back into them.
-// Tested by ranks/state_test.cpp.
+// Tested by conformance/state_test.cpp.
 #pragma once
 
 #include <map>

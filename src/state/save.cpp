@@ -1,6 +1,6 @@
 // Save: every rank lists what it has and compares; rank 0 hashes and writes; all learn the outcome. Tensors of which every rank has a part
 // are gathered twice, chunk by chunk, once for the hash, which stands before the data, and once for the data.
-// Tested by ranks/state_test.cpp and gpu_host/state_test.cpp.
+// Tested by conformance/state_test.cpp and gpu_host/state_test.cpp.
 #include <algorithm>
 #include <memory>
 #include <vector>

@@ -2,7 +2,7 @@
 // status and the text are the same everywhere.
 // Promises: see ddp/state.h and README.md. No more than kChunkBytes of a checkpoint is in memory besides the tensors themselves.
 // Threads: the caller's, one at a time for a model.
-// Tested by ranks/state_test.cpp, ranks/state_failure_test.cpp, process/load_test.cpp, process/state_kill_test.cpp, gpu_host/state_failure_test.cpp,
+// Tested by conformance/state_test.cpp, conformance/state_failure_test.cpp, conformance/load_test.cpp, process/state_kill_test.cpp, gpu_host/state_failure_test.cpp,
 // gpu_host/trained_state_test.cpp and capi/state_test.c.
 #pragma once
 

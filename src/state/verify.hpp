@@ -1,6 +1,6 @@
 // The first half of a load, on the rank that reads: is the whole file what it says, and does it fit what is registered?
 // Everything that can be refused is refused here, before anything that was registered is touched.
-// Tested by ranks/state_test.cpp and process/load_test.cpp.
+// Tested by conformance/state_test.cpp and conformance/load_test.cpp.
 #pragma once
 
 #include <cstdint>

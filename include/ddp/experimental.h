@@ -1,0 +1,17 @@
+/** @file
+ * Everything in ddp/ddp.h, and what is not promised yet: functions and structs of the headers below may change in any version, and
+ * include/CHANGES.md then says what to write instead.
+ */
+#ifndef DDP_EXPERIMENTAL_H
+#define DDP_EXPERIMENTAL_H
+
+#include "ddp/ddp.h"
+#include "ddp/custom.h"
+#include "ddp/hook.h"
+#include "ddp/join.h"
+#include "ddp/local_sgd.h"
+#include "ddp/rows.h"
+#include "ddp/batch_norm.h"
+#include "ddp/memory.h"
+
+#endif
