@@ -29,7 +29,7 @@
 
 /* Sizes of structs are known here: ddp_adam_options_init(options) alone, and reports that are filled need nothing. */
 %typemap(in, numinputs=0) int64_t struct_size { $1 = (int64_t)sizeof *arg1; }
-%typemap(check) ddp_model_stats *out_stats, ddp_pass_report *out_report { if ($1 != NULL) $1->struct_size = (int64_t)sizeof *$1; }
+%typemap(check) ddp_model_stats *out_stats, ddp_pass_report *out_report, ddp_load_report *out_report { if ($1 != NULL) $1->struct_size = (int64_t)sizeof *$1; }
 %immutable struct_size;
 %array_functions(float, floats); /* new_floats(count), floats_setitem(a, i, value), floats_getitem(a, i), delete_floats(a) */
 
@@ -70,7 +70,7 @@ ddp_optimizer *open_sgd(ddp_model *model, double rate) {
   ddp_optimizer *sgd = NULL;
   ddp_sgd_options_init(&options, sizeof options);
   options.rate = rate;
-  ddp_optimizer_create_sgd(model, &options, &sgd);
+  ddp_optimizer_create_sgd(model, &options, NULL, &sgd);
   return sgd;
 }
 
@@ -89,4 +89,4 @@ float *gradient_of(ddp_model *model, int32_t index) {
 }
 %}
 
-%include <ddp/ddp.h>
+%include <ddp/experimental.h>

@@ -35,10 +35,36 @@ func NewGroup(rendezvous string, options *GroupOptions) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	return owned(handle), nil
+}
+
+// NoColor is given to Split by a rank that gets no group.
+const NoColor = -1
+
+// Split divides a group: ranks of one color become a group of their own, numbered by key, then by rank. With NoColor it gives nil. Options
+// may be nil: those of this group; Rank, WorldSize and Store are not used. Collective.
+func (g *Group) Split(color, key int, options *GroupOptions) (*Group, error) {
+	defer runtime.KeepAlive(g)
+	var handle uintptr
+	if options != nil {
+		given := *options
+		given.Rank, given.WorldSize, given.Store = -1, 0, nil
+		options = &given
+	}
+	err := options.with(func(c low.Ddp_group_options, _ *storeState) error {
+		return low.Ddp_group_split(g.id(), int32(color), int32(key), c, &handle)
+	})
+	if err != nil || handle == 0 {
+		return nil, err
+	}
+	return owned(handle), nil
+}
+
+func owned(handle uintptr) *Group {
 	group := &Group{memory: newMemory()}
 	group.handle.Store(handle)
 	runtime.SetFinalizer(group, func(g *Group) { g.destroy(low.Ddp_group_destroy) })
-	return group, nil
+	return group
 }
 
 // Close leaves the group; pending work is dropped and the other ranks are told. It takes at most 2 seconds, also when peers are

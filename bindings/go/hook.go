@@ -44,20 +44,6 @@ func (m *Model) SetHook(hook Hook) error {
 	return nil
 }
 
-// SetWire lets 32- and 64-bit gradients travel as F16 or BF16, before Commit; F32 restores the plain reduction. No copy, no callback.
-func (m *Model) SetWire(dtype DType) error {
-	defer runtime.KeepAlive(m)
-	switch dtype {
-	case F16:
-		return low.Ddp_model_set_hook(m.id(), low.HookFp16, 0, nil)
-	case BF16:
-		return low.Ddp_model_set_hook(m.id(), low.HookBf16, 0, nil)
-	case F32:
-		return low.Ddp_model_set_hook(m.id(), nil, 0, nil)
-	}
-	return failure(InvalidArgument, "gradients can travel as F16, BF16 or F32")
-}
-
 // SetPulledHook lets the program itself reduce the buckets, on its own goroutine, with Pass.Pull. Before Commit.
 func (m *Model) SetPulledHook() error {
 	defer runtime.KeepAlive(m)
@@ -148,15 +134,4 @@ func (b *Bucket) ReduceScatter(input, output Tensor, op Op) error {
 // Broadcast is Group.Broadcast inside a hook.
 func (b *Bucket) Broadcast(tensor Tensor, root int) error {
 	return lending(func(t ...low.Ddp_tensor) error { return low.Ddp_bucket_broadcast(b.handle, t[0], int32(root)) }, tensor)
-}
-
-// AllReduceAs reduces the contents with the built-in hook of Model.SetWire: as F16 or BF16.
-func (b *Bucket) AllReduceAs(dtype DType) error {
-	switch dtype {
-	case F16:
-		return low.Ddp_hook_fp16(0, b.handle)
-	case BF16:
-		return low.Ddp_hook_bf16(0, b.handle)
-	}
-	return failure(InvalidArgument, "gradients can travel as F16 or BF16")
 }

@@ -59,13 +59,9 @@ func TestHooksReduceBuckets(t *testing.T) {
 		return bucket.Broadcast(Of(part), 1)
 	}
 	kinds := map[string]func(*Model) error{
-		"fp16":    func(model *Model) error { return model.SetWire(F16) },
-		"bf16":    func(model *Model) error { return model.SetWire(BF16) },
-		"plain":   func(model *Model) error { return model.SetWire(F32) },
+		"plain":   func(*Model) error { return nil },
 		"average": func(model *Model) error { return model.SetHook(average) },
 		"all":     func(model *Model) error { return model.SetHook(everything) },
-		"wire":    func(model *Model) error { return model.SetHook(func(b *Bucket) error { return b.AllReduceAs(BF16) }) },
-		"as fp16": func(model *Model) error { return model.SetHook(func(b *Bucket) error { return b.AllReduceAs(F16) }) },
 	}
 	for name, set := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -90,6 +86,65 @@ func TestHooksReduceBuckets(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestGradientsTravelWith16Bits(t *testing.T) {
+	for _, wire := range []DType{F16, BF16} {
+		ranks(t, 2, func(group *Group) error {
+			options := DefaultModelOptions()
+			options.Wire = wire
+			model, err := NewModel(group, options)
+			if err != nil {
+				return err
+			}
+			defer model.Close()
+			if _, err := model.AddParameter("weight", Of(make([]float32, 3))); err != nil {
+				return err
+			}
+			if err := model.Commit(); err != nil {
+				return err
+			}
+			grad, err := Grad[float32](model, 0)
+			if err != nil {
+				return err
+			}
+			grad[0], grad[1], grad[2] = 1, 2*float32(group.Rank()), 1+1./1024
+			if err := pass(model, Reduce); err != nil {
+				return err
+			}
+			if grad[0] != 1 || grad[1] != 1 || (grad[2] == 1) != (wire == BF16) {
+				return fmt.Errorf("the mean is %v", grad)
+			}
+			return nil
+		})
+	}
+}
+
+func TestSubGroups(t *testing.T) {
+	ranks(t, 4, func(group *Group) error {
+		half, err := group.Split(group.Rank()/2, -group.Rank(), nil)
+		if err != nil {
+			return err
+		}
+		defer half.Close()
+		sum := []float32{float32(int(1) << group.Rank())}
+		if err := half.AllReduce(Of(sum), Sum); err != nil {
+			return err
+		}
+		color := NoColor
+		if group.Rank() == 2 {
+			color = 0
+		}
+		alone, err := group.Split(color, 0, DefaultGroupOptions())
+		if err != nil || (alone != nil) != (group.Rank() == 2) {
+			return fmt.Errorf("alone: %v %v", alone, err)
+		}
+		defer alone.Close()
+		if half.Size() != 2 || half.Rank() != 1-group.Rank()%2 || sum[0] != []float32{3, 3, 12, 12}[group.Rank()] {
+			return fmt.Errorf("rank %d of %d, sum %v", half.Rank(), half.Size(), sum)
+		}
+		return nil
+	})
 }
 
 func TestAHookThatFailsTellsAllRanks(t *testing.T) {

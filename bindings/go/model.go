@@ -11,12 +11,13 @@ import (
 // afterwards, and open between Backward and Pass.End.
 type Model struct {
 	owner
-	stream uintptr
-	memory *memory // of the gradients that libddp owns
-	group  *Group  // a model outlives no group that the collector could find first
-	values []*hold // memory lent for as long as the model exists
-	grads  []*hold // by index; nil where libddp owns the gradient
-	hook   *hooks  // of SetHook
+	stream  uintptr
+	memory  *memory  // of the gradients that libddp owns
+	group   *Group   // a model outlives no group that the collector could find first
+	values  []*hold  // memory lent for as long as the model exists
+	grads   []*hold  // by index; nil where libddp owns the gradient
+	hook    *hooks   // of SetHook
+	updates *updates // of NewCustom with InBackward
 }
 
 // NewModel makes an empty model; options may be nil.

@@ -3,6 +3,8 @@ package ddp
 import (
 	"runtime"
 	"runtime/cgo"
+	"strings"
+	"unsafe"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
 )
@@ -14,32 +16,82 @@ type Optimizer struct {
 	updates *updates // of NewCustom
 }
 
-// Update changes one parameter in place; it must do the same on every rank. See Values for the elements of a tensor.
-type Update func(index int, value, grad Tensor, rate float64) error
+// Slice is a stretch of a parameter that a rule changes. Its tensors are flat and valid during the call; see Values.
+type Slice struct {
+	Index             int
+	Value, Grad       Tensor   // Value is to be changed
+	State             []Tensor // as many as CustomOptions.States, to be changed
+	First, Count      int64    // its place in the flattened parameter
+	Step              int64    // of this parameter, from 1
+	Rate, WeightDecay float64
+	Stream            uintptr // of the step, where the tensors lie on a GPU
+}
 
-// NewCustom makes an optimizer of the caller's own update, which Step calls for every used parameter in index order. The learning
-// rate starts at 0: call SetRate.
-func NewCustom(model *Model, update Update) (*Optimizer, error) {
-	calls := &updates{update: update, memory: model.memory}
+// Update changes one slice in place, the same on every rank. With Shard or InBackward it is called on any thread.
+type Update func(slice Slice) error
+
+// CustomOptions are the options of an optimizer with the caller's own rule.
+type CustomOptions struct {
+	Rate, WeightDecay float64  // the rule applies the decay
+	States            []string // names of the arrays that libddp keeps for each parameter, zero at first
+	WholeTensors      bool     // a slice is a whole parameter; not with Shard
+	StepOptions
+}
+
+// NewCustom makes an optimizer of the caller's own rule; options may be nil. An element of a parameter must depend on nothing but its own
+// gradient and state, because slices begin and end anywhere, unless WholeTensors is set.
+func NewCustom(model *Model, options *CustomOptions, update Update) (*Optimizer, error) {
+	if options == nil {
+		options = &CustomOptions{}
+	}
+	c := low.NewDdp_custom_options()
+	defer low.DeleteDdp_custom_options(c)
+	if err := low.Ddp_custom_options_init(c, low.SizeofCustomOptions); err != nil {
+		return nil, err
+	}
+	c.SetRate(options.Rate)
+	c.SetWeight_decay(options.WeightDecay)
+	c.SetWhole_tensors(flag(options.WholeTensors))
+	shared, err := options.StepOptions.fill()
+	if err != nil {
+		return nil, err
+	}
+	defer low.DeleteDdp_optimizer_options(shared)
+	calls := &updates{update: update}
 	handle := cgo.NewHandle(low.Updater(calls)) // libddp releases it, also when it cannot make the optimizer
 	optimizer, err := newOptimizer(model, func(out *uintptr) error {
-		return low.Ddp_optimizer_create_custom(model.id(), low.UpdateFn, uintptr(handle), low.ReleaseFn, out)
+		return low.Ddp_optimizer_create_custom(model.id(), c, shared, strings.Join(options.States, ","), low.UpdateFn, uintptr(handle), low.ReleaseFn, out)
 	})
-	if err == nil {
-		optimizer.updates = calls
+	if err != nil {
+		return nil, err
 	}
-	return optimizer, err
+	optimizer.updates = calls
+	if options.InBackward {
+		model.updates = calls
+	}
+	return optimizer, nil
 }
 
 type updates struct {
 	guard
 	update Update
-	memory *memory // of the model
 }
 
-func (u *updates) Update(index int32, value, grad low.Ddp_tensor, rate float64, _ uintptr) int32 {
+func (u *updates) Update(c low.Ddp_update_slice) int32 {
 	return flag(u.run(func() error {
-		return u.update(int(index), borrowed(value, nil), borrowed(grad, u.memory.of(int(index))), rate)
+		flat := func(data unsafe.Pointer, dtype DType) Tensor {
+			return Tensor{data: data, dtype: dtype, device: Device(c.GetDevice()), deviceIndex: c.GetDevice_index(), shape: []int64{c.GetCount()}}
+		}
+		dtype, ofState := DType(c.GetDtype()), F32
+		if dtype == F64 {
+			ofState = F64
+		}
+		slice := Slice{Index: int(c.GetIndex()), Value: flat(c.GetValue(), dtype), Grad: flat(c.GetGrad(), dtype), First: c.GetFirst(),
+			Count: c.GetCount(), Step: c.GetStep(), Rate: c.GetRate(), WeightDecay: c.GetWeight_decay(), Stream: c.GetStream()}
+		for _, state := range unsafe.Slice(c.GetState(), int(c.GetState_count())) {
+			slice.State = append(slice.State, flat(state, ofState))
+		}
+		return u.update(slice)
 	}))
 }
 

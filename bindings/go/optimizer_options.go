@@ -12,7 +12,7 @@ const (
 	NonFiniteFail NonFinite = 2
 )
 
-// StepOptions are what all built-in optimizers have in common.
+// StepOptions are what all optimizers have in common.
 type StepOptions struct {
 	Shard         bool // each rank keeps the state of its slice of the parameters alone; some calls are then collective, see the header
 	InBackward    bool // the update of a bucket follows its reduction at once; Step ends it, after every Reduce pass
@@ -23,18 +23,13 @@ type StepOptions struct {
 	ClipValue     float64 // above 0: so is the magnitude of each element, after MaxNorm
 }
 
-// stepFields is what the options of SGD and of Adam offer in C.
-type stepFields interface {
-	SetShard(int32)
-	SetIn_backward(int32)
-	SetUndo(int32)
-	SetMaster_weights(int32)
-	SetNonfinite(int32)
-	SetMax_norm(float64)
-	SetClip_value(float64)
-}
-
-func (o *StepOptions) set(c stepFields) {
+// fill gives the C struct with these options; the caller deletes it.
+func (o *StepOptions) fill() (low.Ddp_optimizer_options, error) {
+	c := low.NewDdp_optimizer_options()
+	if err := low.Ddp_optimizer_options_init(c, low.SizeofOptimizerOptions); err != nil {
+		low.DeleteDdp_optimizer_options(c)
+		return nil, err
+	}
 	c.SetShard(flag(o.Shard))
 	c.SetIn_backward(flag(o.InBackward))
 	c.SetUndo(flag(!o.NoUndo))
@@ -42,6 +37,7 @@ func (o *StepOptions) set(c stepFields) {
 	c.SetNonfinite(int32(o.NonFinite))
 	c.SetMax_norm(o.MaxNorm)
 	c.SetClip_value(o.ClipValue)
+	return c, nil
 }
 
 // SGDOptions are the options of stochastic gradient descent.
@@ -76,8 +72,12 @@ func NewSGD(model *Model, options *SGDOptions) (*Optimizer, error) {
 	c.SetDampening(options.Dampening)
 	c.SetWeight_decay(options.WeightDecay)
 	c.SetNesterov(flag(options.Nesterov))
-	options.StepOptions.set(c)
-	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_sgd(model.id(), c, out) })
+	shared, err := options.StepOptions.fill()
+	if err != nil {
+		return nil, err
+	}
+	defer low.DeleteDdp_optimizer_options(shared)
+	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_sgd(model.id(), c, shared, out) })
 }
 
 // AdamOptions are the options of Adam and AdamW. &AdamOptions{Rate: 0.01} is plain Adam without weight decay, DefaultAdamOptions is AdamW.
@@ -114,6 +114,10 @@ func NewAdam(model *Model, options *AdamOptions) (*Optimizer, error) {
 	c.SetEpsilon(or(options.Epsilon, c.GetEpsilon()))
 	c.SetWeight_decay(options.WeightDecay)
 	c.SetDecoupled(flag(options.Decoupled))
-	options.StepOptions.set(c)
-	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_adam(model.id(), c, out) })
+	shared, err := options.StepOptions.fill()
+	if err != nil {
+		return nil, err
+	}
+	defer low.DeleteDdp_optimizer_options(shared)
+	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_adam(model.id(), c, shared, out) })
 }

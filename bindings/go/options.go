@@ -44,6 +44,7 @@ type GroupOptions struct {
 	DeadAfter         time.Duration // silence after which a rank counts as dead
 	RendezvousTimeout time.Duration // how long NewGroup waits for all ranks
 	Store             Store         // own rendezvous, with the address store://
+	SumOrder          SumOrder      // ByRank; equal on all ranks
 }
 
 // DefaultGroupOptions are what NewGroup uses when it gets nil.
@@ -54,6 +55,7 @@ func DefaultGroupOptions() *GroupOptions {
 		Rank: int(c.GetRank()), WorldSize: int(c.GetWorld_size()), Backend: Backend(c.GetBackend()), DeviceIndex: int(c.GetDevice_index()),
 		Timeout: milliseconds(c.GetTimeout_ms()), Heartbeat: milliseconds(c.GetHeartbeat_ms()),
 		DeadAfter: milliseconds(c.GetDead_after_ms()), RendezvousTimeout: milliseconds(c.GetRendezvous_timeout_ms()),
+		SumOrder: SumOrder(c.GetSum_order()),
 	}
 }
 
@@ -80,6 +82,7 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 	}
 	c.SetWorld_size(int32(positive(o.WorldSize, -1)))
 	c.SetBackend(int32(o.Backend))
+	c.SetSum_order(int32(o.SumOrder))
 	c.SetTimeout_ms(positive(wholeMilliseconds(o.Timeout), c.GetTimeout_ms()))
 	if o.Timeout == Never {
 		c.SetTimeout_ms(0)
@@ -93,6 +96,7 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 		defer low.DeleteDdp_store(store)
 		handle := cgo.NewHandle(low.Store(state))
 		defer handle.Delete()
+		store.SetStruct_size(low.SizeofStore)
 		store.SetSet(low.StoreSetFn)
 		store.SetGet(low.StoreGetFn)
 		store.SetUser_data(uintptr(handle))
@@ -124,6 +128,7 @@ type ModelOptions struct {
 	Drift            Drift    // what that comparison does when they differ
 	Divisor          Divisor  // what Average divides the sum by
 	UnevenInputs     bool     // ranks may run out of data and call Model.Join
+	Wire             DType    // F16 or BF16: gradients of 32 and 64 bits travel with 16; 0: as they are
 }
 
 // Divisor says what Average divides the sum over the ranks by.
@@ -162,7 +167,7 @@ func DefaultModelOptions() *ModelOptions {
 	return &ModelOptions{FirstBucketBytes: int(c.GetFirst_bucket_bytes()), BucketBytes: int(c.GetBucket_bytes()), Reduce: Op(c.GetReduce()),
 		AllowUnused: c.GetUnused() == int32(low.DDP_UNUSED_ALLOW), Progress: Progress(c.GetProgress()),
 		CheckEvery: int(c.GetCheck_every()), Drift: Drift(c.GetDrift()),
-		Divisor: Divisor(c.GetDivisor()), UnevenInputs: c.GetUneven_inputs() != 0}
+		Divisor: Divisor(c.GetDivisor()), UnevenInputs: c.GetUneven_inputs() != 0, Wire: DType(c.GetWire())}
 }
 
 func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
@@ -183,5 +188,6 @@ func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
 	c.SetDrift(int32(o.Drift))
 	c.SetDivisor(int32(o.Divisor))
 	c.SetUneven_inputs(flag(o.UnevenInputs))
+	c.SetWire(int32(o.Wire))
 	return fn(c)
 }

@@ -43,6 +43,12 @@ func (p *Pass) Ready(index int) error {
 	return low.Ddp_model_mark_ready(p.model.id(), int32(index), p.model.stream)
 }
 
+// RangeReady says that count elements from first on of a flattened gradient are complete: one tensor that holds many layers. The gradient is
+// complete when each of its elements is, once. Any goroutine.
+func (p *Pass) RangeReady(index int, first, count int64) error {
+	return low.Ddp_model_mark_range_ready(p.model.id(), int32(index), first, count, p.model.stream)
+}
+
 // Unused says that the gradient of a parameter will not come in this pass on this rank. Needs ModelOptions.AllowUnused. Any goroutine.
 func (p *Pass) Unused(index int) error {
 	return low.Ddp_model_mark_unused(p.model.id(), int32(index))
@@ -63,6 +69,9 @@ func (p *Pass) End(err *error) error {
 	ended := low.Ddp_model_end_backward(p.model.id(), p.model.stream)
 	if p.model.hook != nil {
 		ended = caused(ended, p.model.hook.take())
+	}
+	if p.model.updates != nil {
+		ended = caused(ended, p.model.updates.take())
 	}
 	if err != nil {
 		*err = ended

@@ -17,8 +17,11 @@ type State struct {
 	EMA       *EMA
 	Epoch     int64 // the caller's; written by a load
 	Step      int64 // the caller's; written by a load
-	Partial   bool  // a load takes what model and checkpoint both have, see Model.Missing and Model.Unexpected
+	Partial   bool  // a load takes what model and checkpoint both have, see Missing and Unexpected
 	Local     bool  // a load is this rank's alone, before Model.Commit, which gives rank 0's state to everybody
+
+	// Written by a load with Partial: the tensors that the model, optimizer or averages have and the checkpoint has not, and the other way round.
+	Missing, Unexpected []string
 }
 
 // SaveFile saves a checkpoint: rank 0 writes, atomically and durably. Collective.
@@ -34,32 +37,56 @@ func (s *State) LoadFile(path string) error {
 	if err := noNUL("the path", path); err != nil {
 		return err
 	}
-	return s.with(func(c low.Ddp_state) error { return low.Ddp_state_load_file(c, path) })
+	return s.loading(func(c low.Ddp_state, o low.Ddp_load_options, r low.Ddp_load_report) error {
+		return low.Ddp_state_load_file(c, path, o, r)
+	})
 }
 
 // Save is SaveFile through a writer, which is used on rank 0 alone; other ranks may pass nil. Collective.
 func (s *State) Save(to io.Writer) error {
+	if to == nil {
+		return s.with(func(c low.Ddp_state) error { return low.Ddp_state_save(c, nil, 0) })
+	}
 	stream := &writer{to: to}
-	return s.through(low.Writer(stream), to != nil, &stream.guard, func(c low.Ddp_state, user uintptr) error {
-		return low.Ddp_state_save(c, low.WriteFn, user)
-	}, func(c low.Ddp_state) error { return low.Ddp_state_save(c, nil, 0) })
+	handle := cgo.NewHandle(low.Writer(stream))
+	defer handle.Delete()
+	return s.with(func(c low.Ddp_state) error {
+		return caused(low.Ddp_state_save(c, low.WriteFn, uintptr(handle)), stream.guard.take())
+	})
 }
 
 // Load is LoadFile through a reader, which is used on rank 0 alone; other ranks may pass nil. Collective.
 func (s *State) Load(from io.Reader) error {
 	stream := &reader{from: from}
-	return s.through(low.Reader(stream), from != nil, &stream.guard, func(c low.Ddp_state, user uintptr) error {
-		return low.Ddp_state_load(c, low.ReadFn, user)
-	}, func(c low.Ddp_state) error { return low.Ddp_state_load(c, nil, 0) })
+	if from == nil {
+		return s.loading(func(c low.Ddp_state, o low.Ddp_load_options, r low.Ddp_load_report) error {
+			return low.Ddp_state_load(c, nil, 0, o, r)
+		})
+	}
+	handle := cgo.NewHandle(low.Reader(stream))
+	defer handle.Delete()
+	return s.loading(func(c low.Ddp_state, o low.Ddp_load_options, r low.Ddp_load_report) error {
+		return caused(low.Ddp_state_load(c, low.ReadFn, uintptr(handle), o, r), stream.guard.take())
+	})
 }
 
-func (s *State) through(stream any, given bool, g *guard, call func(low.Ddp_state, uintptr) error, without func(low.Ddp_state) error) error {
-	if !given {
-		return s.with(without)
+func (s *State) loading(fn func(low.Ddp_state, low.Ddp_load_options, low.Ddp_load_report) error) error {
+	options, report := low.NewDdp_load_options(), low.NewDdp_load_report()
+	defer low.DeleteDdp_load_options(options)
+	defer low.DeleteDdp_load_report(report)
+	if err := low.Ddp_load_options_init(options, low.SizeofLoadOptions); err != nil {
+		return err
 	}
-	handle := cgo.NewHandle(stream)
-	defer handle.Delete()
-	return s.with(func(c low.Ddp_state) error { return caused(call(c, uintptr(handle)), g.take()) })
+	options.SetPartial(flag(s.Partial))
+	options.SetLocal(flag(s.Local))
+	report.SetStruct_size(low.SizeofLoadReport)
+	if err := s.with(func(c low.Ddp_state) error { return fn(c, options, report) }); err != nil {
+		return err
+	}
+	s.Epoch, s.Step = report.GetEpoch(), report.GetStep()
+	s.Missing = s.Model.names(report.GetMissing(), low.Ddp_model_get_missing)
+	s.Unexpected = s.Model.names(report.GetUnexpected(), low.Ddp_model_get_unexpected)
+	return nil
 }
 
 func (s *State) with(fn func(low.Ddp_state) error) error {
@@ -78,32 +105,17 @@ func (s *State) with(fn func(low.Ddp_state) error) error {
 	if s.EMA != nil {
 		c.SetEma(s.EMA.id())
 	}
-	c.SetPartial(flag(s.Partial))
-	c.SetLocal(flag(s.Local))
 	c.SetEpoch(s.Epoch)
 	c.SetStep(s.Step)
-	if err := fn(c); err != nil {
-		return err
-	}
-	s.Epoch, s.Step = c.GetEpoch(), c.GetStep()
-	return nil
+	return fn(c)
 }
 
-// Missing are the tensors that the model, optimizer or averages have and the checkpoint of the last load had not.
-func (m *Model) Missing() []string { return m.names(low.Ddp_model_get_missing) }
-
-// Unexpected are the tensors that the checkpoint of the last load had and the model has not.
-func (m *Model) Unexpected() []string { return m.names(low.Ddp_model_get_unexpected) }
-
-func (m *Model) names(get func(uintptr, int64) string) (names []string) {
+func (m *Model) names(count int64, get func(uintptr, int64) string) (names []string) {
 	defer runtime.KeepAlive(m)
-	for {
-		name := get(m.id(), int64(len(names)))
-		if name == "" {
-			return names
-		}
-		names = append(names, name)
+	for index := int64(0); index < count; index++ {
+		names = append(names, get(m.id(), index))
 	}
+	return names
 }
 
 type writer struct {

@@ -244,7 +244,7 @@ func TestACustomOptimizerIsCalledAndItsErrorsComeBack(t *testing.T) {
 	reason, calls := errors.New("the loss is not a number"), 0
 	answer := error(nil)
 	_, optimizer, values := trained(t, alone(t), func(model *Model) (*Optimizer, error) {
-		return NewCustom(model, func(index int, value, grad Tensor, rate float64) error {
+		return NewCustom(model, &CustomOptions{States: []string{"seen"}}, func(slice Slice) error {
 			calls++
 			if answer != nil {
 				if answer.Error() == "panic" {
@@ -253,10 +253,15 @@ func TestACustomOptimizerIsCalledAndItsErrorsComeBack(t *testing.T) {
 				return answer
 			}
 			runtime.GC()
-			weight, err := Values[float32](value)
-			slope, _ := Values[float32](grad)
+			weight, err := Values[float32](slice.Value)
+			slope, _ := Values[float32](slice.Grad)
+			seen, _ := Values[float32](slice.State[0])
 			for i := range weight {
-				weight[i] -= float32(rate) * slope[i]
+				weight[i] -= float32(slice.Rate) * slope[i]
+				seen[i]++
+				if int64(seen[i]) != slice.Step || slice.First != 0 || slice.Count != 2 {
+					return errors.New("the state is another")
+				}
 			}
 			return err
 		})

@@ -50,6 +50,15 @@ const (
 	BackendLocal Backend = 4
 )
 
+// SumOrder says which leaf of the balanced tree of a sum each rank is.
+type SumOrder int32
+
+// The orders. ByRank: bits do not depend on which ranks share a host. ByHost: each host sends one partial sum, whatever its number of ranks.
+const (
+	ByRank SumOrder = 0
+	ByHost SumOrder = 1
+)
+
 // Version of the loaded library: major*1000000 + minor*1000 + patch.
 func Version() int { return int(low.Ddp_version()) }
 

@@ -37,6 +37,7 @@ type PassReport struct {
 	Contributors int     // ranks whose gradients counted
 	Weight       float64 // sum of their weights
 	Last         bool    // some rank has no batch for the next pass
+	Absent       []int   // the ranks from 0 to 62 that did not contribute
 }
 
 // PassReport tells who took part in the last Reduce pass.
@@ -46,5 +47,11 @@ func (m *Model) PassReport() (PassReport, error) {
 	defer low.DeleteDdp_pass_report(c)
 	c.SetStruct_size(low.SizeofPassReport)
 	err := low.Ddp_model_get_pass_report(m.id(), c)
-	return PassReport{Contributors: int(c.GetContributors()), Weight: c.GetWeight(), Last: c.GetLast() != 0}, err
+	report := PassReport{Contributors: int(c.GetContributors()), Weight: c.GetWeight(), Last: c.GetLast() != 0}
+	for rank := 0; rank < 63; rank++ {
+		if c.GetAbsent()>>rank&1 != 0 {
+			report.Absent = append(report.Absent, rank)
+		}
+	}
+	return report, err
 }

@@ -39,7 +39,7 @@ def tree():
     with tempfile.TemporaryDirectory() as work:
         interface = os.path.join(work, "ddp.i")
         with open(interface, "w", encoding="utf-8") as file:
-            file.write('%module ddp\n%include "ddp_common.i"\n%include <ddp/ddp.h>\n')
+            file.write('%module ddp\n%include "ddp_common.i"\n%include <ddp/experimental.h>\n')
         # The language only decides what SWIG would write besides; -doxygen, which keeps the comments, wants Python.
         subprocess.run([os.environ.get("SWIG", "swig"), "-python", "-doxygen", "-includeall", "-I" + os.path.join(ROOT, "include"),
                         "-I" + os.path.join(ROOT, "bindings/swig"), "-outdir", work, "-xmlout", os.path.join(work, "ddp.xml"),

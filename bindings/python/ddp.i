@@ -26,4 +26,4 @@
 %include "swig/tensors.i"
 %include "swig/callbacks.i"
 %include "swig/memory.i"
-%include <ddp/ddp.h>
+%include <ddp/experimental.h>

@@ -1,13 +1,13 @@
 /* What every language's interface file ends with. The public header is the only source: not one declaration is copied here.
  *
  * A language's own file names its module, sets its typemaps (what a failed status becomes, how a handle comes back), and then
- * includes this one and ends in %include <ddp/ddp.h>. Call SWIG with -includeall, so that it follows that header into the others:
+ * includes this one and ends in %include <ddp/experimental.h>. Call SWIG with -includeall, so that it follows that header into the others:
  * a new header or function needs no edit here.
  *
  *   swig -python -includeall -Iinclude -Ibindings/swig ...
  */
 %{
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 %}
 
 #ifndef SWIGGO /* which maps these types by itself, see go/internal/low/low.i */

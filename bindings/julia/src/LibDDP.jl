@@ -23,7 +23,7 @@ using Libdl
 export DDPError, Group, group_rank, group_size, allreduce!, allgather!, reducescatter!, bcast!, barrier, reduce_metrics!, average, alloc, free!
 export Model, add_parameter!, add_buffer!, lend!, commit!, grad, set_grad!, backward, ready!, unused!, was_used, zero_grad!, grad_norm, scale_grad!
 export sync_buffers!, check_replicas, parameter_hash, stats, describe_plan, metadata, metadata!
-export weight!, last_pass!, skip_backward, join!, pass_report, missing_tensors, unexpected_tensors
+export weight!, last_pass!, skip_backward, join!, pass_report
 export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_parameters!
 export loss_scale!, loss_scale, skipped_count, clip_grad_norm!, clip_grad_value!, allreduce_rows
 export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped

@@ -30,6 +30,14 @@ it. From any thread.
 """
 ready!(model::Model, index::Integer) = check(Low.ddp_model_mark_ready(model.handle, index - 1, model.stream))
 
+"""
+    ready!(model, index, range)
+
+The elements `range` of a flattened gradient are complete: one array that holds many layers, in the order of its memory.
+"""
+ready!(model::Model, index::Integer, range::AbstractUnitRange) =
+    check(Low.ddp_model_mark_range_ready(model.handle, index - 1, first(range) - 1, length(range), model.stream))
+
 """The gradient of a parameter will not come in this pass on this rank. Needs `Model(group; unused = :allow)`. From any thread."""
 unused!(model::Model, index::Integer) = check(Low.ddp_model_mark_unused(model.handle, index - 1))
 

@@ -46,9 +46,9 @@ function on_store_get(user::Ptr{Cvoid}, key::Ptr{UInt8}, value::Ptr{Cvoid}, capa
     end
 end
 
-function on_update(user::Ptr{Cvoid}, index::Int32, ::Ptr{Low.ddp_tensor}, ::Ptr{Low.ddp_tensor}, rate::Float64, ::Ptr{Cvoid})
+function on_update(user::Ptr{Cvoid}, slice::Ptr{Low.ddp_update_slice})
     return guarded(user, Int32(1)) do f
-        f(Int(index) + 1, rate)
+        f(unsafe_load(slice))
         Int32(0)
     end
 end

@@ -14,13 +14,13 @@ end
 
 function Group(rendezvous::AbstractString = "env://"; store = nothing, changes...)
     callback = Callback(store)
-    own = Ref(Low.ddp_store(C_NULL, C_NULL, C_NULL))
+    own = Ref(Low.ddp_store(sizeof(Low.ddp_store), C_NULL, C_NULL, C_NULL))
     handle = Ref{Ptr{Low.ddp_group}}(C_NULL)
     GC.@preserve own begin
         pointer = store === nothing ? Ptr{Low.ddp_store}(C_NULL) : Base.unsafe_convert(Ptr{Low.ddp_store}, own)
         chosen = Ref(options(Low.ddp_group_options, Low.ddp_group_options_init; store = pointer, changes...))
         with_callback(callback) do user
-            own[] = Low.ddp_store(store_set_fn(), store_get_fn(), user)
+            own[] = Low.ddp_store(sizeof(Low.ddp_store), store_set_fn(), store_get_fn(), user)
             Low.ddp_group_create(rendezvous, chosen, handle)
         end
     end
@@ -34,6 +34,19 @@ function Group(f::Function, rendezvous::AbstractString = "env://"; changes...)
     finally
         close(group)
     end
+end
+
+"""
+    split(group, color, key = 0; options...)
+
+Divide a group: ranks of one color (0 or more) become a group of their own, numbered by `key`, then by rank; with the color `nothing` this rank
+gets `nothing`. Without options the new group has those of `group`. Collective.
+"""
+function Base.split(group::Group, color::Union{Integer,Nothing}, key::Integer = 0; changes...)
+    chosen = isempty(changes) ? Ptr{Low.ddp_group_options}(C_NULL) : Ref(options(Low.ddp_group_options, Low.ddp_group_options_init; changes...))
+    handle = Ref{Ptr{Low.ddp_group}}(C_NULL)
+    check(Low.ddp_group_split(group.handle, color === nothing ? Low.DDP_NO_COLOR : color, key, chosen, handle))
+    return handle[] == C_NULL ? nothing : finalizer(close, Group(handle[], C_NULL))
 end
 
 """

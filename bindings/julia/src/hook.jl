@@ -60,30 +60,26 @@ function bcast!(bucket::Bucket, a::AbstractArray; root::Integer = 0)
 end
 
 """
-    allreduce_as!(bucket, :fp16)
+    allreduce_as!(bucket, :powersgd; options...)
 
-Reduce the contents of a bucket with a built-in hook, `:fp16`, `:bf16` or `:powersgd`, which takes options.
+Reduce the contents of a bucket with a built-in hook.
 """
 function allreduce_as!(bucket::Bucket, kind::Symbol; changes...)
-    kind === :fp16 && return check(Low.ddp_hook_fp16(C_NULL, bucket.handle))
-    kind === :bf16 && return check(Low.ddp_hook_bf16(C_NULL, bucket.handle))
     if kind === :powersgd
         chosen = Ref(options(Low.ddp_powersgd_options, Low.ddp_powersgd_options_init; changes...))
         return GC.@preserve chosen check(Low.ddp_hook_powersgd(Base.unsafe_convert(Ptr{Low.ddp_powersgd_options}, chosen), bucket.handle))
     end
-    throw(ArgumentError("a built-in hook is :fp16, :bf16 or :powersgd, not :$kind"))
+    throw(ArgumentError("the built-in hook is :powersgd, not :$kind; 16 bits on the wire are an option of the model"))
 end
 
 """Did any rank contribute to the gradient at a position of the bucket, from 1? What a hook makes of another is dropped."""
 is_used(bucket::Bucket, position::Integer) = Low.ddp_bucket_is_used(bucket.handle, position - 1) == 1
 
 """
-    hook!(model, :fp16)
     hook!(model, :powersgd; options...)
     hook!(f, model)
 
-Give the model a hook, before `commit!`; all ranks give the same kind. With `:fp16` or `:bf16` what travels has 16 bits;
-`:powersgd` compresses, its options are the fields of `LibDDP.Low.ddp_powersgd_options`; `nothing` restores the
+Give the model a hook, before `commit!`; all ranks give the same kind. `:powersgd` compresses, its options are the fields of `LibDDP.Low.ddp_powersgd_options`; `nothing` restores the
 plain reduction. With a function, `backward` calls `f(bucket)` for each bucket when all is marked (`pull!` does it sooner), on the task that
 makes the pass: it leaves in the bucket what the gradients become, the same on every rank. Its exception fails the pass on all ranks.
 """
@@ -94,9 +90,7 @@ function hook!(model::Model, kind::Union{Symbol,Nothing}; changes...)
         return GC.@preserve chosen hook!(model, fn, Ptr{Cvoid}(Base.unsafe_convert(Ptr{Low.ddp_powersgd_options}, chosen)))
     end
     kind === nothing && return hook!(model, C_NULL)
-    kind === :fp16 && return hook!(model, cglobal((:ddp_hook_fp16, Low.libddp)))
-    kind === :bf16 && return hook!(model, cglobal((:ddp_hook_bf16, Low.libddp)))
-    throw(ArgumentError("a built-in hook is :fp16, :bf16 or :powersgd, not :$kind"))
+    throw(ArgumentError("the built-in hook is :powersgd, not :$kind; 16 bits on the wire are an option of the model"))
 end
 
 """

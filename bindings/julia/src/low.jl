@@ -66,6 +66,12 @@ const DDP_BACKEND_NCCL = Int32(2)
 const DDP_BACKEND_SHM = Int32(3)
 const DDP_BACKEND_LOCAL = Int32(4)
 
+# ddp_sum_order: * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is. BY_RANK: the bits * do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host sends one partial sum, whatever its * number of ranks; the bits depend on which ranks share a host. Since 0.1.
+const ddp_sum_order = Int32
+
+const DDP_SUM_ORDER_BY_RANK = Int32(0)
+const DDP_SUM_ORDER_BY_HOST = Int32(1)
+
 const DDP_MAX_DIMENSIONS = 8
 
 @doc raw"""
@@ -237,6 +243,7 @@ Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with w
 Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text. Since 0.1.
 """
 struct ddp_store
+    struct_size::Int64
     set::Ptr{Cvoid}
     get::Ptr{Cvoid}
     user_data::Ptr{Cvoid}
@@ -256,6 +263,8 @@ struct ddp_group_options
     dead_after_ms::Int64
     rendezvous_timeout_ms::Int64
     store::Ptr{ddp_store}
+    sum_order::ddp_sum_order
+    reserved::Int32
 end
 
 @doc raw"""
@@ -292,6 +301,29 @@ available, and why), OUT_OF_MEMORY. The process may try again at once. Since 0.1
 function ddp_group_create(rendezvous, options, out_group)
     return ccall((:ddp_group_create, libddp), ddp_status, (Cstring, Ptr{ddp_group_options}, Ptr{Ptr{ddp_group}}), rendezvous,
         options, out_group)
+end
+
+const DDP_NO_COLOR = -1
+
+@doc raw"""
+    ddp_group_split(group, color, key, options, out_group)
+
+Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The new group has its own
+connections and memory, so it works beside its parent, while a pass is open there too, and neither needs the other any more: both are destroyed
+in any order. A rank that fails breaks each group it is in; error texts of the new group also give the rank in the group that
+ddp_group_create made ("rank 1 (world rank 3, ...").
+- `color`: 0 or more; DDP_NO_COLOR: this rank gets no group
+- `key`: ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
+- `options`: NULL: those of `group`. Otherwise rank, world_size and store must be as ddp_group_options_init left them; all ranks of a
+       color give the same backend
+- `out_group`: the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
+Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
+Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no address, no shared
+memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+"""
+function ddp_group_split(group, color, key, options, out_group)
+    return ccall((:ddp_group_split, libddp), ddp_status, (Ptr{ddp_group}, Int32, Int32, Ptr{ddp_group_options},
+        Ptr{Ptr{ddp_group}}), group, color, key, options, out_group)
 end
 
 @doc raw"""
@@ -370,8 +402,8 @@ end
     ddp_group_all_reduce(group, tensor, op, stream)
 
 Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
-The sum is taken in rank order; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision
-of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
+The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not depend on which ranks
+share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
 - `tensor`: this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
 - `op`: AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
 A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of integers is not supported there.
@@ -439,38 +471,6 @@ function ddp_group_reduce_metrics(group, values, count, op)
 end
 
 @doc raw"""
-    ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
-
-Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched. All ranks get the
-union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the row counting as zero: the same
-bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
-- `indices`: I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is given several
-       times are added first, in the order given
-- `rows`: [k, ...], any dtype; row shape and dtype are the same on all ranks
-- `op`: AVERAGE (divides by the number of ranks) or SUM
-- `out_count`: rows of the result, the same on every rank
-Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH (rows of
-another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
-"""
-function ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
-    return ccall((:ddp_group_all_reduce_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
-        ddp_reduce, Ptr{Int64}, Ptr{Cvoid}), group, indices, rows, op, out_count, stream)
-end
-
-@doc raw"""
-    ddp_group_get_rows(group, indices, rows)
-
-Copy the result of the last ddp_group_all_reduce_rows on this group.
-- `indices`: receives I64 [count]
-- `rows`: receives [count, ...], of the dtype and with rows of the size that were reduced
-Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is none). Since 0.1.
-"""
-function ddp_group_get_rows(group, indices, rows)
-    return ccall((:ddp_group_get_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}), group,
-        indices, rows)
-end
-
-@doc raw"""
     ddp_group_alloc(group, bytes, out_data)
 
 Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
@@ -491,31 +491,6 @@ Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1.
 """
 function ddp_group_free(group, data)
     return ccall((:ddp_group_free, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}), group, data)
-end
-
-@doc raw"""
-    ddp_memory_retain(data)
-
-Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group, ddp_group_free. For
-languages whose slices and arrays may outlive the object that they came from. The memory is given back when its owner and as many
-ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group or model stays.
-- `data`: any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all of the block
-       around it is kept, which for a gradient is its bucket
-Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU). Since 0.1.
-"""
-function ddp_memory_retain(data)
-    return ccall((:ddp_memory_retain, libddp), ddp_status, (Ptr{Cvoid},), data)
-end
-
-@doc raw"""
-    ddp_memory_release(data)
-
-Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
-- `data`: any address in the same block; NULL is ignored
-Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
-"""
-function ddp_memory_release(data)
-    return ccall((:ddp_memory_release, libddp), ddp_status, (Ptr{Cvoid},), data)
 end
 
 # ddp_unused: What a pass does with parameters that nobody marked. Since 0.1.
@@ -557,6 +532,7 @@ struct ddp_model_options
     check_every::Int64
     divisor::ddp_divisor
     uneven_inputs::Int32
+    wire::ddp_dtype
 end
 
 @doc raw"""
@@ -632,6 +608,22 @@ NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
 function ddp_model_add_parameter(model, name, value, grad, out_index)
     return ccall((:ddp_model_add_parameter, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{ddp_tensor}, Ptr{ddp_tensor},
         Ptr{Int32}), model, name, value, grad, out_index)
+end
+
+@doc raw"""
+    ddp_model_add_array(model, name, data, grad, count, out_index)
+
+ddp_model_add_parameter for the common case: a flat F32 array with its gradient.
+- `name`: as for ddp_model_add_parameter
+- `data`: the parameter: `count` elements in host memory
+- `grad`: its gradient, as many elements; NULL: libddp owns it
+- `count`: elements, 0 or more
+- `out_index`: its number, counted from 0; may be NULL
+Local. Errors: as ddp_model_add_parameter. Since 0.1.
+"""
+function ddp_model_add_array(model, name, data, grad, count, out_index)
+    return ccall((:ddp_model_add_array, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Float32}, Ptr{Float32}, Int64,
+        Ptr{Int32}), model, name, data, grad, count, out_index)
 end
 
 @doc raw"""
@@ -783,6 +775,22 @@ function ddp_model_mark_ready(model, index, stream)
 end
 
 @doc raw"""
+    ddp_model_mark_range_ready(model, index, first, count, stream)
+
+As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own time. The gradient is
+marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a whole.
+- `first`: the first element of the range, in the flattened gradient
+- `count`: elements, 1 or more
+Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the gradient),
+INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a part of a gradient missing fails as one with
+parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the elements. Since 0.1.
+"""
+function ddp_model_mark_range_ready(model, index, first, count, stream)
+    return ccall((:ddp_model_mark_range_ready, libddp), ddp_status, (Ptr{ddp_model}, Int32, Int64, Int64, Ptr{Cvoid}), model,
+        index, first, count, stream)
+end
+
+@doc raw"""
     ddp_model_mark_unused(model, index)
 
 The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
@@ -800,6 +808,8 @@ Close the pass: send what is left, wait for all ranks, and leave the reduced gra
 The pass is over whatever the result.
 Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are there in the order of
 `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the optimizer's step may not.
+With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into them between this call
+and the step counts in that slice alone: a gradient that one rank clears is not cleared on the others. Use ddp_model_scale_grad, on all ranks.
 - `stream`: on which the gradients are used next; the reduction comes before what is enqueued there from now on
 Collective in a REDUCE pass (blocks on CPU), local in the others.
 Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
@@ -820,19 +830,6 @@ pass has ended. Local. Since 0.1.
 """
 function ddp_model_was_used(model, index)
     return ccall((:ddp_model_was_used, libddp), Int32, (Ptr{ddp_model}, Int32), model, index)
-end
-
-@doc raw"""
-    ddp_model_average_parameters(model, stream)
-
-Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after DDP_PASS_LOCAL passes
-and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint holds rank 0's parameters, so average
-before saving. Buffers and the state of optimizers stay each rank's own (ddp_model_sync_buffers copies buffers).
-Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
-parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
-"""
-function ddp_model_average_parameters(model, stream)
-    return ccall((:ddp_model_average_parameters, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
 end
 
 @doc raw"""
@@ -909,6 +906,7 @@ struct ddp_pass_report
     contributors::Int32
     last::Int32
     weight::Float64
+    absent::Int64
 end
 
 @doc raw"""
@@ -976,22 +974,6 @@ function ddp_model_get_pass_report(model, out_report)
     return ccall((:ddp_model_get_pass_report, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_pass_report}), model, out_report)
 end
 
-@doc raw"""
-    ddp_model_join(model, stream)
-
-This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks hold
-the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
-Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer, averages). Their
-other collectives on the group are refused with INVALID_STATE; one that is made before a pass or ddp_model_sync_buffers has told
-them of the joined rank breaks the group with MISMATCH. Collectives on other groups are not answered: ddp_group_abort those first.
-The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank.
-Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open),
-MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
-"""
-function ddp_model_join(model, stream)
-    return ccall((:ddp_model_join, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
-end
-
 # ddp_nonfinite: What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1.
 const ddp_nonfinite = Int32
 
@@ -1000,15 +982,10 @@ const DDP_NONFINITE_SKIP = Int32(1)
 const DDP_NONFINITE_FAIL = Int32(2)
 
 @doc raw"""
-Options of stochastic gradient descent. Since 0.1.
+What every rule shares: where its work runs, how it takes gradients and what it keeps. Since 0.1.
 """
-struct ddp_sgd_options
+struct ddp_optimizer_options
     struct_size::Int64
-    rate::Float64
-    momentum::Float64
-    dampening::Float64
-    weight_decay::Float64
-    nesterov::Int32
     shard::Int32
     in_backward::Int32
     undo::Int32
@@ -1020,7 +997,20 @@ struct ddp_sgd_options
 end
 
 @doc raw"""
-Options of Adam and AdamW. Since 0.1.
+The rule of stochastic gradient descent. Since 0.1.
+"""
+struct ddp_sgd_options
+    struct_size::Int64
+    rate::Float64
+    momentum::Float64
+    dampening::Float64
+    weight_decay::Float64
+    nesterov::Int32
+    reserved::Int32
+end
+
+@doc raw"""
+The rule of Adam and AdamW. Since 0.1.
 """
 struct ddp_adam_options
     struct_size::Int64
@@ -1030,14 +1020,7 @@ struct ddp_adam_options
     epsilon::Float64
     weight_decay::Float64
     decoupled::Int32
-    shard::Int32
-    in_backward::Int32
-    undo::Int32
-    master_weights::Int32
-    nonfinite::ddp_nonfinite
     reserved::Int32
-    max_norm::Float64
-    clip_value::Float64
 end
 
 @doc raw"""
@@ -1056,23 +1039,21 @@ struct ddp_loss_scale_options
 end
 
 @doc raw"""
-    @ddp_update_fn(f)
-
-Updates one parameter in place. Called on the thread of ddp_optimizer_step, for every used parameter in index order.
-A parameter on a GPU is updated by what the callback enqueues on `stream`, which is that of ddp_optimizer_step.
-A value other than 0, or a C++ exception, ends the step with CALLBACK.
-"""
-macro ddp_update_fn(f)
-    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Int32, Ptr{$ddp_tensor}, Ptr{$ddp_tensor}, Float64, Ptr{Cvoid}))))
-end
-
-@doc raw"""
     @ddp_release_fn(f)
 
 Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is logged.
 """
 macro ddp_release_fn(f)
     return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid},))))
+end
+
+@doc raw"""
+    ddp_optimizer_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_optimizer_options_init(options, struct_size)
+    return ccall((:ddp_optimizer_options_init, libddp), ddp_status, (Ptr{ddp_optimizer_options}, Int64), options, struct_size)
 end
 
 @doc raw"""
@@ -1094,41 +1075,28 @@ function ddp_adam_options_init(options, struct_size)
 end
 
 @doc raw"""
-    ddp_optimizer_create_sgd(model, options, out_optimizer)
+    ddp_optimizer_create_sgd(model, rule, options, out_optimizer)
 
 Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
 result is the same.
+- `rule`: NULL: all defaults; copied
 - `options`: NULL: all defaults; copied
 - `out_optimizer`: destroy with ddp_optimizer_destroy
 Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs), OUT_OF_MEMORY. Since 0.1.
 """
-function ddp_optimizer_create_sgd(model, options, out_optimizer)
+function ddp_optimizer_create_sgd(model, rule, options, out_optimizer)
     return ccall((:ddp_optimizer_create_sgd, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_sgd_options},
-        Ptr{Ptr{ddp_optimizer}}), model, options, out_optimizer)
+        Ptr{ddp_optimizer_options}, Ptr{Ptr{ddp_optimizer}}), model, rule, options, out_optimizer)
 end
 
 @doc raw"""
-    ddp_optimizer_create_adam(model, options, out_optimizer)
+    ddp_optimizer_create_adam(model, rule, options, out_optimizer)
 
 As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1.
 """
-function ddp_optimizer_create_adam(model, options, out_optimizer)
+function ddp_optimizer_create_adam(model, rule, options, out_optimizer)
     return ccall((:ddp_optimizer_create_adam, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_adam_options},
-        Ptr{Ptr{ddp_optimizer}}), model, options, out_optimizer)
-end
-
-@doc raw"""
-    ddp_optimizer_create_custom(model, fn, user_data, release, out_optimizer)
-
-As ddp_optimizer_create_sgd, with the caller's own update.
-- `fn`: the update; it must do the same on every rank
-- `user_data`: handed to fn
-- `release`: called once when the optimizer is destroyed (also if this call fails); NULL: nothing
-The learning rate starts at 0: call ddp_optimizer_set_rate. Since 0.1.
-"""
-function ddp_optimizer_create_custom(model, fn, user_data, release, out_optimizer)
-    return ccall((:ddp_optimizer_create_custom, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid},
-        Ptr{Ptr{ddp_optimizer}}), model, fn, user_data, release, out_optimizer)
+        Ptr{ddp_optimizer_options}, Ptr{Ptr{ddp_optimizer}}), model, rule, options, out_optimizer)
 end
 
 @doc raw"""
@@ -1186,8 +1154,7 @@ end
 
 Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
 - `options`: NULL: dynamic, with the defaults
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate), NOT_SUPPORTED (a custom optimizer).
-Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
 """
 function ddp_optimizer_set_loss_scale(optimizer, options)
     return ccall((:ddp_optimizer_set_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_loss_scale_options}),
@@ -1230,7 +1197,7 @@ end
 Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
 rates). Default: the optimizer's decay, and 1. All ranks must set the same.
 - `weight_decay`: 0 or more
-- `rate_scale`: 0 or more; 0 freezes the parameter
+- `rate_scale`: 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no rank had used it
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
 """
 function ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
@@ -1260,6 +1227,359 @@ function ddp_optimizer_step(optimizer, stream)
 end
 
 @doc raw"""
+    ddp_ema_create(model, decays, count, out_ema)
+
+Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
+average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
+- `decays`: `count` different numbers from 0 to below 1
+- `count`: 1 to 16
+- `out_ema`: destroy with ddp_ema_destroy
+Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_ema_create(model, decays, count, out_ema)
+    return ccall((:ddp_ema_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Float64}, Int32, Ptr{Ptr{ddp_ema}}), model,
+        decays, count, out_ema)
+end
+
+@doc raw"""
+    ddp_ema_destroy(ema)
+
+Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+"""
+function ddp_ema_destroy(ema)
+    return ccall((:ddp_ema_destroy, libddp), Cvoid, (Ptr{ddp_ema},), ema)
+end
+
+@doc raw"""
+    ddp_ema_update(ema, stream)
+
+Take the current parameters into every average, in one pass over memory. Call after each step.
+- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in the first update
+       only (it allocates)
+Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY (first update).
+Since 0.1.
+"""
+function ddp_ema_update(ema, stream)
+    return ccall((:ddp_ema_update, libddp), ddp_status, (Ptr{ddp_ema}, Ptr{Cvoid}), ema, stream)
+end
+
+@doc raw"""
+    ddp_ema_swap(ema, which, stream)
+
+Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
+- `which`: position of the decay given to ddp_ema_create
+- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their bits are kept
+       in memory that is allocated and freed
+While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+alone are allowed.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured), OUT_OF_MEMORY.
+Since 0.1.
+"""
+function ddp_ema_swap(ema, which, stream)
+    return ccall((:ddp_ema_swap, libddp), ddp_status, (Ptr{ddp_ema}, Int32, Ptr{Cvoid}), ema, which, stream)
+end
+
+@doc raw"""
+What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+"""
+struct ddp_state
+    struct_size::Int64
+    model::Ptr{ddp_model}
+    optimizer::Ptr{ddp_optimizer}
+    ema::Ptr{ddp_ema}
+    epoch::Int64
+    step::Int64
+end
+
+@doc raw"""
+How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
+"""
+struct ddp_load_options
+    struct_size::Int64
+    partial::Int32
+    local_::Int32
+end
+
+@doc raw"""
+What a load found, the same on all ranks. Since 0.1.
+"""
+struct ddp_load_report
+    struct_size::Int64
+    epoch::Int64
+    step::Int64
+    missing::Int64
+    unexpected::Int64
+end
+
+@doc raw"""
+    @ddp_write_fn(f)
+
+Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only, on the calling thread.
+"""
+macro ddp_write_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    @ddp_read_fn(f)
+
+Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+    too. Rank 0 only.
+"""
+macro ddp_read_fn(f)
+    return esc(:(@cfunction($f, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    ddp_state_init(state, struct_size)
+
+Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_state_init(state, struct_size)
+    return ccall((:ddp_state_init, libddp), ddp_status, (Ptr{ddp_state}, Int64), state, struct_size)
+end
+
+@doc raw"""
+    ddp_load_options_init(options, struct_size)
+
+Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_load_options_init(options, struct_size)
+    return ccall((:ddp_load_options_init, libddp), ddp_status, (Ptr{ddp_load_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_model_set_metadata(model, key, value)
+
+Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+- `key`: 1 to 256 bytes of UTF-8
+- `value`: UTF-8 without NUL; copied. NULL removes the key
+Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_set_metadata(model, key, value)
+    return ccall((:ddp_model_set_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Cstring), model, key, value)
+end
+
+@doc raw"""
+    ddp_model_get_metadata(model, key, out_value)
+
+Fetch a text.
+- `out_value`: the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
+Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_get_metadata(model, key, out_value)
+    return ccall((:ddp_model_get_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Ptr{UInt8}}), model, key,
+        out_value)
+end
+
+@doc raw"""
+    ddp_state_save_file(state, path)
+
+Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
+returns after that, so the file may be read at once and no barrier is needed.
+On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
+Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
+Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
+failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
+"""
+function ddp_state_save_file(state, path)
+    return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
+end
+
+@doc raw"""
+    ddp_state_load_file(state, path, options, out_report)
+
+Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+The model may be committed or not; the world size may differ from the one that saved.
+- `options`: NULL: all defaults
+- `out_report`: what was found; its struct_size is set by the caller; may be NULL
+With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
+parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
+A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+stay as they are.
+Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
+until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
+different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+"""
+function ddp_state_load_file(state, path, options, out_report)
+    return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, path, options, out_report)
+end
+
+@doc raw"""
+    ddp_model_get_missing(model, index)
+
+Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
+- `index`: from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
+Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if `model` is not a model. Since 0.1.
+"""
+function ddp_model_get_missing(model, index)
+    return ccall((:ddp_model_get_missing, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_model_get_unexpected(model, index)
+
+Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to `unexpected`. Local. Since 0.1.
+"""
+function ddp_model_get_unexpected(model, index)
+    return ccall((:ddp_model_get_unexpected, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_state_save(state, fn, user_data)
+
+As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL. Since 0.1.
+"""
+function ddp_state_save(state, fn, user_data)
+    return ccall((:ddp_state_save, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
+end
+
+@doc raw"""
+    ddp_state_load(state, fn, user_data, options, out_report)
+
+As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
+"""
+function ddp_state_load(state, fn, user_data, options, out_report)
+    return ccall((:ddp_state_load, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, fn, user_data, options, out_report)
+end
+
+@doc raw"""
+A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes every
+`size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting over, or
+its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count them twice: an exact
+evaluation leaves out the positions first * size + rank that are dataset_size or more. Since 0.1.
+"""
+struct ddp_sampler
+    struct_size::Int64
+    dataset_size::Int64
+    seed::Int64
+    rank::Int32
+    size::Int32
+    shuffle::Int32
+    drop_last::Int32
+end
+
+@doc raw"""
+    ddp_sampler_init(sampler, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_init(sampler, struct_size)
+    return ccall((:ddp_sampler_init, libddp), ddp_status, (Ptr{ddp_sampler}, Int64), sampler, struct_size)
+end
+
+@doc raw"""
+    ddp_sampler_get_count(sampler, out_count)
+
+How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_get_count(sampler, out_count)
+    return ccall((:ddp_sampler_get_count, libddp), ddp_status, (Ptr{ddp_sampler}, Ptr{Int64}), sampler, out_count)
+end
+
+@doc raw"""
+    ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+
+Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing `first`.
+The sequence is frozen: the same fields give the same indices in every version.
+- `epoch`: 0 or more; pass it, or every epoch has the same order
+- `first`: position in this rank's share
+- `count`: how many; first + count must not exceed ddp_sampler_get_count
+- `out_indices`: `count` numbers from 0 to dataset_size - 1
+Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+    return ccall((:ddp_sampler_fill, libddp), ddp_status, (Ptr{ddp_sampler}, Int64, Int64, Int64, Ptr{Int64}), sampler, epoch,
+        first, count, out_indices)
+end
+
+@doc raw"""
+A rule of the program. Since 0.1.
+"""
+struct ddp_custom_options
+    struct_size::Int64
+    rate::Float64
+    weight_decay::Float64
+    whole_tensors::Int32
+    reserved::Int32
+end
+
+const DDP_MAX_STATES = 16
+
+@doc raw"""
+A stretch of a parameter that a rule is to change. On the CPU `value` and `grad` are F32, for an F64 parameter F64: F16 and BF16 are widened
+before and rounded after, or `value` is the master copy. `grad` is divided by the loss scale and clipped. On a GPU (`device` DDP_CUDA)
+they are the parameter's own memory, of its dtype, and the rule enqueues its work on `stream`. Complex numbers come as their parts, each an
+element. Valid during the call. Since 0.1.
+"""
+struct ddp_update_slice
+    struct_size::Int64
+    index::Int32
+    dtype::ddp_dtype
+    value::Ptr{Cvoid}
+    grad::Ptr{Cvoid}
+    state::NTuple{16,Ptr{Cvoid}}
+    state_count::Int32
+    device::ddp_device_kind
+    device_index::Int32
+    reserved::Int32
+    first::Int64
+    count::Int64
+    step::Int64
+    rate::Float64
+    weight_decay::Float64
+    stream::Ptr{Cvoid}
+end
+
+@doc raw"""
+    @ddp_update_fn(f)
+
+Changes one slice in place, the same on every rank. Each element of each used parameter comes in one slice of a step. Called on the
+thread of ddp_optimizer_step, or, with `shard` or `in_backward`, on any thread that works on the pass, one of the library's too; calls for different
+slices may come at the same time and in any order. It calls no function of libddp on this model, and returns (no longjmp).
+A value other than 0, or a C++ exception, fails the step with CALLBACK; the rule is not called again in that step. With `undo` (default)
+parameters and state are then as they were before the step, on all ranks if the call was collective.
+"""
+macro ddp_update_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{$ddp_update_slice}))))
+end
+
+@doc raw"""
+    ddp_custom_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_custom_options_init(options, struct_size)
+    return ccall((:ddp_custom_options_init, libddp), ddp_status, (Ptr{ddp_custom_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_optimizer_create_custom(model, rule, options, state_names, fn, user_data, release, out_optimizer)
+
+As ddp_optimizer_create_sgd, with a rule of the program. Everything in `options` works as for a built-in rule, and so do loss scale, groups and
+checkpoints. On a GPU max_norm, clip_value, master_weights and a loss scale are refused (NOT_SUPPORTED, when a step or pass begins).
+- `rule`: NULL: all defaults; copied
+- `options`: NULL: all defaults; copied. `undo` also holds for steps outside passes, which then keep values and state once more
+- `state_names`: of the arrays that libddp keeps for each parameter, separated by commas, such as "exp_avg,exp_avg_sq"; letters, digits and
+       underlines, at most DDP_MAX_STATES names. They are zero at first, sharded with the parameters, and saved as "<parameter>.<name>".
+       NULL: none
+- `fn`: the rule
+- `user_data`: handed to fn
+- `release`: called once when the optimizer is destroyed (also if this call fails); NULL: nothing
+Local. Errors: as ddp_optimizer_create_sgd, NOT_SUPPORTED (whole_tensors with shard). Since 0.1.
+"""
+function ddp_optimizer_create_custom(model, rule, options, state_names, fn, user_data, release, out_optimizer)
+    return ccall((:ddp_optimizer_create_custom, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_custom_options},
+        Ptr{ddp_optimizer_options}, Cstring, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{ddp_optimizer}}), model, rule,
+        options, state_names, fn, user_data, release, out_optimizer)
+end
+
+@doc raw"""
 a bucket inside a hook
 """
 struct ddp_bucket end
@@ -1280,37 +1600,13 @@ end
     ddp_model_set_hook(model, fn, user_data, release)
 
 Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the default.
-- `fn`: ddp_hook_fp16, ddp_hook_bf16, ddp_hook_powersgd or your own
+- `fn`: ddp_hook_powersgd or your own
 - `release`: called once when the hook is not used any more (also if this call fails); NULL: nothing
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed, or the model has the option `wire`, which is for the plain reduction). Since 0.1.
 """
 function ddp_model_set_hook(model, fn, user_data, release)
     return ccall((:ddp_model_set_hook, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), model, fn,
         user_data, release)
-end
-
-@doc raw"""
-    ddp_hook_fp16(user_data, bucket)
-
-Built-in hook: F32 and F64 gradients travel as F16. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own
-type and rounded once to F16; terms are added in rank order, each sum rounded to F16; the result is that sum. The same bits on every rank,
-transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit becomes infinite on all
-ranks, NaN stays NaN; gradients of 16 bits, and groups of one rank, are not touched by it. Given to ddp_model_set_hook it costs
-no copy; a hook of your own may also call it for some of its buckets (collective).
-Local as a name. Errors (called): as ddp_bucket_all_reduce. Since 0.1.
-"""
-function ddp_hook_fp16(user_data, bucket)
-    return ccall((:ddp_hook_fp16, libddp), Int32, (Ptr{Cvoid}, Ptr{ddp_bucket}), user_data, bucket)
-end
-
-@doc raw"""
-    ddp_hook_bf16(user_data, bucket)
-
-Built-in hook: As ddp_hook_fp16 with BF16, which has the range of F32 and 8 bits of precision.
-Local as a name. Errors (called on a bucket): as ddp_bucket_all_reduce. Since 0.1.
-"""
-function ddp_hook_bf16(user_data, bucket)
-    return ccall((:ddp_hook_bf16, libddp), Int32, (Ptr{Cvoid}, Ptr{ddp_bucket}), user_data, bucket)
 end
 
 @doc raw"""
@@ -1507,244 +1803,64 @@ function ddp_bucket_set_error(bucket, text)
 end
 
 @doc raw"""
-    ddp_ema_create(model, decays, count, out_ema)
+    ddp_model_join(model, stream)
 
-Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
-average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
-- `decays`: `count` different numbers from 0 to below 1
-- `count`: 1 to 16
-- `out_ema`: destroy with ddp_ema_destroy
-Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. Since 0.1.
+This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks hold
+the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
+Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer, averages). Their
+other collectives on the group are refused with INVALID_STATE; one that is made before a pass or ddp_model_sync_buffers has told
+them of the joined rank breaks the group with MISMATCH. Collectives on other groups are not answered: ddp_group_abort those first.
+The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank.
+Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open),
+MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
 """
-function ddp_ema_create(model, decays, count, out_ema)
-    return ccall((:ddp_ema_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Float64}, Int32, Ptr{Ptr{ddp_ema}}), model,
-        decays, count, out_ema)
+function ddp_model_join(model, stream)
+    return ccall((:ddp_model_join, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
 end
 
 @doc raw"""
-    ddp_ema_destroy(ema)
+    ddp_model_average_parameters(model, stream)
 
-Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after DDP_PASS_LOCAL passes
+and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint holds rank 0's parameters, so average
+before saving. Buffers and the state of optimizers stay each rank's own (ddp_model_sync_buffers copies buffers).
+Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
+parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
 """
-function ddp_ema_destroy(ema)
-    return ccall((:ddp_ema_destroy, libddp), Cvoid, (Ptr{ddp_ema},), ema)
+function ddp_model_average_parameters(model, stream)
+    return ccall((:ddp_model_average_parameters, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
 end
 
 @doc raw"""
-    ddp_ema_update(ema, stream)
+    ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
 
-Take the current parameters into every average, in one pass over memory. Call after each step.
-- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in the first update
-       only (it allocates)
-Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY (first update).
-Since 0.1.
+Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched. All ranks get the
+union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the row counting as zero: the same
+bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
+- `indices`: I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is given several
+       times are added first, in the order given
+- `rows`: [k, ...], any dtype; row shape and dtype are the same on all ranks
+- `op`: AVERAGE (divides by the number of ranks) or SUM
+- `out_count`: rows of the result, the same on every rank
+Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH (rows of
+another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
 """
-function ddp_ema_update(ema, stream)
-    return ccall((:ddp_ema_update, libddp), ddp_status, (Ptr{ddp_ema}, Ptr{Cvoid}), ema, stream)
+function ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
+    return ccall((:ddp_group_all_reduce_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        ddp_reduce, Ptr{Int64}, Ptr{Cvoid}), group, indices, rows, op, out_count, stream)
 end
 
 @doc raw"""
-    ddp_ema_swap(ema, which, stream)
+    ddp_group_get_rows(group, indices, rows)
 
-Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
-- `which`: position of the decay given to ddp_ema_create
-- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their bits are kept
-       in memory that is allocated and freed
-While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
-with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
-alone are allowed.
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured), OUT_OF_MEMORY.
-Since 0.1.
+Copy the result of the last ddp_group_all_reduce_rows on this group.
+- `indices`: receives I64 [count]
+- `rows`: receives [count, ...], of the dtype and with rows of the size that were reduced
+Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is none). Since 0.1.
 """
-function ddp_ema_swap(ema, which, stream)
-    return ccall((:ddp_ema_swap, libddp), ddp_status, (Ptr{ddp_ema}, Int32, Ptr{Cvoid}), ema, which, stream)
-end
-
-@doc raw"""
-What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
-"""
-struct ddp_state
-    struct_size::Int64
-    model::Ptr{ddp_model}
-    optimizer::Ptr{ddp_optimizer}
-    ema::Ptr{ddp_ema}
-    epoch::Int64
-    step::Int64
-    partial::Int32
-    local_::Int32
-end
-
-@doc raw"""
-    @ddp_write_fn(f)
-
-Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only, on the calling thread.
-"""
-macro ddp_write_fn(f)
-    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
-end
-
-@doc raw"""
-    @ddp_read_fn(f)
-
-Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
-    too. Rank 0 only.
-"""
-macro ddp_read_fn(f)
-    return esc(:(@cfunction($f, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
-end
-
-@doc raw"""
-    ddp_state_init(state, struct_size)
-
-Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_state_init(state, struct_size)
-    return ccall((:ddp_state_init, libddp), ddp_status, (Ptr{ddp_state}, Int64), state, struct_size)
-end
-
-@doc raw"""
-    ddp_model_set_metadata(model, key, value)
-
-Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
-- `key`: 1 to 256 bytes of UTF-8
-- `value`: UTF-8 without NUL; copied. NULL removes the key
-Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_model_set_metadata(model, key, value)
-    return ccall((:ddp_model_set_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Cstring), model, key, value)
-end
-
-@doc raw"""
-    ddp_model_get_metadata(model, key, out_value)
-
-Fetch a text.
-- `out_value`: the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
-Local. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_model_get_metadata(model, key, out_value)
-    return ccall((:ddp_model_get_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Ptr{UInt8}}), model, key,
-        out_value)
-end
-
-@doc raw"""
-    ddp_state_save_file(state, path)
-
-Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
-returns after that, so the file may be read at once and no barrier is needed.
-On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
-Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
-Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
-failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
-"""
-function ddp_state_save_file(state, path)
-    return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
-end
-
-@doc raw"""
-    ddp_state_load_file(state, path)
-
-Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
-The model may be committed or not; the world size may differ from the one that saved. Writes `epoch` and `step`.
-With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
-parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
-A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
-Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
-stay as they are.
-Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
-parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
-until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
-different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
-"""
-function ddp_state_load_file(state, path)
-    return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
-end
-
-@doc raw"""
-    ddp_model_get_missing(model, index)
-
-Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not. NULL from the number of such
-tensors on: count up from 0 until it is NULL.
-- `index`: from 0; in the order of the checkpoint
-Local. The text is the model's own, valid until the next load or ddp_model_destroy. Also NULL if `model` is not a model. Since 0.1.
-"""
-function ddp_model_get_missing(model, index)
-    return ccall((:ddp_model_get_missing, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
-end
-
-@doc raw"""
-    ddp_model_get_unexpected(model, index)
-
-Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing. Local. Since 0.1.
-"""
-function ddp_model_get_unexpected(model, index)
-    return ccall((:ddp_model_get_unexpected, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
-end
-
-@doc raw"""
-    ddp_state_save(state, fn, user_data)
-
-As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL. Since 0.1.
-"""
-function ddp_state_save(state, fn, user_data)
-    return ccall((:ddp_state_save, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
-end
-
-@doc raw"""
-    ddp_state_load(state, fn, user_data)
-
-As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
-"""
-function ddp_state_load(state, fn, user_data)
-    return ccall((:ddp_state_load, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
-end
-
-@doc raw"""
-A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes every
-`size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting over, or
-its tail is dropped. Since 0.1.
-"""
-struct ddp_sampler
-    struct_size::Int64
-    dataset_size::Int64
-    seed::Int64
-    rank::Int32
-    size::Int32
-    shuffle::Int32
-    drop_last::Int32
-end
-
-@doc raw"""
-    ddp_sampler_init(sampler, struct_size)
-
-Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_init(sampler, struct_size)
-    return ccall((:ddp_sampler_init, libddp), ddp_status, (Ptr{ddp_sampler}, Int64), sampler, struct_size)
-end
-
-@doc raw"""
-    ddp_sampler_get_count(sampler, out_count)
-
-How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_get_count(sampler, out_count)
-    return ccall((:ddp_sampler_get_count, libddp), ddp_status, (Ptr{ddp_sampler}, Ptr{Int64}), sampler, out_count)
-end
-
-@doc raw"""
-    ddp_sampler_fill(sampler, epoch, first, count, out_indices)
-
-Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing `first`.
-The sequence is frozen: the same fields give the same indices in every version.
-- `epoch`: 0 or more; pass it, or every epoch has the same order
-- `first`: position in this rank's share
-- `count`: how many; first + count must not exceed ddp_sampler_get_count
-- `out_indices`: `count` numbers from 0 to dataset_size - 1
-Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
-    return ccall((:ddp_sampler_fill, libddp), ddp_status, (Ptr{ddp_sampler}, Int64, Int64, Int64, Ptr{Int64}), sampler, epoch,
-        first, count, out_indices)
+function ddp_group_get_rows(group, indices, rows)
+    return ccall((:ddp_group_get_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}), group,
+        indices, rows)
 end
 
 @doc raw"""
@@ -1778,10 +1894,13 @@ batch is repeated, its statistics count twice, so a program that repeats batches
 - `group`: whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
 - `options`: NULL: all defaults
 - `x`: F32, F64, F16 or BF16, [N, C, ...]
-- `weight`, `bias`: [C], any of these dtypes; NULL: 1 and 0
-- `running_mean`, `running_var`: [C], any of these dtypes, both or neither; read when not training, otherwise updated; NULL: not kept
+- `weight`: [C], any of these dtypes; NULL: 1
+- `bias`: [C], any of these dtypes; NULL: 0
+- `running_mean`: [C], any of these dtypes; NULL: not kept
+- `running_var`: [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
 - `y`: shape and dtype of x; may be x itself when no backward follows
-- `saved_mean`, `saved_invstd`: F64 [C], for backward; NULL when none follows
+- `saved_mean`: F64 [C], for backward; NULL when none follows
+- `saved_invstd`: F64 [C], as saved_mean
 - `out_count`: values per channel over all ranks, for backward; may be NULL
 Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
 Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance), MISMATCH (another
@@ -1801,10 +1920,14 @@ end
 Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with all
 other gradients. When not training the statistics are constants, and nothing is sent.
 - `dy`: gradient of y, [N, C, ...]
-- `x`, `weight`, `saved_mean`, `saved_invstd`: as in forward
+- `x`: as in forward
+- `weight`: as in forward
+- `saved_mean`: as in forward
+- `saved_invstd`: as in forward
 - `count`: what forward gave as out_count
 - `dx`: shape and dtype of x; may be dy itself; NULL: not wanted
-- `dweight`, `dbias`: [C], F32, F64, F16 or BF16; NULL: not wanted
+- `dweight`: [C], F32, F64, F16 or BF16; NULL: not wanted
+- `dbias`: as dweight
 Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
 """
 function ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
@@ -1812,6 +1935,31 @@ function ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, save
         Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int64, Ptr{ddp_tensor},
         Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{Cvoid}), group, options, dy, x, weight, saved_mean, saved_invstd, count, dx,
         dweight, dbias, stream)
+end
+
+@doc raw"""
+    ddp_memory_retain(data)
+
+Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group, ddp_group_free. For
+languages whose slices and arrays may outlive the object that they came from. The memory is given back when its owner and as many
+ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group or model stays.
+- `data`: any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all of the block
+       around it is kept, which for a gradient is its bucket
+Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU). Since 0.1.
+"""
+function ddp_memory_retain(data)
+    return ccall((:ddp_memory_retain, libddp), ddp_status, (Ptr{Cvoid},), data)
+end
+
+@doc raw"""
+    ddp_memory_release(data)
+
+Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
+- `data`: any address in the same block; NULL is ignored
+Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
+"""
+function ddp_memory_release(data)
+    return ccall((:ddp_memory_release, libddp), ddp_status, (Ptr{Cvoid},), data)
 end
 
 end

@@ -21,36 +21,73 @@ function Base.close(optimizer::Optimizer)
     return nothing
 end
 
+# The options of a rule and those of every optimizer, from the keywords of one call.
+function with_shared(type, init, changes)
+    isown(change) = hasfield(type, first(change))
+    own = Ref(options(type, init; filter(isown, collect(pairs(changes)))...))
+    return own, Ref(options(Low.ddp_optimizer_options, Low.ddp_optimizer_options_init; filter(!isown, collect(pairs(changes)))...))
+end
+
 """
     SGD(model; options...)
 
-Stochastic gradient descent. Options are the fields of `LibDDP.Low.ddp_sgd_options`: `rate`, `momentum`, `weight_decay`, and so on.
+Stochastic gradient descent. Options are the fields of `LibDDP.Low.ddp_sgd_options` (`rate`, `momentum`, `weight_decay`, and so on)
+and of `LibDDP.Low.ddp_optimizer_options`, which all optimizers have (`shard`, `max_norm`, and so on).
 """
 function SGD(model::Model; changes...)
-    chosen = Ref(options(Low.ddp_sgd_options, Low.ddp_sgd_options_init; changes...))
-    return Optimizer(handle -> Low.ddp_optimizer_create_sgd(model.handle, chosen, handle), model)
+    own, shared = with_shared(Low.ddp_sgd_options, Low.ddp_sgd_options_init, changes)
+    return Optimizer(handle -> Low.ddp_optimizer_create_sgd(model.handle, own, shared, handle), model)
 end
 
 """
     Adam(model; options...)
 
-AdamW, or Adam with `decoupled = false`. Options are the fields of `LibDDP.Low.ddp_adam_options`.
+AdamW, or Adam with `decoupled = false`. Options are the fields of `LibDDP.Low.ddp_adam_options` and of
+`LibDDP.Low.ddp_optimizer_options`, which all optimizers have.
 """
 function Adam(model::Model; changes...)
-    chosen = Ref(options(Low.ddp_adam_options, Low.ddp_adam_options_init; changes...))
-    return Optimizer(handle -> Low.ddp_optimizer_create_adam(model.handle, chosen, handle), model)
+    own, shared = with_shared(Low.ddp_adam_options, Low.ddp_adam_options_init, changes)
+    return Optimizer(handle -> Low.ddp_optimizer_create_adam(model.handle, own, shared, handle), model)
 end
 
 """
-    CustomOptimizer(update, model)
+    Slice
 
-`update(index, value, grad, rate)` changes one parameter in place; `step!` calls it for every used parameter in order. It must do the same
-on every rank. The arrays are those that were lent, and those of `grad`. The rate starts at 0: call `rate!`.
+A stretch of a parameter that a rule changes: `index`, the vectors `value`, `grad` and `state` (one for each name), `first` (the place of its first
+element in the parameter), `step` (of this parameter, from 1), `rate` and `weight_decay`. The vectors are valid during the call.
 """
-function CustomOptimizer(update, model::Model)
-    callback = Callback((index, rate) -> update(index, lent_array(model.values[index]), grad(model, index), rate))
+struct Slice{T}
+    index::Int
+    value::Vector{T}
+    grad::Vector{T}
+    state::Vector{Vector{T}}
+    first::Int
+    step::Int
+    rate::Float64
+    weight_decay::Float64
+end
+
+function Slice(raw::Low.ddp_update_slice)
+    raw.device == Low.DDP_CPU || error("parameter $(raw.index + 1) is on a GPU, where a rule written in Julia cannot work")
+    T = raw.dtype == Low.DDP_F64 ? Float64 : Float32
+    vector(data) = unsafe_wrap(Array, Ptr{T}(data), raw.count)
+    states = [vector(raw.state[k]) for k in 1:raw.state_count]
+    return Slice{T}(raw.index + 1, vector(raw.value), vector(raw.grad), Vector{Vector{T}}(states), raw.first + 1, raw.step, raw.rate, raw.weight_decay)
+end
+
+"""
+    CustomOptimizer(update, model; states = (), options...)
+
+`update(slice)` changes `slice.value` in place, the same on every rank; see [`Slice`](@ref). libddp keeps, shards and saves an array for each name in
+`states`. Slices begin and end anywhere, unless `whole_tensors = true`. Options are the fields of `LibDDP.Low.ddp_custom_options` (`rate`, `weight_decay`) and of
+`LibDDP.Low.ddp_optimizer_options`, but for `in_backward`: the rule would run on a thread of the library. The rate starts at 0.
+"""
+function CustomOptimizer(update, model::Model; states = (), changes...)
+    get(changes, :in_backward, 0) == 0 || throw(ArgumentError("in_backward: a rule written in Julia cannot run on a thread of the library"))
+    callback = Callback(raw -> update(Slice(raw)))
+    own, shared = with_shared(Low.ddp_custom_options, Low.ddp_custom_options_init, changes)
     return Optimizer(model, callback) do handle # which holds the callback, so there is nothing to release
-        Low.ddp_optimizer_create_custom(model.handle, update_fn(), pointer_from_objref(callback), C_NULL, handle)
+        Low.ddp_optimizer_create_custom(model.handle, own, shared, join(states, ","), update_fn(), pointer_from_objref(callback), C_NULL, handle)
     end
 end
 

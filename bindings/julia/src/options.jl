@@ -1,8 +1,8 @@
 # Options: keyword arguments have the names of the fields in the C header, so every field can be reached, also one that is added later.
 
-# :thread for the field progress is DDP_PROGRESS_THREAD.
+# :thread for the field progress is DDP_PROGRESS_THREAD, :bf16 for the field wire is DDP_BF16.
 function enumerator(field::Symbol, value::Symbol)
-    name = Symbol("DDP_", uppercase(String(field)), "_", uppercase(String(value)))
+    name = Symbol("DDP_", field === :wire ? "" : uppercase(String(field)) * "_", uppercase(String(value)))
     isdefined(Low, name) || throw(ArgumentError("$field cannot be :$value, there is no $name"))
     return getfield(Low, name)
 end

@@ -60,8 +60,8 @@ elseif role == "computes"
     end
     join!(uneven)
     codebook(bucket) = error("the codebook is empty")
-    for set in (m -> hook!(m, :fp16), m -> hook!(m, :bf16), m -> hook!(allreduce!, m), m -> hook!(b -> allreduce_as!(b, :bf16), m), m -> hook!(codebook, m))
-        hooked = Model(group)
+    for (wire, set) in ((:f16, identity), (:bf16, identity), (0, m -> hook!(allreduce!, m)), (0, m -> hook!(codebook, m)))
+        hooked = Model(group; wire = wire)
         add_parameter!(hooked, "weight", zeros(1))
         set(hooked)
         commit!(hooked)

@@ -23,7 +23,8 @@
         plain = Model(group)
         @test_throws ArgumentError hook!(plain, :fp8)
         add_parameter!(plain, "weight", zeros(2))
-        commit!(hook!(hook!(plain, :fp16), nothing))
-        fails(() -> hook!(plain, :fp16), :INVALID_STATE)
+        commit!(hook!(hook!(plain, :powersgd), nothing))
+        fails(() -> hook!(plain, :powersgd), :INVALID_STATE)
+        fails(() -> hook!(Model(group; wire = :bf16), :powersgd), :INVALID_STATE, "wire")
     end
 end

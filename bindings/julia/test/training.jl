@@ -99,9 +99,9 @@ end
         step!(SGD(model; rate = 1))
         @test weight == [1+1im 3-1im; 4-1im 5-1im]
         @test allreduce!(group, [1.0 + 2im]) == [1 + 2im]
-        own = CustomOptimizer((index, value, grad, rate) -> value .= index, model)
+        own = CustomOptimizer(slice -> slice.value .= slice.index, model)
         step!(own)
-        @test all(==(1), weight)
+        @test all(==(1 + 1im), weight)
     end
 end
 
@@ -177,20 +177,22 @@ end
         weight, kept = Float32[1, 2], Any[]
         model = model_of(group, weight)
         grad(model, 1) .= 1
-        answer = (value, grad, rate) -> value .-= rate .* grad
-        optimizer = CustomOptimizer(model) do index, value, grad, rate
+        answer = slice -> slice.value .-= Float32(slice.rate) .* slice.grad
+        optimizer = CustomOptimizer(model; states = ["seen"]) do slice
             GC.gc()
-            push!(kept, value)
-            answer(value, grad, rate)
+            slice.state[1] .+= 1
+            push!(kept, slice.state[1][1])
+            answer(slice)
         end
         rate!(optimizer, 0.5)
         @test rate(optimizer) == 0.5
         step!(optimizer)
-        @test weight == [0.5, 1.5] && kept[1] === weight && step_count(optimizer) == 1
-        answer = (value, grad, rate) -> throw(DomainError(rate, "mine"))
+        @test weight == [0.5, 1.5] && kept == [1] && step_count(optimizer) == 1
+        answer = slice -> throw(DomainError(slice.rate, "mine"))
         @test_throws DomainError step!(optimizer)
-        answer = (value, grad, rate) -> nothing
+        answer = slice -> nothing
         @test step!(optimizer) === nothing
+        @test_throws ArgumentError CustomOptimizer(identity, model; in_backward = true)
     end
 end
 

@@ -23,13 +23,13 @@ from . import low as low
 from ._library import build_info, set_log, version  # first: it checks that the right library was loaded
 from ._batch_norm import BatchNorm, batch_norm_backward, batch_norm_forward
 from ._ema import Ema
-from ._enums import Backend, Divisor, Drift, DType, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, Unused
+from ._enums import Backend, Divisor, Drift, DType, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, SumOrder, Unused
 from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FileError, InternalError, InvalidArgumentError,
                       InvalidStateError, MismatchError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError)
 from ._group import Group, Rows
 from ._hook import Bucket, BucketParameter, PowerSGD
 from ._model import Metadata, Model
-from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer
+from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer, Slice
 from ._passes import PassReport
 from ._sampler import Sampler
 from ._state import Loaded, State
@@ -40,7 +40,7 @@ __version__ = low.DDP_VERSION_STRING
 __all__ = [
     "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "Divisor", "Drift", "Ema", "Error",
     "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
-    "NonFinite", "NotSupportedError", "Optimizer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "Reduce", "Rows", "SGD", "Sampler", "State", "Status",
-    "Store", "TensorError", "TimedOutError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "set_log",
+    "NonFinite", "NotSupportedError", "Optimizer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
+    "Store", "SumOrder", "TensorError", "TimedOutError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "set_log",
     "version",
 ]

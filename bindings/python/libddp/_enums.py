@@ -57,6 +57,14 @@ class Backend(enum.IntEnum):
     LOCAL = low.DDP_BACKEND_LOCAL
 
 
+class SumOrder(enum.IntEnum):
+    """Which leaf of the balanced tree of a sum each rank is: BY_RANK gives bits that do not depend on which ranks share a host, BY_HOST less
+    traffic between hosts whose ranks are not aligned blocks of a power of two."""
+
+    BY_RANK = low.DDP_SUM_ORDER_BY_RANK
+    BY_HOST = low.DDP_SUM_ORDER_BY_HOST
+
+
 class NonFinite(enum.IntEnum):
     """What a step does about gradients with infinite or NaN elements."""
 

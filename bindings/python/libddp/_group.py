@@ -8,7 +8,7 @@ import weakref
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _world, low
-from ._enums import Backend, DType, Reduce, choose
+from ._enums import Backend, DType, Reduce, SumOrder, choose
 from ._errors import Error, InvalidStateError, TensorError
 from ._handle import Closing, Handle
 from ._options import fill
@@ -35,7 +35,7 @@ class Group(Closing):
     that meet at one place.
 
     Keywords are the fields of ``ddp_group_options``: rank, world_size, backend, device_index, timeout_ms, heartbeat_ms, dead_after_ms,
-    rendezvous_timeout_ms.
+    rendezvous_timeout_ms, sum_order.
     """
 
     def __init__(self, rendezvous: Optional[str] = None, *, store: Union[Store, Notes, None] = None, **options: Any) -> None:
@@ -48,12 +48,14 @@ class Group(Closing):
                 options.setdefault("device_index", world.device_index)
             if world.notes is not None and world.size > 1:
                 rendezvous, store = "store://" + hash_sign + name, world.notes
-        struct = fill(low.ddp_group_options(), low.ddp_group_options_init, options, {"backend": Backend})
-        raw = _meet(rendezvous, struct, store)
+        struct = fill(low.ddp_group_options(), low.ddp_group_options_init, options, {"backend": Backend, "sum_order": SumOrder})
+        self._own(_meet(rendezvous, struct, store))
+        self._check_company()
+
+    def _own(self, raw: Any) -> None:
         self._handle = Handle(raw, low.ddp_group_destroy)
         self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)  # for forked children too, which the library refuses
         self._memory: weakref.WeakSet[View] = weakref.WeakSet()
-        self._check_company()
         _open.add(self)
         atexit.unregister(_tell_at_exit)
         atexit.register(_tell_at_exit)  # after the handle's own: what is registered last runs first
@@ -103,6 +105,18 @@ class Group(Closing):
     def abort(self, reason: Optional[str] = None) -> None:
         """Break the group on purpose, on all ranks. Any thread, at any time."""
         low.ddp_group_abort(self._raw, reason)
+
+    def split(self, color: Optional[int], key: int = 0, **options: Any) -> Optional[Group]:
+        """Divide the group: ranks of one color (0 or more) become a group of their own, numbered by key, then by rank; None: no group for this
+        rank. Collective. Keywords as for a new group, without rank and world_size; without any the new group has this group's."""
+        struct = fill(low.ddp_group_options(), low.ddp_group_options_init, options, {"backend": Backend}) if options else None
+        raw = self._collective(low.ddp_group_split, low.DDP_NO_COLOR if color is None else color, key, struct)
+        if raw is None:
+            return None
+        made = Group.__new__(Group)
+        made._found = False
+        made._own(raw)
+        return made
 
     def barrier(self) -> None:
         """Return when all ranks have called."""

@@ -84,17 +84,13 @@ class Bucket:
         self._collective(low.ddp_bucket_broadcast, self._raw, lend(tensor).tensor, root)
         return tensor
 
-    def reduce_as(self, kind: Union[str, PowerSGD]) -> None:
-        """Reduce the contents with a built-in hook: "fp16", "bf16" or PowerSGD()."""
-        if isinstance(kind, PowerSGD):
-            answer = self._collective(low.ddp_hook_powersgd, kind._struct, self._raw)
-        else:
-            answer = self._collective(_BUILT_IN[kind], None, self._raw)
+    def reduce_as(self, kind: PowerSGD) -> None:
+        """Reduce the contents with a built-in hook."""
+        answer = self._collective(low.ddp_hook_powersgd, kind._struct, self._raw)
         if answer != 0:
             raise make(answer if answer in list(Status) else int(Status.CALLBACK), low.ddp_last_error())
 
 
-_BUILT_IN = {"fp16": low.ddp_hook_fp16, "bf16": low.ddp_hook_bf16}
 Hook = Callable[[Bucket], None]
 
 
@@ -126,9 +122,8 @@ class Pulling:
     _collective: Callable[..., Any]
     _failed: list
 
-    def set_hook(self, hook: Union[Hook, PowerSGD, str, None]) -> None:
-        """Give the model a hook, before commit(): "fp16", "bf16" (what travels has 16 bits), PowerSGD(), or a callable that reduces one
-        :class:`Bucket`. A callable runs on a library thread; what it raises comes out of the pass on this rank, and every rank's pass
+    def set_hook(self, hook: Union[Hook, PowerSGD, None]) -> None:
+        """Give the model a hook, before commit(): PowerSGD(), or a callable that reduces one :class:`Bucket`. A callable runs on a library thread; what it raises comes out of the pass on this rank, and every rank's pass
         fails with its text. None: the plain reduction."""
         self._failed = []
         if isinstance(hook, PowerSGD):

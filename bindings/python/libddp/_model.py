@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 from typing import Any, Callable, Iterator, Optional, Protocol
 
 from . import low
-from ._enums import Divisor, Drift, Progress, Reduce, Unused
+from ._enums import Divisor, Drift, DType, Progress, Reduce, Unused
 from ._errors import InvalidStateError, TensorError
 from ._group import Group
 from ._handle import Closing, Handle
@@ -65,7 +65,7 @@ class Model(Passes, Pulling, Closing):
 
     Keywords are the fields of ``ddp_model_options``: first_bucket_bytes, bucket_bytes, reduce ("average" or "sum"), unused ("error" or
     "allow"), progress ("auto", "caller" or "thread"), check_every, drift ("report" or "resend"),
-    divisor ("world" or "weights"), uneven_inputs.
+    divisor ("world" or "weights"), uneven_inputs, wire ("f16" or "bf16": gradients travel with 16 bits).
 
     What is lent stays alive until the model is closed. Its memory must stay where it is; where a tensor can move under our hands (torch's
     ``.data = ...``), the next pass refuses it.
@@ -73,7 +73,7 @@ class Model(Passes, Pulling, Closing):
 
     def __init__(self, group: Group, **options: Any) -> None:
         struct = fill(low.ddp_model_options(), low.ddp_model_options_init, options,
-                      {"reduce": Reduce, "unused": Unused, "progress": Progress, "drift": Drift, "divisor": Divisor})
+                      {"reduce": Reduce, "unused": Unused, "progress": Progress, "drift": Drift, "divisor": Divisor, "wire": DType})
         self.group = group
         self._handle = Handle(low.ddp_model_create(group._raw, struct), low.ddp_model_destroy, group._handle)
         self._names: dict[str, int] = {}

@@ -1,14 +1,14 @@
 """Optimizers over the parameters of a model: one pass over memory, the same bits on every rank."""
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 from . import low
-from ._enums import NonFinite
+from ._enums import DType, NonFinite
 from ._errors import CallbackError
 from ._handle import Closing, Handle
 from ._model import Key, Model
-from ._options import fill
+from ._options import fill, fill_two
 from ._view import View
 
 
@@ -83,9 +83,10 @@ class SGD(Optimizer):
     in_backward, undo, master_weights, nonfinite ("keep", "skip" or "fail"), max_norm, clip_value."""
 
     def __init__(self, model: Model, **options: Any) -> None:
-        struct = fill(low.ddp_sgd_options(), low.ddp_sgd_options_init, options, _CHOICES)
-        model._sharded |= bool(struct.shard)
-        self._own(model, low.ddp_optimizer_create_sgd(model._raw, struct))
+        rule, shared = fill_two(low.ddp_sgd_options(), low.ddp_sgd_options_init, low.ddp_optimizer_options(),
+                                low.ddp_optimizer_options_init, options, _CHOICES)
+        model._sharded |= bool(shared.shard)
+        self._own(model, low.ddp_optimizer_create_sgd(model._raw, rule, shared))
 
 
 class Adam(Optimizer):
@@ -93,35 +94,70 @@ class Adam(Optimizer):
     have: shard, in_backward, undo, master_weights, nonfinite ("keep", "skip" or "fail"), max_norm, clip_value."""
 
     def __init__(self, model: Model, **options: Any) -> None:
-        struct = fill(low.ddp_adam_options(), low.ddp_adam_options_init, options, _CHOICES)
-        model._sharded |= bool(struct.shard)
-        self._own(model, low.ddp_optimizer_create_adam(model._raw, struct))
+        rule, shared = fill_two(low.ddp_adam_options(), low.ddp_adam_options_init, low.ddp_optimizer_options(),
+                                low.ddp_optimizer_options_init, options, _CHOICES)
+        model._sharded |= bool(shared.shard)
+        self._own(model, low.ddp_optimizer_create_adam(model._raw, rule, shared))
+
+
+class Slice:
+    """A stretch of a parameter that a rule changes. Its views are flat and valid during the call."""
+
+    __slots__ = ("index", "value", "grad", "state", "first", "count", "step", "rate", "weight_decay", "stream")
+
+    def __init__(self, raw: tuple) -> None:
+        index, dtype, value, grad, state, device, device_index, first, count, step, rate, weight_decay, stream = raw
+        of_state = DType.F64 if dtype == DType.F64 else DType.F32
+
+        def view(address: int, kind: int) -> View:
+            return View((address, int(kind), device, device_index, (count,)), None)
+
+        self.index: int = index
+        self.value: View = view(value, dtype)
+        self.grad: View = view(grad, dtype)
+        self.state: list[View] = [view(address, of_state) for address in state]
+        self.first: int = first
+        self.count: int = count
+        self.step: int = step
+        self.rate: float = rate
+        self.weight_decay: float = weight_decay
+        self.stream: int = stream
 
 
 class CustomOptimizer(Optimizer):
-    """Your own update: ``update(index, value, grad, rate)`` changes `value` in place; both are :class:`View` of the memory in use,
-    valid during the call. It must do the same on every rank. An exception ends the step and comes out of step()."""
+    """Your own rule: ``update(slice)`` changes ``slice.value`` in place from ``slice.grad`` and ``slice.state``, which is as many arrays as `states`
+    has names; libddp keeps, shards and saves them. Slices begin and end anywhere, unless `whole_tensors`. It must do the same on every rank.
+    Keywords: rate, weight_decay, whole_tensors, and what all optimizers have: shard, in_backward, undo, master_weights, nonfinite, max_norm,
+    clip_value. With shard or in_backward the rule may be called on another thread. An exception takes the step back and comes out of step(),
+    or of the end of the pass."""
 
-    def __init__(self, model: Model, update: Callable[[int, View, View, float], None], *, rate: float = 0.0) -> None:
+    def __init__(self, model: Model, update: Callable[[Slice], None], *, states: Sequence[str] = (), **options: Any) -> None:
+        rule, shared = fill_two(low.ddp_custom_options(), low.ddp_custom_options_init, low.ddp_optimizer_options(),
+                                low.ddp_optimizer_options_init, options, _CHOICES)
+        model._sharded |= bool(shared.shard)
         self._failed: list[BaseException] = []
-        self._own(model, low.ddp_optimizer_create_custom(model._raw, _guarded(update, self._failed)))
-        self.rate = rate
+        keep = model._failed if shared.in_backward else self._failed
+        self._own(model, low.ddp_optimizer_create_custom(model._raw, rule, shared, ",".join(states) or None, _guarded(update, keep)))
 
     def step(self, *, stream: Optional[int] = None) -> None:
         """Update every parameter that was used in the last reducing pass."""
         self._failed.clear()
         try:
-            low.ddp_optimizer_step(self._raw, stream)  # here, so that the update runs on this thread
+            if self.model._sharded:
+                self.model._collective(_step, self._raw, stream)
+            else:
+                low.ddp_optimizer_step(self._raw, stream)  # here, so that the rule runs on this thread
         except CallbackError as error:
-            if self._failed:
-                raise self._failed.pop() from error
+            failed = self._failed or self.model._failed
+            if failed:
+                raise failed.pop() from error
             raise
 
 
 def _guarded(update: Callable[..., None], failed: list) -> Callable[..., int]:
-    def call(index: int, value: tuple, grad: tuple, rate: float, _stream: int) -> int:
+    def call(raw: tuple) -> int:
         try:
-            update(index, View(value, None), View(grad, None), rate)
+            update(Slice(raw))
             return 0
         except BaseException as error:
             failed.append(error)

@@ -18,6 +18,7 @@ class PassReport(NamedTuple):
     contributors: int  #: ranks whose gradients counted
     weight: float  #: sum of their weights
     last: bool  #: has some rank no batch for the next pass?
+    absent: tuple[int, ...] = ()  #: the ranks from 0 to 62 that did not contribute
 
 
 class Passes:
@@ -109,6 +110,10 @@ class Passes:
         """The gradient of a parameter is complete. Until the pass ends it is libddp's: neither read nor write it."""
         low.ddp_model_mark_ready(self._raw, self.index(key), stream)
 
+    def mark_range_ready(self, key: Key, first: int, count: int, *, stream: Optional[int] = None) -> None:
+        """Elements `first` to ``first + count`` of a flattened gradient are complete: one array that holds many layers."""
+        low.ddp_model_mark_range_ready(self._raw, self.index(key), first, count, stream)
+
     def mark_unused(self, key: Key) -> None:
         """The gradient of a parameter will not come in this pass on this rank. Needs unused="allow"."""
         low.ddp_model_mark_unused(self._raw, self.index(key))
@@ -133,7 +138,8 @@ class Passes:
     def pass_report(self) -> PassReport:
         """Who took part in the last reducing pass."""
         report = low.ddp_model_get_pass_report(self._raw)
-        return PassReport(report.contributors, report.weight, bool(report.last))
+        absent = tuple(rank for rank in range(63) if report.absent >> rank & 1)
+        return PassReport(report.contributors, report.weight, bool(report.last), absent)
 
     def skip_backward(self, *, stream: Optional[int] = None) -> None:
         """Take part in one reducing pass without a batch, in the place of backward(): contribute nothing, receive the result."""

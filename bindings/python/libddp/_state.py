@@ -9,6 +9,7 @@ from ._ema import Ema
 from ._errors import Error
 from ._model import Model
 from ._optimizer import Optimizer
+from ._options import fill
 
 
 class Loaded(NamedTuple):
@@ -60,12 +61,13 @@ class State:
         before commit()."""
         self.model._take()  # a partial load leaves some of it
         struct = self._fill()
-        struct.partial, struct.local = int(partial), int(local)
+        options = fill(low.ddp_load_options(), low.ddp_load_options_init, {"partial": partial, "local": local})
+        found: list[Any] = []
         run = self._alone if local else self.model._collective
         if place is None:
-            run(lambda _: low.ddp_state_load(struct, None))
+            run(lambda _: found.append(low.ddp_state_load(struct, None, options)))
         elif isinstance(place, (str, os.PathLike)):
-            run(lambda _: low.ddp_state_load_file(struct, os.fspath(place)))
+            run(lambda _: found.append(low.ddp_state_load_file(struct, os.fspath(place), options)))
         else:
             failed: list[BaseException] = []
 
@@ -74,11 +76,12 @@ class State:
                 memory[: len(data)] = data
                 return len(data)
 
-            self._run(lambda: low.ddp_state_load(struct, _guard(read, failed)), failed)
+            self._run(lambda: found.append(low.ddp_state_load(struct, _guard(read, failed), options)), failed)
         self.model._give()
-        self.epoch, self.step = struct.epoch, struct.step
-        raw = self.model._raw
-        return Loaded(_names(low.ddp_model_get_missing, raw), _names(low.ddp_model_get_unexpected, raw))
+        report, raw = found[0], self.model._raw
+        self.epoch, self.step = report.epoch, report.step
+        return Loaded([low.ddp_model_get_missing(raw, n) for n in range(report.missing)],
+                      [low.ddp_model_get_unexpected(raw, n) for n in range(report.unexpected)])
 
     def _alone(self, function: Callable) -> None:
         function(self.model._raw)
@@ -101,10 +104,3 @@ def _guard(function: Callable[[memoryview], int], failed: list) -> Callable[[mem
             return -1
 
     return call
-
-
-def _names(function: Callable, raw: Any) -> list[str]:
-    names: list[str] = []
-    while (name := function(raw, len(names))) is not None:
-        names.append(name)
-    return names

@@ -39,7 +39,7 @@ class DistributedDataParallel(torch.nn.Module):
     The first argument is the module. Of PyTorch's other arguments these count: broadcast_buffers, bucket_cap_mb, find_unused_parameters
     and process_group (PyTorch's, or a :class:`libddp.Group`); gradients are always views of the buckets, and one module has one device, so
     the rest is accepted and needs nothing. A module on a GPU is reduced by NCCL, in the order of PyTorch's current streams. `hook` is what
-    ``libddp.Model.set_hook`` takes ("bf16", "fp16", a callable); `options` go to :class:`libddp.Model`. Sparse gradients are reduced, and
+    ``libddp.Model.set_hook`` takes; `options` go to :class:`libddp.Model`, such as wire="bf16". Sparse gradients are reduced, and
     left in ``p.grad``, as dense ones.
     """
 

@@ -40,7 +40,7 @@ static PyObject *ddp_from_doubles(const double *values, int64_t count) {
 }
 %}
 
-%typemap(in, noblock=1) void * (void *address), const void * (void *address), int64_t *out_indices (void *address) {
+%typemap(in, noblock=1) void * (void *address), const void * (void *address), float * (void *address), int64_t *out_indices (void *address) {
   if (ddp_as_address($input, &address) != 0) SWIG_fail;
   $1 = ($1_ltype)address;
 }

@@ -34,11 +34,20 @@ static void ddp_on_log(void *user_data, ddp_log_level level, const char *text) {
   PyGILState_Release(state);
 }
 
-static int32_t ddp_on_update(void *user_data, int32_t index, const ddp_tensor *value, const ddp_tensor *grad, double rate, void *stream) {
-  const PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *arguments = Py_BuildValue("(iNNdN)", (int)index, ddp_from_tensor(value), ddp_from_tensor(grad), rate, PyLong_FromVoidPtr(stream));
+/* The callable gets one tuple, of which libddp._optimizer makes a Slice. */
+static int32_t ddp_on_update(void *user_data, const ddp_update_slice *slice) {
+  const PyGILState_STATE lock = PyGILState_Ensure();
+  PyObject *state = PyTuple_New(slice->state_count);
+  for (int32_t k = 0; state != NULL && k < slice->state_count; ++k) {
+    PyObject *address = PyLong_FromVoidPtr(slice->state[k]);
+    if (address == NULL || PyTuple_SetItem(state, k, address) != 0) Py_CLEAR(state);
+  }
+  PyObject *arguments = Py_BuildValue("((iiNNNiiLLLddN))", (int)slice->index, (int)slice->dtype, PyLong_FromVoidPtr(slice->value),
+                                      PyLong_FromVoidPtr((void *)slice->grad), state, (int)slice->device, (int)slice->device_index,
+                                      (long long)slice->first, (long long)slice->count, (long long)slice->step, slice->rate,
+                                      slice->weight_decay, PyLong_FromVoidPtr(slice->stream));
   const int64_t answer = ddp_call((PyObject *)user_data, arguments);
-  PyGILState_Release(state);
+  PyGILState_Release(lock);
   return (int32_t)answer;
 }
 
@@ -101,17 +110,13 @@ static PyObject *ddp_log_receiver = NULL;
 %enddef
 DDP_KEPT_CALLBACK(ddp_update_fn, ddp_on_update)
 
-/* A hook may also be the name of a built-in one, or None for the plain reduction. */
+/* A hook may also be the options of PowerSGD, or None for the plain reduction. */
 %typemap(in, noblock=1) (ddp_hook_fn fn, void *user_data, ddp_release_fn release) {
   $1 = NULL;
   $2 = NULL;
   $3 = NULL;
   if ($input == Py_None) {
     $1 = NULL;
-  } else if (PyUnicode_Check($input)) {
-    $1 = PyUnicode_CompareWithASCIIString($input, "fp16") == 0 ? ddp_hook_fp16
-         : PyUnicode_CompareWithASCIIString($input, "bf16") == 0 ? ddp_hook_bf16 : NULL;
-    if ($1 == NULL) { PyErr_Format(PyExc_ValueError, "%R is none of fp16, bf16", $input); SWIG_fail; }
   } else if (SWIG_IsOK(SWIG_ConvertPtr($input, &$2, SWIGTYPE_p_ddp_powersgd_options, 0))) {
     $1 = ddp_hook_powersgd; /* it copies the options */
   } else if (PyCallable_Check($input)) {
@@ -120,7 +125,7 @@ DDP_KEPT_CALLBACK(ddp_update_fn, ddp_on_update)
     $2 = $input;
     $3 = ddp_on_release;
   } else {
-    PyErr_SetString(PyExc_TypeError, "a hook is a callable, the name of a built-in one, or None");
+    PyErr_SetString(PyExc_TypeError, "a hook is a callable, the options of PowerSGD, or None");
     SWIG_fail;
   }
 }
@@ -152,6 +157,7 @@ DDP_CALLBACK(ddp_log_fn, ddp_on_log)
   ddp_store(PyObject *pair) {
     ddp_store *store = (ddp_store *)calloc(1, sizeof *store);
     if (store != NULL) {
+      store->struct_size = (int64_t)sizeof *store;
       store->set = ddp_on_store_set;
       store->get = ddp_on_store_get;
       store->user_data = pair;

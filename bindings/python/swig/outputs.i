@@ -63,3 +63,4 @@ DDP_HANDLE_OUTPUT(ddp_bucket) /* the library's own; NULL is None */
 %enddef
 DDP_REPORT_OUTPUT(ddp_model_stats *out_stats)
 DDP_REPORT_OUTPUT(ddp_pass_report *out_report)
+DDP_REPORT_OUTPUT(ddp_load_report *out_report)

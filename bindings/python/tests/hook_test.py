@@ -76,23 +76,18 @@ class Hooks(Test):
         self.assertIsInstance(first, libddp.CallbackError)
         self.assertIn("ZeroDivisionError: in a hook", str(first))
 
-    def test_built_in_hooks(self):
-        for name in ("fp16", "bf16"):
-            def by_name(model):
-                model.set_hook(name)
+    def test_16_bits_on_the_wire(self):
+        for wire in ("f16", "bf16"):
+            def run(group):
+                model, grads = model_of(group, lambda model: None, wire=wire)
+                one_pass(group, model, grads)
+                return [grad[0] for grad in grads]
 
-            def by_bucket(model):
-                model.set_hook(lambda bucket: bucket.reduce_as(name))
-
-            for prepare in (by_name, by_bucket):
-                def run(group):
-                    model, grads = model_of(group, prepare)
-                    one_pass(group, model, grads)
-                    return [grad[0] for grad in grads]
-
-                self.assertEqual(ranks(2, run), [[0.5, 1.5, 2.5]] * 2)
-        with self.assertRaisesRegex(ValueError, "none of fp16, bf16"):
-            libddp.Model(libddp.Group()).set_hook("fp8")
+            self.assertEqual(ranks(2, run), [[0.5, 1.5, 2.5]] * 2)
+        with self.assertRaisesRegex(libddp.InvalidArgumentError, "wire is 1"):
+            libddp.Model(libddp.Group(), wire="f32")
+        with self.assertRaisesRegex(TypeError, "PowerSGD"):
+            libddp.Model(libddp.Group()).set_hook("bf16")
 
     def test_powersgd(self):
         def run(group):

@@ -10,6 +10,7 @@ from support import SOURCE, Test, main
 # What the package has no use for, and why.
 NOT_USED = {
     "ddp_copy_last_error": "the text comes with the exception",
+    "ddp_model_add_array": "a sequence of numbers with a shape is a tensor",
     "ddp_memory_release": "views keep the object that the memory came from",
     "ddp_memory_retain": "views keep the object that the memory came from",
     "ddp_status_name": "Status has the names",

@@ -237,9 +237,9 @@ sampler.set_epoch(0, start=3)
 assert len(sampler) == 2 == len(list(sampler))
 """)
 
-    def test_a_hook(self):
+    def test_16_bits_on_the_wire(self):
         self.run_ranks("""
-net = DDP(nn.Linear(6, 2), hook="bf16")
+net = DDP(nn.Linear(6, 2), wire="bf16")
 net(torch.full((1, 6), float(rank))).sum().backward()
 assert net.module.weight.grad.tolist() == [[0.5] * 6] * 2
 """)

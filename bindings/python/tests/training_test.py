@@ -29,6 +29,16 @@ class Collectives(Test):
 
 
 class Rows(Test):
+    def test_sub_groups(self):
+        def run(group):
+            half, turned = group.split(group.rank // 2), group.split(0, -group.rank, timeout_ms=5000)
+            alone = group.split(None if group.rank else 3)
+            total = array("d", [2.0 ** group.rank])
+            half.all_reduce(total, "sum")
+            return half.size, total[0], turned.rank, None if alone is None else alone.size
+
+        self.assertEqual(ranks(4, run), [(2, 3.0, 3, 1), (2, 3.0, 2, None), (2, 12.0, 1, None), (2, 12.0, 0, None)])
+
     def test_rows_of_a_table(self):
         def run(group):
             rows = memoryview(array("f", [1, 2, 3, 4])).cast("B").cast("f", (2, 2))
@@ -160,7 +170,7 @@ class UnequalData(Test):
                 model.mark_ready("w")
             return grad[0], model.pass_report()
 
-        self.assertEqual(ranks(2, run), [(3.0, libddp.PassReport(2, 4.0, True))] * 2)
+        self.assertEqual(ranks(2, run), [(3.0, libddp.PassReport(2, 4.0, True, ()))] * 2)
 
     def test_skipping(self):
         def run(group):
@@ -174,9 +184,9 @@ class UnequalData(Test):
                 with model.backward():
                     grad[0] = 4.0
                     model.mark_ready("w")
-            return grad[0], model.pass_report().contributors
+            return grad[0], model.pass_report().contributors, model.pass_report().absent
 
-        self.assertEqual(ranks(2, run), [(2.0, 1)] * 2)
+        self.assertEqual(ranks(2, run), [(2.0, 1, (0,))] * 2)
 
     def test_joining(self):
         def run(group):
@@ -257,13 +267,39 @@ class Updates(Test):
     def test_an_own_update(self):
         seen = []
 
-        def update(index, value, grad, rate):
-            seen.append((index, value.shape, rate))
-            for i, g in enumerate(grad.buffer()):
-                value.buffer()[i] -= rate * g
+        def update(part):
+            seen.append((part.index, part.value.shape, part.first, part.count, part.step, part.rate, part.weight_decay, part.stream))
+            for i, g in enumerate(part.grad.buffer()):
+                part.state[1].buffer()[i] += 1
+                part.value.buffer()[i] -= part.rate * g * part.state[1].buffer()[i]
 
-        libddp.CustomOptimizer(self.model(), update, rate=2.0).step()
-        self.assertEqual((list(self.value), seen), ([0.0, 1.5], [(0, (2,), 2.0)]))
+        model = self.model()
+        optimizer = libddp.CustomOptimizer(model, update, states=["unused", "count"], rate=2.0, weight_decay=0.5, clip_value=0.25)
+        optimizer.step()
+        self.assertEqual((list(self.value), seen), ([0.5, 1.5], [(0, (2,), 0, 2, 1, 2.0, 0.5, 0)]))
+
+    def test_an_own_update_in_a_pass(self):
+        def update(part):
+            for i, g in enumerate(part.grad.buffer()):
+                part.value.buffer()[i] -= g
+            if part.step == 2:
+                raise KeyError("mine")
+
+        model = self.model()
+        optimizer = libddp.CustomOptimizer(model, update, in_backward=True)
+        before = list(self.value)
+        with model.backward():
+            model.mark_range_ready("w", 0, 1)
+            with self.assertRaises(libddp.InvalidStateError):
+                model.mark_ready("w")
+            model.mark_range_ready("w", 1, 1)
+        optimizer.step()
+        after = list(self.value)
+        self.assertEqual(after, [v - g for v, g in zip(before, self.grad)])
+        with self.assertRaises(KeyError):
+            with model.backward():
+                model.mark_ready("w")
+        self.assertEqual(list(self.value), after)
 
     def test_averages(self):
         ema = libddp.Ema(self.model(), [0.5, 0.75])

@@ -8,7 +8,7 @@ extern void ddpGoLog(uintptr_t user_data, int32_t level, char *text);
 extern int32_t ddpGoStoreSet(uintptr_t user_data, char *key, void *value, int64_t bytes);
 extern int32_t ddpGoStoreGet(uintptr_t user_data, char *key, void *value, int64_t capacity, int64_t timeout_ms,
                              int64_t *out_bytes);
-extern int32_t ddpGoUpdate(uintptr_t user_data, int32_t index, uintptr_t value, uintptr_t grad, double rate, uintptr_t stream);
+extern int32_t ddpGoUpdate(uintptr_t user_data, uintptr_t slice);
 extern int32_t ddpGoHook(uintptr_t user_data, uintptr_t bucket);
 extern void ddpGoRelease(uintptr_t user_data);
 extern int32_t ddpGoWrite(uintptr_t user_data, void *data, int64_t bytes);
@@ -47,7 +47,7 @@ type (
 	}
 	// Updater is an optimizer of the caller's.
 	Updater interface {
-		Update(index int32, value, grad Ddp_tensor, rate float64, stream uintptr) int32
+		Update(slice Ddp_update_slice) int32
 	}
 	// Hooker reduces a bucket, on a thread of the library.
 	Hooker interface{ Hook(bucket uintptr) int32 }
@@ -77,9 +77,8 @@ func ddpGoStoreGet(user C.uintptr_t, key *C.char, value unsafe.Pointer, capacity
 }
 
 //export ddpGoUpdate
-func ddpGoUpdate(user C.uintptr_t, index C.int32_t, value, grad C.uintptr_t, rate C.double, stream C.uintptr_t) C.int32_t {
-	updater := cgo.Handle(user).Value().(Updater)
-	return C.int32_t(updater.Update(int32(index), SwigcptrDdp_tensor(value), SwigcptrDdp_tensor(grad), float64(rate), uintptr(stream)))
+func ddpGoUpdate(user, slice C.uintptr_t) C.int32_t {
+	return C.int32_t(cgo.Handle(user).Value().(Updater).Update(SwigcptrDdp_update_slice(slice)))
 }
 
 //export ddpGoHook

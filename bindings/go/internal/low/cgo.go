@@ -6,7 +6,7 @@ package low
 /*
 #cgo pkg-config: ddp
 #include <stdlib.h>
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 */
 import "C"
 
@@ -21,10 +21,15 @@ const (
 	SizeofLossScaleOptions = C.sizeof_ddp_loss_scale_options
 	SizeofPowerSGDOptions  = C.sizeof_ddp_powersgd_options
 	SizeofModelStats       = C.sizeof_ddp_model_stats
+	SizeofOptimizerOptions = C.sizeof_ddp_optimizer_options
+	SizeofCustomOptions    = C.sizeof_ddp_custom_options
 	SizeofSGDOptions       = C.sizeof_ddp_sgd_options
 	SizeofAdamOptions      = C.sizeof_ddp_adam_options
 	SizeofState            = C.sizeof_ddp_state
 	SizeofSampler          = C.sizeof_ddp_sampler
+	SizeofLoadOptions      = C.sizeof_ddp_load_options
+	SizeofLoadReport       = C.sizeof_ddp_load_report
+	SizeofStore            = C.sizeof_ddp_store
 )
 
 // MaxDimensions is DDP_MAX_DIMENSIONS.
@@ -35,8 +40,6 @@ const Version = C.DDP_VERSION
 
 // The built-in hooks, to be given to a model.
 var (
-	HookFp16     = unsafe.Pointer(C.ddp_hook_fp16)
-	HookBf16     = unsafe.Pointer(C.ddp_hook_bf16)
 	HookPowerSGD = unsafe.Pointer(C.ddp_hook_powersgd)
 )
 

@@ -28,7 +28,7 @@ typedef struct { void* array; intgo len; intgo cap; } _goslice_;
 
 
 
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 typedef _gostring_ swig_type_1;
 typedef _gostring_ swig_type_2;
@@ -48,10 +48,10 @@ typedef long long swig_type_15;
 typedef long long swig_type_16;
 typedef long long swig_type_17;
 typedef long long swig_type_18;
-typedef _gostring_ swig_type_19;
+typedef long long swig_type_19;
 typedef long long swig_type_20;
 typedef _gostring_ swig_type_21;
-typedef _gostring_ swig_type_22;
+typedef long long swig_type_22;
 typedef _gostring_ swig_type_23;
 typedef _gostring_ swig_type_24;
 typedef _gostring_ swig_type_25;
@@ -61,14 +61,14 @@ typedef _gostring_ swig_type_28;
 typedef _gostring_ swig_type_29;
 typedef _gostring_ swig_type_30;
 typedef _gostring_ swig_type_31;
-typedef long long swig_type_32;
+typedef _gostring_ swig_type_32;
 typedef _gostring_ swig_type_33;
 typedef _gostring_ swig_type_34;
-typedef _gostring_ swig_type_35;
-typedef long long swig_type_36;
-typedef _gostring_ swig_type_37;
+typedef long long swig_type_35;
+typedef _gostring_ swig_type_36;
+typedef long long swig_type_37;
 typedef _gostring_ swig_type_38;
-typedef _gostring_ swig_type_39;
+typedef long long swig_type_39;
 typedef long long swig_type_40;
 typedef long long swig_type_41;
 typedef long long swig_type_42;
@@ -108,14 +108,14 @@ typedef long long swig_type_75;
 typedef long long swig_type_76;
 typedef long long swig_type_77;
 typedef long long swig_type_78;
-typedef long long swig_type_79;
-typedef _gostring_ swig_type_80;
-typedef long long swig_type_81;
+typedef _gostring_ swig_type_79;
+typedef long long swig_type_80;
+typedef _gostring_ swig_type_81;
 typedef _gostring_ swig_type_82;
 typedef _gostring_ swig_type_83;
 typedef _gostring_ swig_type_84;
 typedef _gostring_ swig_type_85;
-typedef _gostring_ swig_type_86;
+typedef long long swig_type_86;
 typedef _gostring_ swig_type_87;
 typedef _gostring_ swig_type_88;
 typedef _gostring_ swig_type_89;
@@ -124,87 +124,87 @@ typedef _gostring_ swig_type_91;
 typedef _gostring_ swig_type_92;
 typedef _gostring_ swig_type_93;
 typedef _gostring_ swig_type_94;
-typedef long long swig_type_95;
+typedef _gostring_ swig_type_95;
 typedef _gostring_ swig_type_96;
-typedef _gostring_ swig_type_97;
+typedef long long swig_type_97;
 typedef _gostring_ swig_type_98;
 typedef _gostring_ swig_type_99;
 typedef _gostring_ swig_type_100;
-typedef _gostring_ swig_type_101;
-typedef _gostring_ swig_type_102;
+typedef long long swig_type_101;
+typedef long long swig_type_102;
 typedef _gostring_ swig_type_103;
 typedef _gostring_ swig_type_104;
 typedef _gostring_ swig_type_105;
-typedef long long swig_type_106;
-typedef long long swig_type_107;
+typedef _gostring_ swig_type_106;
+typedef _gostring_ swig_type_107;
 typedef _gostring_ swig_type_108;
 typedef _gostring_ swig_type_109;
-typedef _gostring_ swig_type_110;
-typedef _gostring_ swig_type_111;
-typedef _gostring_ swig_type_112;
-typedef _gostring_ swig_type_113;
+typedef long long swig_type_110;
+typedef long long swig_type_111;
+typedef long long swig_type_112;
+typedef long long swig_type_113;
 typedef _gostring_ swig_type_114;
-typedef long long swig_type_115;
-typedef long long swig_type_116;
-typedef long long swig_type_117;
-typedef long long swig_type_118;
-typedef long long swig_type_119;
+typedef _gostring_ swig_type_115;
+typedef _gostring_ swig_type_116;
+typedef _gostring_ swig_type_117;
+typedef _gostring_ swig_type_118;
+typedef _gostring_ swig_type_119;
 typedef long long swig_type_120;
 typedef long long swig_type_121;
 typedef long long swig_type_122;
-typedef _gostring_ swig_type_123;
+typedef long long swig_type_123;
 typedef long long swig_type_124;
-typedef _gostring_ swig_type_125;
+typedef long long swig_type_125;
 typedef long long swig_type_126;
-typedef _gostring_ swig_type_127;
-typedef _gostring_ swig_type_128;
-typedef _gostring_ swig_type_129;
+typedef long long swig_type_127;
+typedef long long swig_type_128;
+typedef long long swig_type_129;
 typedef _gostring_ swig_type_130;
-typedef _gostring_ swig_type_131;
+typedef long long swig_type_131;
 typedef _gostring_ swig_type_132;
-typedef _gostring_ swig_type_133;
-typedef long long swig_type_134;
-typedef _gostring_ swig_type_135;
+typedef long long swig_type_133;
+typedef _gostring_ swig_type_134;
+typedef long long swig_type_135;
 typedef _gostring_ swig_type_136;
 typedef _gostring_ swig_type_137;
 typedef _gostring_ swig_type_138;
 typedef _gostring_ swig_type_139;
 typedef _gostring_ swig_type_140;
 typedef _gostring_ swig_type_141;
-typedef _gostring_ swig_type_142;
+typedef long long swig_type_142;
 typedef _gostring_ swig_type_143;
-typedef long long swig_type_144;
-typedef long long swig_type_145;
-typedef long long swig_type_146;
-typedef long long swig_type_147;
-typedef long long swig_type_148;
-typedef long long swig_type_149;
+typedef _gostring_ swig_type_144;
+typedef _gostring_ swig_type_145;
+typedef _gostring_ swig_type_146;
+typedef _gostring_ swig_type_147;
+typedef _gostring_ swig_type_148;
+typedef _gostring_ swig_type_149;
 typedef _gostring_ swig_type_150;
-typedef long long swig_type_151;
-typedef _gostring_ swig_type_152;
-typedef _gostring_ swig_type_153;
-typedef _gostring_ swig_type_154;
-typedef _gostring_ swig_type_155;
-typedef _gostring_ swig_type_156;
-typedef _gostring_ swig_type_157;
-typedef _gostring_ swig_type_158;
-typedef _gostring_ swig_type_159;
-typedef _gostring_ swig_type_160;
-typedef _gostring_ swig_type_161;
-typedef _gostring_ swig_type_162;
-typedef _gostring_ swig_type_163;
-typedef _gostring_ swig_type_164;
-typedef _gostring_ swig_type_165;
-typedef _gostring_ swig_type_166;
-typedef _gostring_ swig_type_167;
+typedef _gostring_ swig_type_151;
+typedef long long swig_type_152;
+typedef long long swig_type_153;
+typedef long long swig_type_154;
+typedef long long swig_type_155;
+typedef long long swig_type_156;
+typedef long long swig_type_157;
+typedef long long swig_type_158;
+typedef long long swig_type_159;
+typedef long long swig_type_160;
+typedef long long swig_type_161;
+typedef long long swig_type_162;
+typedef long long swig_type_163;
+typedef long long swig_type_164;
+typedef long long swig_type_165;
+typedef long long swig_type_166;
+typedef long long swig_type_167;
 typedef long long swig_type_168;
 typedef long long swig_type_169;
-typedef long long swig_type_170;
+typedef _gostring_ swig_type_170;
 typedef long long swig_type_171;
-typedef long long swig_type_172;
+typedef _gostring_ swig_type_172;
 typedef long long swig_type_173;
 typedef _gostring_ swig_type_174;
-typedef long long swig_type_175;
+typedef _gostring_ swig_type_175;
 typedef _gostring_ swig_type_176;
 typedef _gostring_ swig_type_177;
 typedef _gostring_ swig_type_178;
@@ -212,450 +212,560 @@ typedef _gostring_ swig_type_179;
 typedef _gostring_ swig_type_180;
 typedef _gostring_ swig_type_181;
 typedef _gostring_ swig_type_182;
-typedef _gostring_ swig_type_183;
+typedef long long swig_type_183;
 typedef _gostring_ swig_type_184;
 typedef long long swig_type_185;
 typedef _gostring_ swig_type_186;
-typedef long long swig_type_187;
-typedef _gostring_ swig_type_188;
-typedef _gostring_ swig_type_189;
+typedef _gostring_ swig_type_187;
+typedef long long swig_type_188;
+typedef long long swig_type_189;
 typedef long long swig_type_190;
 typedef long long swig_type_191;
 typedef long long swig_type_192;
 typedef long long swig_type_193;
-typedef long long swig_type_194;
+typedef _gostring_ swig_type_194;
 typedef long long swig_type_195;
 typedef _gostring_ swig_type_196;
-typedef long long swig_type_197;
-typedef _gostring_ swig_type_198;
-typedef _gostring_ swig_type_199;
+typedef _gostring_ swig_type_197;
+typedef long long swig_type_198;
+typedef long long swig_type_199;
 typedef long long swig_type_200;
 typedef long long swig_type_201;
 typedef long long swig_type_202;
 typedef long long swig_type_203;
 typedef long long swig_type_204;
-typedef _gostring_ swig_type_205;
+typedef long long swig_type_205;
 typedef long long swig_type_206;
-typedef _gostring_ swig_type_207;
-typedef _gostring_ swig_type_208;
+typedef long long swig_type_207;
+typedef long long swig_type_208;
 typedef long long swig_type_209;
-extern void _wrap_Swig_free_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_Swig_malloc_low_6331a92eeb76881c(swig_intgo arg1);
-extern swig_intgo _wrap_DDP_OK_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_IO_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_F32_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_F64_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_F16_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_BF16_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_I32_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_I64_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_U8_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_C64_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_C128_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_CPU_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_CUDA_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_AVERAGE_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_SUM_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_MIN_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_MAX_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_BACKEND_SHM_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_6331a92eeb76881c(void);
-extern void _wrap_ddp_tensor_data_set_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_data_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_tensor_dtype_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_dtype_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_device_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_index_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_device_index_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_tensor_ndim_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_ndim_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_tensor_shape_set_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_shape_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_tensor_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_tensor_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_1 _wrap_ddp_tensor_init_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
-extern swig_intgo _wrap_DDP_LOG_DEBUG_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_LOG_INFO_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_LOG_WARNING_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_LOG_ERROR_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_LOG_OFF_low_6331a92eeb76881c(void);
-extern int _wrap_ddp_version_low_6331a92eeb76881c(void);
-extern swig_type_2 _wrap_ddp_version_string_low_6331a92eeb76881c(void);
-extern swig_type_3 _wrap_ddp_build_info_low_6331a92eeb76881c(void);
-extern swig_type_4 _wrap_ddp_status_name_low_6331a92eeb76881c(swig_intgo arg1);
-extern swig_type_5 _wrap_ddp_last_error_low_6331a92eeb76881c(void);
-extern swig_type_6 _wrap_ddp_copy_last_error_low_6331a92eeb76881c(swig_voidp arg1, swig_type_7 arg2);
-extern swig_type_8 _wrap_ddp_set_log_low_6331a92eeb76881c(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_store_set_set_low_6331a92eeb76881c(uintptr_t arg1, ddp_store_set_fn arg2);
-extern ddp_store_set_fn _wrap_ddp_store_set_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_store_get_set_low_6331a92eeb76881c(uintptr_t arg1, ddp_store_get_fn arg2);
-extern ddp_store_get_fn _wrap_ddp_store_get_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_store_user_data_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_store_user_data_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_store_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_store_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_9 arg2);
-extern swig_type_10 _wrap_ddp_group_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rank_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_rank_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_world_size_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_world_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_backend_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_backend_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_device_index_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_device_index_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_timeout_ms_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_11 arg2);
-extern swig_type_12 _wrap_ddp_group_options_timeout_ms_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_heartbeat_ms_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_13 arg2);
-extern swig_type_14 _wrap_ddp_group_options_heartbeat_ms_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_dead_after_ms_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_15 arg2);
-extern swig_type_16 _wrap_ddp_group_options_dead_after_ms_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_17 arg2);
-extern swig_type_18 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_group_options_store_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_group_options_store_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_group_options_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_group_options_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_19 _wrap_ddp_group_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_20 arg2);
-extern swig_type_21 _wrap_ddp_group_create_low_6331a92eeb76881c(swig_type_22 arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_group_destroy_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_23 _wrap_ddp_group_abort_low_6331a92eeb76881c(uintptr_t arg1, swig_type_24 arg2);
-extern swig_type_25 _wrap_ddp_group_status_low_6331a92eeb76881c(uintptr_t arg1);
-extern int _wrap_ddp_group_rank_low_6331a92eeb76881c(uintptr_t arg1);
-extern int _wrap_ddp_group_size_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_intgo _wrap_ddp_group_backend_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_26 _wrap_ddp_group_barrier_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_27 _wrap_ddp_group_all_reduce_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
-extern swig_type_28 _wrap_ddp_group_all_gather_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_29 _wrap_ddp_group_reduce_scatter_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
-extern swig_type_30 _wrap_ddp_group_broadcast_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
-extern swig_type_31 _wrap_ddp_group_reduce_metrics_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2, swig_type_32 arg3, swig_intgo arg4);
-extern swig_type_33 _wrap_ddp_group_all_reduce_rows_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_34 _wrap_ddp_group_get_rows_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_35 _wrap_ddp_group_alloc_low_6331a92eeb76881c(uintptr_t arg1, swig_type_36 arg2, swig_voidp arg3);
-extern swig_type_37 _wrap_ddp_group_free_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_38 _wrap_ddp_memory_retain_low_6331a92eeb76881c(swig_voidp arg1);
-extern swig_type_39 _wrap_ddp_memory_release_low_6331a92eeb76881c(swig_voidp arg1);
-extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_6331a92eeb76881c(void);
-extern void _wrap_ddp_model_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_40 arg2);
-extern swig_type_41 _wrap_ddp_model_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_42 arg2);
-extern swig_type_43 _wrap_ddp_model_options_first_bucket_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_bucket_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_44 arg2);
-extern swig_type_45 _wrap_ddp_model_options_bucket_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_reduce_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_reduce_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_unused_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_unused_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_progress_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_progress_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_drift_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_drift_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_check_every_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_46 arg2);
-extern swig_type_47 _wrap_ddp_model_options_check_every_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_divisor_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_divisor_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_options_uneven_inputs_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_model_options_uneven_inputs_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_options_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_model_options_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_48 arg2);
-extern swig_type_49 _wrap_ddp_model_stats_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_parameters_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_50 arg2);
-extern swig_type_51 _wrap_ddp_model_stats_parameters_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_elements_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_52 arg2);
-extern swig_type_53 _wrap_ddp_model_stats_elements_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_buckets_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_54 arg2);
-extern swig_type_55 _wrap_ddp_model_stats_buckets_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_passes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_56 arg2);
-extern swig_type_57 _wrap_ddp_model_stats_passes_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_gradient_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_58 arg2);
-extern swig_type_59 _wrap_ddp_model_stats_gradient_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_backward_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_60 arg2);
-extern swig_type_61 _wrap_ddp_model_stats_backward_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_comm_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_62 arg2);
-extern swig_type_63 _wrap_ddp_model_stats_comm_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_exposed_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_64 arg2);
-extern swig_type_65 _wrap_ddp_model_stats_exposed_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_backward_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_66 arg2);
-extern swig_type_67 _wrap_ddp_model_stats_total_backward_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_comm_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_68 arg2);
-extern swig_type_69 _wrap_ddp_model_stats_total_comm_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_70 arg2);
-extern swig_type_71 _wrap_ddp_model_stats_total_exposed_ns_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_checks_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_72 arg2);
-extern swig_type_73 _wrap_ddp_model_stats_checks_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_repairs_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_74 arg2);
-extern swig_type_75 _wrap_ddp_model_stats_repairs_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_sent_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_76 arg2);
-extern swig_type_77 _wrap_ddp_model_stats_sent_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_78 arg2);
-extern swig_type_79 _wrap_ddp_model_stats_total_sent_bytes_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_stats_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_model_stats_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_80 _wrap_ddp_model_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_81 arg2);
-extern swig_type_82 _wrap_ddp_model_create_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_model_destroy_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_83 _wrap_ddp_model_add_parameter_low_6331a92eeb76881c(uintptr_t arg1, swig_type_84 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
-extern swig_type_85 _wrap_ddp_model_add_buffer_low_6331a92eeb76881c(uintptr_t arg1, swig_type_86 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_87 _wrap_ddp_model_commit_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_get_parameter_count_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_88 _wrap_ddp_model_get_grad_low_6331a92eeb76881c(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_89 _wrap_ddp_model_set_grad_low_6331a92eeb76881c(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_90 _wrap_ddp_model_sync_buffers_low_6331a92eeb76881c(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_91 _wrap_ddp_model_check_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_92 _wrap_ddp_model_get_hash_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_93 _wrap_ddp_model_get_stats_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_94 _wrap_ddp_model_describe_plan_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2, swig_type_95 arg3, swig_voidp arg4);
-extern swig_intgo _wrap_DDP_PASS_REDUCE_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_PASS_LOCAL_low_6331a92eeb76881c(void);
-extern swig_type_96 _wrap_ddp_model_begin_backward_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_97 _wrap_ddp_model_mark_ready_low_6331a92eeb76881c(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_98 _wrap_ddp_model_mark_unused_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern swig_type_99 _wrap_ddp_model_end_backward_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_was_used_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern swig_type_100 _wrap_ddp_model_average_parameters_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_101 _wrap_ddp_model_zero_grad_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_102 _wrap_ddp_model_get_grad_norm_low_6331a92eeb76881c(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_103 _wrap_ddp_model_scale_grad_low_6331a92eeb76881c(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern swig_type_104 _wrap_ddp_model_clip_grad_norm_low_6331a92eeb76881c(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_105 _wrap_ddp_model_clip_grad_value_low_6331a92eeb76881c(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_pass_report_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_106 arg2);
-extern swig_type_107 _wrap_ddp_pass_report_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_contributors_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_contributors_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_last_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_last_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_weight_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_pass_report_weight_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_pass_report_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_pass_report_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_108 _wrap_ddp_model_set_weight_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern swig_type_109 _wrap_ddp_model_set_last_pass_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_110 _wrap_ddp_model_skip_backward_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_111 _wrap_ddp_model_abandon_backward_low_6331a92eeb76881c(uintptr_t arg1, swig_type_112 arg2, uintptr_t arg3);
-extern swig_type_113 _wrap_ddp_model_get_pass_report_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_114 _wrap_ddp_model_join_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_6331a92eeb76881c(void);
-extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_6331a92eeb76881c(void);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_115 arg2);
-extern swig_type_116 _wrap_ddp_sgd_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_rate_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_rate_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_momentum_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_momentum_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_dampening_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_dampening_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_weight_decay_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_weight_decay_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_nesterov_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_nesterov_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_shard_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_shard_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_in_backward_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_in_backward_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_undo_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_undo_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_master_weights_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_master_weights_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_nonfinite_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_sgd_options_nonfinite_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_reserved_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_reserved_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_max_norm_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_max_norm_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_clip_value_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_clip_value_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sgd_options_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_sgd_options_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_117 arg2);
-extern swig_type_118 _wrap_ddp_adam_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_rate_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_rate_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta1_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta1_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta2_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta2_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_epsilon_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_epsilon_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_weight_decay_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_weight_decay_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_decoupled_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_decoupled_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_shard_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_shard_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_in_backward_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_in_backward_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_undo_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_undo_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_master_weights_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_master_weights_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_nonfinite_set_low_6331a92eeb76881c(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_adam_options_nonfinite_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_reserved_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_reserved_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_max_norm_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_max_norm_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_clip_value_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_clip_value_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_adam_options_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_adam_options_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_119 arg2);
-extern swig_type_120 _wrap_ddp_loss_scale_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_initial_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_initial_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_growth_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_growth_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_backoff_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_backoff_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_minimum_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_minimum_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_maximum_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_maximum_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_interval_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_121 arg2);
-extern swig_type_122 _wrap_ddp_loss_scale_options_interval_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_loss_scale_options_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_loss_scale_options_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_123 _wrap_ddp_sgd_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_124 arg2);
-extern swig_type_125 _wrap_ddp_adam_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_126 arg2);
-extern swig_type_127 _wrap_ddp_optimizer_create_sgd_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_128 _wrap_ddp_optimizer_create_adam_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_129 _wrap_ddp_optimizer_create_custom_low_6331a92eeb76881c(uintptr_t arg1, ddp_update_fn arg2, uintptr_t arg3, ddp_release_fn arg4, swig_voidp arg5);
-extern void _wrap_ddp_optimizer_destroy_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_130 _wrap_ddp_optimizer_set_rate_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern swig_type_131 _wrap_ddp_optimizer_get_rate_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_132 _wrap_ddp_optimizer_get_step_count_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_133 _wrap_ddp_loss_scale_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_134 arg2);
-extern swig_type_135 _wrap_ddp_optimizer_set_loss_scale_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_136 _wrap_ddp_optimizer_get_loss_scale_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_137 _wrap_ddp_optimizer_get_skipped_count_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_138 _wrap_ddp_optimizer_get_grad_norm_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_139 _wrap_ddp_optimizer_set_group_low_6331a92eeb76881c(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_140 _wrap_ddp_optimizer_step_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_141 _wrap_ddp_model_set_hook_low_6331a92eeb76881c(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern swig_type_142 _wrap_ddp_hook_fp16_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_143 _wrap_ddp_hook_bf16_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_ddp_powersgd_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_146 arg2);
-extern swig_type_147 _wrap_ddp_powersgd_options_seed_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_148 arg2);
-extern swig_type_149 _wrap_ddp_powersgd_options_start_pass_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_rank_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_rank_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_warm_start_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_warm_start_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_error_feedback_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_error_feedback_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_powersgd_options_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_powersgd_options_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_150 _wrap_ddp_powersgd_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_151 arg2);
-extern swig_type_152 _wrap_ddp_hook_powersgd_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_153 _wrap_ddp_model_set_pulled_hook_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_154 _wrap_ddp_model_next_bucket_low_6331a92eeb76881c(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_155 _wrap_ddp_model_finish_bucket_low_6331a92eeb76881c(uintptr_t arg1, int arg2, swig_type_156 arg3);
-extern int _wrap_ddp_bucket_get_index_low_6331a92eeb76881c(uintptr_t arg1);
-extern int _wrap_ddp_bucket_is_last_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_157 _wrap_ddp_bucket_get_contents_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_bucket_get_parameter_count_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_158 _wrap_ddp_bucket_get_parameter_low_6331a92eeb76881c(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
-extern int _wrap_ddp_bucket_is_used_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern swig_type_159 _wrap_ddp_bucket_all_reduce_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3);
-extern swig_type_160 _wrap_ddp_bucket_all_gather_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_161 _wrap_ddp_bucket_reduce_scatter_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4);
-extern swig_type_162 _wrap_ddp_bucket_broadcast_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, int arg3);
-extern swig_type_163 _wrap_ddp_bucket_set_error_low_6331a92eeb76881c(uintptr_t arg1, swig_type_164 arg2);
-extern swig_type_165 _wrap_ddp_ema_create_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_ema_destroy_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_166 _wrap_ddp_ema_update_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_167 _wrap_ddp_ema_swap_low_6331a92eeb76881c(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_168 arg2);
-extern swig_type_169 _wrap_ddp_state_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_state_model_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_model_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_state_optimizer_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_optimizer_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_state_ema_set_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_ema_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_170 arg2);
-extern swig_type_171 _wrap_ddp_state_epoch_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_172 arg2);
-extern swig_type_173 _wrap_ddp_state_step_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_state_partial_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_state_partial_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_state_local_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_state_local_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_state_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_state_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_174 _wrap_ddp_state_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_175 arg2);
-extern swig_type_176 _wrap_ddp_model_set_metadata_low_6331a92eeb76881c(uintptr_t arg1, swig_type_177 arg2, swig_voidp arg3);
-extern swig_type_178 _wrap_ddp_model_get_metadata_low_6331a92eeb76881c(uintptr_t arg1, swig_type_179 arg2, swig_voidp arg3);
-extern swig_type_180 _wrap_ddp_state_save_file_low_6331a92eeb76881c(uintptr_t arg1, swig_type_181 arg2);
-extern swig_type_182 _wrap_ddp_state_load_file_low_6331a92eeb76881c(uintptr_t arg1, swig_type_183 arg2);
-extern swig_type_184 _wrap_ddp_model_get_missing_low_6331a92eeb76881c(uintptr_t arg1, swig_type_185 arg2);
-extern swig_type_186 _wrap_ddp_model_get_unexpected_low_6331a92eeb76881c(uintptr_t arg1, swig_type_187 arg2);
-extern swig_type_188 _wrap_ddp_state_save_low_6331a92eeb76881c(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_189 _wrap_ddp_state_load_low_6331a92eeb76881c(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_sampler_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_190 arg2);
-extern swig_type_191 _wrap_ddp_sampler_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_192 arg2);
-extern swig_type_193 _wrap_ddp_sampler_dataset_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_194 arg2);
-extern swig_type_195 _wrap_ddp_sampler_seed_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sampler_rank_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_rank_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sampler_size_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sampler_shuffle_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_shuffle_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_sampler_drop_last_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_drop_last_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sampler_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_sampler_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_196 _wrap_ddp_sampler_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_197 arg2);
-extern swig_type_198 _wrap_ddp_sampler_get_count_low_6331a92eeb76881c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_199 _wrap_ddp_sampler_fill_low_6331a92eeb76881c(uintptr_t arg1, swig_type_200 arg2, swig_type_201 arg3, swig_type_202 arg4, swig_voidp arg5);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_6331a92eeb76881c(uintptr_t arg1, swig_type_203 arg2);
-extern swig_type_204 _wrap_ddp_batch_norm_options_struct_size_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_epsilon_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_epsilon_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_momentum_set_low_6331a92eeb76881c(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_momentum_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_training_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_training_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_accumulate_set_low_6331a92eeb76881c(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_accumulate_get_low_6331a92eeb76881c(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_batch_norm_options_low_6331a92eeb76881c(void);
-extern void _wrap_delete_ddp_batch_norm_options_low_6331a92eeb76881c(uintptr_t arg1);
-extern swig_type_205 _wrap_ddp_batch_norm_options_init_low_6331a92eeb76881c(uintptr_t arg1, swig_type_206 arg2);
-extern swig_type_207 _wrap_ddp_batch_norm_forward_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_208 _wrap_ddp_batch_norm_backward_low_6331a92eeb76881c(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_209 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+typedef long long swig_type_210;
+typedef _gostring_ swig_type_211;
+typedef long long swig_type_212;
+typedef _gostring_ swig_type_213;
+typedef _gostring_ swig_type_214;
+typedef _gostring_ swig_type_215;
+typedef long long swig_type_216;
+typedef long long swig_type_217;
+typedef long long swig_type_218;
+typedef long long swig_type_219;
+typedef long long swig_type_220;
+typedef long long swig_type_221;
+typedef _gostring_ swig_type_222;
+typedef long long swig_type_223;
+typedef _gostring_ swig_type_224;
+typedef _gostring_ swig_type_225;
+typedef _gostring_ swig_type_226;
+typedef _gostring_ swig_type_227;
+typedef _gostring_ swig_type_228;
+typedef _gostring_ swig_type_229;
+typedef _gostring_ swig_type_230;
+typedef _gostring_ swig_type_231;
+typedef _gostring_ swig_type_232;
+typedef _gostring_ swig_type_233;
+typedef _gostring_ swig_type_234;
+typedef _gostring_ swig_type_235;
+typedef _gostring_ swig_type_236;
+typedef _gostring_ swig_type_237;
+typedef _gostring_ swig_type_238;
+typedef _gostring_ swig_type_239;
+typedef _gostring_ swig_type_240;
+typedef long long swig_type_241;
+typedef long long swig_type_242;
+typedef _gostring_ swig_type_243;
+typedef long long swig_type_244;
+typedef _gostring_ swig_type_245;
+typedef _gostring_ swig_type_246;
+typedef long long swig_type_247;
+typedef _gostring_ swig_type_248;
+typedef _gostring_ swig_type_249;
+extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
+extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_IO_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_F32_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_F64_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_F16_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_BF16_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_I32_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_I64_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_U8_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_C64_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_C128_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_CPU_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_CUDA_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_AVERAGE_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_SUM_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_MIN_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_MAX_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_BACKEND_SHM_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_a876b01328600b42(void);
+extern void _wrap_ddp_tensor_data_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_data_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_tensor_dtype_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_dtype_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_device_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_device_index_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_tensor_ndim_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_ndim_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_tensor_shape_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_shape_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_tensor_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_tensor_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_1 _wrap_ddp_tensor_init_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
+extern swig_intgo _wrap_DDP_LOG_DEBUG_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_LOG_INFO_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_LOG_WARNING_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_LOG_ERROR_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_LOG_OFF_low_a876b01328600b42(void);
+extern int _wrap_ddp_version_low_a876b01328600b42(void);
+extern swig_type_2 _wrap_ddp_version_string_low_a876b01328600b42(void);
+extern swig_type_3 _wrap_ddp_build_info_low_a876b01328600b42(void);
+extern swig_type_4 _wrap_ddp_status_name_low_a876b01328600b42(swig_intgo arg1);
+extern swig_type_5 _wrap_ddp_last_error_low_a876b01328600b42(void);
+extern swig_type_6 _wrap_ddp_copy_last_error_low_a876b01328600b42(swig_voidp arg1, swig_type_7 arg2);
+extern swig_type_8 _wrap_ddp_set_log_low_a876b01328600b42(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_store_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_9 arg2);
+extern swig_type_10 _wrap_ddp_store_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_store_set_set_low_a876b01328600b42(uintptr_t arg1, ddp_store_set_fn arg2);
+extern ddp_store_set_fn _wrap_ddp_store_set_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_store_get_set_low_a876b01328600b42(uintptr_t arg1, ddp_store_get_fn arg2);
+extern ddp_store_get_fn _wrap_ddp_store_get_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_store_user_data_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_store_user_data_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_store_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_store_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_11 arg2);
+extern swig_type_12 _wrap_ddp_group_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_rank_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_world_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_world_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_backend_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_backend_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_device_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_device_index_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_timeout_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_13 arg2);
+extern swig_type_14 _wrap_ddp_group_options_timeout_ms_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_heartbeat_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_15 arg2);
+extern swig_type_16 _wrap_ddp_group_options_heartbeat_ms_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_dead_after_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_17 arg2);
+extern swig_type_18 _wrap_ddp_group_options_dead_after_ms_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_19 arg2);
+extern swig_type_20 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_store_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_group_options_store_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_sum_order_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_group_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_group_options_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_21 _wrap_ddp_group_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_22 arg2);
+extern swig_type_23 _wrap_ddp_group_create_low_a876b01328600b42(swig_type_24 arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_25 _wrap_ddp_group_split_low_a876b01328600b42(uintptr_t arg1, int arg2, int arg3, uintptr_t arg4, swig_voidp arg5);
+extern void _wrap_ddp_group_destroy_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_26 _wrap_ddp_group_abort_low_a876b01328600b42(uintptr_t arg1, swig_type_27 arg2);
+extern swig_type_28 _wrap_ddp_group_status_low_a876b01328600b42(uintptr_t arg1);
+extern int _wrap_ddp_group_rank_low_a876b01328600b42(uintptr_t arg1);
+extern int _wrap_ddp_group_size_low_a876b01328600b42(uintptr_t arg1);
+extern swig_intgo _wrap_ddp_group_backend_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_29 _wrap_ddp_group_barrier_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_30 _wrap_ddp_group_all_reduce_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
+extern swig_type_31 _wrap_ddp_group_all_gather_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_32 _wrap_ddp_group_reduce_scatter_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
+extern swig_type_33 _wrap_ddp_group_broadcast_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
+extern swig_type_34 _wrap_ddp_group_reduce_metrics_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_35 arg3, swig_intgo arg4);
+extern swig_type_36 _wrap_ddp_group_alloc_low_a876b01328600b42(uintptr_t arg1, swig_type_37 arg2, swig_voidp arg3);
+extern swig_type_38 _wrap_ddp_group_free_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_a876b01328600b42(void);
+extern void _wrap_ddp_model_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_39 arg2);
+extern swig_type_40 _wrap_ddp_model_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_41 arg2);
+extern swig_type_42 _wrap_ddp_model_options_first_bucket_bytes_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_bucket_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_43 arg2);
+extern swig_type_44 _wrap_ddp_model_options_bucket_bytes_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_reduce_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_reduce_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_unused_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_unused_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_progress_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_progress_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_drift_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_drift_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_check_every_set_low_a876b01328600b42(uintptr_t arg1, swig_type_45 arg2);
+extern swig_type_46 _wrap_ddp_model_options_check_every_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_divisor_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_divisor_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_uneven_inputs_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_uneven_inputs_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_options_wire_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_wire_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_model_options_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_47 arg2);
+extern swig_type_48 _wrap_ddp_model_stats_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_parameters_set_low_a876b01328600b42(uintptr_t arg1, swig_type_49 arg2);
+extern swig_type_50 _wrap_ddp_model_stats_parameters_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_elements_set_low_a876b01328600b42(uintptr_t arg1, swig_type_51 arg2);
+extern swig_type_52 _wrap_ddp_model_stats_elements_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_buckets_set_low_a876b01328600b42(uintptr_t arg1, swig_type_53 arg2);
+extern swig_type_54 _wrap_ddp_model_stats_buckets_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_passes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_55 arg2);
+extern swig_type_56 _wrap_ddp_model_stats_passes_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_gradient_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_57 arg2);
+extern swig_type_58 _wrap_ddp_model_stats_gradient_bytes_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_backward_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_59 arg2);
+extern swig_type_60 _wrap_ddp_model_stats_backward_ns_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_comm_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_61 arg2);
+extern swig_type_62 _wrap_ddp_model_stats_comm_ns_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_exposed_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_63 arg2);
+extern swig_type_64 _wrap_ddp_model_stats_exposed_ns_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_backward_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_65 arg2);
+extern swig_type_66 _wrap_ddp_model_stats_total_backward_ns_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_comm_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_67 arg2);
+extern swig_type_68 _wrap_ddp_model_stats_total_comm_ns_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_69 arg2);
+extern swig_type_70 _wrap_ddp_model_stats_total_exposed_ns_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_checks_set_low_a876b01328600b42(uintptr_t arg1, swig_type_71 arg2);
+extern swig_type_72 _wrap_ddp_model_stats_checks_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_repairs_set_low_a876b01328600b42(uintptr_t arg1, swig_type_73 arg2);
+extern swig_type_74 _wrap_ddp_model_stats_repairs_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_sent_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_75 arg2);
+extern swig_type_76 _wrap_ddp_model_stats_sent_bytes_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_77 arg2);
+extern swig_type_78 _wrap_ddp_model_stats_total_sent_bytes_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_stats_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_model_stats_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_79 _wrap_ddp_model_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_80 arg2);
+extern swig_type_81 _wrap_ddp_model_create_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_model_destroy_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_82 _wrap_ddp_model_add_parameter_low_a876b01328600b42(uintptr_t arg1, swig_type_83 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
+extern swig_type_84 _wrap_ddp_model_add_array_low_a876b01328600b42(uintptr_t arg1, swig_type_85 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_86 arg5, swig_voidp arg6);
+extern swig_type_87 _wrap_ddp_model_add_buffer_low_a876b01328600b42(uintptr_t arg1, swig_type_88 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_89 _wrap_ddp_model_commit_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_get_parameter_count_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_90 _wrap_ddp_model_get_grad_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_91 _wrap_ddp_model_set_grad_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_92 _wrap_ddp_model_sync_buffers_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_93 _wrap_ddp_model_check_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_94 _wrap_ddp_model_get_hash_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_95 _wrap_ddp_model_get_stats_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_96 _wrap_ddp_model_describe_plan_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_97 arg3, swig_voidp arg4);
+extern swig_intgo _wrap_DDP_PASS_REDUCE_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_PASS_LOCAL_low_a876b01328600b42(void);
+extern swig_type_98 _wrap_ddp_model_begin_backward_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_99 _wrap_ddp_model_mark_ready_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_100 _wrap_ddp_model_mark_range_ready_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_101 arg3, swig_type_102 arg4, uintptr_t arg5);
+extern swig_type_103 _wrap_ddp_model_mark_unused_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern swig_type_104 _wrap_ddp_model_end_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_was_used_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern swig_type_105 _wrap_ddp_model_zero_grad_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_106 _wrap_ddp_model_get_grad_norm_low_a876b01328600b42(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_107 _wrap_ddp_model_scale_grad_low_a876b01328600b42(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern swig_type_108 _wrap_ddp_model_clip_grad_norm_low_a876b01328600b42(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_109 _wrap_ddp_model_clip_grad_value_low_a876b01328600b42(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_110 arg2);
+extern swig_type_111 _wrap_ddp_pass_report_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_contributors_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_contributors_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_last_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_last_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_weight_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_pass_report_weight_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_absent_set_low_a876b01328600b42(uintptr_t arg1, swig_type_112 arg2);
+extern swig_type_113 _wrap_ddp_pass_report_absent_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_pass_report_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_pass_report_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_114 _wrap_ddp_model_set_weight_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern swig_type_115 _wrap_ddp_model_set_last_pass_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_116 _wrap_ddp_model_skip_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_117 _wrap_ddp_model_abandon_backward_low_a876b01328600b42(uintptr_t arg1, swig_type_118 arg2, uintptr_t arg3);
+extern swig_type_119 _wrap_ddp_model_get_pass_report_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_a876b01328600b42(void);
+extern void _wrap_ddp_optimizer_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_120 arg2);
+extern swig_type_121 _wrap_ddp_optimizer_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_shard_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_shard_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_in_backward_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_in_backward_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_undo_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_undo_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_master_weights_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_master_weights_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_nonfinite_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_max_norm_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_optimizer_options_max_norm_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_clip_value_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_optimizer_options_clip_value_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_optimizer_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_optimizer_options_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_122 arg2);
+extern swig_type_123 _wrap_ddp_sgd_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_momentum_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_dampening_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_dampening_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_weight_decay_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_nesterov_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_nesterov_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sgd_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_sgd_options_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_124 arg2);
+extern swig_type_125 _wrap_ddp_adam_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta1_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta1_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta2_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta2_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_epsilon_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_epsilon_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_weight_decay_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_decoupled_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_decoupled_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_adam_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_adam_options_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_126 arg2);
+extern swig_type_127 _wrap_ddp_loss_scale_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_initial_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_initial_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_growth_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_growth_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_backoff_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_backoff_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_minimum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_minimum_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_maximum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_maximum_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_interval_set_low_a876b01328600b42(uintptr_t arg1, swig_type_128 arg2);
+extern swig_type_129 _wrap_ddp_loss_scale_options_interval_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_loss_scale_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_loss_scale_options_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_130 _wrap_ddp_optimizer_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_131 arg2);
+extern swig_type_132 _wrap_ddp_sgd_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_133 arg2);
+extern swig_type_134 _wrap_ddp_adam_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_135 arg2);
+extern swig_type_136 _wrap_ddp_optimizer_create_sgd_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_137 _wrap_ddp_optimizer_create_adam_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern void _wrap_ddp_optimizer_destroy_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_138 _wrap_ddp_optimizer_set_rate_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern swig_type_139 _wrap_ddp_optimizer_get_rate_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_140 _wrap_ddp_optimizer_get_step_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_141 _wrap_ddp_loss_scale_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_ddp_optimizer_set_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_144 _wrap_ddp_optimizer_get_loss_scale_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_145 _wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_146 _wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_147 _wrap_ddp_optimizer_set_group_low_a876b01328600b42(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_148 _wrap_ddp_optimizer_step_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_149 _wrap_ddp_ema_create_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_ema_destroy_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_150 _wrap_ddp_ema_update_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_151 _wrap_ddp_ema_swap_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_152 arg2);
+extern swig_type_153 _wrap_ddp_state_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_state_model_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_model_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_state_optimizer_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_optimizer_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_state_ema_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_ema_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_type_154 arg2);
+extern swig_type_155 _wrap_ddp_state_epoch_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_ddp_state_step_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_state_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_state_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_158 arg2);
+extern swig_type_159 _wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_options_partial_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_partial_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_options_local_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_local_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_load_options_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_160 arg2);
+extern swig_type_161 _wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_type_162 arg2);
+extern swig_type_163 _wrap_ddp_load_report_epoch_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_164 arg2);
+extern swig_type_165 _wrap_ddp_load_report_step_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_a876b01328600b42(uintptr_t arg1, swig_type_166 arg2);
+extern swig_type_167 _wrap_ddp_load_report_missing_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(uintptr_t arg1, swig_type_168 arg2);
+extern swig_type_169 _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_report_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_load_report_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_170 _wrap_ddp_state_init_low_a876b01328600b42(uintptr_t arg1, swig_type_171 arg2);
+extern swig_type_172 _wrap_ddp_load_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_173 arg2);
+extern swig_type_174 _wrap_ddp_model_set_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_175 arg2, swig_voidp arg3);
+extern swig_type_176 _wrap_ddp_model_get_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_177 arg2, swig_voidp arg3);
+extern swig_type_178 _wrap_ddp_state_save_file_low_a876b01328600b42(uintptr_t arg1, swig_type_179 arg2);
+extern swig_type_180 _wrap_ddp_state_load_file_low_a876b01328600b42(uintptr_t arg1, swig_type_181 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_182 _wrap_ddp_model_get_missing_low_a876b01328600b42(uintptr_t arg1, swig_type_183 arg2);
+extern swig_type_184 _wrap_ddp_model_get_unexpected_low_a876b01328600b42(uintptr_t arg1, swig_type_185 arg2);
+extern swig_type_186 _wrap_ddp_state_save_low_a876b01328600b42(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_187 _wrap_ddp_state_load_low_a876b01328600b42(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_188 arg2);
+extern swig_type_189 _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_190 arg2);
+extern swig_type_191 _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_192 arg2);
+extern swig_type_193 _wrap_ddp_sampler_seed_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_rank_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_shuffle_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_shuffle_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sampler_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_sampler_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_194 _wrap_ddp_sampler_init_low_a876b01328600b42(uintptr_t arg1, swig_type_195 arg2);
+extern swig_type_196 _wrap_ddp_sampler_get_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_197 _wrap_ddp_sampler_fill_low_a876b01328600b42(uintptr_t arg1, swig_type_198 arg2, swig_type_199 arg3, swig_type_200 arg4, swig_voidp arg5);
+extern void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_201 arg2);
+extern swig_type_202 _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_custom_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_custom_options_weight_decay_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_whole_tensors_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_custom_options_whole_tensors_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_custom_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_custom_options_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_203 arg2);
+extern swig_type_204 _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_index_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_update_slice_dtype_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_value_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_value_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_grad_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_grad_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_state_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_state_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_state_count_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_state_count_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_device_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_update_slice_device_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(uintptr_t arg1, swig_type_205 arg2);
+extern swig_type_206 _wrap_ddp_update_slice_first_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(uintptr_t arg1, swig_type_207 arg2);
+extern swig_type_208 _wrap_ddp_update_slice_count_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_209 arg2);
+extern swig_type_210 _wrap_ddp_update_slice_step_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_update_slice_rate_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_update_slice_weight_decay_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_stream_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_update_slice_stream_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_update_slice_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_update_slice_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_211 _wrap_ddp_custom_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_212 arg2);
+extern swig_type_213 _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_214 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_215 _wrap_ddp_model_set_hook_low_a876b01328600b42(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_216 arg2);
+extern swig_type_217 _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_218 arg2);
+extern swig_type_219 _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(uintptr_t arg1, swig_type_220 arg2);
+extern swig_type_221 _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_rank_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_warm_start_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_warm_start_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_powersgd_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_powersgd_options_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_222 _wrap_ddp_powersgd_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_223 arg2);
+extern swig_type_224 _wrap_ddp_hook_powersgd_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_225 _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_226 _wrap_ddp_model_next_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_227 _wrap_ddp_model_finish_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_228 arg3);
+extern int _wrap_ddp_bucket_get_index_low_a876b01328600b42(uintptr_t arg1);
+extern int _wrap_ddp_bucket_is_last_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_229 _wrap_ddp_bucket_get_contents_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_230 _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern int _wrap_ddp_bucket_is_used_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern swig_type_231 _wrap_ddp_bucket_all_reduce_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3);
+extern swig_type_232 _wrap_ddp_bucket_all_gather_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_233 _wrap_ddp_bucket_reduce_scatter_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4);
+extern swig_type_234 _wrap_ddp_bucket_broadcast_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, int arg3);
+extern swig_type_235 _wrap_ddp_bucket_set_error_low_a876b01328600b42(uintptr_t arg1, swig_type_236 arg2);
+extern swig_type_237 _wrap_ddp_model_join_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_238 _wrap_ddp_model_average_parameters_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_239 _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_240 _wrap_ddp_group_get_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_241 arg2);
+extern swig_type_242 _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_momentum_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_training_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_training_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_batch_norm_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_243 _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_244 arg2);
+extern swig_type_245 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_246 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_247 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_248 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
+extern swig_type_249 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
 #undef intgo
 */
 import "C"
@@ -698,13 +808,13 @@ func swigCopyString(s string) string {
 
 func Swig_free(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_Swig_free_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_Swig_free_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_Swig_malloc_low_6331a92eeb76881c(C.swig_intgo(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_Swig_malloc_low_a876b01328600b42(C.swig_intgo(_swig_i_0)))
 	return swig_r
 }
 
@@ -713,84 +823,84 @@ const DDP_VERSION_STRING string = "0.1.0"
 type Enum_SS_ddp_status int
 func _swig_getDDP_OK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_OK_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_OK_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_OK int32 = _swig_getDDP_OK()
 func _swig_getDDP_ERROR_INVALID_ARGUMENT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_INVALID_ARGUMENT int32 = _swig_getDDP_ERROR_INVALID_ARGUMENT()
 func _swig_getDDP_ERROR_INVALID_STATE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_INVALID_STATE int32 = _swig_getDDP_ERROR_INVALID_STATE()
 func _swig_getDDP_ERROR_NOT_SUPPORTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_NOT_SUPPORTED int32 = _swig_getDDP_ERROR_NOT_SUPPORTED()
 func _swig_getDDP_ERROR_OUT_OF_MEMORY() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_OUT_OF_MEMORY int32 = _swig_getDDP_ERROR_OUT_OF_MEMORY()
 func _swig_getDDP_ERROR_TIMED_OUT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_TIMED_OUT int32 = _swig_getDDP_ERROR_TIMED_OUT()
 func _swig_getDDP_ERROR_PEER_FAILED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_PEER_FAILED int32 = _swig_getDDP_ERROR_PEER_FAILED()
 func _swig_getDDP_ERROR_ABORTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_ABORTED int32 = _swig_getDDP_ERROR_ABORTED()
 func _swig_getDDP_ERROR_MISMATCH() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_MISMATCH int32 = _swig_getDDP_ERROR_MISMATCH()
 func _swig_getDDP_ERROR_IO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_IO int32 = _swig_getDDP_ERROR_IO()
 func _swig_getDDP_ERROR_CALLBACK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_ERROR_CALLBACK int32 = _swig_getDDP_ERROR_CALLBACK()
 func _swig_getDDP_ERROR_INTERNAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -798,63 +908,63 @@ var DDP_ERROR_INTERNAL int32 = _swig_getDDP_ERROR_INTERNAL()
 type Enum_SS_ddp_dtype int
 func _swig_getDDP_F32() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F32_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_F32_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_F32 int32 = _swig_getDDP_F32()
 func _swig_getDDP_F64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F64_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_F64_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_F64 int32 = _swig_getDDP_F64()
 func _swig_getDDP_F16() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F16_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_F16_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_F16 int32 = _swig_getDDP_F16()
 func _swig_getDDP_BF16() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BF16_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_BF16_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_BF16 int32 = _swig_getDDP_BF16()
 func _swig_getDDP_I32() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_I32_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_I32_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_I32 int32 = _swig_getDDP_I32()
 func _swig_getDDP_I64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_I64_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_I64_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_I64 int32 = _swig_getDDP_I64()
 func _swig_getDDP_U8() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_U8_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_U8_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_U8 int32 = _swig_getDDP_U8()
 func _swig_getDDP_C64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_C64_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_C64_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_C64 int32 = _swig_getDDP_C64()
 func _swig_getDDP_C128() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_C128_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_C128_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -862,14 +972,14 @@ var DDP_C128 int32 = _swig_getDDP_C128()
 type Enum_SS_ddp_device_kind int
 func _swig_getDDP_CPU() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_CPU_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_CPU_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_CPU int32 = _swig_getDDP_CPU()
 func _swig_getDDP_CUDA() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_CUDA_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_CUDA_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -877,28 +987,28 @@ var DDP_CUDA int32 = _swig_getDDP_CUDA()
 type Enum_SS_ddp_reduce int
 func _swig_getDDP_AVERAGE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_AVERAGE int32 = _swig_getDDP_AVERAGE()
 func _swig_getDDP_SUM() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_SUM_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_SUM int32 = _swig_getDDP_SUM()
 func _swig_getDDP_MIN() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_MIN_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_MIN_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_MIN int32 = _swig_getDDP_MIN()
 func _swig_getDDP_MAX() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_MAX_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_MAX_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -906,39 +1016,54 @@ var DDP_MAX int32 = _swig_getDDP_MAX()
 type Enum_SS_ddp_backend int
 func _swig_getDDP_BACKEND_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_BACKEND_AUTO int32 = _swig_getDDP_BACKEND_AUTO()
 func _swig_getDDP_BACKEND_GLOO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_BACKEND_GLOO int32 = _swig_getDDP_BACKEND_GLOO()
 func _swig_getDDP_BACKEND_NCCL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_BACKEND_NCCL int32 = _swig_getDDP_BACKEND_NCCL()
 func _swig_getDDP_BACKEND_SHM() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_BACKEND_SHM int32 = _swig_getDDP_BACKEND_SHM()
 func _swig_getDDP_BACKEND_LOCAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_BACKEND_LOCAL int32 = _swig_getDDP_BACKEND_LOCAL()
+type Enum_SS_ddp_sum_order int
+func _swig_getDDP_SUM_ORDER_BY_RANK() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_RANK_low_a876b01328600b42())
+	return swig_r
+}
+
+var DDP_SUM_ORDER_BY_RANK int32 = _swig_getDDP_SUM_ORDER_BY_RANK()
+func _swig_getDDP_SUM_ORDER_BY_HOST() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_HOST_low_a876b01328600b42())
+	return swig_r
+}
+
+var DDP_SUM_ORDER_BY_HOST int32 = _swig_getDDP_SUM_ORDER_BY_HOST()
 const DDP_MAX_DIMENSIONS int = 8
 type SwigcptrDdp_tensor uintptr
 
@@ -952,90 +1077,90 @@ func (p SwigcptrDdp_tensor) SwigIsDdp_tensor() {
 func (arg1 SwigcptrDdp_tensor) SetData(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_data_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_data_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetData() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDtype(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_dtype_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_dtype_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDtype() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_device_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_index_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_device_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetNdim(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_ndim_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_ndim_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetNdim() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetShape(arg2 *int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_shape_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_shape_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetShape() (_swig_ret *int64) {
 	var swig_r *int64
 	_swig_i_0 := arg1
-	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_tensor() (_swig_ret Ddp_tensor) {
 	var swig_r Ddp_tensor
-	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_6331a92eeb76881c()))
+	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_tensor(arg1 Ddp_tensor) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_tensor_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_tensor_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_tensor interface {
@@ -1062,7 +1187,7 @@ func Ddp_tensor_init(arg1 Ddp_tensor, arg2 unsafe.Pointer, arg3 int32, arg4 int3
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_tensor_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_tensor_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1072,48 +1197,48 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_log_level int
 func _swig_getDDP_LOG_DEBUG() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_LOG_DEBUG int32 = _swig_getDDP_LOG_DEBUG()
 func _swig_getDDP_LOG_INFO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_LOG_INFO int32 = _swig_getDDP_LOG_INFO()
 func _swig_getDDP_LOG_WARNING() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_LOG_WARNING int32 = _swig_getDDP_LOG_WARNING()
 func _swig_getDDP_LOG_ERROR() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_LOG_ERROR int32 = _swig_getDDP_LOG_ERROR()
 func _swig_getDDP_LOG_OFF() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_LOG_OFF int32 = _swig_getDDP_LOG_OFF()
 func Ddp_version() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_ddp_version_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_ddp_version_low_a876b01328600b42())
 	return swig_r
 }
 
 func Ddp_version_string() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_version_string_low_6331a92eeb76881c()
+	swig_r_p := C._wrap_ddp_version_string_low_a876b01328600b42()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1122,7 +1247,7 @@ func Ddp_version_string() (_swig_ret string) {
 
 func Ddp_build_info() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_build_info_low_6331a92eeb76881c()
+	swig_r_p := C._wrap_ddp_build_info_low_a876b01328600b42()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1132,7 +1257,7 @@ func Ddp_build_info() (_swig_ret string) {
 func Ddp_status_name(arg1 int32) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_status_name_low_6331a92eeb76881c(C.swig_intgo(_swig_i_0))
+	swig_r_p := C._wrap_ddp_status_name_low_a876b01328600b42(C.swig_intgo(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1141,7 +1266,7 @@ func Ddp_status_name(arg1 int32) (_swig_ret string) {
 
 func Ddp_last_error() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_last_error_low_6331a92eeb76881c()
+	swig_r_p := C._wrap_ddp_last_error_low_a876b01328600b42()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1152,7 +1277,7 @@ func Ddp_copy_last_error(arg1 unsafe.Pointer, arg2 int64) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_6331a92eeb76881c(C.swig_voidp(_swig_i_0), C.swig_type_7(_swig_i_1)))
+	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_a876b01328600b42(C.swig_voidp(_swig_i_0), C.swig_type_7(_swig_i_1)))
 	return swig_r
 }
 
@@ -1161,7 +1286,7 @@ func Ddp_set_log(arg1 int32, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_set_log_low_6331a92eeb76881c(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_set_log_low_a876b01328600b42(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1177,59 +1302,74 @@ func (p SwigcptrDdp_store) Swigcptr() uintptr {
 func (p SwigcptrDdp_store) SwigIsDdp_store() {
 }
 
+func (arg1 SwigcptrDdp_store) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_store_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_9(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_store) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_store_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrDdp_store) SetSet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_set_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
+	C._wrap_ddp_store_set_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetSet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetGet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_get_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
+	C._wrap_ddp_store_get_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetGet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetUser_data(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_user_data_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_store_user_data_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetUser_data() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_store() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_6331a92eeb76881c()))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_store(arg1 Ddp_store) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_store_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_store_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_store interface {
 	Swigcptr() uintptr
 	SwigIsDdp_store()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
 	SetSet(arg2 unsafe.Pointer)
 	GetSet() (_swig_ret unsafe.Pointer)
 	SetGet(arg2 unsafe.Pointer)
@@ -1250,142 +1390,168 @@ func (p SwigcptrDdp_group_options) SwigIsDdp_group_options() {
 func (arg1 SwigcptrDdp_group_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_9(_swig_i_1))
+	C._wrap_ddp_group_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_11(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rank_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetWorld_size(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_world_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_world_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetWorld_size() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetBackend(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_backend_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_backend_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetBackend() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_device_index_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_device_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetTimeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_timeout_ms_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_11(_swig_i_1))
+	C._wrap_ddp_group_options_timeout_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_13(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetTimeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetHeartbeat_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_heartbeat_ms_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_13(_swig_i_1))
+	C._wrap_ddp_group_options_heartbeat_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_15(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetHeartbeat_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDead_after_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_dead_after_ms_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_15(_swig_i_1))
+	C._wrap_ddp_group_options_dead_after_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_17(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDead_after_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRendezvous_timeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_17(_swig_i_1))
+	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_19(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRendezvous_timeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetStore(arg2 Ddp_store) {
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	C._wrap_ddp_group_options_store_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_group_options_store_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStore() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
 	_swig_i_0 := arg1
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0))))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_group_options) SetSum_order(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_sum_order_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetSum_order() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_group_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
-	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_6331a92eeb76881c()))
+	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_group_options(arg1 Ddp_group_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_group_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_group_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_group_options interface {
@@ -1411,13 +1577,17 @@ type Ddp_group_options interface {
 	GetRendezvous_timeout_ms() (_swig_ret int64)
 	SetStore(arg2 Ddp_store)
 	GetStore() (_swig_ret Ddp_store)
+	SetSum_order(arg2 int32)
+	GetSum_order() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_20(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_22(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1429,7 +1599,7 @@ func Ddp_group_create(arg1 string, arg2 Ddp_group_options, arg3 *uintptr) (_swig
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_create_low_6331a92eeb76881c(*(*C.swig_type_22)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_create_low_a876b01328600b42(*(*C.swig_type_24)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
@@ -1439,16 +1609,31 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+const DDP_NO_COLOR int = -1
+func Ddp_group_split(arg1 uintptr, arg2 int32, arg3 int32, arg4 Ddp_group_options, arg5 *uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := getSwigcptr(arg4)
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_split_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 func Ddp_group_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_group_destroy_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_group_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_group_abort(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_abort_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_24)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_group_abort_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1461,7 +1646,7 @@ swig_r_1 = result(swig_r)
 func Ddp_group_status(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_status_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_status_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1471,28 +1656,28 @@ swig_r_1 = result(swig_r)
 func Ddp_group_rank(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_rank_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_rank_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_size(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_size_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_size_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_backend(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_backend_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_backend_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_barrier(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_barrier_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_barrier_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1505,7 +1690,7 @@ func Ddp_group_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintpt
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_reduce_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_reduce_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1518,7 +1703,7 @@ func Ddp_group_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 u
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_gather_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_gather_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1532,7 +1717,7 @@ func Ddp_group_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, ar
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1545,7 +1730,7 @@ func Ddp_group_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintptr
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_broadcast_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_broadcast_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1558,34 +1743,7 @@ func Ddp_group_reduce_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4 int3
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_32(_swig_i_2), C.swig_intgo(_swig_i_3))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *int64, arg6 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := arg4
-	_swig_i_4 := arg5
-	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_rows_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_35(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1597,7 +1755,7 @@ func Ddp_group_alloc(arg1 uintptr, arg2 int64, arg3 *unsafe.Pointer) (_swig_ret 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_alloc_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_alloc_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_37(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1608,27 +1766,7 @@ func Ddp_group_free(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_free_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_retain_low_6331a92eeb76881c(C.swig_voidp(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_release_low_6331a92eeb76881c(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_free_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1638,14 +1776,14 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_unused int
 func _swig_getDDP_UNUSED_ERROR() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_UNUSED_ERROR int32 = _swig_getDDP_UNUSED_ERROR()
 func _swig_getDDP_UNUSED_ALLOW() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -1653,21 +1791,21 @@ var DDP_UNUSED_ALLOW int32 = _swig_getDDP_UNUSED_ALLOW()
 type Enum_SS_ddp_progress int
 func _swig_getDDP_PROGRESS_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_PROGRESS_AUTO int32 = _swig_getDDP_PROGRESS_AUTO()
 func _swig_getDDP_PROGRESS_CALLER() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_PROGRESS_CALLER int32 = _swig_getDDP_PROGRESS_CALLER()
 func _swig_getDDP_PROGRESS_THREAD() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -1675,14 +1813,14 @@ var DDP_PROGRESS_THREAD int32 = _swig_getDDP_PROGRESS_THREAD()
 type Enum_SS_ddp_drift int
 func _swig_getDDP_DRIFT_REPORT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_DRIFT_REPORT int32 = _swig_getDDP_DRIFT_REPORT()
 func _swig_getDDP_DRIFT_RESEND() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -1690,14 +1828,14 @@ var DDP_DRIFT_RESEND int32 = _swig_getDDP_DRIFT_RESEND()
 type Enum_SS_ddp_divisor int
 func _swig_getDDP_DIVISOR_WORLD() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_DIVISOR_WORLD int32 = _swig_getDDP_DIVISOR_WORLD()
 func _swig_getDDP_DIVISOR_WEIGHTS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -1714,142 +1852,155 @@ func (p SwigcptrDdp_model_options) SwigIsDdp_model_options() {
 func (arg1 SwigcptrDdp_model_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_40(_swig_i_1))
+	C._wrap_ddp_model_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_39(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetFirst_bucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_first_bucket_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_42(_swig_i_1))
+	C._wrap_ddp_model_options_first_bucket_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_41(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetBucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_bucket_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_44(_swig_i_1))
+	C._wrap_ddp_model_options_bucket_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_43(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetBucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetReduce(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_reduce_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_reduce_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetReduce() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUnused(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_unused_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_unused_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUnused() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetProgress(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_progress_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_progress_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetProgress() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetDrift(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_drift_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_drift_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetDrift() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetCheck_every(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_check_every_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_46(_swig_i_1))
+	C._wrap_ddp_model_options_check_every_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_45(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetCheck_every() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetDivisor(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_divisor_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_divisor_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetDivisor() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUneven_inputs(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_uneven_inputs_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_model_options_uneven_inputs_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUneven_inputs() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_model_options) SetWire(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_model_options_wire_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_model_options) GetWire() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_model_options_wire_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_options() (_swig_ret Ddp_model_options) {
 	var swig_r Ddp_model_options
-	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_6331a92eeb76881c()))
+	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_model_options(arg1 Ddp_model_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_options interface {
@@ -1875,6 +2026,8 @@ type Ddp_model_options interface {
 	GetDivisor() (_swig_ret int32)
 	SetUneven_inputs(arg2 int32)
 	GetUneven_inputs() (_swig_ret int32)
+	SetWire(arg2 int32)
+	GetWire() (_swig_ret int32)
 }
 
 type SwigcptrDdp_model_stats uintptr
@@ -1889,220 +2042,220 @@ func (p SwigcptrDdp_model_stats) SwigIsDdp_model_stats() {
 func (arg1 SwigcptrDdp_model_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1))
+	C._wrap_ddp_model_stats_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_47(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetParameters(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_parameters_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1))
+	C._wrap_ddp_model_stats_parameters_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_49(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetElements(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_elements_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1))
+	C._wrap_ddp_model_stats_elements_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_51(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBuckets(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_buckets_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_54(_swig_i_1))
+	C._wrap_ddp_model_stats_buckets_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_53(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetPasses(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_passes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_56(_swig_i_1))
+	C._wrap_ddp_model_stats_passes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_55(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetGradient_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_gradient_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_58(_swig_i_1))
+	C._wrap_ddp_model_stats_gradient_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_57(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBackward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_backward_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_60(_swig_i_1))
+	C._wrap_ddp_model_stats_backward_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_59(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetComm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_comm_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_62(_swig_i_1))
+	C._wrap_ddp_model_stats_comm_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_61(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetExposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_exposed_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_64(_swig_i_1))
+	C._wrap_ddp_model_stats_exposed_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_63(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_backward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_backward_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
+	C._wrap_ddp_model_stats_total_backward_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_65(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_comm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_comm_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
+	C._wrap_ddp_model_stats_total_comm_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_67(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_exposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_exposed_ns_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
+	C._wrap_ddp_model_stats_total_exposed_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_69(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetChecks(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_checks_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
+	C._wrap_ddp_model_stats_checks_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_71(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetRepairs(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_repairs_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
+	C._wrap_ddp_model_stats_repairs_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_sent_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
+	C._wrap_ddp_model_stats_sent_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_75(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_sent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_sent_bytes_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
+	C._wrap_ddp_model_stats_total_sent_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_77(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_sent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_stats() (_swig_ret Ddp_model_stats) {
 	var swig_r Ddp_model_stats
-	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_6331a92eeb76881c()))
+	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_model_stats(arg1 Ddp_model_stats) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_stats_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_stats_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_stats interface {
@@ -2146,7 +2299,7 @@ func Ddp_model_options_init(arg1 Ddp_model_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_81(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2158,7 +2311,7 @@ func Ddp_model_create(arg1 uintptr, arg2 Ddp_model_options, arg3 *uintptr) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_create_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_create_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2167,7 +2320,7 @@ swig_r_1 = result(swig_r)
 
 func Ddp_model_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_model_destroy_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_model_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 *int32) (_swig_ret error) {
@@ -2177,7 +2330,25 @@ func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Dd
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_add_parameter_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_84)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_add_parameter_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_83)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_add_array(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 int64, arg6 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_model_add_array_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_85)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_86(_swig_i_4), C.swig_voidp(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2193,7 +2364,7 @@ func Ddp_model_add_buffer(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int3
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_buffer_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_86)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_buffer_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_88)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2207,7 +2378,7 @@ func Ddp_model_commit(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_commit_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_commit_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2217,7 +2388,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -2226,7 +2397,7 @@ func Ddp_model_get_grad(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret er
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_get_grad_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_grad_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2238,7 +2409,7 @@ func Ddp_model_set_grad(arg1 uintptr, arg2 int32, arg3 unsafe.Pointer) (_swig_re
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_grad_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_grad_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2250,7 +2421,7 @@ func Ddp_model_sync_buffers(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_sync_buffers_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_sync_buffers_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2261,7 +2432,7 @@ func Ddp_model_check(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_check_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_check_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2272,7 +2443,7 @@ func Ddp_model_get_hash(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_hash_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_hash_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2283,7 +2454,7 @@ func Ddp_model_get_stats(arg1 uintptr, arg2 Ddp_model_stats) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_stats_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_stats_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2296,7 +2467,7 @@ func Ddp_model_describe_plan(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_describe_plan_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_95(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_describe_plan_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_97(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2306,21 +2477,21 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_pass int
 func _swig_getDDP_PASS_REDUCE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_PASS_REDUCE int32 = _swig_getDDP_PASS_REDUCE()
 func _swig_getDDP_PASS_ACCUMULATE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_PASS_ACCUMULATE int32 = _swig_getDDP_PASS_ACCUMULATE()
 func _swig_getDDP_PASS_LOCAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_a876b01328600b42())
 	return swig_r
 }
 
@@ -2329,7 +2500,7 @@ func Ddp_model_begin_backward(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_begin_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_begin_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2341,7 +2512,21 @@ func Ddp_model_mark_ready(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret err
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_mark_ready_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_mark_ready_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_mark_range_ready(arg1 uintptr, arg2 int32, arg3 int64, arg4 int64, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_101(_swig_i_2), C.swig_type_102(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2352,7 +2537,7 @@ func Ddp_model_mark_unused(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_mark_unused_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_mark_unused_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2363,7 +2548,7 @@ func Ddp_model_end_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_end_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_end_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2374,26 +2559,15 @@ func Ddp_model_was_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_model_was_used_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_model_was_used_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
-}
-
-func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_average_parameters_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
 }
 
 func Ddp_model_zero_grad(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_zero_grad_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_zero_grad_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2406,7 +2580,7 @@ func Ddp_model_get_grad_norm(arg1 uintptr, arg2 float64, arg3 *float64, arg4 uin
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2418,7 +2592,7 @@ func Ddp_model_scale_grad(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_scale_grad_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_scale_grad_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2432,7 +2606,7 @@ func Ddp_model_clip_grad_norm(arg1 uintptr, arg2 float64, arg3 float64, arg4 *fl
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2444,7 +2618,7 @@ func Ddp_model_clip_grad_value(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2463,64 +2637,77 @@ func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
 func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_106(_swig_i_1))
+	C._wrap_ddp_pass_report_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_110(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetContributors(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_contributors_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_contributors_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetContributors() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetLast(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_last_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_last_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetLast() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetWeight(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_weight_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_pass_report_weight_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetWeight() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_pass_report) SetAbsent(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_pass_report_absent_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_pass_report) GetAbsent() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_pass_report_absent_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_pass_report() (_swig_ret Ddp_pass_report) {
 	var swig_r Ddp_pass_report
-	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_6331a92eeb76881c()))
+	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_pass_report(arg1 Ddp_pass_report) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_pass_report_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_pass_report_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_pass_report interface {
@@ -2534,13 +2721,15 @@ type Ddp_pass_report interface {
 	GetLast() (_swig_ret int32)
 	SetWeight(arg2 float64)
 	GetWeight() (_swig_ret float64)
+	SetAbsent(arg2 int64)
+	GetAbsent() (_swig_ret int64)
 }
 
 func Ddp_model_set_weight(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_set_weight_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_set_weight_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2550,7 +2739,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_last_pass(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_last_pass_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_last_pass_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2561,7 +2750,7 @@ func Ddp_model_skip_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_skip_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_skip_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2573,7 +2762,7 @@ func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_abandon_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_118)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2587,18 +2776,7 @@ func Ddp_model_get_pass_report(arg1 uintptr, arg2 Ddp_pass_report) (_swig_ret er
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_pass_report_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_join_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_pass_report_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2608,242 +2786,167 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_nonfinite int
 func _swig_getDDP_NONFINITE_KEEP() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_NONFINITE_KEEP int32 = _swig_getDDP_NONFINITE_KEEP()
 func _swig_getDDP_NONFINITE_SKIP() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_NONFINITE_SKIP int32 = _swig_getDDP_NONFINITE_SKIP()
 func _swig_getDDP_NONFINITE_FAIL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_6331a92eeb76881c())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_a876b01328600b42())
 	return swig_r
 }
 
 var DDP_NONFINITE_FAIL int32 = _swig_getDDP_NONFINITE_FAIL()
-type SwigcptrDdp_sgd_options uintptr
+type SwigcptrDdp_optimizer_options uintptr
 
-func (p SwigcptrDdp_sgd_options) Swigcptr() uintptr {
+func (p SwigcptrDdp_optimizer_options) Swigcptr() uintptr {
 	return (uintptr)(p)
 }
 
-func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
+func (p SwigcptrDdp_optimizer_options) SwigIsDdp_optimizer_options() {
 }
 
-func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
+func (arg1 SwigcptrDdp_optimizer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_115(_swig_i_1))
+	C._wrap_ddp_optimizer_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_120(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
+func (arg1 SwigcptrDdp_optimizer_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_optimizer_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_sgd_options) SetRate(arg2 float64) {
+func (arg1 SwigcptrDdp_optimizer_options) SetShard(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_rate_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_optimizer_options_shard_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_sgd_options) GetRate() (_swig_ret float64) {
+func (arg1 SwigcptrDdp_optimizer_options) GetShard() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_shard_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) SetIn_backward(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_in_backward_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetIn_backward() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_in_backward_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) SetUndo(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_undo_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetUndo() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_undo_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) SetMaster_weights(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_master_weights_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetMaster_weights() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_master_weights_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) SetNonfinite(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_nonfinite_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetNonfinite() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) SetMax_norm(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_max_norm_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetMax_norm() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_optimizer_options_max_norm_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_sgd_options) SetMomentum(arg2 float64) {
+func (arg1 SwigcptrDdp_optimizer_options) SetClip_value(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_momentum_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_optimizer_options_clip_value_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_sgd_options) GetMomentum() (_swig_ret float64) {
+func (arg1 SwigcptrDdp_optimizer_options) GetClip_value() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_optimizer_options_clip_value_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_sgd_options) SetDampening(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_dampening_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetDampening() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+func NewDdp_optimizer_options() (_swig_ret Ddp_optimizer_options) {
+	var swig_r Ddp_optimizer_options
+	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_a876b01328600b42()))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_sgd_options) SetWeight_decay(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_weight_decay_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetWeight_decay() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetNesterov(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_nesterov_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetNesterov() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetShard(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_shard_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetShard() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_shard_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetIn_backward(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_in_backward_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetIn_backward() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_in_backward_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetUndo(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_undo_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetUndo() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_undo_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetMaster_weights(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_master_weights_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetMaster_weights() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_master_weights_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetNonfinite(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_nonfinite_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetNonfinite() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_nonfinite_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetReserved(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_reserved_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetReserved() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetMax_norm(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_max_norm_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetMax_norm() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_max_norm_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sgd_options) SetClip_value(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_clip_value_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sgd_options) GetClip_value() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_clip_value_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_sgd_options() (_swig_ret Ddp_sgd_options) {
-	var swig_r Ddp_sgd_options
-	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_6331a92eeb76881c()))
-	return swig_r
-}
-
-func DeleteDdp_sgd_options(arg1 Ddp_sgd_options) {
+func DeleteDdp_optimizer_options(arg1 Ddp_optimizer_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sgd_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_optimizer_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
-type Ddp_sgd_options interface {
+type Ddp_optimizer_options interface {
 	Swigcptr() uintptr
-	SwigIsDdp_sgd_options()
+	SwigIsDdp_optimizer_options()
 	SetStruct_size(arg2 int64)
 	GetStruct_size() (_swig_ret int64)
-	SetRate(arg2 float64)
-	GetRate() (_swig_ret float64)
-	SetMomentum(arg2 float64)
-	GetMomentum() (_swig_ret float64)
-	SetDampening(arg2 float64)
-	GetDampening() (_swig_ret float64)
-	SetWeight_decay(arg2 float64)
-	GetWeight_decay() (_swig_ret float64)
-	SetNesterov(arg2 int32)
-	GetNesterov() (_swig_ret int32)
 	SetShard(arg2 int32)
 	GetShard() (_swig_ret int32)
 	SetIn_backward(arg2 int32)
@@ -2862,6 +2965,136 @@ type Ddp_sgd_options interface {
 	GetClip_value() (_swig_ret float64)
 }
 
+type SwigcptrDdp_sgd_options uintptr
+
+func (p SwigcptrDdp_sgd_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_122(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetRate(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetRate() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetMomentum(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_momentum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetMomentum() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetDampening(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_dampening_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetDampening() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetWeight_decay(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_weight_decay_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetWeight_decay() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetNesterov(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_nesterov_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetNesterov() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sgd_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sgd_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sgd_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_sgd_options() (_swig_ret Ddp_sgd_options) {
+	var swig_r Ddp_sgd_options
+	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_sgd_options(arg1 Ddp_sgd_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_sgd_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_sgd_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_sgd_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetRate(arg2 float64)
+	GetRate() (_swig_ret float64)
+	SetMomentum(arg2 float64)
+	GetMomentum() (_swig_ret float64)
+	SetDampening(arg2 float64)
+	GetDampening() (_swig_ret float64)
+	SetWeight_decay(arg2 float64)
+	GetWeight_decay() (_swig_ret float64)
+	SetNesterov(arg2 int32)
+	GetNesterov() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+}
+
 type SwigcptrDdp_adam_options uintptr
 
 func (p SwigcptrDdp_adam_options) Swigcptr() uintptr {
@@ -2874,207 +3107,116 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_117(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_rate_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta1(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta1_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta1_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta1() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta2(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta2_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta2_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta2() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_epsilon_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_epsilon_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_weight_decay_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_weight_decay_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetDecoupled(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_decoupled_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_decoupled_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetDecoupled() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_adam_options) SetShard(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_shard_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_adam_options) GetShard() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_shard_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_adam_options) SetIn_backward(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_in_backward_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_adam_options) GetIn_backward() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_in_backward_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_adam_options) SetUndo(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_undo_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_adam_options) GetUndo() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_undo_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_adam_options) SetMaster_weights(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_master_weights_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_adam_options) GetMaster_weights() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_master_weights_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_adam_options) SetNonfinite(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_nonfinite_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_adam_options) GetNonfinite() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_nonfinite_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_reserved_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_adam_options) SetMax_norm(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_max_norm_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_adam_options) GetMax_norm() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_max_norm_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_adam_options) SetClip_value(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_clip_value_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_adam_options) GetClip_value() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_clip_value_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_adam_options() (_swig_ret Ddp_adam_options) {
 	var swig_r Ddp_adam_options
-	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_6331a92eeb76881c()))
+	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_adam_options(arg1 Ddp_adam_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_adam_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_adam_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_adam_options interface {
@@ -3094,22 +3236,8 @@ type Ddp_adam_options interface {
 	GetWeight_decay() (_swig_ret float64)
 	SetDecoupled(arg2 int32)
 	GetDecoupled() (_swig_ret int32)
-	SetShard(arg2 int32)
-	GetShard() (_swig_ret int32)
-	SetIn_backward(arg2 int32)
-	GetIn_backward() (_swig_ret int32)
-	SetUndo(arg2 int32)
-	GetUndo() (_swig_ret int32)
-	SetMaster_weights(arg2 int32)
-	GetMaster_weights() (_swig_ret int32)
-	SetNonfinite(arg2 int32)
-	GetNonfinite() (_swig_ret int32)
 	SetReserved(arg2 int32)
 	GetReserved() (_swig_ret int32)
-	SetMax_norm(arg2 float64)
-	GetMax_norm() (_swig_ret float64)
-	SetClip_value(arg2 float64)
-	GetClip_value() (_swig_ret float64)
 }
 
 type SwigcptrDdp_loss_scale_options uintptr
@@ -3124,103 +3252,103 @@ func (p SwigcptrDdp_loss_scale_options) SwigIsDdp_loss_scale_options() {
 func (arg1 SwigcptrDdp_loss_scale_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_119(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInitial(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_initial_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_initial_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInitial() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetGrowth(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_growth_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_growth_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetGrowth() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetBackoff(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_backoff_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_backoff_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetBackoff() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMinimum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_minimum_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_minimum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMinimum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMaximum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_maximum_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_maximum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMaximum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInterval(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_interval_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_interval_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_128(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInterval() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_loss_scale_options() (_swig_ret Ddp_loss_scale_options) {
 	var swig_r Ddp_loss_scale_options
-	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_6331a92eeb76881c()))
+	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_loss_scale_options(arg1 Ddp_loss_scale_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_loss_scale_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_loss_scale_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_loss_scale_options interface {
@@ -3242,11 +3370,22 @@ type Ddp_loss_scale_options interface {
 	GetInterval() (_swig_ret int64)
 }
 
+func Ddp_optimizer_options_init(arg1 Ddp_optimizer_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_optimizer_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_131(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_133(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3257,45 +3396,33 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_optimizer_create_sgd(arg1 uintptr, arg2 Ddp_sgd_options, arg3 *uintptr) (_swig_ret error) {
+func Ddp_optimizer_create_sgd(arg1 uintptr, arg2 Ddp_sgd_options, arg3 Ddp_optimizer_options, arg4 *uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_optimizer_create_adam(arg1 uintptr, arg2 Ddp_adam_options, arg3 *uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_optimizer_create_custom(arg1 uintptr, arg2 unsafe.Pointer, arg3 uintptr, arg4 unsafe.Pointer, arg5 *uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
+	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_update_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_create_adam(arg1 uintptr, arg2 Ddp_adam_options, arg3 Ddp_optimizer_options, arg4 *uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3304,14 +3431,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_optimizer_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_optimizer_destroy_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_optimizer_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_optimizer_set_rate(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3322,7 +3449,7 @@ func Ddp_optimizer_get_rate(arg1 uintptr, arg2 *float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3333,7 +3460,7 @@ func Ddp_optimizer_get_step_count(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3344,7 +3471,7 @@ func Ddp_loss_scale_options_init(arg1 Ddp_loss_scale_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
+	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3355,7 +3482,7 @@ func Ddp_optimizer_set_loss_scale(arg1 uintptr, arg2 Ddp_loss_scale_options) (_s
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3366,7 +3493,7 @@ func Ddp_optimizer_get_loss_scale(arg1 uintptr, arg2 *float64) (_swig_ret error)
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3377,7 +3504,7 @@ func Ddp_optimizer_get_skipped_count(arg1 uintptr, arg2 *int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3388,7 +3515,7 @@ func Ddp_optimizer_get_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3401,7 +3528,7 @@ func Ddp_optimizer_set_group(arg1 uintptr, arg2 int32, arg3 float64, arg4 float6
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_set_group_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_set_group_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3412,348 +3539,8 @@ func Ddp_optimizer_step(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_step_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_step_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_set_hook(arg1 uintptr, arg2 unsafe.Pointer, arg3 uintptr, arg4 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_set_hook_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_hook_fp16(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_fp16_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_hook_bf16(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_bf16_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-type SwigcptrDdp_powersgd_options uintptr
-
-func (p SwigcptrDdp_powersgd_options) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) SetMin_compression_rate(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) GetMin_compression_rate() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) SetRank(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_rank_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) GetRank() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) SetWarm_start(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_warm_start_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) GetWarm_start() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) SetError_feedback(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_error_feedback_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_powersgd_options) GetError_feedback() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_powersgd_options() (_swig_ret Ddp_powersgd_options) {
-	var swig_r Ddp_powersgd_options
-	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_6331a92eeb76881c()))
-	return swig_r
-}
-
-func DeleteDdp_powersgd_options(arg1 Ddp_powersgd_options) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_powersgd_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_powersgd_options interface {
-	Swigcptr() uintptr
-	SwigIsDdp_powersgd_options()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetSeed(arg2 int64)
-	GetSeed() (_swig_ret int64)
-	SetStart_pass(arg2 int64)
-	GetStart_pass() (_swig_ret int64)
-	SetMin_compression_rate(arg2 float64)
-	GetMin_compression_rate() (_swig_ret float64)
-	SetRank(arg2 int32)
-	GetRank() (_swig_ret int32)
-	SetWarm_start(arg2 int32)
-	GetWarm_start() (_swig_ret int32)
-	SetError_feedback(arg2 int32)
-	GetError_feedback() (_swig_ret int32)
-}
-
-func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_151(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_hook_powersgd(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_powersgd_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_set_pulled_hook(arg1 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_next_bucket(arg1 uintptr, arg2 int32, arg3 *uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_next_bucket_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_156)(unsafe.Pointer(&_swig_i_2)))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg3
-	}
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_get_index(arg1 uintptr) (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func Ddp_bucket_is_last(arg1 uintptr) (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func Ddp_bucket_get_contents(arg1 uintptr, arg2 Ddp_tensor) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_bucket_get_contents_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func Ddp_bucket_get_parameter(arg1 uintptr, arg2 int32, arg3 *int32, arg4 Ddp_tensor) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_is_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
-	return swig_r
-}
-
-func Ddp_bucket_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_bucket_all_reduce_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_bucket_all_gather_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_bucket_reduce_scatter_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_bucket_broadcast_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_164)(unsafe.Pointer(&_swig_i_1)))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
@@ -3765,7 +3552,7 @@ func Ddp_ema_create(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *uintptr) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_ema_create_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_ema_create_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3774,14 +3561,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_ema_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_ema_destroy_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_ema_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_ema_update(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_ema_update_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_ema_update_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3793,7 +3580,7 @@ func Ddp_ema_swap(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_ema_swap_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_ema_swap_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3812,116 +3599,90 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetModel(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_model_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_model_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetModel() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOptimizer(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_optimizer_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_optimizer_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOptimizer() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEma(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_ema_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_ema_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_170(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_step_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetPartial(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_partial_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetPartial() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_state_partial_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetLocal(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_local_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetLocal() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_state_local_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_step_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_state() (_swig_ret Ddp_state) {
 	var swig_r Ddp_state
-	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_6331a92eeb76881c()))
+	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_state(arg1 Ddp_state) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_state_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_state_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_state interface {
@@ -3939,17 +3700,194 @@ type Ddp_state interface {
 	GetEpoch() (_swig_ret int64)
 	SetStep(arg2 int64)
 	GetStep() (_swig_ret int64)
+}
+
+type SwigcptrDdp_load_options uintptr
+
+func (p SwigcptrDdp_load_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
+}
+
+func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_options) SetPartial(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_options_partial_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_options) GetPartial() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_options) SetLocal(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_options_local_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_options) GetLocal() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_load_options() (_swig_ret Ddp_load_options) {
+	var swig_r Ddp_load_options
+	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_load_options(arg1 Ddp_load_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_load_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_load_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_load_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
 	SetPartial(arg2 int32)
 	GetPartial() (_swig_ret int32)
 	SetLocal(arg2 int32)
 	GetLocal() (_swig_ret int32)
 }
 
+type SwigcptrDdp_load_report uintptr
+
+func (p SwigcptrDdp_load_report) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
+}
+
+func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_epoch_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_164(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_missing_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_166(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_load_report() (_swig_ret Ddp_load_report) {
+	var swig_r Ddp_load_report
+	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_load_report(arg1 Ddp_load_report) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_load_report_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_load_report interface {
+	Swigcptr() uintptr
+	SwigIsDdp_load_report()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetEpoch(arg2 int64)
+	GetEpoch() (_swig_ret int64)
+	SetStep(arg2 int64)
+	GetStep() (_swig_ret int64)
+	SetMissing(arg2 int64)
+	GetMissing() (_swig_ret int64)
+	SetUnexpected(arg2 int64)
+	GetUnexpected() (_swig_ret int64)
+}
+
 func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_load_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3961,7 +3899,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_177)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_175)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3976,7 +3914,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_177)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3990,7 +3928,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_181)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4000,11 +3938,13 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_state_load_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
+func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg4 Ddp_load_report) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_load_file_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), *(*C.swig_type_183)(unsafe.Pointer(&_swig_i_1)))
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r_p := C._wrap_ddp_state_load_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_181)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4018,7 +3958,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_185(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_183(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4029,7 +3969,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_185(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4041,19 +3981,21 @@ func Ddp_state_save(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_re
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_state_load(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error) {
+func Ddp_state_load(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr, arg4 Ddp_load_options, arg5 Ddp_load_report) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_load_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	_swig_i_3 := getSwigcptr(arg4)
+	_swig_i_4 := getSwigcptr(arg5)
+	swig_r_p := C._wrap_ddp_state_load_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4072,103 +4014,103 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_rank_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSize(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSize() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetShuffle(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_shuffle_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_shuffle_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetShuffle() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDrop_last(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_drop_last_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sampler() (_swig_ret Ddp_sampler) {
 	var swig_r Ddp_sampler
-	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_6331a92eeb76881c()))
+	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_sampler(arg1 Ddp_sampler) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sampler_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sampler_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sampler interface {
@@ -4194,7 +4136,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4205,7 +4147,7 @@ func Ddp_sampler_get_count(arg1 Ddp_sampler, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_get_count_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_get_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4219,7 +4161,771 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1), C.swig_type_201(_swig_i_2), C.swig_type_202(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1), C.swig_type_199(_swig_i_2), C.swig_type_200(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_custom_options uintptr
+
+func (p SwigcptrDdp_custom_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
+}
+
+func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_201(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_custom_options) SetRate(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_custom_options_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_custom_options) GetRate() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_custom_options_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_custom_options) SetWeight_decay(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_custom_options) GetWeight_decay() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_custom_options_weight_decay_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_custom_options) SetWhole_tensors(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_custom_options_whole_tensors_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_custom_options) GetWhole_tensors() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_custom_options_whole_tensors_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_custom_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_custom_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_custom_options() (_swig_ret Ddp_custom_options) {
+	var swig_r Ddp_custom_options
+	swig_r = (Ddp_custom_options)(SwigcptrDdp_custom_options(C._wrap_new_ddp_custom_options_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_custom_options(arg1 Ddp_custom_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_custom_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_custom_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_custom_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetRate(arg2 float64)
+	GetRate() (_swig_ret float64)
+	SetWeight_decay(arg2 float64)
+	GetWeight_decay() (_swig_ret float64)
+	SetWhole_tensors(arg2 int32)
+	GetWhole_tensors() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+}
+
+const DDP_MAX_STATES int = 16
+type SwigcptrDdp_update_slice uintptr
+
+func (p SwigcptrDdp_update_slice) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetIndex(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetIndex() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_update_slice_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetDtype(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetDtype() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_update_slice_dtype_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetValue(arg2 unsafe.Pointer) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_value_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetValue() (_swig_ret unsafe.Pointer) {
+	var swig_r unsafe.Pointer
+	_swig_i_0 := arg1
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_value_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetGrad(arg2 unsafe.Pointer) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_grad_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetGrad() (_swig_ret unsafe.Pointer) {
+	var swig_r unsafe.Pointer
+	_swig_i_0 := arg1
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_grad_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetState(arg2 *unsafe.Pointer) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_state_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetState() (_swig_ret *unsafe.Pointer) {
+	var swig_r *unsafe.Pointer
+	_swig_i_0 := arg1
+	swig_r = (*unsafe.Pointer)(C._wrap_ddp_update_slice_state_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetState_count(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_state_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetState_count() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_update_slice_state_count_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetDevice(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_device_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetDevice() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_update_slice_device_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetDevice_index(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetDevice_index() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_first_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_205(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_update_slice_first_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_update_slice_count_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_update_slice_step_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetRate(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetRate() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_update_slice_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetWeight_decay(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetWeight_decay() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_update_slice_weight_decay_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_update_slice) SetStream(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_update_slice_stream_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_update_slice) GetStream() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_ddp_update_slice_stream_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_update_slice() (_swig_ret Ddp_update_slice) {
+	var swig_r Ddp_update_slice
+	swig_r = (Ddp_update_slice)(SwigcptrDdp_update_slice(C._wrap_new_ddp_update_slice_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_update_slice(arg1 Ddp_update_slice) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_update_slice_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_update_slice interface {
+	Swigcptr() uintptr
+	SwigIsDdp_update_slice()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetIndex(arg2 int32)
+	GetIndex() (_swig_ret int32)
+	SetDtype(arg2 int32)
+	GetDtype() (_swig_ret int32)
+	SetValue(arg2 unsafe.Pointer)
+	GetValue() (_swig_ret unsafe.Pointer)
+	SetGrad(arg2 unsafe.Pointer)
+	GetGrad() (_swig_ret unsafe.Pointer)
+	SetState(arg2 *unsafe.Pointer)
+	GetState() (_swig_ret *unsafe.Pointer)
+	SetState_count(arg2 int32)
+	GetState_count() (_swig_ret int32)
+	SetDevice(arg2 int32)
+	GetDevice() (_swig_ret int32)
+	SetDevice_index(arg2 int32)
+	GetDevice_index() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+	SetFirst(arg2 int64)
+	GetFirst() (_swig_ret int64)
+	SetCount(arg2 int64)
+	GetCount() (_swig_ret int64)
+	SetStep(arg2 int64)
+	GetStep() (_swig_ret int64)
+	SetRate(arg2 float64)
+	GetRate() (_swig_ret float64)
+	SetWeight_decay(arg2 float64)
+	GetWeight_decay() (_swig_ret float64)
+	SetStream(arg2 uintptr)
+	GetStream() (_swig_ret uintptr)
+}
+
+func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_custom_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_212(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp_optimizer_options, arg4 string, arg5 unsafe.Pointer, arg6 uintptr, arg7 unsafe.Pointer, arg8 *uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	_swig_i_6 := arg7
+	_swig_i_7 := arg8
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_214)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg4
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_set_hook(arg1 uintptr, arg2 unsafe.Pointer, arg3 uintptr, arg4 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_model_set_hook_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_powersgd_options uintptr
+
+func (p SwigcptrDdp_powersgd_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_216(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_218(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_220(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetMin_compression_rate(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetMin_compression_rate() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetRank(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetRank() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetWarm_start(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_warm_start_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetWarm_start() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) SetError_feedback(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_powersgd_options) GetError_feedback() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_powersgd_options() (_swig_ret Ddp_powersgd_options) {
+	var swig_r Ddp_powersgd_options
+	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_powersgd_options(arg1 Ddp_powersgd_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_powersgd_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_powersgd_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_powersgd_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetSeed(arg2 int64)
+	GetSeed() (_swig_ret int64)
+	SetStart_pass(arg2 int64)
+	GetStart_pass() (_swig_ret int64)
+	SetMin_compression_rate(arg2 float64)
+	GetMin_compression_rate() (_swig_ret float64)
+	SetRank(arg2 int32)
+	GetRank() (_swig_ret int32)
+	SetWarm_start(arg2 int32)
+	GetWarm_start() (_swig_ret int32)
+	SetError_feedback(arg2 int32)
+	GetError_feedback() (_swig_ret int32)
+}
+
+func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_hook_powersgd(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_hook_powersgd_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_set_pulled_hook(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_next_bucket(arg1 uintptr, arg2 int32, arg3 *uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_model_next_bucket_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_228)(unsafe.Pointer(&_swig_i_2)))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg3
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_bucket_get_index(arg1 uintptr) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func Ddp_bucket_is_last(arg1 uintptr) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func Ddp_bucket_get_contents(arg1 uintptr, arg2 Ddp_tensor) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r_p := C._wrap_ddp_bucket_get_contents_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_bucket_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func Ddp_bucket_get_parameter(arg1 uintptr, arg2 int32, arg3 *int32, arg4 Ddp_tensor) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_bucket_is_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	return swig_r
+}
+
+func Ddp_bucket_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_bucket_all_reduce_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_bucket_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_bucket_all_gather_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_bucket_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_bucket_reduce_scatter_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_bucket_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_bucket_broadcast_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_236)(unsafe.Pointer(&_swig_i_1)))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_join_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_average_parameters_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *int64, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_group_get_rows_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4238,77 +4944,77 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_epsilon_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_momentum_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_training_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_training_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_accumulate_set_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
 	var swig_r Ddp_batch_norm_options
-	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_6331a92eeb76881c()))
+	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_a876b01328600b42()))
 	return swig_r
 }
 
 func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_batch_norm_options_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_batch_norm_options interface {
@@ -4330,7 +5036,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_244(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4351,7 +5057,7 @@ func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_forward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_forward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4372,7 +5078,27 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_6331a92eeb76881c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_209(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_247(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_memory_retain_low_a876b01328600b42(C.swig_voidp(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_memory_release_low_a876b01328600b42(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

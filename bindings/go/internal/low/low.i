@@ -65,7 +65,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 
 /* ---- Memory ---- */
 
-%typemap(gotype) void * "unsafe.Pointer"
+%typemap(gotype) void *, float *data, float *grad "unsafe.Pointer"
 %typemap(gotype) void *stream, void *user_data "uintptr"
 %typemap(gotype) char *buffer "unsafe.Pointer"
 %typemap(imtype) char *buffer "unsafe.Pointer"
@@ -87,11 +87,11 @@ static _gostring_ ddp_go_result(ddp_status status) {
   "unsafe.Pointer"
 
 %insert(cgo_comment_typedefs) %{
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 %}
 
 %include "ddp_common.i"
 DDP_FOR_EACH_HANDLE(DDP_GO_HANDLE)
 DDP_GO_HANDLE(ddp_bucket)
-%apply ddp_status { int32_t ddp_hook_fp16, int32_t ddp_hook_bf16, int32_t ddp_hook_powersgd }; /* called on a bucket they answer a status */
-%include <ddp/ddp.h>
+%apply ddp_status { int32_t ddp_hook_powersgd }; /* called on a bucket they answer a status */
+%include <ddp/experimental.h>

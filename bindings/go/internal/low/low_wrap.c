@@ -186,7 +186,7 @@ static void* Swig_malloc(int c) {
 #include <string.h>
 
 
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 
 #include <string.h>
@@ -209,7 +209,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 extern "C" {
 #endif
 
-void _wrap_Swig_free_low_6331a92eeb76881c(void *_swig_go_0) {
+void _wrap_Swig_free_low_a876b01328600b42(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   
   arg1 = *(void **)&_swig_go_0; 
@@ -219,7 +219,7 @@ void _wrap_Swig_free_low_6331a92eeb76881c(void *_swig_go_0) {
 }
 
 
-void *_wrap_Swig_malloc_low_6331a92eeb76881c(intgo _swig_go_0) {
+void *_wrap_Swig_malloc_low_a876b01328600b42(intgo _swig_go_0) {
   int arg1 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -232,7 +232,7 @@ void *_wrap_Swig_malloc_low_6331a92eeb76881c(intgo _swig_go_0) {
 }
 
 
-intgo _wrap_DDP_OK_low_6331a92eeb76881c() {
+intgo _wrap_DDP_OK_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -244,7 +244,7 @@ intgo _wrap_DDP_OK_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -256,7 +256,7 @@ intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_STATE_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_INVALID_STATE_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -268,7 +268,7 @@ intgo _wrap_DDP_ERROR_INVALID_STATE_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -280,7 +280,7 @@ intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -292,7 +292,7 @@ intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_TIMED_OUT_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_TIMED_OUT_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -304,7 +304,7 @@ intgo _wrap_DDP_ERROR_TIMED_OUT_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_PEER_FAILED_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_PEER_FAILED_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -316,7 +316,7 @@ intgo _wrap_DDP_ERROR_PEER_FAILED_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_ABORTED_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_ABORTED_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -328,7 +328,7 @@ intgo _wrap_DDP_ERROR_ABORTED_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_MISMATCH_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_MISMATCH_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -340,7 +340,7 @@ intgo _wrap_DDP_ERROR_MISMATCH_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_IO_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_IO_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -352,7 +352,7 @@ intgo _wrap_DDP_ERROR_IO_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_CALLBACK_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -364,7 +364,7 @@ intgo _wrap_DDP_ERROR_CALLBACK_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_ERROR_INTERNAL_low_6331a92eeb76881c() {
+intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -376,7 +376,7 @@ intgo _wrap_DDP_ERROR_INTERNAL_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_F32_low_6331a92eeb76881c() {
+intgo _wrap_DDP_F32_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -388,7 +388,7 @@ intgo _wrap_DDP_F32_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_F64_low_6331a92eeb76881c() {
+intgo _wrap_DDP_F64_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -400,7 +400,7 @@ intgo _wrap_DDP_F64_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_F16_low_6331a92eeb76881c() {
+intgo _wrap_DDP_F16_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -412,7 +412,7 @@ intgo _wrap_DDP_F16_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_BF16_low_6331a92eeb76881c() {
+intgo _wrap_DDP_BF16_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -424,7 +424,7 @@ intgo _wrap_DDP_BF16_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_I32_low_6331a92eeb76881c() {
+intgo _wrap_DDP_I32_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -436,7 +436,7 @@ intgo _wrap_DDP_I32_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_I64_low_6331a92eeb76881c() {
+intgo _wrap_DDP_I64_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -448,7 +448,7 @@ intgo _wrap_DDP_I64_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_U8_low_6331a92eeb76881c() {
+intgo _wrap_DDP_U8_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -460,7 +460,7 @@ intgo _wrap_DDP_U8_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_C64_low_6331a92eeb76881c() {
+intgo _wrap_DDP_C64_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -472,7 +472,7 @@ intgo _wrap_DDP_C64_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_C128_low_6331a92eeb76881c() {
+intgo _wrap_DDP_C128_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -484,7 +484,7 @@ intgo _wrap_DDP_C128_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_CPU_low_6331a92eeb76881c() {
+intgo _wrap_DDP_CPU_low_a876b01328600b42() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -496,7 +496,7 @@ intgo _wrap_DDP_CPU_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_CUDA_low_6331a92eeb76881c() {
+intgo _wrap_DDP_CUDA_low_a876b01328600b42() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -508,7 +508,7 @@ intgo _wrap_DDP_CUDA_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_AVERAGE_low_6331a92eeb76881c() {
+intgo _wrap_DDP_AVERAGE_low_a876b01328600b42() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -520,7 +520,7 @@ intgo _wrap_DDP_AVERAGE_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_SUM_low_6331a92eeb76881c() {
+intgo _wrap_DDP_SUM_low_a876b01328600b42() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -532,7 +532,7 @@ intgo _wrap_DDP_SUM_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_MIN_low_6331a92eeb76881c() {
+intgo _wrap_DDP_MIN_low_a876b01328600b42() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -544,7 +544,7 @@ intgo _wrap_DDP_MIN_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_MAX_low_6331a92eeb76881c() {
+intgo _wrap_DDP_MAX_low_a876b01328600b42() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -556,7 +556,7 @@ intgo _wrap_DDP_MAX_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_BACKEND_AUTO_low_6331a92eeb76881c() {
+intgo _wrap_DDP_BACKEND_AUTO_low_a876b01328600b42() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -568,7 +568,7 @@ intgo _wrap_DDP_BACKEND_AUTO_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_BACKEND_GLOO_low_6331a92eeb76881c() {
+intgo _wrap_DDP_BACKEND_GLOO_low_a876b01328600b42() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -580,7 +580,7 @@ intgo _wrap_DDP_BACKEND_GLOO_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_BACKEND_NCCL_low_6331a92eeb76881c() {
+intgo _wrap_DDP_BACKEND_NCCL_low_a876b01328600b42() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -592,7 +592,7 @@ intgo _wrap_DDP_BACKEND_NCCL_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_BACKEND_SHM_low_6331a92eeb76881c() {
+intgo _wrap_DDP_BACKEND_SHM_low_a876b01328600b42() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -604,7 +604,7 @@ intgo _wrap_DDP_BACKEND_SHM_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_BACKEND_LOCAL_low_6331a92eeb76881c() {
+intgo _wrap_DDP_BACKEND_LOCAL_low_a876b01328600b42() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -616,7 +616,31 @@ intgo _wrap_DDP_BACKEND_LOCAL_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_ddp_tensor_data_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
+intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_a876b01328600b42() {
+  enum ddp_sum_order result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_SUM_ORDER_BY_RANK;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_a876b01328600b42() {
+  enum ddp_sum_order result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_SUM_ORDER_BY_HOST;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_tensor_data_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -628,7 +652,7 @@ void _wrap_ddp_tensor_data_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_
 }
 
 
-void *_wrap_ddp_tensor_data_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
+void *_wrap_ddp_tensor_data_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -641,7 +665,7 @@ void *_wrap_ddp_tensor_data_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go
 }
 
 
-void _wrap_ddp_tensor_dtype_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_dtype_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype arg2 ;
   
@@ -653,7 +677,7 @@ void _wrap_ddp_tensor_dtype_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go
 }
 
 
-intgo _wrap_ddp_tensor_dtype_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_dtype_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -666,7 +690,7 @@ intgo _wrap_ddp_tensor_dtype_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_g
 }
 
 
-void _wrap_ddp_tensor_device_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_device_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -678,7 +702,7 @@ void _wrap_ddp_tensor_device_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_ddp_tensor_device_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_device_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -691,7 +715,7 @@ intgo _wrap_ddp_tensor_device_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_
 }
 
 
-void _wrap_ddp_tensor_device_index_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_device_index_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -703,7 +727,7 @@ void _wrap_ddp_tensor_device_index_set_low_6331a92eeb76881c(struct ddp_tensor *_
 }
 
 
-int _wrap_ddp_tensor_device_index_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_device_index_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -716,7 +740,7 @@ int _wrap_ddp_tensor_device_index_get_low_6331a92eeb76881c(struct ddp_tensor *_s
 }
 
 
-void _wrap_ddp_tensor_ndim_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_ndim_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -728,7 +752,7 @@ void _wrap_ddp_tensor_ndim_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_
 }
 
 
-int _wrap_ddp_tensor_ndim_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_ndim_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -741,7 +765,7 @@ int _wrap_ddp_tensor_ndim_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0
 }
 
 
-void _wrap_ddp_tensor_shape_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
+void _wrap_ddp_tensor_shape_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *arg2 ;
   
@@ -757,7 +781,7 @@ void _wrap_ddp_tensor_shape_set_low_6331a92eeb76881c(struct ddp_tensor *_swig_go
 }
 
 
-long long *_wrap_ddp_tensor_shape_get_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
+long long *_wrap_ddp_tensor_shape_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *result = 0 ;
   long long *_swig_go_result;
@@ -770,7 +794,7 @@ long long *_wrap_ddp_tensor_shape_get_low_6331a92eeb76881c(struct ddp_tensor *_s
 }
 
 
-struct ddp_tensor *_wrap_new_ddp_tensor_low_6331a92eeb76881c() {
+struct ddp_tensor *_wrap_new_ddp_tensor_low_a876b01328600b42() {
   struct ddp_tensor *result = 0 ;
   struct ddp_tensor *_swig_go_result;
   
@@ -781,7 +805,7 @@ struct ddp_tensor *_wrap_new_ddp_tensor_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_tensor_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0) {
+void _wrap_delete_ddp_tensor_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
@@ -791,7 +815,7 @@ void _wrap_delete_ddp_tensor_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_tensor_init_low_6331a92eeb76881c(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_tensor_init_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
   ddp_tensor *arg1 = (ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_dtype arg3 ;
@@ -812,7 +836,7 @@ _gostring_ _wrap_ddp_tensor_init_low_6331a92eeb76881c(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_DDP_LOG_DEBUG_low_6331a92eeb76881c() {
+intgo _wrap_DDP_LOG_DEBUG_low_a876b01328600b42() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -824,7 +848,7 @@ intgo _wrap_DDP_LOG_DEBUG_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_LOG_INFO_low_6331a92eeb76881c() {
+intgo _wrap_DDP_LOG_INFO_low_a876b01328600b42() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -836,7 +860,7 @@ intgo _wrap_DDP_LOG_INFO_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_LOG_WARNING_low_6331a92eeb76881c() {
+intgo _wrap_DDP_LOG_WARNING_low_a876b01328600b42() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -848,7 +872,7 @@ intgo _wrap_DDP_LOG_WARNING_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_LOG_ERROR_low_6331a92eeb76881c() {
+intgo _wrap_DDP_LOG_ERROR_low_a876b01328600b42() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -860,7 +884,7 @@ intgo _wrap_DDP_LOG_ERROR_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_LOG_OFF_low_6331a92eeb76881c() {
+intgo _wrap_DDP_LOG_OFF_low_a876b01328600b42() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -872,7 +896,7 @@ intgo _wrap_DDP_LOG_OFF_low_6331a92eeb76881c() {
 }
 
 
-int _wrap_ddp_version_low_6331a92eeb76881c() {
+int _wrap_ddp_version_low_a876b01328600b42() {
   int32_t result;
   int _swig_go_result;
   
@@ -883,7 +907,7 @@ int _wrap_ddp_version_low_6331a92eeb76881c() {
 }
 
 
-_gostring_ _wrap_ddp_version_string_low_6331a92eeb76881c() {
+_gostring_ _wrap_ddp_version_string_low_a876b01328600b42() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -894,7 +918,7 @@ _gostring_ _wrap_ddp_version_string_low_6331a92eeb76881c() {
 }
 
 
-_gostring_ _wrap_ddp_build_info_low_6331a92eeb76881c() {
+_gostring_ _wrap_ddp_build_info_low_a876b01328600b42() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -905,7 +929,7 @@ _gostring_ _wrap_ddp_build_info_low_6331a92eeb76881c() {
 }
 
 
-_gostring_ _wrap_ddp_status_name_low_6331a92eeb76881c(intgo _swig_go_0) {
+_gostring_ _wrap_ddp_status_name_low_a876b01328600b42(intgo _swig_go_0) {
   ddp_status arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -918,7 +942,7 @@ _gostring_ _wrap_ddp_status_name_low_6331a92eeb76881c(intgo _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_last_error_low_6331a92eeb76881c() {
+_gostring_ _wrap_ddp_last_error_low_a876b01328600b42() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -929,7 +953,7 @@ _gostring_ _wrap_ddp_last_error_low_6331a92eeb76881c() {
 }
 
 
-long long _wrap_ddp_copy_last_error_low_6331a92eeb76881c(char *_swig_go_0, long long _swig_go_1) {
+long long _wrap_ddp_copy_last_error_low_a876b01328600b42(char *_swig_go_0, long long _swig_go_1) {
   char *arg1 = (char *) 0 ;
   int64_t arg2 ;
   int64_t result;
@@ -945,7 +969,7 @@ long long _wrap_ddp_copy_last_error_low_6331a92eeb76881c(char *_swig_go_0, long 
 }
 
 
-_gostring_ _wrap_ddp_set_log_low_6331a92eeb76881c(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_set_log_low_a876b01328600b42(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
   ddp_log_level arg1 ;
   ddp_log_fn arg2 = (ddp_log_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -962,7 +986,32 @@ _gostring_ _wrap_ddp_set_log_low_6331a92eeb76881c(intgo _swig_go_0, ddp_log_fn _
 }
 
 
-void _wrap_ddp_store_set_set_low_6331a92eeb76881c(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
+void _wrap_ddp_store_struct_size_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, long long _swig_go_1) {
+  struct ddp_store *arg1 = (struct ddp_store *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_store **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_store_struct_size_get_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
+  struct ddp_store *arg1 = (struct ddp_store *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_store **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_store_set_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn arg2 = (ddp_store_set_fn) 0 ;
   
@@ -974,7 +1023,7 @@ void _wrap_ddp_store_set_set_low_6331a92eeb76881c(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_set_fn _wrap_ddp_store_set_get_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
+ddp_store_set_fn _wrap_ddp_store_set_get_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn result;
   ddp_store_set_fn _swig_go_result;
@@ -987,7 +1036,7 @@ ddp_store_set_fn _wrap_ddp_store_set_get_low_6331a92eeb76881c(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_get_set_low_6331a92eeb76881c(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
+void _wrap_ddp_store_get_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn arg2 = (ddp_store_get_fn) 0 ;
   
@@ -999,7 +1048,7 @@ void _wrap_ddp_store_get_set_low_6331a92eeb76881c(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_get_fn _wrap_ddp_store_get_get_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
+ddp_store_get_fn _wrap_ddp_store_get_get_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn result;
   ddp_store_get_fn _swig_go_result;
@@ -1012,7 +1061,7 @@ ddp_store_get_fn _wrap_ddp_store_get_get_low_6331a92eeb76881c(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_user_data_set_low_6331a92eeb76881c(struct ddp_store *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_store_user_data_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, void *_swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1024,7 +1073,7 @@ void _wrap_ddp_store_user_data_set_low_6331a92eeb76881c(struct ddp_store *_swig_
 }
 
 
-void *_wrap_ddp_store_user_data_get_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
+void *_wrap_ddp_store_user_data_get_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1037,7 +1086,7 @@ void *_wrap_ddp_store_user_data_get_low_6331a92eeb76881c(struct ddp_store *_swig
 }
 
 
-struct ddp_store *_wrap_new_ddp_store_low_6331a92eeb76881c() {
+struct ddp_store *_wrap_new_ddp_store_low_a876b01328600b42() {
   struct ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
   
@@ -1048,7 +1097,7 @@ struct ddp_store *_wrap_new_ddp_store_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_store_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
+void _wrap_delete_ddp_store_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   
   arg1 = *(struct ddp_store **)&_swig_go_0; 
@@ -1058,7 +1107,7 @@ void _wrap_delete_ddp_store_low_6331a92eeb76881c(struct ddp_store *_swig_go_0) {
 }
 
 
-void _wrap_ddp_group_options_struct_size_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_struct_size_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1070,7 +1119,7 @@ void _wrap_ddp_group_options_struct_size_set_low_6331a92eeb76881c(struct ddp_gro
 }
 
 
-long long _wrap_ddp_group_options_struct_size_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_struct_size_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1083,7 +1132,7 @@ long long _wrap_ddp_group_options_struct_size_get_low_6331a92eeb76881c(struct dd
 }
 
 
-void _wrap_ddp_group_options_rank_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_rank_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1095,7 +1144,7 @@ void _wrap_ddp_group_options_rank_set_low_6331a92eeb76881c(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_rank_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_rank_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1108,7 +1157,7 @@ int _wrap_ddp_group_options_rank_get_low_6331a92eeb76881c(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_world_size_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_world_size_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1120,7 +1169,7 @@ void _wrap_ddp_group_options_world_size_set_low_6331a92eeb76881c(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_world_size_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_world_size_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1133,7 +1182,7 @@ int _wrap_ddp_group_options_world_size_get_low_6331a92eeb76881c(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_backend_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_backend_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend arg2 ;
   
@@ -1145,7 +1194,7 @@ void _wrap_ddp_group_options_backend_set_low_6331a92eeb76881c(struct ddp_group_o
 }
 
 
-intgo _wrap_ddp_group_options_backend_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_backend_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1158,7 +1207,7 @@ intgo _wrap_ddp_group_options_backend_get_low_6331a92eeb76881c(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_device_index_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_device_index_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1170,7 +1219,7 @@ void _wrap_ddp_group_options_device_index_set_low_6331a92eeb76881c(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_device_index_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_device_index_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1183,7 +1232,7 @@ int _wrap_ddp_group_options_device_index_get_low_6331a92eeb76881c(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_timeout_ms_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_timeout_ms_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1195,7 +1244,7 @@ void _wrap_ddp_group_options_timeout_ms_set_low_6331a92eeb76881c(struct ddp_grou
 }
 
 
-long long _wrap_ddp_group_options_timeout_ms_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_timeout_ms_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1208,7 +1257,7 @@ long long _wrap_ddp_group_options_timeout_ms_get_low_6331a92eeb76881c(struct ddp
 }
 
 
-void _wrap_ddp_group_options_heartbeat_ms_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_heartbeat_ms_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1220,7 +1269,7 @@ void _wrap_ddp_group_options_heartbeat_ms_set_low_6331a92eeb76881c(struct ddp_gr
 }
 
 
-long long _wrap_ddp_group_options_heartbeat_ms_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_heartbeat_ms_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1233,7 +1282,7 @@ long long _wrap_ddp_group_options_heartbeat_ms_get_low_6331a92eeb76881c(struct d
 }
 
 
-void _wrap_ddp_group_options_dead_after_ms_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_dead_after_ms_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1245,7 +1294,7 @@ void _wrap_ddp_group_options_dead_after_ms_set_low_6331a92eeb76881c(struct ddp_g
 }
 
 
-long long _wrap_ddp_group_options_dead_after_ms_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_dead_after_ms_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1258,7 +1307,7 @@ long long _wrap_ddp_group_options_dead_after_ms_get_low_6331a92eeb76881c(struct 
 }
 
 
-void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1270,7 +1319,7 @@ void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_6331a92eeb76881c(stru
 }
 
 
-long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1283,7 +1332,7 @@ long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_6331a92eeb76881c
 }
 
 
-void _wrap_ddp_group_options_store_set_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
+void _wrap_ddp_group_options_store_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *arg2 = (ddp_store *) 0 ;
   
@@ -1295,7 +1344,7 @@ void _wrap_ddp_group_options_store_set_low_6331a92eeb76881c(struct ddp_group_opt
 }
 
 
-struct ddp_store *_wrap_ddp_group_options_store_get_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+struct ddp_store *_wrap_ddp_group_options_store_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
@@ -1308,7 +1357,57 @@ struct ddp_store *_wrap_ddp_group_options_store_get_low_6331a92eeb76881c(struct 
 }
 
 
-struct ddp_group_options *_wrap_new_ddp_group_options_low_6331a92eeb76881c() {
+void _wrap_ddp_group_options_sum_order_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  ddp_sum_order arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (ddp_sum_order)_swig_go_1;
+  
+  if (arg1) (arg1)->sum_order = arg2;
+  
+}
+
+
+intgo _wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  ddp_sum_order result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result = (ddp_sum_order) ((arg1)->sum_order);
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_group_options *_wrap_new_ddp_group_options_low_a876b01328600b42() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
   
@@ -1319,7 +1418,7 @@ struct ddp_group_options *_wrap_new_ddp_group_options_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_group_options_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0) {
+void _wrap_delete_ddp_group_options_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
@@ -1329,7 +1428,7 @@ void _wrap_delete_ddp_group_options_low_6331a92eeb76881c(struct ddp_group_option
 }
 
 
-_gostring_ _wrap_ddp_group_options_init_low_6331a92eeb76881c(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_group_options_init_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   ddp_group_options *arg1 = (ddp_group_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -1344,7 +1443,7 @@ _gostring_ _wrap_ddp_group_options_init_low_6331a92eeb76881c(struct ddp_group_op
 }
 
 
-_gostring_ _wrap_ddp_group_create_low_6331a92eeb76881c(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
+_gostring_ _wrap_ddp_group_create_low_a876b01328600b42(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
   char *arg1 = (char *) 0 ;
   ddp_group_options *arg2 = (ddp_group_options *) 0 ;
   ddp_group **arg3 = (ddp_group **) 0 ;
@@ -1366,7 +1465,28 @@ _gostring_ _wrap_ddp_group_create_low_6331a92eeb76881c(_gostring_ _swig_go_0, st
 }
 
 
-void _wrap_ddp_group_destroy_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_split_low_a876b01328600b42(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  int32_t arg2 ;
+  int32_t arg3 ;
+  ddp_group_options *arg4 = (ddp_group_options *) 0 ;
+  ddp_group **arg5 = (ddp_group **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(ddp_group_options **)&_swig_go_3; 
+  arg5 = *(ddp_group ***)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_split(arg1,arg2,arg3,(struct ddp_group_options const *)arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_group_destroy_low_a876b01328600b42(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
@@ -1376,7 +1496,7 @@ void _wrap_ddp_group_destroy_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_abort_low_6331a92eeb76881c(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_group_abort_low_a876b01328600b42(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -1396,7 +1516,7 @@ _gostring_ _wrap_ddp_group_abort_low_6331a92eeb76881c(ddp_group *_swig_go_0, _go
 }
 
 
-_gostring_ _wrap_ddp_group_status_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_status_low_a876b01328600b42(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1409,7 +1529,7 @@ _gostring_ _wrap_ddp_group_status_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_rank_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_rank_low_a876b01328600b42(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1422,7 +1542,7 @@ int _wrap_ddp_group_rank_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_size_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_size_low_a876b01328600b42(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1435,7 +1555,7 @@ int _wrap_ddp_group_size_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
 }
 
 
-intgo _wrap_ddp_group_backend_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
+intgo _wrap_ddp_group_backend_low_a876b01328600b42(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1448,7 +1568,7 @@ intgo _wrap_ddp_group_backend_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_barrier_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_barrier_low_a876b01328600b42(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1461,7 +1581,7 @@ _gostring_ _wrap_ddp_group_barrier_low_6331a92eeb76881c(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_reduce_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -1480,7 +1600,7 @@ _gostring_ _wrap_ddp_group_all_reduce_low_6331a92eeb76881c(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_gather_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1499,7 +1619,7 @@ _gostring_ _wrap_ddp_group_all_gather_low_6331a92eeb76881c(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_scatter_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_scatter_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1520,7 +1640,7 @@ _gostring_ _wrap_ddp_group_reduce_scatter_low_6331a92eeb76881c(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_broadcast_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_broadcast_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -1539,7 +1659,7 @@ _gostring_ _wrap_ddp_group_broadcast_low_6331a92eeb76881c(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_metrics_low_6331a92eeb76881c(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_metrics_low_a876b01328600b42(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -1558,47 +1678,7 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_6331a92eeb76881c(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_rows_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_reduce arg4 ;
-  int64_t *arg5 = (int64_t *) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3;
-  arg5 = *(int64_t **)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_all_reduce_rows(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_get_rows_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_group_get_rows((struct ddp_group const *)arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_alloc_low_6331a92eeb76881c(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
+_gostring_ _wrap_ddp_group_alloc_low_a876b01328600b42(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int64_t arg2 ;
   void **arg3 = (void **) 0 ;
@@ -1615,7 +1695,7 @@ _gostring_ _wrap_ddp_group_alloc_low_6331a92eeb76881c(ddp_group *_swig_go_0, lon
 }
 
 
-_gostring_ _wrap_ddp_group_free_low_6331a92eeb76881c(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_free_low_a876b01328600b42(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -1630,33 +1710,7 @@ _gostring_ _wrap_ddp_group_free_low_6331a92eeb76881c(ddp_group *_swig_go_0, void
 }
 
 
-_gostring_ _wrap_ddp_memory_retain_low_6331a92eeb76881c(void *_swig_go_0) {
-  void *arg1 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  
-  result = (ddp_status)ddp_memory_retain((void const *)arg1);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_memory_release_low_6331a92eeb76881c(void *_swig_go_0) {
-  void *arg1 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  
-  result = (ddp_status)ddp_memory_release((void const *)arg1);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-intgo _wrap_DDP_UNUSED_ERROR_low_6331a92eeb76881c() {
+intgo _wrap_DDP_UNUSED_ERROR_low_a876b01328600b42() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -1668,7 +1722,7 @@ intgo _wrap_DDP_UNUSED_ERROR_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_UNUSED_ALLOW_low_6331a92eeb76881c() {
+intgo _wrap_DDP_UNUSED_ALLOW_low_a876b01328600b42() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -1680,7 +1734,7 @@ intgo _wrap_DDP_UNUSED_ALLOW_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_AUTO_low_6331a92eeb76881c() {
+intgo _wrap_DDP_PROGRESS_AUTO_low_a876b01328600b42() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1692,7 +1746,7 @@ intgo _wrap_DDP_PROGRESS_AUTO_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_CALLER_low_6331a92eeb76881c() {
+intgo _wrap_DDP_PROGRESS_CALLER_low_a876b01328600b42() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1704,7 +1758,7 @@ intgo _wrap_DDP_PROGRESS_CALLER_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_THREAD_low_6331a92eeb76881c() {
+intgo _wrap_DDP_PROGRESS_THREAD_low_a876b01328600b42() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1716,7 +1770,7 @@ intgo _wrap_DDP_PROGRESS_THREAD_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_DRIFT_REPORT_low_6331a92eeb76881c() {
+intgo _wrap_DDP_DRIFT_REPORT_low_a876b01328600b42() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -1728,7 +1782,7 @@ intgo _wrap_DDP_DRIFT_REPORT_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_DRIFT_RESEND_low_6331a92eeb76881c() {
+intgo _wrap_DDP_DRIFT_RESEND_low_a876b01328600b42() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -1740,7 +1794,7 @@ intgo _wrap_DDP_DRIFT_RESEND_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WORLD_low_6331a92eeb76881c() {
+intgo _wrap_DDP_DIVISOR_WORLD_low_a876b01328600b42() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -1752,7 +1806,7 @@ intgo _wrap_DDP_DIVISOR_WORLD_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WEIGHTS_low_6331a92eeb76881c() {
+intgo _wrap_DDP_DIVISOR_WEIGHTS_low_a876b01328600b42() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -1764,7 +1818,7 @@ intgo _wrap_DDP_DIVISOR_WEIGHTS_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_ddp_model_options_struct_size_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_struct_size_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1776,7 +1830,7 @@ void _wrap_ddp_model_options_struct_size_set_low_6331a92eeb76881c(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_struct_size_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_struct_size_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1789,7 +1843,7 @@ long long _wrap_ddp_model_options_struct_size_get_low_6331a92eeb76881c(struct dd
 }
 
 
-void _wrap_ddp_model_options_first_bucket_bytes_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_first_bucket_bytes_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1801,7 +1855,7 @@ void _wrap_ddp_model_options_first_bucket_bytes_set_low_6331a92eeb76881c(struct 
 }
 
 
-long long _wrap_ddp_model_options_first_bucket_bytes_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_first_bucket_bytes_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1814,7 +1868,7 @@ long long _wrap_ddp_model_options_first_bucket_bytes_get_low_6331a92eeb76881c(st
 }
 
 
-void _wrap_ddp_model_options_bucket_bytes_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_bucket_bytes_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1826,7 +1880,7 @@ void _wrap_ddp_model_options_bucket_bytes_set_low_6331a92eeb76881c(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_options_bucket_bytes_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_bucket_bytes_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1839,7 +1893,7 @@ long long _wrap_ddp_model_options_bucket_bytes_get_low_6331a92eeb76881c(struct d
 }
 
 
-void _wrap_ddp_model_options_reduce_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_reduce_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce arg2 ;
   
@@ -1851,7 +1905,7 @@ void _wrap_ddp_model_options_reduce_set_low_6331a92eeb76881c(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_reduce_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_reduce_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce result;
   intgo _swig_go_result;
@@ -1864,7 +1918,7 @@ intgo _wrap_ddp_model_options_reduce_get_low_6331a92eeb76881c(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_unused_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_unused_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused arg2 ;
   
@@ -1876,7 +1930,7 @@ void _wrap_ddp_model_options_unused_set_low_6331a92eeb76881c(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_unused_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_unused_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused result;
   intgo _swig_go_result;
@@ -1889,7 +1943,7 @@ intgo _wrap_ddp_model_options_unused_get_low_6331a92eeb76881c(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_progress_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_progress_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress arg2 ;
   
@@ -1901,7 +1955,7 @@ void _wrap_ddp_model_options_progress_set_low_6331a92eeb76881c(struct ddp_model_
 }
 
 
-intgo _wrap_ddp_model_options_progress_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_progress_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress result;
   intgo _swig_go_result;
@@ -1914,7 +1968,7 @@ intgo _wrap_ddp_model_options_progress_get_low_6331a92eeb76881c(struct ddp_model
 }
 
 
-void _wrap_ddp_model_options_drift_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_drift_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift arg2 ;
   
@@ -1926,7 +1980,7 @@ void _wrap_ddp_model_options_drift_set_low_6331a92eeb76881c(struct ddp_model_opt
 }
 
 
-intgo _wrap_ddp_model_options_drift_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_drift_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift result;
   intgo _swig_go_result;
@@ -1939,7 +1993,7 @@ intgo _wrap_ddp_model_options_drift_get_low_6331a92eeb76881c(struct ddp_model_op
 }
 
 
-void _wrap_ddp_model_options_check_every_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_check_every_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -1951,7 +2005,7 @@ void _wrap_ddp_model_options_check_every_set_low_6331a92eeb76881c(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_check_every_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_check_every_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1964,7 +2018,7 @@ long long _wrap_ddp_model_options_check_every_get_low_6331a92eeb76881c(struct dd
 }
 
 
-void _wrap_ddp_model_options_divisor_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_divisor_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor arg2 ;
   
@@ -1976,7 +2030,7 @@ void _wrap_ddp_model_options_divisor_set_low_6331a92eeb76881c(struct ddp_model_o
 }
 
 
-intgo _wrap_ddp_model_options_divisor_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_divisor_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor result;
   intgo _swig_go_result;
@@ -1989,7 +2043,7 @@ intgo _wrap_ddp_model_options_divisor_get_low_6331a92eeb76881c(struct ddp_model_
 }
 
 
-void _wrap_ddp_model_options_uneven_inputs_set_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_uneven_inputs_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -2001,7 +2055,7 @@ void _wrap_ddp_model_options_uneven_inputs_set_low_6331a92eeb76881c(struct ddp_m
 }
 
 
-int _wrap_ddp_model_options_uneven_inputs_get_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_uneven_inputs_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2014,7 +2068,32 @@ int _wrap_ddp_model_options_uneven_inputs_get_low_6331a92eeb76881c(struct ddp_mo
 }
 
 
-struct ddp_model_options *_wrap_new_ddp_model_options_low_6331a92eeb76881c() {
+void _wrap_ddp_model_options_wire_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
+  ddp_dtype arg2 ;
+  
+  arg1 = *(struct ddp_model_options **)&_swig_go_0; 
+  arg2 = (ddp_dtype)_swig_go_1;
+  
+  if (arg1) (arg1)->wire = arg2;
+  
+}
+
+
+intgo _wrap_ddp_model_options_wire_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+  struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
+  ddp_dtype result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_model_options **)&_swig_go_0; 
+  
+  result = (ddp_dtype) ((arg1)->wire);
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+struct ddp_model_options *_wrap_new_ddp_model_options_low_a876b01328600b42() {
   struct ddp_model_options *result = 0 ;
   struct ddp_model_options *_swig_go_result;
   
@@ -2025,7 +2104,7 @@ struct ddp_model_options *_wrap_new_ddp_model_options_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_model_options_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0) {
+void _wrap_delete_ddp_model_options_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
@@ -2035,7 +2114,7 @@ void _wrap_delete_ddp_model_options_low_6331a92eeb76881c(struct ddp_model_option
 }
 
 
-void _wrap_ddp_model_stats_struct_size_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_struct_size_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2047,7 +2126,7 @@ void _wrap_ddp_model_stats_struct_size_set_low_6331a92eeb76881c(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_struct_size_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_struct_size_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2060,7 +2139,7 @@ long long _wrap_ddp_model_stats_struct_size_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_parameters_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_parameters_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2072,7 +2151,7 @@ void _wrap_ddp_model_stats_parameters_set_low_6331a92eeb76881c(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_parameters_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_parameters_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2085,7 +2164,7 @@ long long _wrap_ddp_model_stats_parameters_get_low_6331a92eeb76881c(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_elements_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_elements_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2097,7 +2176,7 @@ void _wrap_ddp_model_stats_elements_set_low_6331a92eeb76881c(struct ddp_model_st
 }
 
 
-long long _wrap_ddp_model_stats_elements_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_elements_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2110,7 +2189,7 @@ long long _wrap_ddp_model_stats_elements_get_low_6331a92eeb76881c(struct ddp_mod
 }
 
 
-void _wrap_ddp_model_stats_buckets_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_buckets_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2122,7 +2201,7 @@ void _wrap_ddp_model_stats_buckets_set_low_6331a92eeb76881c(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_buckets_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_buckets_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2135,7 +2214,7 @@ long long _wrap_ddp_model_stats_buckets_get_low_6331a92eeb76881c(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_passes_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_passes_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2147,7 +2226,7 @@ void _wrap_ddp_model_stats_passes_set_low_6331a92eeb76881c(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_passes_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_passes_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2160,7 +2239,7 @@ long long _wrap_ddp_model_stats_passes_get_low_6331a92eeb76881c(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_gradient_bytes_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_gradient_bytes_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2172,7 +2251,7 @@ void _wrap_ddp_model_stats_gradient_bytes_set_low_6331a92eeb76881c(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_stats_gradient_bytes_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_gradient_bytes_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2185,7 +2264,7 @@ long long _wrap_ddp_model_stats_gradient_bytes_get_low_6331a92eeb76881c(struct d
 }
 
 
-void _wrap_ddp_model_stats_backward_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_backward_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2197,7 +2276,7 @@ void _wrap_ddp_model_stats_backward_ns_set_low_6331a92eeb76881c(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_backward_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_backward_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2210,7 +2289,7 @@ long long _wrap_ddp_model_stats_backward_ns_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_comm_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_comm_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2222,7 +2301,7 @@ void _wrap_ddp_model_stats_comm_ns_set_low_6331a92eeb76881c(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_comm_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_comm_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2235,7 +2314,7 @@ long long _wrap_ddp_model_stats_comm_ns_get_low_6331a92eeb76881c(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_exposed_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_exposed_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2247,7 +2326,7 @@ void _wrap_ddp_model_stats_exposed_ns_set_low_6331a92eeb76881c(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_exposed_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_exposed_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2260,7 +2339,7 @@ long long _wrap_ddp_model_stats_exposed_ns_get_low_6331a92eeb76881c(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_backward_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_backward_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2272,7 +2351,7 @@ void _wrap_ddp_model_stats_total_backward_ns_set_low_6331a92eeb76881c(struct ddp
 }
 
 
-long long _wrap_ddp_model_stats_total_backward_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_backward_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2285,7 +2364,7 @@ long long _wrap_ddp_model_stats_total_backward_ns_get_low_6331a92eeb76881c(struc
 }
 
 
-void _wrap_ddp_model_stats_total_comm_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_comm_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2297,7 +2376,7 @@ void _wrap_ddp_model_stats_total_comm_ns_set_low_6331a92eeb76881c(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_stats_total_comm_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_comm_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2310,7 +2389,7 @@ long long _wrap_ddp_model_stats_total_comm_ns_get_low_6331a92eeb76881c(struct dd
 }
 
 
-void _wrap_ddp_model_stats_total_exposed_ns_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_exposed_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2322,7 +2401,7 @@ void _wrap_ddp_model_stats_total_exposed_ns_set_low_6331a92eeb76881c(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_exposed_ns_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_exposed_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2335,7 +2414,7 @@ long long _wrap_ddp_model_stats_total_exposed_ns_get_low_6331a92eeb76881c(struct
 }
 
 
-void _wrap_ddp_model_stats_checks_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_checks_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2347,7 +2426,7 @@ void _wrap_ddp_model_stats_checks_set_low_6331a92eeb76881c(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_checks_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_checks_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2360,7 +2439,7 @@ long long _wrap_ddp_model_stats_checks_get_low_6331a92eeb76881c(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_repairs_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_repairs_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2372,7 +2451,7 @@ void _wrap_ddp_model_stats_repairs_set_low_6331a92eeb76881c(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_repairs_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_repairs_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2385,7 +2464,7 @@ long long _wrap_ddp_model_stats_repairs_get_low_6331a92eeb76881c(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_sent_bytes_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_sent_bytes_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2397,7 +2476,7 @@ void _wrap_ddp_model_stats_sent_bytes_set_low_6331a92eeb76881c(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_sent_bytes_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_sent_bytes_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2410,7 +2489,7 @@ long long _wrap_ddp_model_stats_sent_bytes_get_low_6331a92eeb76881c(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_sent_bytes_set_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_sent_bytes_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2422,7 +2501,7 @@ void _wrap_ddp_model_stats_total_sent_bytes_set_low_6331a92eeb76881c(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_sent_bytes_get_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_sent_bytes_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2435,7 +2514,7 @@ long long _wrap_ddp_model_stats_total_sent_bytes_get_low_6331a92eeb76881c(struct
 }
 
 
-struct ddp_model_stats *_wrap_new_ddp_model_stats_low_6331a92eeb76881c() {
+struct ddp_model_stats *_wrap_new_ddp_model_stats_low_a876b01328600b42() {
   struct ddp_model_stats *result = 0 ;
   struct ddp_model_stats *_swig_go_result;
   
@@ -2446,7 +2525,7 @@ struct ddp_model_stats *_wrap_new_ddp_model_stats_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_model_stats_low_6331a92eeb76881c(struct ddp_model_stats *_swig_go_0) {
+void _wrap_delete_ddp_model_stats_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   
   arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
@@ -2456,7 +2535,7 @@ void _wrap_delete_ddp_model_stats_low_6331a92eeb76881c(struct ddp_model_stats *_
 }
 
 
-_gostring_ _wrap_ddp_model_options_init_low_6331a92eeb76881c(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_options_init_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   ddp_model_options *arg1 = (ddp_model_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -2471,7 +2550,7 @@ _gostring_ _wrap_ddp_model_options_init_low_6331a92eeb76881c(struct ddp_model_op
 }
 
 
-_gostring_ _wrap_ddp_model_create_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
+_gostring_ _wrap_ddp_model_create_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_model_options *arg2 = (ddp_model_options *) 0 ;
   ddp_model **arg3 = (ddp_model **) 0 ;
@@ -2488,7 +2567,7 @@ _gostring_ _wrap_ddp_model_create_low_6331a92eeb76881c(ddp_group *_swig_go_0, st
 }
 
 
-void _wrap_ddp_model_destroy_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
+void _wrap_ddp_model_destroy_low_a876b01328600b42(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
@@ -2498,7 +2577,7 @@ void _wrap_ddp_model_destroy_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_model_add_parameter_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
+_gostring_ _wrap_ddp_model_add_parameter_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2524,7 +2603,35 @@ _gostring_ _wrap_ddp_model_add_parameter_low_6331a92eeb76881c(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_add_buffer_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_add_array_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  char *arg2 = (char *) 0 ;
+  float *arg3 = (float *) 0 ;
+  float *arg4 = (float *) 0 ;
+  int64_t arg5 ;
+  int32_t *arg6 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = *(float **)&_swig_go_2; 
+  arg4 = *(float **)&_swig_go_3; 
+  arg5 = (int64_t)_swig_go_4; 
+  arg6 = *(int32_t **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_model_add_array(arg1,(char const *)arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_add_buffer_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2548,7 +2655,7 @@ _gostring_ _wrap_ddp_model_add_buffer_low_6331a92eeb76881c(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_commit_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_commit_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2563,7 +2670,7 @@ _gostring_ _wrap_ddp_model_commit_low_6331a92eeb76881c(ddp_model *_swig_go_0, vo
 }
 
 
-int _wrap_ddp_model_get_parameter_count_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
+int _wrap_ddp_model_get_parameter_count_low_a876b01328600b42(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2576,7 +2683,7 @@ int _wrap_ddp_model_get_parameter_count_low_6331a92eeb76881c(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_grad_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2593,7 +2700,7 @@ _gostring_ _wrap_ddp_model_get_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_set_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_grad_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2610,7 +2717,7 @@ _gostring_ _wrap_ddp_model_set_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_sync_buffers_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_sync_buffers_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2627,7 +2734,7 @@ _gostring_ _wrap_ddp_model_sync_buffers_low_6331a92eeb76881c(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_check_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_check_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2642,7 +2749,7 @@ _gostring_ _wrap_ddp_model_check_low_6331a92eeb76881c(ddp_model *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_model_get_hash_low_6331a92eeb76881c(ddp_model *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_hash_low_a876b01328600b42(ddp_model *_swig_go_0, long long *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -2657,7 +2764,7 @@ _gostring_ _wrap_ddp_model_get_hash_low_6331a92eeb76881c(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_stats_low_6331a92eeb76881c(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_stats_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_model_stats *arg2 = (ddp_model_stats *) 0 ;
   ddp_status result;
@@ -2672,7 +2779,7 @@ _gostring_ _wrap_ddp_model_get_stats_low_6331a92eeb76881c(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_describe_plan_low_6331a92eeb76881c(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_model_describe_plan_low_a876b01328600b42(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -2692,7 +2799,7 @@ _gostring_ _wrap_ddp_model_describe_plan_low_6331a92eeb76881c(ddp_model *_swig_g
 }
 
 
-intgo _wrap_DDP_PASS_REDUCE_low_6331a92eeb76881c() {
+intgo _wrap_DDP_PASS_REDUCE_low_a876b01328600b42() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -2704,7 +2811,7 @@ intgo _wrap_DDP_PASS_REDUCE_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_PASS_ACCUMULATE_low_6331a92eeb76881c() {
+intgo _wrap_DDP_PASS_ACCUMULATE_low_a876b01328600b42() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -2716,7 +2823,7 @@ intgo _wrap_DDP_PASS_ACCUMULATE_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_PASS_LOCAL_low_6331a92eeb76881c() {
+intgo _wrap_DDP_PASS_LOCAL_low_a876b01328600b42() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -2728,7 +2835,7 @@ intgo _wrap_DDP_PASS_LOCAL_low_6331a92eeb76881c() {
 }
 
 
-_gostring_ _wrap_ddp_model_begin_backward_low_6331a92eeb76881c(ddp_model *_swig_go_0, intgo _swig_go_1) {
+_gostring_ _wrap_ddp_model_begin_backward_low_a876b01328600b42(ddp_model *_swig_go_0, intgo _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass arg2 ;
   ddp_status result;
@@ -2743,7 +2850,7 @@ _gostring_ _wrap_ddp_model_begin_backward_low_6331a92eeb76881c(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_mark_ready_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_mark_ready_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2760,7 +2867,28 @@ _gostring_ _wrap_ddp_model_mark_ready_low_6331a92eeb76881c(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_mark_unused_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1) {
+_gostring_ _wrap_ddp_model_mark_range_ready_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  int64_t arg3 ;
+  int64_t arg4 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = (int64_t)_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_model_mark_range_ready(arg1,arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_mark_unused_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_status result;
@@ -2775,7 +2903,7 @@ _gostring_ _wrap_ddp_model_mark_unused_low_6331a92eeb76881c(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_end_backward_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_end_backward_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2790,7 +2918,7 @@ _gostring_ _wrap_ddp_model_end_backward_low_6331a92eeb76881c(ddp_model *_swig_go
 }
 
 
-int _wrap_ddp_model_was_used_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_model_was_used_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -2805,22 +2933,7 @@ int _wrap_ddp_model_was_used_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _sw
 }
 
 
-_gostring_ _wrap_ddp_model_average_parameters_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  void *arg2 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_model_average_parameters(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_zero_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_zero_grad_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2835,7 +2948,7 @@ _gostring_ _wrap_ddp_model_zero_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_norm_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_model_get_grad_norm_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double *arg3 = (double *) 0 ;
@@ -2854,7 +2967,7 @@ _gostring_ _wrap_ddp_model_get_grad_norm_low_6331a92eeb76881c(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_scale_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_scale_grad_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2871,7 +2984,7 @@ _gostring_ _wrap_ddp_model_scale_grad_low_6331a92eeb76881c(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_norm_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_clip_grad_norm_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double arg3 ;
@@ -2892,7 +3005,7 @@ _gostring_ _wrap_ddp_model_clip_grad_norm_low_6331a92eeb76881c(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_value_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_clip_grad_value_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2909,7 +3022,7 @@ _gostring_ _wrap_ddp_model_clip_grad_value_low_6331a92eeb76881c(ddp_model *_swig
 }
 
 
-void _wrap_ddp_pass_report_struct_size_set_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_struct_size_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -2921,7 +3034,7 @@ void _wrap_ddp_pass_report_struct_size_set_low_6331a92eeb76881c(struct ddp_pass_
 }
 
 
-long long _wrap_ddp_pass_report_struct_size_get_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_struct_size_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2934,7 +3047,7 @@ long long _wrap_ddp_pass_report_struct_size_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_pass_report_contributors_set_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_contributors_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -2946,7 +3059,7 @@ void _wrap_ddp_pass_report_contributors_set_low_6331a92eeb76881c(struct ddp_pass
 }
 
 
-int _wrap_ddp_pass_report_contributors_get_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_contributors_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2959,7 +3072,7 @@ int _wrap_ddp_pass_report_contributors_get_low_6331a92eeb76881c(struct ddp_pass_
 }
 
 
-void _wrap_ddp_pass_report_last_set_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_last_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -2971,7 +3084,7 @@ void _wrap_ddp_pass_report_last_set_low_6331a92eeb76881c(struct ddp_pass_report 
 }
 
 
-int _wrap_ddp_pass_report_last_get_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_last_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2984,7 +3097,7 @@ int _wrap_ddp_pass_report_last_get_low_6331a92eeb76881c(struct ddp_pass_report *
 }
 
 
-void _wrap_ddp_pass_report_weight_set_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_pass_report_weight_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double arg2 ;
   
@@ -2996,7 +3109,7 @@ void _wrap_ddp_pass_report_weight_set_low_6331a92eeb76881c(struct ddp_pass_repor
 }
 
 
-double _wrap_ddp_pass_report_weight_get_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
+double _wrap_ddp_pass_report_weight_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double result;
   double _swig_go_result;
@@ -3009,7 +3122,32 @@ double _wrap_ddp_pass_report_weight_get_low_6331a92eeb76881c(struct ddp_pass_rep
 }
 
 
-struct ddp_pass_report *_wrap_new_ddp_pass_report_low_6331a92eeb76881c() {
+void _wrap_ddp_pass_report_absent_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->absent = arg2;
+  
+}
+
+
+long long _wrap_ddp_pass_report_absent_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->absent);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_pass_report *_wrap_new_ddp_pass_report_low_a876b01328600b42() {
   struct ddp_pass_report *result = 0 ;
   struct ddp_pass_report *_swig_go_result;
   
@@ -3020,7 +3158,7 @@ struct ddp_pass_report *_wrap_new_ddp_pass_report_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_pass_report_low_6331a92eeb76881c(struct ddp_pass_report *_swig_go_0) {
+void _wrap_delete_ddp_pass_report_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
@@ -3030,7 +3168,7 @@ void _wrap_delete_ddp_pass_report_low_6331a92eeb76881c(struct ddp_pass_report *_
 }
 
 
-_gostring_ _wrap_ddp_model_set_weight_low_6331a92eeb76881c(ddp_model *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_model_set_weight_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -3045,7 +3183,7 @@ _gostring_ _wrap_ddp_model_set_weight_low_6331a92eeb76881c(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_set_last_pass_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_last_pass_low_a876b01328600b42(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -3058,7 +3196,7 @@ _gostring_ _wrap_ddp_model_set_last_pass_low_6331a92eeb76881c(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_skip_backward_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_skip_backward_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3073,7 +3211,7 @@ _gostring_ _wrap_ddp_model_skip_backward_low_6331a92eeb76881c(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_abandon_backward_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_abandon_backward_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -3095,7 +3233,7 @@ _gostring_ _wrap_ddp_model_abandon_backward_low_6331a92eeb76881c(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_pass_report_low_6331a92eeb76881c(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_pass_report_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass_report *arg2 = (ddp_pass_report *) 0 ;
   ddp_status result;
@@ -3110,22 +3248,7 @@ _gostring_ _wrap_ddp_model_get_pass_report_low_6331a92eeb76881c(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_join_low_6331a92eeb76881c(ddp_model *_swig_go_0, void *_swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  void *arg2 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_model_join(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-intgo _wrap_DDP_NONFINITE_KEEP_low_6331a92eeb76881c() {
+intgo _wrap_DDP_NONFINITE_KEEP_low_a876b01328600b42() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3137,7 +3260,7 @@ intgo _wrap_DDP_NONFINITE_KEEP_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_SKIP_low_6331a92eeb76881c() {
+intgo _wrap_DDP_NONFINITE_SKIP_low_a876b01328600b42() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3149,7 +3272,7 @@ intgo _wrap_DDP_NONFINITE_SKIP_low_6331a92eeb76881c() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_FAIL_low_6331a92eeb76881c() {
+intgo _wrap_DDP_NONFINITE_FAIL_low_a876b01328600b42() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3161,7 +3284,253 @@ intgo _wrap_DDP_NONFINITE_FAIL_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_ddp_sgd_options_struct_size_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_optimizer_options_struct_size_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_optimizer_options_struct_size_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_shard_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->shard = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_shard_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->shard);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_in_backward_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->in_backward = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_in_backward_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->in_backward);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_undo_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->undo = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_undo_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->undo);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_master_weights_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->master_weights = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_master_weights_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->master_weights);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_nonfinite_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  ddp_nonfinite arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (ddp_nonfinite)_swig_go_1;
+  
+  if (arg1) (arg1)->nonfinite = arg2;
+  
+}
+
+
+intgo _wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  ddp_nonfinite result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result = (ddp_nonfinite) ((arg1)->nonfinite);
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_reserved_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_reserved_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_max_norm_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->max_norm = arg2;
+  
+}
+
+
+double _wrap_ddp_optimizer_options_max_norm_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->max_norm);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_clip_value_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->clip_value = arg2;
+  
+}
+
+
+double _wrap_ddp_optimizer_options_clip_value_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->clip_value);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_a876b01328600b42() {
+  struct ddp_optimizer_options *result = 0 ;
+  struct ddp_optimizer_options *_swig_go_result;
+  
+  
+  result = (struct ddp_optimizer_options *)calloc(1, sizeof(struct ddp_optimizer_options));
+  *(struct ddp_optimizer_options **)&_swig_go_result = (struct ddp_optimizer_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_optimizer_options_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_sgd_options_struct_size_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -3173,7 +3542,7 @@ void _wrap_ddp_sgd_options_struct_size_set_low_6331a92eeb76881c(struct ddp_sgd_o
 }
 
 
-long long _wrap_ddp_sgd_options_struct_size_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
+long long _wrap_ddp_sgd_options_struct_size_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3186,7 +3555,7 @@ long long _wrap_ddp_sgd_options_struct_size_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_sgd_options_rate_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_rate_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3198,7 +3567,7 @@ void _wrap_ddp_sgd_options_rate_set_low_6331a92eeb76881c(struct ddp_sgd_options 
 }
 
 
-double _wrap_ddp_sgd_options_rate_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_rate_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3211,7 +3580,7 @@ double _wrap_ddp_sgd_options_rate_get_low_6331a92eeb76881c(struct ddp_sgd_option
 }
 
 
-void _wrap_ddp_sgd_options_momentum_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_momentum_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3223,7 +3592,7 @@ void _wrap_ddp_sgd_options_momentum_set_low_6331a92eeb76881c(struct ddp_sgd_opti
 }
 
 
-double _wrap_ddp_sgd_options_momentum_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_momentum_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3236,7 +3605,7 @@ double _wrap_ddp_sgd_options_momentum_get_low_6331a92eeb76881c(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_dampening_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_dampening_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3248,7 +3617,7 @@ void _wrap_ddp_sgd_options_dampening_set_low_6331a92eeb76881c(struct ddp_sgd_opt
 }
 
 
-double _wrap_ddp_sgd_options_dampening_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_dampening_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3261,7 +3630,7 @@ double _wrap_ddp_sgd_options_dampening_get_low_6331a92eeb76881c(struct ddp_sgd_o
 }
 
 
-void _wrap_ddp_sgd_options_weight_decay_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_weight_decay_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3273,7 +3642,7 @@ void _wrap_ddp_sgd_options_weight_decay_set_low_6331a92eeb76881c(struct ddp_sgd_
 }
 
 
-double _wrap_ddp_sgd_options_weight_decay_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_weight_decay_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3286,7 +3655,7 @@ double _wrap_ddp_sgd_options_weight_decay_get_low_6331a92eeb76881c(struct ddp_sg
 }
 
 
-void _wrap_ddp_sgd_options_nesterov_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_nesterov_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3298,7 +3667,7 @@ void _wrap_ddp_sgd_options_nesterov_set_low_6331a92eeb76881c(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_nesterov_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_nesterov_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3311,132 +3680,7 @@ int _wrap_ddp_sgd_options_nesterov_get_low_6331a92eeb76881c(struct ddp_sgd_optio
 }
 
 
-void _wrap_ddp_sgd_options_shard_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->shard = arg2;
-  
-}
-
-
-int _wrap_ddp_sgd_options_shard_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->shard);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sgd_options_in_backward_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->in_backward = arg2;
-  
-}
-
-
-int _wrap_ddp_sgd_options_in_backward_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->in_backward);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sgd_options_undo_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->undo = arg2;
-  
-}
-
-
-int _wrap_ddp_sgd_options_undo_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->undo);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sgd_options_master_weights_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->master_weights = arg2;
-  
-}
-
-
-int _wrap_ddp_sgd_options_master_weights_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->master_weights);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sgd_options_nonfinite_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, intgo _swig_go_1) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  ddp_nonfinite arg2 ;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  arg2 = (ddp_nonfinite)_swig_go_1;
-  
-  if (arg1) (arg1)->nonfinite = arg2;
-  
-}
-
-
-intgo _wrap_ddp_sgd_options_nonfinite_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  ddp_nonfinite result;
-  intgo _swig_go_result;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  
-  result = (ddp_nonfinite) ((arg1)->nonfinite);
-  _swig_go_result = (int)result;
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sgd_options_reserved_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_reserved_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3448,7 +3692,7 @@ void _wrap_ddp_sgd_options_reserved_set_low_6331a92eeb76881c(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_reserved_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_reserved_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3461,57 +3705,7 @@ int _wrap_ddp_sgd_options_reserved_get_low_6331a92eeb76881c(struct ddp_sgd_optio
 }
 
 
-void _wrap_ddp_sgd_options_max_norm_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->max_norm = arg2;
-  
-}
-
-
-double _wrap_ddp_sgd_options_max_norm_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->max_norm);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sgd_options_clip_value_set_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->clip_value = arg2;
-  
-}
-
-
-double _wrap_ddp_sgd_options_clip_value_get_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
-  struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->clip_value);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_6331a92eeb76881c() {
+struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_a876b01328600b42() {
   struct ddp_sgd_options *result = 0 ;
   struct ddp_sgd_options *_swig_go_result;
   
@@ -3522,7 +3716,7 @@ struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_sgd_options_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0) {
+void _wrap_delete_ddp_sgd_options_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
@@ -3532,7 +3726,7 @@ void _wrap_delete_ddp_sgd_options_low_6331a92eeb76881c(struct ddp_sgd_options *_
 }
 
 
-void _wrap_ddp_adam_options_struct_size_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_adam_options_struct_size_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t arg2 ;
   
@@ -3544,7 +3738,7 @@ void _wrap_ddp_adam_options_struct_size_set_low_6331a92eeb76881c(struct ddp_adam
 }
 
 
-long long _wrap_ddp_adam_options_struct_size_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+long long _wrap_ddp_adam_options_struct_size_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3557,7 +3751,7 @@ long long _wrap_ddp_adam_options_struct_size_get_low_6331a92eeb76881c(struct ddp
 }
 
 
-void _wrap_ddp_adam_options_rate_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_rate_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3569,7 +3763,7 @@ void _wrap_ddp_adam_options_rate_set_low_6331a92eeb76881c(struct ddp_adam_option
 }
 
 
-double _wrap_ddp_adam_options_rate_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_rate_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3582,7 +3776,7 @@ double _wrap_ddp_adam_options_rate_get_low_6331a92eeb76881c(struct ddp_adam_opti
 }
 
 
-void _wrap_ddp_adam_options_beta1_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta1_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3594,7 +3788,7 @@ void _wrap_ddp_adam_options_beta1_set_low_6331a92eeb76881c(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta1_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta1_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3607,7 +3801,7 @@ double _wrap_ddp_adam_options_beta1_get_low_6331a92eeb76881c(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_beta2_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta2_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3619,7 +3813,7 @@ void _wrap_ddp_adam_options_beta2_set_low_6331a92eeb76881c(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta2_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta2_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3632,7 +3826,7 @@ double _wrap_ddp_adam_options_beta2_get_low_6331a92eeb76881c(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_epsilon_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_epsilon_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3644,7 +3838,7 @@ void _wrap_ddp_adam_options_epsilon_set_low_6331a92eeb76881c(struct ddp_adam_opt
 }
 
 
-double _wrap_ddp_adam_options_epsilon_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_epsilon_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3657,7 +3851,7 @@ double _wrap_ddp_adam_options_epsilon_get_low_6331a92eeb76881c(struct ddp_adam_o
 }
 
 
-void _wrap_ddp_adam_options_weight_decay_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_weight_decay_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -3669,7 +3863,7 @@ void _wrap_ddp_adam_options_weight_decay_set_low_6331a92eeb76881c(struct ddp_ada
 }
 
 
-double _wrap_ddp_adam_options_weight_decay_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_weight_decay_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3682,7 +3876,7 @@ double _wrap_ddp_adam_options_weight_decay_get_low_6331a92eeb76881c(struct ddp_a
 }
 
 
-void _wrap_ddp_adam_options_decoupled_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_decoupled_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3694,7 +3888,7 @@ void _wrap_ddp_adam_options_decoupled_set_low_6331a92eeb76881c(struct ddp_adam_o
 }
 
 
-int _wrap_ddp_adam_options_decoupled_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_decoupled_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3707,132 +3901,7 @@ int _wrap_ddp_adam_options_decoupled_get_low_6331a92eeb76881c(struct ddp_adam_op
 }
 
 
-void _wrap_ddp_adam_options_shard_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->shard = arg2;
-  
-}
-
-
-int _wrap_ddp_adam_options_shard_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->shard);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_adam_options_in_backward_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->in_backward = arg2;
-  
-}
-
-
-int _wrap_ddp_adam_options_in_backward_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->in_backward);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_adam_options_undo_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->undo = arg2;
-  
-}
-
-
-int _wrap_ddp_adam_options_undo_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->undo);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_adam_options_master_weights_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->master_weights = arg2;
-  
-}
-
-
-int _wrap_ddp_adam_options_master_weights_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->master_weights);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_adam_options_nonfinite_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, intgo _swig_go_1) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  ddp_nonfinite arg2 ;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  arg2 = (ddp_nonfinite)_swig_go_1;
-  
-  if (arg1) (arg1)->nonfinite = arg2;
-  
-}
-
-
-intgo _wrap_ddp_adam_options_nonfinite_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  ddp_nonfinite result;
-  intgo _swig_go_result;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  
-  result = (ddp_nonfinite) ((arg1)->nonfinite);
-  _swig_go_result = (int)result;
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_adam_options_reserved_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_reserved_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -3844,7 +3913,7 @@ void _wrap_ddp_adam_options_reserved_set_low_6331a92eeb76881c(struct ddp_adam_op
 }
 
 
-int _wrap_ddp_adam_options_reserved_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_reserved_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3857,57 +3926,7 @@ int _wrap_ddp_adam_options_reserved_get_low_6331a92eeb76881c(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_max_norm_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->max_norm = arg2;
-  
-}
-
-
-double _wrap_ddp_adam_options_max_norm_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->max_norm);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_adam_options_clip_value_set_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->clip_value = arg2;
-  
-}
-
-
-double _wrap_ddp_adam_options_clip_value_get_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
-  struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->clip_value);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_adam_options *_wrap_new_ddp_adam_options_low_6331a92eeb76881c() {
+struct ddp_adam_options *_wrap_new_ddp_adam_options_low_a876b01328600b42() {
   struct ddp_adam_options *result = 0 ;
   struct ddp_adam_options *_swig_go_result;
   
@@ -3918,7 +3937,7 @@ struct ddp_adam_options *_wrap_new_ddp_adam_options_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_adam_options_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0) {
+void _wrap_delete_ddp_adam_options_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
@@ -3928,7 +3947,7 @@ void _wrap_delete_ddp_adam_options_low_6331a92eeb76881c(struct ddp_adam_options 
 }
 
 
-void _wrap_ddp_loss_scale_options_struct_size_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_struct_size_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -3940,7 +3959,7 @@ void _wrap_ddp_loss_scale_options_struct_size_set_low_6331a92eeb76881c(struct dd
 }
 
 
-long long _wrap_ddp_loss_scale_options_struct_size_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_struct_size_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3953,7 +3972,7 @@ long long _wrap_ddp_loss_scale_options_struct_size_get_low_6331a92eeb76881c(stru
 }
 
 
-void _wrap_ddp_loss_scale_options_initial_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_initial_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -3965,7 +3984,7 @@ void _wrap_ddp_loss_scale_options_initial_set_low_6331a92eeb76881c(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_initial_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_initial_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3978,7 +3997,7 @@ double _wrap_ddp_loss_scale_options_initial_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_growth_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_growth_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -3990,7 +4009,7 @@ void _wrap_ddp_loss_scale_options_growth_set_low_6331a92eeb76881c(struct ddp_los
 }
 
 
-double _wrap_ddp_loss_scale_options_growth_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_growth_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4003,7 +4022,7 @@ double _wrap_ddp_loss_scale_options_growth_get_low_6331a92eeb76881c(struct ddp_l
 }
 
 
-void _wrap_ddp_loss_scale_options_backoff_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_backoff_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4015,7 +4034,7 @@ void _wrap_ddp_loss_scale_options_backoff_set_low_6331a92eeb76881c(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_backoff_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_backoff_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4028,7 +4047,7 @@ double _wrap_ddp_loss_scale_options_backoff_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_minimum_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_minimum_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4040,7 +4059,7 @@ void _wrap_ddp_loss_scale_options_minimum_set_low_6331a92eeb76881c(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_minimum_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_minimum_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4053,7 +4072,7 @@ double _wrap_ddp_loss_scale_options_minimum_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_maximum_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_maximum_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4065,7 +4084,7 @@ void _wrap_ddp_loss_scale_options_maximum_set_low_6331a92eeb76881c(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_maximum_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_maximum_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4078,7 +4097,7 @@ double _wrap_ddp_loss_scale_options_maximum_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_interval_set_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_interval_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -4090,7 +4109,7 @@ void _wrap_ddp_loss_scale_options_interval_set_low_6331a92eeb76881c(struct ddp_l
 }
 
 
-long long _wrap_ddp_loss_scale_options_interval_get_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_interval_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4103,7 +4122,7 @@ long long _wrap_ddp_loss_scale_options_interval_get_low_6331a92eeb76881c(struct 
 }
 
 
-struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_6331a92eeb76881c() {
+struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_a876b01328600b42() {
   struct ddp_loss_scale_options *result = 0 ;
   struct ddp_loss_scale_options *_swig_go_result;
   
@@ -4114,7 +4133,7 @@ struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_6331a92eeb76
 }
 
 
-void _wrap_delete_ddp_loss_scale_options_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0) {
+void _wrap_delete_ddp_loss_scale_options_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   
   arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
@@ -4124,7 +4143,22 @@ void _wrap_delete_ddp_loss_scale_options_low_6331a92eeb76881c(struct ddp_loss_sc
 }
 
 
-_gostring_ _wrap_ddp_sgd_options_init_low_6331a92eeb76881c(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_options_init_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+  ddp_optimizer_options *arg1 = (ddp_optimizer_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_optimizer_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_sgd_options_init_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_sgd_options *arg1 = (ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4139,7 +4173,7 @@ _gostring_ _wrap_ddp_sgd_options_init_low_6331a92eeb76881c(struct ddp_sgd_option
 }
 
 
-_gostring_ _wrap_ddp_adam_options_init_low_6331a92eeb76881c(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_adam_options_init_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   ddp_adam_options *arg1 = (ddp_adam_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4154,62 +4188,45 @@ _gostring_ _wrap_ddp_adam_options_init_low_6331a92eeb76881c(struct ddp_adam_opti
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_sgd_low_6331a92eeb76881c(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_create_sgd_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_sgd_options *arg2 = (ddp_sgd_options *) 0 ;
-  ddp_optimizer **arg3 = (ddp_optimizer **) 0 ;
+  ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
+  ddp_optimizer **arg4 = (ddp_optimizer **) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
   arg2 = *(ddp_sgd_options **)&_swig_go_1; 
-  arg3 = *(ddp_optimizer ***)&_swig_go_2; 
+  arg3 = *(ddp_optimizer_options **)&_swig_go_2; 
+  arg4 = *(ddp_optimizer ***)&_swig_go_3; 
   
-  result = (ddp_status)ddp_optimizer_create_sgd(arg1,(struct ddp_sgd_options const *)arg2,arg3);
+  result = (ddp_status)ddp_optimizer_create_sgd(arg1,(struct ddp_sgd_options const *)arg2,(struct ddp_optimizer_options const *)arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_adam_low_6331a92eeb76881c(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, ddp_optimizer **_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_create_adam_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_adam_options *arg2 = (ddp_adam_options *) 0 ;
-  ddp_optimizer **arg3 = (ddp_optimizer **) 0 ;
+  ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
+  ddp_optimizer **arg4 = (ddp_optimizer **) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
   arg2 = *(ddp_adam_options **)&_swig_go_1; 
-  arg3 = *(ddp_optimizer ***)&_swig_go_2; 
+  arg3 = *(ddp_optimizer_options **)&_swig_go_2; 
+  arg4 = *(ddp_optimizer ***)&_swig_go_3; 
   
-  result = (ddp_status)ddp_optimizer_create_adam(arg1,(struct ddp_adam_options const *)arg2,arg3);
+  result = (ddp_status)ddp_optimizer_create_adam(arg1,(struct ddp_adam_options const *)arg2,(struct ddp_optimizer_options const *)arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_custom_low_6331a92eeb76881c(ddp_model *_swig_go_0, ddp_update_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3, ddp_optimizer **_swig_go_4) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  ddp_update_fn arg2 = (ddp_update_fn) 0 ;
-  void *arg3 = (void *) 0 ;
-  ddp_release_fn arg4 = (ddp_release_fn) 0 ;
-  ddp_optimizer **arg5 = (ddp_optimizer **) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(ddp_update_fn *)&_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  arg4 = *(ddp_release_fn *)&_swig_go_3; 
-  arg5 = *(ddp_optimizer ***)&_swig_go_4; 
-  
-  result = (ddp_status)ddp_optimizer_create_custom(arg1,arg2,arg3,arg4,arg5);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_optimizer_destroy_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0) {
+void _wrap_ddp_optimizer_destroy_low_a876b01328600b42(ddp_optimizer *_swig_go_0) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   
   arg1 = *(ddp_optimizer **)&_swig_go_0; 
@@ -4219,7 +4236,7 @@ void _wrap_ddp_optimizer_destroy_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_rate_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_rate_low_a876b01328600b42(ddp_optimizer *_swig_go_0, double _swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -4234,7 +4251,7 @@ _gostring_ _wrap_ddp_optimizer_set_rate_low_6331a92eeb76881c(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_rate_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_rate_low_a876b01328600b42(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4249,7 +4266,7 @@ _gostring_ _wrap_ddp_optimizer_get_rate_low_6331a92eeb76881c(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_step_count_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_step_count_low_a876b01328600b42(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4264,7 +4281,7 @@ _gostring_ _wrap_ddp_optimizer_get_step_count_low_6331a92eeb76881c(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_loss_scale_options_init_low_6331a92eeb76881c(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_loss_scale_options_init_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   ddp_loss_scale_options *arg1 = (ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4279,7 +4296,7 @@ _gostring_ _wrap_ddp_loss_scale_options_init_low_6331a92eeb76881c(struct ddp_los
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_a876b01328600b42(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_loss_scale_options *arg2 = (ddp_loss_scale_options *) 0 ;
   ddp_status result;
@@ -4294,7 +4311,7 @@ _gostring_ _wrap_ddp_optimizer_set_loss_scale_low_6331a92eeb76881c(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_a876b01328600b42(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4309,7 +4326,7 @@ _gostring_ _wrap_ddp_optimizer_get_loss_scale_low_6331a92eeb76881c(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4324,7 +4341,7 @@ _gostring_ _wrap_ddp_optimizer_get_skipped_count_low_6331a92eeb76881c(ddp_optimi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4339,7 +4356,7 @@ _gostring_ _wrap_ddp_optimizer_get_grad_norm_low_6331a92eeb76881c(ddp_optimizer 
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_group_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_set_group_low_a876b01328600b42(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
   double arg3 ;
@@ -4358,7 +4375,7 @@ _gostring_ _wrap_ddp_optimizer_set_group_low_6331a92eeb76881c(ddp_optimizer *_sw
 }
 
 
-_gostring_ _wrap_ddp_optimizer_step_low_6331a92eeb76881c(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_step_low_a876b01328600b42(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4373,512 +4390,7 @@ _gostring_ _wrap_ddp_optimizer_step_low_6331a92eeb76881c(ddp_optimizer *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_set_hook_low_6331a92eeb76881c(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  ddp_hook_fn arg2 = (ddp_hook_fn) 0 ;
-  void *arg3 = (void *) 0 ;
-  ddp_release_fn arg4 = (ddp_release_fn) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(ddp_hook_fn *)&_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  arg4 = *(ddp_release_fn *)&_swig_go_3; 
-  
-  result = (ddp_status)ddp_model_set_hook(arg1,arg2,arg3,arg4);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_hook_fp16_low_6331a92eeb76881c(void *_swig_go_0, ddp_bucket *_swig_go_1) {
-  void *arg1 = (void *) 0 ;
-  ddp_bucket *arg2 = (ddp_bucket *) 0 ;
-  int32_t result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  arg2 = *(ddp_bucket **)&_swig_go_1; 
-  
-  result = ddp_hook_fp16(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_hook_bf16_low_6331a92eeb76881c(void *_swig_go_0, ddp_bucket *_swig_go_1) {
-  void *arg1 = (void *) 0 ;
-  ddp_bucket *arg2 = (ddp_bucket *) 0 ;
-  int32_t result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  arg2 = *(ddp_bucket **)&_swig_go_1; 
-  
-  result = ddp_hook_bf16(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_powersgd_options_struct_size_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->struct_size = arg2;
-  
-}
-
-
-long long _wrap_ddp_powersgd_options_struct_size_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->struct_size);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_powersgd_options_seed_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->seed = arg2;
-  
-}
-
-
-long long _wrap_ddp_powersgd_options_seed_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->seed);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_powersgd_options_start_pass_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->start_pass = arg2;
-  
-}
-
-
-long long _wrap_ddp_powersgd_options_start_pass_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->start_pass);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_powersgd_options_min_compression_rate_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->min_compression_rate = arg2;
-  
-}
-
-
-double _wrap_ddp_powersgd_options_min_compression_rate_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->min_compression_rate);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_powersgd_options_rank_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->rank = arg2;
-  
-}
-
-
-int _wrap_ddp_powersgd_options_rank_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->rank);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_powersgd_options_warm_start_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->warm_start = arg2;
-  
-}
-
-
-int _wrap_ddp_powersgd_options_warm_start_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->warm_start);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_powersgd_options_error_feedback_set_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->error_feedback = arg2;
-  
-}
-
-
-int _wrap_ddp_powersgd_options_error_feedback_get_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->error_feedback);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_6331a92eeb76881c() {
-  struct ddp_powersgd_options *result = 0 ;
-  struct ddp_powersgd_options *_swig_go_result;
-  
-  
-  result = (struct ddp_powersgd_options *)calloc(1, sizeof(struct ddp_powersgd_options));
-  *(struct ddp_powersgd_options **)&_swig_go_result = (struct ddp_powersgd_options *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_delete_ddp_powersgd_options_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0) {
-  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
-  
-  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
-  
-  free((char *) arg1);
-  
-}
-
-
-_gostring_ _wrap_ddp_powersgd_options_init_low_6331a92eeb76881c(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
-  ddp_powersgd_options *arg1 = (ddp_powersgd_options *) 0 ;
-  int64_t arg2 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_powersgd_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  result = (ddp_status)ddp_powersgd_options_init(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_hook_powersgd_low_6331a92eeb76881c(void *_swig_go_0, ddp_bucket *_swig_go_1) {
-  void *arg1 = (void *) 0 ;
-  ddp_bucket *arg2 = (ddp_bucket *) 0 ;
-  int32_t result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  arg2 = *(ddp_bucket **)&_swig_go_1; 
-  
-  result = ddp_hook_powersgd(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_set_pulled_hook_low_6331a92eeb76881c(ddp_model *_swig_go_0) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  
-  result = (ddp_status)ddp_model_set_pulled_hook(arg1);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_next_bucket_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int32_t arg2 ;
-  ddp_bucket **arg3 = (ddp_bucket **) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  arg3 = *(ddp_bucket ***)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_model_next_bucket(arg1,arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_finish_bucket_low_6331a92eeb76881c(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int32_t arg2 ;
-  char *arg3 = (char *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  arg3 = (char *)malloc(_swig_go_2.n + 1);
-  memcpy(arg3, _swig_go_2.p, _swig_go_2.n);
-  arg3[_swig_go_2.n] = '\0';
-  
-  
-  result = (ddp_status)ddp_model_finish_bucket(arg1,arg2,(char const *)arg3);
-  _swig_go_result = ddp_go_result(result);
-  free(arg3); 
-  return _swig_go_result;
-}
-
-
-int _wrap_ddp_bucket_get_index_low_6331a92eeb76881c(ddp_bucket *_swig_go_0) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  
-  result = ddp_bucket_get_index((struct ddp_bucket const *)arg1);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-int _wrap_ddp_bucket_is_last_low_6331a92eeb76881c(ddp_bucket *_swig_go_0) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  
-  result = ddp_bucket_is_last((struct ddp_bucket const *)arg1);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_get_contents_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_bucket_get_contents((struct ddp_bucket const *)arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-int _wrap_ddp_bucket_get_parameter_count_low_6331a92eeb76881c(ddp_bucket *_swig_go_0) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  
-  result = ddp_bucket_get_parameter_count((struct ddp_bucket const *)arg1);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_get_parameter_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  int32_t arg2 ;
-  int32_t *arg3 = (int32_t *) 0 ;
-  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  arg3 = *(int32_t **)&_swig_go_2; 
-  arg4 = *(ddp_tensor **)&_swig_go_3; 
-  
-  result = (ddp_status)ddp_bucket_get_parameter((struct ddp_bucket const *)arg1,arg2,arg3,arg4);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-int _wrap_ddp_bucket_is_used_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, int _swig_go_1) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  int32_t arg2 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  result = ddp_bucket_is_used((struct ddp_bucket const *)arg1,arg2);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_all_reduce_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_reduce arg3 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (ddp_reduce)_swig_go_2;
-  
-  result = (ddp_status)ddp_bucket_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_all_gather_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_bucket_all_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_reduce_scatter_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_reduce arg4 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3;
-  
-  result = (ddp_status)ddp_bucket_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_broadcast_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  int32_t arg3 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (int32_t)_swig_go_2; 
-  
-  result = (ddp_status)ddp_bucket_broadcast(arg1,(struct ddp_tensor const *)arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_set_error_low_6331a92eeb76881c(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  char *arg2 = (char *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  
-  arg2 = (char *)malloc(_swig_go_1.n + 1);
-  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
-  arg2[_swig_go_1.n] = '\0';
-  
-  
-  result = (ddp_status)ddp_bucket_set_error(arg1,(char const *)arg2);
-  _swig_go_result = ddp_go_result(result);
-  free(arg2); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_ema_create_low_6331a92eeb76881c(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+_gostring_ _wrap_ddp_ema_create_low_a876b01328600b42(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -4897,7 +4409,7 @@ _gostring_ _wrap_ddp_ema_create_low_6331a92eeb76881c(ddp_model *_swig_go_0, doub
 }
 
 
-void _wrap_ddp_ema_destroy_low_6331a92eeb76881c(ddp_ema *_swig_go_0) {
+void _wrap_ddp_ema_destroy_low_a876b01328600b42(ddp_ema *_swig_go_0) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   
   arg1 = *(ddp_ema **)&_swig_go_0; 
@@ -4907,7 +4419,7 @@ void _wrap_ddp_ema_destroy_low_6331a92eeb76881c(ddp_ema *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_ema_update_low_6331a92eeb76881c(ddp_ema *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_ema_update_low_a876b01328600b42(ddp_ema *_swig_go_0, void *_swig_go_1) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4922,7 +4434,7 @@ _gostring_ _wrap_ddp_ema_update_low_6331a92eeb76881c(ddp_ema *_swig_go_0, void *
 }
 
 
-_gostring_ _wrap_ddp_ema_swap_low_6331a92eeb76881c(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_ema_swap_low_a876b01328600b42(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -4939,7 +4451,7 @@ _gostring_ _wrap_ddp_ema_swap_low_6331a92eeb76881c(ddp_ema *_swig_go_0, int _swi
 }
 
 
-void _wrap_ddp_state_struct_size_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_struct_size_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -4951,7 +4463,7 @@ void _wrap_ddp_state_struct_size_set_low_6331a92eeb76881c(struct ddp_state *_swi
 }
 
 
-long long _wrap_ddp_state_struct_size_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_struct_size_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4964,7 +4476,7 @@ long long _wrap_ddp_state_struct_size_get_low_6331a92eeb76881c(struct ddp_state 
 }
 
 
-void _wrap_ddp_state_model_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
+void _wrap_ddp_state_model_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *arg2 = (ddp_model *) 0 ;
   
@@ -4976,7 +4488,7 @@ void _wrap_ddp_state_model_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0
 }
 
 
-ddp_model *_wrap_ddp_state_model_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
+ddp_model *_wrap_ddp_state_model_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *result = 0 ;
   ddp_model *_swig_go_result;
@@ -4989,7 +4501,7 @@ ddp_model *_wrap_ddp_state_model_get_low_6331a92eeb76881c(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_optimizer_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
+void _wrap_ddp_state_optimizer_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
   
@@ -5001,7 +4513,7 @@ void _wrap_ddp_state_optimizer_set_low_6331a92eeb76881c(struct ddp_state *_swig_
 }
 
 
-ddp_optimizer *_wrap_ddp_state_optimizer_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
+ddp_optimizer *_wrap_ddp_state_optimizer_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *result = 0 ;
   ddp_optimizer *_swig_go_result;
@@ -5014,7 +4526,7 @@ ddp_optimizer *_wrap_ddp_state_optimizer_get_low_6331a92eeb76881c(struct ddp_sta
 }
 
 
-void _wrap_ddp_state_ema_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
+void _wrap_ddp_state_ema_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *arg2 = (ddp_ema *) 0 ;
   
@@ -5026,7 +4538,7 @@ void _wrap_ddp_state_ema_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, 
 }
 
 
-ddp_ema *_wrap_ddp_state_ema_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
+ddp_ema *_wrap_ddp_state_ema_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *result = 0 ;
   ddp_ema *_swig_go_result;
@@ -5039,7 +4551,7 @@ ddp_ema *_wrap_ddp_state_ema_get_low_6331a92eeb76881c(struct ddp_state *_swig_go
 }
 
 
-void _wrap_ddp_state_epoch_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_epoch_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5051,7 +4563,7 @@ void _wrap_ddp_state_epoch_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0
 }
 
 
-long long _wrap_ddp_state_epoch_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_epoch_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5064,7 +4576,7 @@ long long _wrap_ddp_state_epoch_get_low_6331a92eeb76881c(struct ddp_state *_swig
 }
 
 
-void _wrap_ddp_state_step_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_step_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5076,7 +4588,7 @@ void _wrap_ddp_state_step_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0,
 }
 
 
-long long _wrap_ddp_state_step_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_step_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5089,57 +4601,7 @@ long long _wrap_ddp_state_step_get_low_6331a92eeb76881c(struct ddp_state *_swig_
 }
 
 
-void _wrap_ddp_state_partial_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, int _swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->partial = arg2;
-  
-}
-
-
-int _wrap_ddp_state_partial_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result =  ((arg1)->partial);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_local_set_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, int _swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->local = arg2;
-  
-}
-
-
-int _wrap_ddp_state_local_get_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result =  ((arg1)->local);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_state *_wrap_new_ddp_state_low_6331a92eeb76881c() {
+struct ddp_state *_wrap_new_ddp_state_low_a876b01328600b42() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
   
@@ -5150,7 +4612,7 @@ struct ddp_state *_wrap_new_ddp_state_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_state_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
+void _wrap_delete_ddp_state_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   
   arg1 = *(struct ddp_state **)&_swig_go_0; 
@@ -5160,7 +4622,249 @@ void _wrap_delete_ddp_state_low_6331a92eeb76881c(struct ddp_state *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_state_init_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(struct ddp_load_options *_swig_go_0) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_options_partial_set_low_a876b01328600b42(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->partial = arg2;
+  
+}
+
+
+int _wrap_ddp_load_options_partial_get_low_a876b01328600b42(struct ddp_load_options *_swig_go_0) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->partial);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_options_local_set_low_a876b01328600b42(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->local = arg2;
+  
+}
+
+
+int _wrap_ddp_load_options_local_get_low_a876b01328600b42(struct ddp_load_options *_swig_go_0) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->local);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_load_options *_wrap_new_ddp_load_options_low_a876b01328600b42() {
+  struct ddp_load_options *result = 0 ;
+  struct ddp_load_options *_swig_go_result;
+  
+  
+  result = (struct ddp_load_options *)calloc(1, sizeof(struct ddp_load_options));
+  *(struct ddp_load_options **)&_swig_go_result = (struct ddp_load_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_load_options_low_a876b01328600b42(struct ddp_load_options *_swig_go_0) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_epoch_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->epoch = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_epoch_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->epoch);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_step_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->step = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_step_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->step);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_missing_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->missing = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_missing_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->missing);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->unexpected = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->unexpected);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_load_report *_wrap_new_ddp_load_report_low_a876b01328600b42() {
+  struct ddp_load_report *result = 0 ;
+  struct ddp_load_report *_swig_go_result;
+  
+  
+  result = (struct ddp_load_report *)calloc(1, sizeof(struct ddp_load_report));
+  *(struct ddp_load_report **)&_swig_go_result = (struct ddp_load_report *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_load_report_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_state_init_low_a876b01328600b42(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5175,7 +4879,22 @@ _gostring_ _wrap_ddp_state_init_low_6331a92eeb76881c(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_set_metadata_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
+_gostring_ _wrap_ddp_load_options_init_low_a876b01328600b42(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+  ddp_load_options *arg1 = (ddp_load_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_load_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_load_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_set_metadata_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char *arg3 = (char *) 0 ;
@@ -5198,7 +4917,7 @@ _gostring_ _wrap_ddp_model_set_metadata_low_6331a92eeb76881c(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_metadata_low_6331a92eeb76881c(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_metadata_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -5220,7 +4939,7 @@ _gostring_ _wrap_ddp_model_get_metadata_low_6331a92eeb76881c(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_state_save_file_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_save_file_low_a876b01328600b42(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -5240,9 +4959,11 @@ _gostring_ _wrap_ddp_state_save_file_low_6331a92eeb76881c(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_state_load_file_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_load_file_low_a876b01328600b42(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
+  ddp_load_options *arg3 = (ddp_load_options *) 0 ;
+  ddp_load_report *arg4 = (ddp_load_report *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
@@ -5252,15 +4973,17 @@ _gostring_ _wrap_ddp_state_load_file_low_6331a92eeb76881c(struct ddp_state *_swi
   memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
   arg2[_swig_go_1.n] = '\0';
   
+  arg3 = *(ddp_load_options **)&_swig_go_2; 
+  arg4 = *(ddp_load_report **)&_swig_go_3; 
   
-  result = (ddp_status)ddp_state_load_file(arg1,(char const *)arg2);
+  result = (ddp_status)ddp_state_load_file((struct ddp_state const *)arg1,(char const *)arg2,(struct ddp_load_options const *)arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   free(arg2); 
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_model_get_missing_low_6331a92eeb76881c(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_missing_low_a876b01328600b42(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5275,7 +4998,7 @@ _gostring_ _wrap_ddp_model_get_missing_low_6331a92eeb76881c(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_get_unexpected_low_6331a92eeb76881c(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_unexpected_low_a876b01328600b42(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5290,7 +5013,7 @@ _gostring_ _wrap_ddp_model_get_unexpected_low_6331a92eeb76881c(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_state_save_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5307,24 +5030,28 @@ _gostring_ _wrap_ddp_state_save_low_6331a92eeb76881c(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_load_low_6331a92eeb76881c(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_load_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_read_fn arg2 = (ddp_read_fn) 0 ;
   void *arg3 = (void *) 0 ;
+  ddp_load_options *arg4 = (ddp_load_options *) 0 ;
+  ddp_load_report *arg5 = (ddp_load_report *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
   arg1 = *(ddp_state **)&_swig_go_0; 
   arg2 = *(ddp_read_fn *)&_swig_go_1; 
   arg3 = *(void **)&_swig_go_2; 
+  arg4 = *(ddp_load_options **)&_swig_go_3; 
+  arg5 = *(ddp_load_report **)&_swig_go_4; 
   
-  result = (ddp_status)ddp_state_load(arg1,arg2,arg3);
+  result = (ddp_status)ddp_state_load((struct ddp_state const *)arg1,arg2,arg3,(struct ddp_load_options const *)arg4,arg5);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_sampler_struct_size_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5336,7 +5063,7 @@ void _wrap_ddp_sampler_struct_size_set_low_6331a92eeb76881c(struct ddp_sampler *
 }
 
 
-long long _wrap_ddp_sampler_struct_size_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5349,7 +5076,7 @@ long long _wrap_ddp_sampler_struct_size_get_low_6331a92eeb76881c(struct ddp_samp
 }
 
 
-void _wrap_ddp_sampler_dataset_size_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5361,7 +5088,7 @@ void _wrap_ddp_sampler_dataset_size_set_low_6331a92eeb76881c(struct ddp_sampler 
 }
 
 
-long long _wrap_ddp_sampler_dataset_size_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5374,7 +5101,7 @@ long long _wrap_ddp_sampler_dataset_size_get_low_6331a92eeb76881c(struct ddp_sam
 }
 
 
-void _wrap_ddp_sampler_seed_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5386,7 +5113,7 @@ void _wrap_ddp_sampler_seed_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seed_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seed_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5399,7 +5126,7 @@ long long _wrap_ddp_sampler_seed_get_low_6331a92eeb76881c(struct ddp_sampler *_s
 }
 
 
-void _wrap_ddp_sampler_rank_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_rank_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5411,7 +5138,7 @@ void _wrap_ddp_sampler_rank_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_rank_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_rank_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5424,7 +5151,7 @@ int _wrap_ddp_sampler_rank_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_size_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_size_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5436,7 +5163,7 @@ void _wrap_ddp_sampler_size_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_size_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_size_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5449,7 +5176,7 @@ int _wrap_ddp_sampler_size_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_shuffle_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_shuffle_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5461,7 +5188,7 @@ void _wrap_ddp_sampler_shuffle_set_low_6331a92eeb76881c(struct ddp_sampler *_swi
 }
 
 
-int _wrap_ddp_sampler_shuffle_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_shuffle_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5474,7 +5201,7 @@ int _wrap_ddp_sampler_shuffle_get_low_6331a92eeb76881c(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_sampler_drop_last_set_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5486,7 +5213,7 @@ void _wrap_ddp_sampler_drop_last_set_low_6331a92eeb76881c(struct ddp_sampler *_s
 }
 
 
-int _wrap_ddp_sampler_drop_last_get_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5499,7 +5226,7 @@ int _wrap_ddp_sampler_drop_last_get_low_6331a92eeb76881c(struct ddp_sampler *_sw
 }
 
 
-struct ddp_sampler *_wrap_new_ddp_sampler_low_6331a92eeb76881c() {
+struct ddp_sampler *_wrap_new_ddp_sampler_low_a876b01328600b42() {
   struct ddp_sampler *result = 0 ;
   struct ddp_sampler *_swig_go_result;
   
@@ -5510,7 +5237,7 @@ struct ddp_sampler *_wrap_new_ddp_sampler_low_6331a92eeb76881c() {
 }
 
 
-void _wrap_delete_ddp_sampler_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0) {
+void _wrap_delete_ddp_sampler_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   
   arg1 = *(struct ddp_sampler **)&_swig_go_0; 
@@ -5520,7 +5247,7 @@ void _wrap_delete_ddp_sampler_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_sampler_init_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sampler_init_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5535,7 +5262,7 @@ _gostring_ _wrap_ddp_sampler_init_low_6331a92eeb76881c(struct ddp_sampler *_swig
 }
 
 
-_gostring_ _wrap_ddp_sampler_get_count_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_sampler_get_count_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -5550,7 +5277,7 @@ _gostring_ _wrap_ddp_sampler_get_count_low_6331a92eeb76881c(struct ddp_sampler *
 }
 
 
-_gostring_ _wrap_ddp_sampler_fill_low_6331a92eeb76881c(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_sampler_fill_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   int64_t arg3 ;
@@ -5571,7 +5298,1170 @@ _gostring_ _wrap_ddp_sampler_fill_low_6331a92eeb76881c(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_batch_norm_options_struct_size_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_custom_options_rate_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->rate = arg2;
+  
+}
+
+
+double _wrap_ddp_custom_options_rate_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->rate);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->weight_decay = arg2;
+  
+}
+
+
+double _wrap_ddp_custom_options_weight_decay_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->weight_decay);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_custom_options_whole_tensors_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->whole_tensors = arg2;
+  
+}
+
+
+int _wrap_ddp_custom_options_whole_tensors_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->whole_tensors);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_custom_options *_wrap_new_ddp_custom_options_low_a876b01328600b42() {
+  struct ddp_custom_options *result = 0 ;
+  struct ddp_custom_options *_swig_go_result;
+  
+  
+  result = (struct ddp_custom_options *)calloc(1, sizeof(struct ddp_custom_options));
+  *(struct ddp_custom_options **)&_swig_go_result = (struct ddp_custom_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_custom_options_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+  struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
+  
+  arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_index_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->index = arg2;
+  
+}
+
+
+int _wrap_ddp_update_slice_index_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result =  ((arg1)->index);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  ddp_dtype arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (ddp_dtype)_swig_go_1;
+  
+  if (arg1) (arg1)->dtype = arg2;
+  
+}
+
+
+intgo _wrap_ddp_update_slice_dtype_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  ddp_dtype result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result = (ddp_dtype) ((arg1)->dtype);
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_value_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  void *arg2 = (void *) 0 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->value = arg2;
+  
+}
+
+
+void *_wrap_ddp_update_slice_value_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  void *result = 0 ;
+  void *_swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result = (void *) ((arg1)->value);
+  *(void **)&_swig_go_result = (void *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_grad_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  void *arg2 = (void *) 0 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->grad = (void const *)arg2;
+  
+}
+
+
+void *_wrap_ddp_update_slice_grad_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  void *result = 0 ;
+  void *_swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result = (void *) ((arg1)->grad);
+  *(void **)&_swig_go_result = (void *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_state_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  void **arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = *(void ***)&_swig_go_1; 
+  
+  {
+    size_t ii;
+    void * *b = (void * *) arg1->state;
+    for (ii = 0; ii < (size_t)16; ii++) b[ii] = *((void * *) arg2 + ii);
+  }
+  
+}
+
+
+void **_wrap_ddp_update_slice_state_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  void **result = 0 ;
+  void **_swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result = (void **)(void **) ((arg1)->state);
+  *(void ***)&_swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_state_count_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->state_count = arg2;
+  
+}
+
+
+int _wrap_ddp_update_slice_state_count_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result =  ((arg1)->state_count);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_device_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  ddp_device_kind arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (ddp_device_kind)_swig_go_1;
+  
+  if (arg1) (arg1)->device = arg2;
+  
+}
+
+
+intgo _wrap_ddp_update_slice_device_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  ddp_device_kind result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result = (ddp_device_kind) ((arg1)->device);
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->device_index = arg2;
+  
+}
+
+
+int _wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result =  ((arg1)->device_index);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->first = arg2;
+  
+}
+
+
+long long _wrap_ddp_update_slice_first_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result =  ((arg1)->first);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->count = arg2;
+  
+}
+
+
+long long _wrap_ddp_update_slice_count_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result =  ((arg1)->count);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->step = arg2;
+  
+}
+
+
+long long _wrap_ddp_update_slice_step_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result =  ((arg1)->step);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_rate_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->rate = arg2;
+  
+}
+
+
+double _wrap_ddp_update_slice_rate_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->rate);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->weight_decay = arg2;
+  
+}
+
+
+double _wrap_ddp_update_slice_weight_decay_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->weight_decay);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_update_slice_stream_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  void *arg2 = (void *) 0 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->stream = arg2;
+  
+}
+
+
+void *_wrap_ddp_update_slice_stream_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  void *result = 0 ;
+  void *_swig_go_result;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  result = (void *) ((arg1)->stream);
+  *(void **)&_swig_go_result = (void *)result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_update_slice *_wrap_new_ddp_update_slice_low_a876b01328600b42() {
+  struct ddp_update_slice *result = 0 ;
+  struct ddp_update_slice *_swig_go_result;
+  
+  
+  result = (struct ddp_update_slice *)calloc(1, sizeof(struct ddp_update_slice));
+  *(struct ddp_update_slice **)&_swig_go_result = (struct ddp_update_slice *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_update_slice_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+  struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
+  
+  arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_custom_options_init_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+  ddp_custom_options *arg1 = (ddp_custom_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_custom_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_custom_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_custom_options *arg2 = (ddp_custom_options *) 0 ;
+  ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
+  char *arg4 = (char *) 0 ;
+  ddp_update_fn arg5 = (ddp_update_fn) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_release_fn arg7 = (ddp_release_fn) 0 ;
+  ddp_optimizer **arg8 = (ddp_optimizer **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(ddp_custom_options **)&_swig_go_1; 
+  arg3 = *(ddp_optimizer_options **)&_swig_go_2; 
+  
+  arg4 = (char *)malloc(_swig_go_3.n + 1);
+  memcpy(arg4, _swig_go_3.p, _swig_go_3.n);
+  arg4[_swig_go_3.n] = '\0';
+  
+  arg5 = *(ddp_update_fn *)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  arg7 = *(ddp_release_fn *)&_swig_go_6; 
+  arg8 = *(ddp_optimizer ***)&_swig_go_7; 
+  
+  result = (ddp_status)ddp_optimizer_create_custom(arg1,(struct ddp_custom_options const *)arg2,(struct ddp_optimizer_options const *)arg3,(char const *)arg4,arg5,arg6,arg7,arg8);
+  _swig_go_result = ddp_go_result(result);
+  free(arg4); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_set_hook_low_a876b01328600b42(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_hook_fn arg2 = (ddp_hook_fn) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_release_fn arg4 = (ddp_release_fn) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(ddp_hook_fn *)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  arg4 = *(ddp_release_fn *)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_model_set_hook(arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->seed = arg2;
+  
+}
+
+
+long long _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->seed);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->start_pass = arg2;
+  
+}
+
+
+long long _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->start_pass);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->min_compression_rate = arg2;
+  
+}
+
+
+double _wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->min_compression_rate);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->rank = arg2;
+  
+}
+
+
+int _wrap_ddp_powersgd_options_rank_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->rank);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_warm_start_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->warm_start = arg2;
+  
+}
+
+
+int _wrap_ddp_powersgd_options_warm_start_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->warm_start);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->error_feedback = arg2;
+  
+}
+
+
+int _wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->error_feedback);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_a876b01328600b42() {
+  struct ddp_powersgd_options *result = 0 ;
+  struct ddp_powersgd_options *_swig_go_result;
+  
+  
+  result = (struct ddp_powersgd_options *)calloc(1, sizeof(struct ddp_powersgd_options));
+  *(struct ddp_powersgd_options **)&_swig_go_result = (struct ddp_powersgd_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_powersgd_options_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+  struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
+  
+  arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_powersgd_options_init_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+  ddp_powersgd_options *arg1 = (ddp_powersgd_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_powersgd_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_powersgd_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_hook_powersgd_low_a876b01328600b42(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+  void *arg1 = (void *) 0 ;
+  ddp_bucket *arg2 = (ddp_bucket *) 0 ;
+  int32_t result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  arg2 = *(ddp_bucket **)&_swig_go_1; 
+  
+  result = ddp_hook_powersgd(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(ddp_model *_swig_go_0) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_model_set_pulled_hook(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_next_bucket_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  ddp_bucket **arg3 = (ddp_bucket **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(ddp_bucket ***)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_next_bucket(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_finish_bucket_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  char *arg3 = (char *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  arg3 = (char *)malloc(_swig_go_2.n + 1);
+  memcpy(arg3, _swig_go_2.p, _swig_go_2.n);
+  arg3[_swig_go_2.n] = '\0';
+  
+  
+  result = (ddp_status)ddp_model_finish_bucket(arg1,arg2,(char const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg3); 
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_bucket_get_index_low_a876b01328600b42(ddp_bucket *_swig_go_0) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  
+  result = ddp_bucket_get_index((struct ddp_bucket const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_bucket_is_last_low_a876b01328600b42(ddp_bucket *_swig_go_0) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  
+  result = ddp_bucket_is_last((struct ddp_bucket const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_get_contents_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_bucket_get_contents((struct ddp_bucket const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(ddp_bucket *_swig_go_0) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  
+  result = ddp_bucket_get_parameter_count((struct ddp_bucket const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t arg2 ;
+  int32_t *arg3 = (int32_t *) 0 ;
+  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(int32_t **)&_swig_go_2; 
+  arg4 = *(ddp_tensor **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_bucket_get_parameter((struct ddp_bucket const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_bucket_is_used_low_a876b01328600b42(ddp_bucket *_swig_go_0, int _swig_go_1) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  int32_t arg2 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = ddp_bucket_is_used((struct ddp_bucket const *)arg1,arg2);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_all_reduce_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_reduce arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (ddp_reduce)_swig_go_2;
+  
+  result = (ddp_status)ddp_bucket_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_all_gather_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_bucket_all_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_reduce_scatter_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_reduce arg4 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3;
+  
+  result = (ddp_status)ddp_bucket_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_broadcast_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  
+  result = (ddp_status)ddp_bucket_broadcast(arg1,(struct ddp_tensor const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_bucket_set_error_low_a876b01328600b42(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
+  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
+  char *arg2 = (char *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_bucket **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  
+  result = (ddp_status)ddp_bucket_set_error(arg1,(char const *)arg2);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_join_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_join(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_average_parameters_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_average_parameters(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_reduce arg4 ;
+  int64_t *arg5 = (int64_t *) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3;
+  arg5 = *(int64_t **)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_all_reduce_rows(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_rows_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_get_rows((struct ddp_group const *)arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   
@@ -5583,7 +6473,7 @@ void _wrap_ddp_batch_norm_options_struct_size_set_low_6331a92eeb76881c(struct dd
 }
 
 
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5596,7 +6486,7 @@ long long _wrap_ddp_batch_norm_options_struct_size_get_low_6331a92eeb76881c(stru
 }
 
 
-void _wrap_ddp_batch_norm_options_epsilon_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -5608,7 +6498,7 @@ void _wrap_ddp_batch_norm_options_epsilon_set_low_6331a92eeb76881c(struct ddp_ba
 }
 
 
-double _wrap_ddp_batch_norm_options_epsilon_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5621,7 +6511,7 @@ double _wrap_ddp_batch_norm_options_epsilon_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-void _wrap_ddp_batch_norm_options_momentum_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -5633,7 +6523,7 @@ void _wrap_ddp_batch_norm_options_momentum_set_low_6331a92eeb76881c(struct ddp_b
 }
 
 
-double _wrap_ddp_batch_norm_options_momentum_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_momentum_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5646,7 +6536,7 @@ double _wrap_ddp_batch_norm_options_momentum_get_low_6331a92eeb76881c(struct ddp
 }
 
 
-void _wrap_ddp_batch_norm_options_training_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_training_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -5658,7 +6548,7 @@ void _wrap_ddp_batch_norm_options_training_set_low_6331a92eeb76881c(struct ddp_b
 }
 
 
-int _wrap_ddp_batch_norm_options_training_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_training_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5671,7 +6561,7 @@ int _wrap_ddp_batch_norm_options_training_get_low_6331a92eeb76881c(struct ddp_ba
 }
 
 
-void _wrap_ddp_batch_norm_options_accumulate_set_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -5683,7 +6573,7 @@ void _wrap_ddp_batch_norm_options_accumulate_set_low_6331a92eeb76881c(struct ddp
 }
 
 
-int _wrap_ddp_batch_norm_options_accumulate_get_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5696,7 +6586,7 @@ int _wrap_ddp_batch_norm_options_accumulate_get_low_6331a92eeb76881c(struct ddp_
 }
 
 
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_6331a92eeb76881c() {
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_a876b01328600b42() {
   struct ddp_batch_norm_options *result = 0 ;
   struct ddp_batch_norm_options *_swig_go_result;
   
@@ -5707,7 +6597,7 @@ struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_6331a92eeb76
 }
 
 
-void _wrap_delete_ddp_batch_norm_options_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0) {
+void _wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   
   arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
@@ -5717,7 +6607,7 @@ void _wrap_delete_ddp_batch_norm_options_low_6331a92eeb76881c(struct ddp_batch_n
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_options_init_low_6331a92eeb76881c(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5732,7 +6622,7 @@ _gostring_ _wrap_ddp_batch_norm_options_init_low_6331a92eeb76881c(struct ddp_bat
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_forward_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_forward_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -5767,7 +6657,7 @@ _gostring_ _wrap_ddp_batch_norm_forward_low_6331a92eeb76881c(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_backward_low_6331a92eeb76881c(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_backward_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -5797,6 +6687,32 @@ _gostring_ _wrap_ddp_batch_norm_backward_low_6331a92eeb76881c(ddp_group *_swig_g
   arg12 = *(void **)&_swig_go_11; 
   
   result = (ddp_status)ddp_batch_norm_backward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,(struct ddp_tensor const *)arg11,arg12);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_memory_retain_low_a876b01328600b42(void *_swig_go_0) {
+  void *arg1 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_memory_retain((void const *)arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_memory_release_low_a876b01328600b42(void *_swig_go_0) {
+  void *arg1 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_memory_release((void const *)arg1);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
