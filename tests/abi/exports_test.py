@@ -10,16 +10,27 @@ for function in declarations.load().functions:
     since = re.search(r"Since (\d+\.\d+)", function.comment)
     declared[function.name] = since.group(1) if since else "?"
 
-listed = {}
+listed, tiers = {}, {}
 for line in tree.read("src/capi/exports.txt").splitlines():
     if line and not line.startswith("#"):
-        name, since = line.split()
+        name, since, tier = line.split()
         listed[name] = since
+        tiers[name] = tier
 if list(listed) != sorted(listed):
     problems.append("src/capi/exports.txt is not in alphabetical order")
 for name in sorted(declared.keys() | listed.keys()):
     if declared.get(name) != listed.get(name):
         problems.append(f"{name}: the header says since {declared.get(name)}, src/capi/exports.txt says {listed.get(name)}")
+
+# The tier is the umbrella header that brings the function; what is stable must stay easy to survey.
+stable_headers = set(re.findall(r'#include "(ddp/\w+\.h)"', tree.read("include/ddp/ddp.h")))
+for function in declarations.load().functions:
+    tier = "stable" if function.header.removeprefix("include/") in stable_headers else "experimental"
+    if tiers.get(function.name) != tier:
+        problems.append(f"{function.name}: {function.header} is {tier}, src/capi/exports.txt says {tiers.get(function.name)}")
+stable = sum(tier == "stable" for tier in tiers.values())
+if stable > 90:
+    problems.append(f"{stable} stable functions; at most 90 are to be learnt and kept")
 
 exported = set()
 for line in run(["nm", "-D", "--defined-only", "--format=posix", LIBRARY]).splitlines():
@@ -39,4 +50,4 @@ if soname != ["libddp.so.0.1"]:
 if not SANITIZE:
     system = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux.*)\.so\.\d+")
     problems += [f"the library needs {name}" for name in re.findall(r"NEEDED.*\[(.*)\]", dynamic) if not system.fullmatch(name)]
-tree.verdict(problems, f"{len(exported)} exported functions")
+tree.verdict(problems, f"{len(exported)} exported functions, {stable} of them stable")

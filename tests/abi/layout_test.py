@@ -13,7 +13,7 @@ GOLDEN = os.path.join(HERE, "layout_lp64.txt")
 
 def program():
     api = declarations.load()
-    lines = ["#include <ddp/ddp.h>", "#include <stddef.h>", "#include <stdio.h>", "int main(void) {"]
+    lines = ["#include <ddp/experimental.h>", "#include <stddef.h>", "#include <stdio.h>", "int main(void) {"]
     for struct in sorted(api.structs, key=lambda each: each.name):
         lines.append(f'  printf("{struct.name} %zu bytes\\n", sizeof({struct.name}));')
         for member in struct.members:

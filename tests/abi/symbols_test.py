@@ -6,7 +6,7 @@ from common import build, declarations, run, tree
 
 names = [function.name for function in declarations.load().functions]
 table = ",\n".join(f"    (function)&{name}" for name in names)
-SOURCE = f"""#include <ddp/ddp.h>
+SOURCE = f"""#include <ddp/experimental.h>
 #include <stdio.h>
 typedef void (*function)(void);
 int main(void) {{

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 static inline double now_us(void) {
   struct timespec time;

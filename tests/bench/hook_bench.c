@@ -17,6 +17,7 @@ static int32_t average(void *user_data, ddp_bucket *bucket) {
 typedef struct hooked {
   const char *name;
   ddp_hook_fn fn;
+  int32_t wire;
   int32_t rank; /* of PowerSGD */
   ddp_model *model;
   double ms[ROUNDS];
@@ -25,6 +26,7 @@ typedef struct hooked {
 static void build(hooked *h, ddp_group *group, int staged) {
   const int64_t shape[2] = {SIDE, SIDE};
   ddp_powersgd_options options;
+  ddp_model_options model_options;
   ddp_tensor value, grad;
   CHECK(ddp_powersgd_options_init(&options, sizeof options));
   options.rank = h->rank;
@@ -32,9 +34,11 @@ static void build(hooked *h, ddp_group *group, int staged) {
   CHECK(ddp_tensor_init(&value, calloc(SIDE * SIDE, 4), DDP_F32, 2, shape));
   CHECK(ddp_tensor_init(&grad, calloc(SIDE * SIDE, 4), DDP_F32, 2, shape));
   for (int64_t i = 0; i < SIDE * SIDE; ++i) ((float *)grad.data)[i] = (float)(i % 4093) * 1e-3f;
-  CHECK(ddp_model_create(group, NULL, &h->model));
+  CHECK(ddp_model_options_init(&model_options, sizeof model_options));
+  model_options.wire = (ddp_dtype)h->wire;
+  CHECK(ddp_model_create(group, &model_options, &h->model));
   CHECK(ddp_model_add_parameter(h->model, "w", &value, staged ? &grad : NULL, NULL));
-  CHECK(ddp_model_set_hook(h->model, h->fn, h->rank > 0 ? &options : NULL, NULL));
+  if (h->fn != NULL) CHECK(ddp_model_set_hook(h->model, h->fn, h->rank > 0 ? &options : NULL, NULL));
   CHECK(ddp_model_commit(h->model, NULL));
 }
 
@@ -48,12 +52,12 @@ static double pass_ms(hooked *h, ddp_group *group) {
 }
 
 int main(int argc, char **argv) {
-  hooked hooks[] = {{"none", NULL, 0, NULL, {0}},
-                    {"bf16", ddp_hook_bf16, 0, NULL, {0}},
-                    {"fp16", ddp_hook_fp16, 0, NULL, {0}},
-                    {"a callback that averages", average, 0, NULL, {0}},
-                    {"PowerSGD of rank 1", ddp_hook_powersgd, 1, NULL, {0}},
-                    {"PowerSGD of rank 4", ddp_hook_powersgd, 4, NULL, {0}}};
+  hooked hooks[] = {{"none", NULL, 0, 0, NULL, {0}},
+                    {"wire BF16", NULL, DDP_BF16, 0, NULL, {0}},
+                    {"wire F16", NULL, DDP_F16, 0, NULL, {0}},
+                    {"a callback that averages", average, 0, 0, NULL, {0}},
+                    {"PowerSGD of rank 1", ddp_hook_powersgd, 0, 1, NULL, {0}},
+                    {"PowerSGD of rank 4", ddp_hook_powersgd, 0, 4, NULL, {0}}};
   const int number = (int)(sizeof hooks / sizeof *hooks);
   const int staged = argc <= 1 || strcmp(argv[1], "zero-copy") != 0;
   ddp_group_options options;

@@ -100,11 +100,13 @@ static void lend(training *t, ddp_group *group, int own_gradients) {
 static void optimize(training *t, const char *way) {
   ddp_adam_options options;
   CHECK(ddp_adam_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  CHECK(ddp_optimizer_options_init(&shared, sizeof shared));
   options.rate = 1e-4;
-  options.in_backward = strncmp(way, "fused", 5) == 0;
-  options.shard = strstr(way, "sharded") != NULL;
-  options.undo = 0;
-  CHECK(ddp_optimizer_create_adam(t->ddp, &options, &t->optimizer));
+  shared.in_backward = strncmp(way, "fused", 5) == 0;
+  shared.shard = strstr(way, "sharded") != NULL;
+  shared.undo = 0;
+  CHECK(ddp_optimizer_create_adam(t->ddp, &options, &shared, &t->optimizer));
 }
 
 static void mark(void *context, int32_t index) { CHECK(ddp_model_mark_ready(((training *)context)->ddp, index, NULL)); }

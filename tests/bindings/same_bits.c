@@ -157,7 +157,7 @@ int main(void) {
   CHECK(ddp_sgd_options_init(&options, sizeof options));
   options.rate = 0.0625;
   options.momentum = 0.875;
-  CHECK(ddp_optimizer_create_sgd(model, &options, &sgd));
+  CHECK(ddp_optimizer_create_sgd(model, &options, NULL, &sgd));
   const double decay = 0.75;
   CHECK(ddp_ema_create(model, &decay, 1, &ema));
 

@@ -67,6 +67,36 @@ static void one_rank_keeps_its_gradients_exactly(void **state) {
   close_fixture(&f);
 }
 
+static void a_gradient_is_marked_in_ranges(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f, DDP_UNUSED_ERROR);
+  ddp_tensor grad;
+  check_ok(ddp_model_get_grad(f.model, 0, &grad));
+  const int64_t count = grad.shape[0];
+  const ddp_status wrong_moment = DDP_ERROR_INVALID_STATE, wrong = DDP_ERROR_INVALID_ARGUMENT;
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  fill(&f);
+  check_error(wrong, ddp_model_mark_range_ready(f.model, 2, 0, 1, NULL));
+  check_error(wrong, ddp_model_mark_range_ready(f.model, 0, 0, count + 1, NULL));
+  check_error(wrong, ddp_model_mark_range_ready(f.model, 0, -1, 1, NULL));
+  check_error(wrong, ddp_model_mark_range_ready(f.model, 0, 0, 0, NULL));
+  check_ok(ddp_model_mark_range_ready(f.model, 0, 1, count - 1, NULL));
+  check_error_text(wrong_moment, ddp_model_mark_range_ready(f.model, 0, count - 1, 1, NULL), "first");
+  check_error_text(wrong_moment, ddp_model_mark_ready(f.model, 0, NULL), "first");
+  check_ok(ddp_model_mark_ready(f.model, 1, NULL));
+  check_error_text(wrong_moment, ddp_model_end_backward(f.model, NULL), "\"first (elements 0 to 0)\"");
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
+  fill(&f);
+  check_ok(ddp_model_mark_range_ready(f.model, 0, 1, count - 1, NULL));
+  check_ok(ddp_model_mark_range_ready(f.model, 0, 0, 1, NULL));
+  check_error(wrong_moment, ddp_model_mark_range_ready(f.model, 0, 0, 1, NULL));
+  check_ok(ddp_model_mark_ready(f.model, 1, NULL));
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_filled(&f, 1);
+  close_fixture(&f);
+}
+
 static void a_pass_keeps_its_states(void **state) {
   (void)state;
   fixture f;
@@ -74,6 +104,7 @@ static void a_pass_keeps_its_states(void **state) {
   const ddp_status wrong_moment = DDP_ERROR_INVALID_STATE, wrong = DDP_ERROR_INVALID_ARGUMENT;
   double norm = 0;
   check_error(wrong_moment, ddp_model_mark_ready(f.model, 0, NULL));
+  check_error(wrong_moment, ddp_model_mark_range_ready(f.model, 0, 0, 1, NULL));
   check_error(wrong_moment, ddp_model_mark_unused(f.model, 0));
   check_error(wrong_moment, ddp_model_end_backward(f.model, NULL));
   check_error(wrong, ddp_model_begin_backward(f.model, (ddp_pass)3));
@@ -227,6 +258,7 @@ static void destroying_in_an_open_pass_aborts_the_group(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       check_test(one_rank_keeps_its_gradients_exactly),
+      check_test(a_gradient_is_marked_in_ranges),
       check_test(a_pass_keeps_its_states),
       check_test(one_group_has_one_open_pass),
       check_test(unmarked_parameters_are_an_error_with_their_names),

@@ -73,7 +73,7 @@ struct Small {
   }
 };
 
-int32_t update(void* user_data, int32_t, const ddp_tensor*, const ddp_tensor*, double, void*) {
+int32_t update(void* user_data, const ddp_update_slice*) {
   static_cast<Order*>(user_data)->obey();
   return 0;
 }
@@ -82,7 +82,7 @@ void an_update_that_throws_fails_the_step(void**) {
   Small alone("local://alone", 0, 1);
   Order order;
   ddp_optimizer* optimizer = nullptr;
-  OK(ddp_optimizer_create_custom(alone.model, update, &order, nullptr, &optimizer));
+  OK(ddp_optimizer_create_custom(alone.model, nullptr, nullptr, nullptr, update, &order, nullptr, &optimizer));
   for (const Throw kind : kBoth) {
     OK(alone.pass(1));
     order.now = kind;
@@ -158,12 +158,12 @@ void a_reader_or_writer_that_throws_fails_the_call_on_all_ranks(void**) {
     for (const Throw kind : kBoth) {
       if (rank == 0) file.order.now = kind;
       expect_callback(ddp_state_save(&state, write, &file), text_of(kind));
-      expect_callback(ddp_state_load(&state, read, &file), text_of(kind));
+      expect_callback(ddp_state_load(&state, read, &file, nullptr, nullptr), text_of(kind));
     }
     file.order.now = Throw::kNothing;
     file.bytes.clear();
     OK(ddp_state_save(&state, write, &file));
-    OK(ddp_state_load(&state, read, &file));
+    OK(ddp_state_load(&state, read, &file, nullptr, nullptr));
   });
 }
 
@@ -195,13 +195,25 @@ void a_store_that_throws_fails_the_meeting(void**) {
     for (const Throw kind : kBoth) {
       Shelf shelf;
       shelf.order.now = kind;
-      const ddp_store store{set, get, &shelf};
+      const ddp_store store{sizeof(ddp_store), set, get, &shelf};
       ddp_group_options options = patient_options(rank, 2);
       options.store = &store;
       ddp_group* group = nullptr;
       expect_callback(ddp_group_create("store://", &options, &group), text_of(kind));
       expect_contains(ddp_last_error(), rank == 0 ? "store->set" : "store->get");
     }
+}
+
+void a_store_says_its_size(void**) {
+  ddp_store store{0, set, get, nullptr};
+  ddp_group_options options = patient_options(0, 2);
+  options.store = &store;
+  ddp_group* group = nullptr;
+  expect(ddp_group_create("store://", &options, &group) == DDP_ERROR_INVALID_ARGUMENT, "size 0");
+  expect_contains(ddp_last_error(), "options->store: struct_size is 0");
+  store.struct_size = 8;  // of a caller that knew no more
+  expect(ddp_group_create("store://", &options, &group) == DDP_ERROR_INVALID_ARGUMENT, "without functions");
+  expect_contains(ddp_last_error(), "needs options->store with set and get");
 }
 
 void release(void* user_data) { static_cast<Order*>(user_data)->obey(); }
@@ -216,9 +228,9 @@ void functions_that_can_report_nothing_may_throw_too(void**) {
     {
       Small alone("local://alone", 0, 1);
       ddp_optimizer* optimizer = nullptr;
-      OK(ddp_optimizer_create_custom(alone.model, update, &released, release, &optimizer));
+      OK(ddp_optimizer_create_custom(alone.model, nullptr, nullptr, nullptr, update, &released, release, &optimizer));
       ddp_optimizer_destroy(optimizer);
-      expect(ddp_optimizer_create_custom(nullptr, update, &released, release, &optimizer) == DDP_ERROR_INVALID_ARGUMENT, "a NULL model is refused");
+      expect(ddp_optimizer_create_custom(nullptr, nullptr, nullptr, nullptr, update, &released, release, &optimizer) == DDP_ERROR_INVALID_ARGUMENT, "a NULL model is refused");
     }
     OK(ddp_set_log(DDP_LOG_WARNING, nullptr, nullptr));
     expect_equal(released.calls.load(), 2, "calls of release");
@@ -235,12 +247,12 @@ struct Cancelled {
 [[maybe_unused]] void a_thread_that_is_cancelled_in_a_callback_ends(void**) {
   Small alone("local://alone", 0, 1);
   Cancelled what;
-  const ddp_update_fn ends = [](void*, int32_t, const ddp_tensor*, const ddp_tensor*, double, void*) -> int32_t {
+  const ddp_update_fn ends = [](void*, const ddp_update_slice*) -> int32_t {
     pthread_cancel(pthread_self());
     pthread_testcancel();
     return 0;
   };
-  OK(ddp_optimizer_create_custom(alone.model, ends, nullptr, nullptr, &what.optimizer));
+  OK(ddp_optimizer_create_custom(alone.model, nullptr, nullptr, nullptr, ends, nullptr, nullptr, &what.optimizer));
   OK(alone.pass(1));
   pthread_t thread;
   pthread_create(
@@ -289,6 +301,7 @@ int main() {
                               ddp_test(a_hook_that_throws_fails_the_pass_on_all_ranks),
                               ddp_test(a_reader_or_writer_that_throws_fails_the_call_on_all_ranks),
                               ddp_test(a_store_that_throws_fails_the_meeting),
+      ddp_test(a_store_says_its_size),
                               ddp_test(functions_that_can_report_nothing_may_throw_too),
 #if !defined(__SANITIZE_ADDRESS__)  // whose preset has the undefined-behaviour sanitizer too: it faults GCC's own catch clause for the end of a thread
                               ddp_test(a_thread_that_is_cancelled_in_a_callback_ends),

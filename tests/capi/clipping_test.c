@@ -7,8 +7,10 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
   (void)state;
   fixture f;
   open_fixture(&f);
-  ddp_adam_options options;
-  check_ok(ddp_adam_options_init(&options, sizeof options));
+  ddp_optimizer_options options;
+  memset(&options, 0xff, sizeof options);
+  check_ok(ddp_optimizer_options_init(&options, sizeof options));
+  check_int(options.struct_size, sizeof options);
   check_int(options.shard, 0);
   check_int(options.in_backward, 0);
   check_int(options.undo, 1);
@@ -35,8 +37,10 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
     options.reserved = wrong[i].reserved;
     options.max_norm = wrong[i].max_norm;
     options.clip_value = wrong[i].clip_value;
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, &options, &optimizer), wrong[i].name);
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, &options, &optimizer), wrong[i].name);
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &optimizer), wrong[i].name);
   }
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_options_init(NULL, sizeof options));
   close_fixture(&f);
 }
 
@@ -57,7 +61,7 @@ static void a_loss_scale_is_set_asked_for_and_refused(void **state) {
   ddp_optimizer *optimizer = NULL;
   double number = 0;
   int64_t count = -1;
-  check_ok(ddp_optimizer_create_sgd(f.model, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(f.model, NULL, NULL, &optimizer));
   check_ok(ddp_optimizer_get_loss_scale(optimizer, &number));
   check_number(number, 1);
   check_ok(ddp_optimizer_get_grad_norm(optimizer, &number));

@@ -48,7 +48,7 @@ static void resend(rank *self) {
   ddp_optimizer *optimizer = NULL;
   ddp_ema *ema = NULL;
   ddp_model *model = make_model(self, DDP_DRIFT_RESEND, value, 4);
-  check_ok(ddp_optimizer_create_adam(model, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_adam(model, NULL, NULL, &optimizer));
   check_ok(ddp_ema_create(model, &decay, 1, &ema));
   check_ok(pass(model));
   check_ok(ddp_optimizer_step(optimizer, NULL));

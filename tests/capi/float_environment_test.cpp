@@ -81,11 +81,13 @@ struct Model {
 };
 
 template <class Options>
-void step_with(Run& run, ddp_group* group, const Options& options, ddp_dtype dtype, bool scaled,
-               ddp_status (*create)(ddp_model*, const Options*, ddp_optimizer**)) {
+using Create = ddp_status (*)(ddp_model*, const Options*, const ddp_optimizer_options*, ddp_optimizer**);
+
+template <class Options>
+void step_with(Run& run, ddp_group* group, const ddp_optimizer_options& options, ddp_dtype dtype, bool scaled, Create<Options> create) {
   Model model(run, group, dtype);
   ddp_optimizer* optimizer = nullptr;
-  CALL(run, create(model.model, &options, &optimizer));
+  CALL(run, create(model.model, nullptr, &options, &optimizer));
   if (scaled) {
     ddp_loss_scale_options scale;
     CALL(run, ddp_loss_scale_options_init(&scale, sizeof scale));
@@ -110,12 +112,12 @@ void step_with(Run& run, ddp_group* group, const Options& options, ddp_dtype dty
 
 /// Every combination of where the step runs and what it does to the gradients.
 template <class Options>
-void steps(Run& run, ddp_group* group, ddp_status (*init)(Options*, int64_t), ddp_status (*create)(ddp_model*, const Options*, ddp_optimizer**)) {
+void steps(Run& run, ddp_group* group, Create<Options> create) {
   for (int where = 0; where < 4; ++where)
     for (int what = 0; what < 6; ++what)
       for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-        Options options;
-        CALL(run, init(&options, sizeof options));
+        ddp_optimizer_options options;
+        CALL(run, ddp_optimizer_options_init(&options, sizeof options));
         options.shard = where & 1;
         options.in_backward = where >> 1;
         options.master_weights = dtype == DDP_BF16;
@@ -123,13 +125,13 @@ void steps(Run& run, ddp_group* group, ddp_status (*init)(Options*, int64_t), dd
         if (what == 2) options.clip_value = 0.25;
         if (what == 3 || what == 4) options.nonfinite = DDP_NONFINITE_SKIP;
         if (what == 5 && where == 0) options.nonfinite = DDP_NONFINITE_FAIL;
-        step_with(run, group, options, dtype, what == 5 && where != 0, create);
+        step_with<Options>(run, group, options, dtype, what == 5 && where != 0, create);
       }
 }
 
 void optimizers(Run& run, ddp_group* group) {
-  steps<ddp_sgd_options>(run, group, ddp_sgd_options_init, ddp_optimizer_create_sgd);
-  steps<ddp_adam_options>(run, group, ddp_adam_options_init, ddp_optimizer_create_adam);
+  steps<ddp_sgd_options>(run, group, ddp_optimizer_create_sgd);
+  steps<ddp_adam_options>(run, group, ddp_optimizer_create_adam);
 }
 
 void gradients(Run& run, ddp_group* group) {
@@ -203,12 +205,17 @@ void hooks(Run& run, ddp_group* group) {
 #endif
   for (int kind = 0; kind < 5; ++kind) {
     Seen seen{kind == 4 ? run.settings() : standard};
-    ddp_hook_fn const functions[] = {ddp_hook_fp16, ddp_hook_bf16, ddp_hook_powersgd, own_hook, own_hook};
+    constexpr ddp_dtype kWires[] = {DDP_F16, DDP_BF16};
     void* const user_data = kind == 2 ? static_cast<void*>(&powersgd) : kind > 2 ? &seen : nullptr;
     Model model(
         run, group, DDP_F32,
-        [&](ddp_model_options& options) { options.progress = kind == 4 ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD; },
-        [&](ddp_model* built) { CALL(run, ddp_model_set_hook(built, functions[kind], user_data, nullptr)); });
+        [&](ddp_model_options& options) {
+          options.progress = kind == 4 ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
+          if (kind < 2) options.wire = kWires[kind];
+        },
+        [&](ddp_model* built) {
+          if (kind >= 2) CALL(run, ddp_model_set_hook(built, kind == 2 ? ddp_hook_powersgd : own_hook, user_data, nullptr));
+        });
     for (uint32_t pass = 0; pass < 3; ++pass) {
       model.pass(run, pass, pass == 2);
       model.keep(run);
@@ -226,7 +233,7 @@ void weights(Run& run, ddp_group* group) {
   }
 }
 
-int32_t custom(void* user_data, int32_t, const ddp_tensor*, const ddp_tensor*, double, void*) {
+int32_t custom(void* user_data, const ddp_update_slice*) {
   auto& seen = *static_cast<Seen*>(user_data);
   seen.same = seen.same && Settings() == seen.settings;
   return 0;
@@ -247,14 +254,14 @@ void programs_own(Run& run, ddp_group* group) {
   Model model(run, group, DDP_F32);
   Seen seen{run.settings()};
   ddp_optimizer* optimizer = nullptr;
-  CALL(run, ddp_optimizer_create_custom(model.model, custom, &seen, nullptr, &optimizer));
+  CALL(run, ddp_optimizer_create_custom(model.model, nullptr, nullptr, nullptr, custom, &seen, nullptr, &optimizer));
   model.pass(run, 3, false);
   CALL(run, ddp_optimizer_step(optimizer, nullptr));
   expect(seen.same, "the environment of an update");
   ddp_optimizer_destroy(optimizer);
 
   ddp_optimizer* adam = nullptr;
-  CALL(run, ddp_optimizer_create_adam(model.model, nullptr, &adam));
+  CALL(run, ddp_optimizer_create_adam(model.model, nullptr, nullptr, &adam));
   CALL(run, ddp_optimizer_step(adam, nullptr));
   model.values[0][9] = kSubnormal;
   std::string file;
@@ -264,7 +271,7 @@ void programs_own(Run& run, ddp_group* group) {
   state.optimizer = adam;
   CALL(run, ddp_state_save(&state, write, &file));
   run.keep(file.data(), file.size());
-  CALL(run, ddp_state_load(&state, read, &file));
+  CALL(run, ddp_state_load(&state, read, &file, nullptr, nullptr));
   model.keep(run);
   ddp_optimizer_destroy(adam);
 }

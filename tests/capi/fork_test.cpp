@@ -88,7 +88,7 @@ class Training {
     ddp_sgd_options sgd;
     OK(ddp_sgd_options_init(&sgd, sizeof sgd));
     sgd.rate = 1;
-    OK(ddp_optimizer_create_sgd(h.model, &sgd, &h.optimizer));
+    OK(ddp_optimizer_create_sgd(h.model, &sgd, nullptr, &h.optimizer));
     const double decay = 0.5;
     OK(ddp_ema_create(h.model, &decay, 1, &h.ema));
   }

@@ -15,19 +15,22 @@ typedef struct hooked {
 
 static void count_release(void *user_data) { ((hooked *)user_data)->released++; }
 
-static void build(hooked *h, rank *self) {
+static void build_with(hooked *h, rank *self, ddp_dtype wire) {
   ddp_model_options options;
   memset(h, 0, sizeof *h);
   h->self = self;
   check_ok(ddp_model_options_init(&options, sizeof options));
   options.first_bucket_bytes = COUNT * 4;
   options.bucket_bytes = COUNT * 4;
+  options.wire = wire;
   check_ok(ddp_model_create(self->group, &options, &h->model));
   for (int p = 0; p < 2; p++) {
     const ddp_tensor value = vector_of(h->value[p], DDP_F32, COUNT), grad = vector_of(h->grad[p], DDP_F32, COUNT);
     check_ok(ddp_model_add_parameter(h->model, p == 0 ? "weight" : "bias", &value, &grad, NULL));
   }
 }
+
+static void build(hooked *h, rank *self) { build_with(h, self, (ddp_dtype)0); }
 
 static void fill(hooked *h) {
   for (int p = 0; p < 2; p++)
@@ -160,36 +163,37 @@ static void buckets_can_be_pulled(void **state) {
   run_ranks(2, "local://hook-pulled", train_pulled, NULL);
 }
 
-static int32_t by_bf16(void *user_data, ddp_bucket *bucket) {
-  ((hooked *)user_data)->calls++;
-  return ddp_hook_bf16(NULL, bucket);
-}
-
-static void train_with(rank *self, ddp_hook_fn fn) {
+static void train_with(rank *self, ddp_dtype wire) {
   hooked h;
-  build(&h, self);
-  check_ok(ddp_model_set_hook(h.model, fn, &h, NULL));
+  build_with(&h, self, wire);
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_set_hook(h.model, ddp_hook_powersgd, NULL, NULL), "the option wire");
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_set_pulled_hook(h.model), "the option wire");
   check_ok(ddp_model_commit(h.model, NULL));
   fill(&h);
   h.grad[0][1] = 1.0f + 1.0f / 1024; /* not in BF16 */
   h.grad[0][2] = 1e6f;               /* not in F16 */
   mark_filled(&h);
   check_ok(ddp_model_end_backward(h.model, NULL));
-  check_number(h.grad[0][1], fn == ddp_hook_fp16 ? 1.0 + 1.0 / 1024 : 1.0);
-  check_number(h.grad[0][2], fn == ddp_hook_fp16 ? (double)INFINITY : 999424.0);
+  check_number(h.grad[0][1], wire == DDP_F16 ? 1.0 + 1.0 / 1024 : 1.0);
+  check_number(h.grad[0][2], wire == DDP_F16 ? (double)INFINITY : 999424.0);
   check_number(h.grad[1][100], 151);
   ddp_model_destroy(h.model);
 }
 
 static void train_rounded(rank *self) {
-  train_with(self, ddp_hook_fp16);
-  train_with(self, ddp_hook_bf16);
-  train_with(self, by_bf16);
+  ddp_model_options options;
+  ddp_model *model = NULL;
+  train_with(self, DDP_F16);
+  train_with(self, DDP_BF16);
+  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_int((int)options.wire, 0);
+  options.wire = DDP_F32;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(self->group, &options, &model), "wire is 1");
 }
 
-static void built_in_hooks_round_alike_by_name_and_called(void **state) {
+static void gradients_travel_with_16_bits_if_the_model_says_so(void **state) {
   (void)state;
-  run_ranks(2, "local://hook-16", train_rounded, NULL);
+  run_ranks(2, "local://wire-16", train_rounded, NULL);
 }
 
 static int32_t by_powersgd(void *user_data, ddp_bucket *bucket) { return ddp_hook_powersgd(user_data, bucket); }
@@ -253,8 +257,6 @@ static void wrong_arguments_are_refused(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_reduce_scatter(NULL, NULL, NULL, DDP_SUM));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_broadcast(NULL, NULL, 0));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_set_error(NULL, "text"));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_fp16(NULL, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_bf16(NULL, (ddp_bucket *)rubbish));
   check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_powersgd(NULL, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_powersgd_options_init(NULL, 8));
   check_int(ddp_bucket_is_used(NULL, 0), -1);
@@ -284,7 +286,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       check_test(a_callback_reduces_and_its_failure_is_everybodys),
       check_test(buckets_can_be_pulled),
-      check_test(built_in_hooks_round_alike_by_name_and_called),
+      check_test(gradients_travel_with_16_bits_if_the_model_says_so),
       check_test(powersgd_is_exact_for_a_matrix_of_its_rank),
       check_test(wrong_arguments_are_refused),
       check_test(no_hook_is_the_plain_mean),

@@ -187,18 +187,24 @@ static void check_init(init_fn init, int64_t size) {
 
 static ddp_status init_group(void *o, int64_t size) { return ddp_group_options_init(o, size); }
 static ddp_status init_model(void *o, int64_t size) { return ddp_model_options_init(o, size); }
+static ddp_status init_optimizer(void *o, int64_t size) { return ddp_optimizer_options_init(o, size); }
+static ddp_status init_custom(void *o, int64_t size) { return ddp_custom_options_init(o, size); }
 static ddp_status init_sgd(void *o, int64_t size) { return ddp_sgd_options_init(o, size); }
 static ddp_status init_adam(void *o, int64_t size) { return ddp_adam_options_init(o, size); }
 static ddp_status init_state(void *o, int64_t size) { return ddp_state_init(o, size); }
+static ddp_status init_load(void *o, int64_t size) { return ddp_load_options_init(o, size); }
 static ddp_status init_sampler(void *o, int64_t size) { return ddp_sampler_init(o, size); }
 
 static void every_init_keeps_the_struct_size_rule(void **state) {
   (void)state;
   check_init(init_group, sizeof(ddp_group_options));
   check_init(init_model, sizeof(ddp_model_options));
+  check_init(init_optimizer, sizeof(ddp_optimizer_options));
+  check_init(init_custom, sizeof(ddp_custom_options));
   check_init(init_sgd, sizeof(ddp_sgd_options));
   check_init(init_adam, sizeof(ddp_adam_options));
   check_init(init_state, sizeof(ddp_state));
+  check_init(init_load, sizeof(ddp_load_options));
   check_init(init_sampler, sizeof(ddp_sampler));
 }
 

@@ -25,10 +25,19 @@ static ddp_model *make_model(ddp_group *group, const char *const *names, float (
 static ddp_state state_of(ddp_model *model) {
   ddp_state state;
   check_ok(ddp_state_init(&state, sizeof state));
-  check_int(state.partial, 0);
-  check_int(state.local, 0);
   state.model = model;
   return state;
+}
+
+static ddp_load_options mode_of(int32_t partial, int32_t local) {
+  ddp_load_options options;
+  memset(&options, 1, sizeof options);
+  check_ok(ddp_load_options_init(&options, sizeof options));
+  check_int(options.partial, 0);
+  check_int(options.local, 0);
+  options.partial = partial;
+  options.local = local;
+  return options;
 }
 
 static void save(ddp_group *group) {
@@ -37,7 +46,7 @@ static void save(ddp_group *group) {
   ddp_model *model = make_model(group, names, values, 3);
   ddp_state state = state_of(model);
   ddp_optimizer *optimizer = NULL;
-  check_ok(ddp_optimizer_create_adam(model, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_adam(model, NULL, NULL, &optimizer));
   check_ok(ddp_optimizer_set_rate(optimizer, 0.125));
   state.optimizer = optimizer;
   state.epoch = 4;
@@ -54,21 +63,25 @@ static void load_parts(rank *self) {
   ddp_state state = state_of(model);
   check_ok(ddp_model_commit(model, NULL));
   check_true(ddp_model_get_missing(model, 0) == NULL);
-  check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&state, path_of("state")), "1 missing (\"d\" F32 [2]), 2 unexpected (\"a\" F32 [2]");
+  ddp_load_options options = mode_of(1, 0);
+  ddp_load_report report = {.struct_size = sizeof report, .missing = -1};
+  check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&state, path_of("state"), NULL, &report), "1 missing (\"d\" F32 [2]), 2 unexpected (\"a\" F32 [2]");
   check_number(values[0][0], -1);
-  state.partial = 1;
-  check_ok(ddp_state_load_file(&state, path_of("state")));
+  check_int(report.missing, -1);
+  check_ok(ddp_state_load_file(&state, path_of("state"), &options, &report));
   check_number(values[0][0], 5);
   check_number(values[1][0], -2);
-  check_int(state.epoch, 4);
-  check_int(state.step, 9);
+  check_int(report.epoch, 4);
+  check_int(report.step, 9);
+  check_int(report.missing, 1);
+  check_int(report.unexpected, 2);
   check_text(ddp_model_get_missing(model, 0), "d");
   check_true(ddp_model_get_missing(model, 1) == NULL && ddp_model_get_missing(model, -1) == NULL);
   check_text(ddp_model_get_unexpected(model, 0), "a");
   check_text(ddp_model_get_unexpected(model, 1), "b");
   check_true(ddp_model_get_unexpected(model, 2) == NULL && ddp_model_get_unexpected(model, INT64_MAX) == NULL);
-  state.partial = self->index; /* not the same on all ranks */
-  check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&state, path_of("state")), "partial");
+  options.partial = self->index; /* not the same on all ranks */
+  check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&state, path_of("state"), &options, NULL), "partial");
   ddp_model_destroy(model);
   check_true(ddp_model_get_missing(model, 0) == NULL && ddp_model_get_unexpected(NULL, 0) == NULL);
 }
@@ -85,17 +98,16 @@ static void load_alone(rank *self) {
   ddp_optimizer *optimizer = NULL;
   ddp_model *model = make_model(self->group, names, values, 3);
   ddp_state state = state_of(model);
-  check_ok(ddp_optimizer_create_adam(model, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_adam(model, NULL, NULL, &optimizer));
   state.optimizer = optimizer;
-  state.local = 1;
-  if (self->index == 0) check_ok(ddp_state_load_file(&state, path_of("state")));
+  const ddp_load_options local = mode_of(0, 1);
+  if (self->index == 0) check_ok(ddp_state_load_file(&state, path_of("state"), &local, NULL));
   check_ok(ddp_model_commit(model, NULL));
   check_number(values[2][1], 6);
   check_ok(ddp_optimizer_get_rate(optimizer, &rate));
   check_number(rate, 0.125);
-  check_error(DDP_ERROR_INVALID_STATE, ddp_state_load_file(&state, path_of("state")));
-  state.local = 0;
-  check_ok(ddp_state_load_file(&state, self->index == 0 ? path_of("state") : NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_state_load_file(&state, path_of("state"), &local, NULL));
+  check_ok(ddp_state_load_file(&state, self->index == 0 ? path_of("state") : NULL, NULL, NULL));
   ddp_optimizer_destroy(optimizer);
   ddp_model_destroy(model);
 }
@@ -113,13 +125,13 @@ static void wrong_arguments_are_refused(void **unused) {
   ddp_model *model = make_model(group, names, values, 1);
   const ddp_tensor tensor = vector_of(values[0], DDP_F32, 1);
   ddp_state state = state_of(model);
-  state.partial = 2;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, path_of("state")), "partial is 2");
-  state.partial = 0;
-  state.local = -1;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, path_of("state")), "local -1");
-  state.local = 1;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, NULL), "path is NULL");
+  ddp_load_options options = mode_of(2, 0);
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, path_of("state"), &options, NULL), "partial is 2");
+  options = mode_of(0, -1);
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, path_of("state"), &options, NULL), "local -1");
+  options = mode_of(0, 1);
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, NULL, &options, NULL), "path is NULL");
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_load_options_init(NULL, sizeof options));
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_parameter(model, "__metadata__", &tensor, NULL, NULL), "__metadata__");
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_buffer(model, "__metadata__", &tensor, NULL), "__metadata__");
   for (int i = 0; i < GARBAGE_COUNT; i++) check_true(ddp_model_get_missing(garbage(i), 0) == NULL);

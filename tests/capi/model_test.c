@@ -81,6 +81,32 @@ static void parameters_are_numbered_in_order(void **state) {
   close_fixture(&f);
 }
 
+static void an_array_is_a_flat_parameter(void **state) {
+  (void)state;
+  fixture f;
+  ddp_tensor grad;
+  float value[3] = {1, 2, 3}, own[3] = {4, 5, 6}, more[2] = {0};
+  int32_t index = -5;
+  open_fixture(&f);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_array(NULL, "a", value, own, 3, &index));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_array(f.model, NULL, value, own, 3, &index));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_array(f.model, "a", NULL, own, 3, &index), "parameter \"a\"");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_array(f.model, "a", value, own, -1, &index), "parameter \"a\"");
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_array(f.model, "a", value, value, 3, &index));
+  check_int(index, -5);
+  check_ok(ddp_model_add_array(f.model, "a", value, own, 3, &index));
+  check_int(index, 0);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_array(f.model, "a", more, NULL, 2, NULL));
+  check_ok(ddp_model_add_array(f.model, "b", more, NULL, 2, NULL));
+  check_ok(ddp_model_commit(f.model, NULL));
+  check_ok(ddp_model_get_grad(f.model, 0, &grad));
+  check_true(grad.data == own && grad.dtype == DDP_F32 && grad.ndim == 1 && grad.shape[0] == 3);
+  check_ok(ddp_model_get_grad(f.model, 1, &grad));
+  check_true(grad.data != NULL && grad.ndim == 1 && grad.shape[0] == 2);
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_add_array(f.model, "c", more, NULL, 2, NULL));
+  close_fixture(&f);
+}
+
 static void add_refuses_what_cannot_be_lent(void **state) {
   (void)state;
   fixture f;
@@ -138,6 +164,7 @@ static void calls_before_commit_are_refused(void **state) {
   const ddp_status state_error = DDP_ERROR_INVALID_STATE;
   check_error(state_error, ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
   check_error(state_error, ddp_model_mark_ready(f.model, 0, NULL));
+  check_error(state_error, ddp_model_mark_range_ready(f.model, 0, 0, 1, NULL));
   check_error(state_error, ddp_model_mark_unused(f.model, 0));
   check_error(state_error, ddp_model_end_backward(f.model, NULL));
   check_error(state_error, ddp_model_sync_buffers(f.model, 0, NULL));
@@ -257,6 +284,7 @@ static void every_call_refuses(ddp_model *model) {
   check_error(bad, ddp_model_describe_plan(model, NULL, 0, &number));
   check_error(bad, ddp_model_begin_backward(model, DDP_PASS_REDUCE));
   check_error(bad, ddp_model_mark_ready(model, 0, NULL));
+  check_error(bad, ddp_model_mark_range_ready(model, 0, 0, 1, NULL));
   check_error(bad, ddp_model_mark_unused(model, 0));
   check_error(bad, ddp_model_end_backward(model, NULL));
   check_error(bad, ddp_model_zero_grad(model, NULL));
@@ -304,6 +332,7 @@ int main(void) {
       check_test(options_have_the_documented_defaults),
       check_test(create_refuses_wrong_arguments),
       check_test(parameters_are_numbered_in_order),
+      check_test(an_array_is_a_flat_parameter),
       check_test(add_refuses_what_cannot_be_lent),
       check_test(calls_before_commit_are_refused),
       check_test(commit_ends_registration),

@@ -40,7 +40,7 @@ static void create_refuses_wrong_sgd_options(void **state) {
   do {                                                                                                   \
     check_ok(ddp_sgd_options_init(&options, sizeof options));                                            \
     options.member = (value);                                                                            \
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, &options, &optimizer), #member); \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, &options, NULL, &optimizer), #member); \
   } while (0)
   REFUSED(struct_size, 0);
   REFUSED(rate, -0.1);
@@ -50,9 +50,10 @@ static void create_refuses_wrong_sgd_options(void **state) {
   REFUSED(weight_decay, -1);
   REFUSED(nesterov, 2);
   REFUSED(nesterov, 1); /* without momentum */
+  REFUSED(reserved, 1);
 #undef REFUSED
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(NULL, NULL, &optimizer));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(NULL, NULL, NULL, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, NULL, NULL));
   check_true(optimizer == (ddp_optimizer *)garbage(0));
   close_fixture(&f);
 }
@@ -67,7 +68,7 @@ static void create_refuses_wrong_adam_options(void **state) {
   do {                                                                                                    \
     check_ok(ddp_adam_options_init(&options, sizeof options));                                            \
     options.member = (value);                                                                             \
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, &options, &optimizer), #member); \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, &options, NULL, &optimizer), #member); \
   } while (0)
   REFUSED(struct_size, 0);
   REFUSED(rate, INFINITY);
@@ -77,9 +78,10 @@ static void create_refuses_wrong_adam_options(void **state) {
   REFUSED(epsilon, 0);
   REFUSED(weight_decay, -1);
   REFUSED(decoupled, 3);
+  REFUSED(reserved, 1);
 #undef REFUSED
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(NULL, NULL, &optimizer));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(NULL, NULL, NULL, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, NULL, NULL));
   check_true(optimizer == (ddp_optimizer *)garbage(0));
   close_fixture(&f);
 }
@@ -91,7 +93,7 @@ static void wrong_handles_and_null_are_refused(void **state) {
   ddp_optimizer *optimizer = NULL;
   double rate = -7;
   int64_t count = -7;
-  check_ok(ddp_optimizer_create_sgd(f.model, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(f.model, NULL, NULL, &optimizer));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(optimizer, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_step_count(optimizer, NULL));
   ddp_optimizer_destroy(optimizer);
@@ -116,7 +118,7 @@ static void rates_and_groups_are_checked_and_kept(void **state) {
   open_fixture(&f);
   ddp_optimizer *optimizer = NULL;
   double rate = 0;
-  check_ok(ddp_optimizer_create_sgd(f.model, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(f.model, NULL, NULL, &optimizer));
   check_ok(ddp_optimizer_set_rate(optimizer, 0.5));
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(optimizer, -1), "rate is -1");
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(optimizer, NAN));
@@ -148,7 +150,7 @@ static void momentum_follows_the_formula_exactly(void **state) {
   options.rate = 0.5;
   options.momentum = 0.5;
   options.dampening = 0.5;
-  check_ok(ddp_optimizer_create_sgd(f.model, &options, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(f.model, &options, NULL, &optimizer));
   check_ok(ddp_optimizer_step(optimizer, NULL)); /* buffer 2, undampened */
   check_number(f.value[0][0], 1 - 0.5 * 2);
   check_ok(ddp_optimizer_step(optimizer, NULL)); /* buffer 0.5 * 2 + 0.5 * 2 */
@@ -168,7 +170,7 @@ static void the_first_adam_step_has_the_length_of_the_rate(void **state) {
   check_ok(ddp_adam_options_init(&options, sizeof options));
   options.rate = 0.125;
   options.weight_decay = 0;
-  check_ok(ddp_optimizer_create_adam(f.model, &options, &optimizer));
+  check_ok(ddp_optimizer_create_adam(f.model, &options, NULL, &optimizer));
   check_ok(ddp_optimizer_step(optimizer, NULL));
   for (int i = 0; i < 3; i++) check_true(fabs((double)f.value[0][i] - (i + 1 - 0.125)) < 1e-6);
   ddp_optimizer_destroy(optimizer);
@@ -181,7 +183,7 @@ static void a_step_needs_a_ready_model(void **state) {
   ddp_model *model = NULL;
   ddp_optimizer *optimizer = NULL;
   check_ok(ddp_model_create(group, NULL, &model));
-  check_ok(ddp_optimizer_create_adam(model, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_adam(model, NULL, NULL, &optimizer));
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL), "ddp_optimizer_step");
   check_ok(ddp_model_commit(model, NULL));
   check_ok(ddp_optimizer_step(optimizer, NULL));
@@ -200,15 +202,19 @@ typedef struct calls {
   double rate;
 } calls;
 
-static int32_t count_update(void *user_data, int32_t index, const ddp_tensor *value, const ddp_tensor *grad, double rate,
-                            void *stream) {
+static int32_t count_update(void *user_data, const ddp_update_slice *slice) {
   calls *c = user_data;
-  (void)stream;
-  check_int(index, c->updates % 2);
-  check_int(value->shape[0], 3);
-  ((float *)value->data)[0] -= (float)rate * ((const float *)grad->data)[0];
+  check_int(slice->struct_size, sizeof *slice);
+  check_int(slice->index, c->updates % 2);
+  check_int(slice->dtype, DDP_F32);
+  check_int(slice->first, 0);
+  check_int(slice->count, 3);
+  check_int(slice->state_count, 0);
+  check_int(slice->device, DDP_CPU);
+  check_true(slice->stream == NULL);
+  ((float *)slice->value)[0] -= (float)slice->rate * ((const float *)slice->grad)[0];
   c->updates++;
-  c->rate = rate;
+  c->rate = slice->rate;
   return c->answer;
 }
 
@@ -221,7 +227,7 @@ static void a_custom_update_is_called_and_released_once(void **state) {
   calls c = {0, 0, 0, -1};
   double rate = -7;
   ddp_optimizer *optimizer = NULL;
-  check_ok(ddp_optimizer_create_custom(f.model, count_update, &c, count_release, &optimizer));
+  check_ok(ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, &c, count_release, &optimizer));
   check_ok(ddp_optimizer_get_rate(optimizer, &rate));
   check_number(rate, 0);
   check_ok(ddp_optimizer_set_rate(optimizer, 0.25));
@@ -229,15 +235,76 @@ static void a_custom_update_is_called_and_released_once(void **state) {
   check_int(c.updates, 2);
   check_number(c.rate, 0.25);
   check_number(f.value[1][0], 0.5);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, 0, 0.1, 1));
+  check_ok(ddp_optimizer_set_group(optimizer, 0, 0.1, 1));
+  const float before = f.value[0][0];
   c.answer = 7;
   check_error_text(DDP_ERROR_CALLBACK, ddp_optimizer_step(optimizer, NULL), "\"weight\"");
   check_text(ddp_last_error(), "7");
+  check_number(f.value[0][0], before); /* undo */
   check_int(c.releases, 0);
   ddp_optimizer_destroy(optimizer);
   check_int(c.releases, 1);
   ddp_optimizer_destroy(optimizer);
   check_int(c.releases, 1);
+  close_fixture(&f);
+}
+
+/* Adagrad, with one array of state. */
+static int32_t adagrad(void *user_data, const ddp_update_slice *slice) {
+  (void)user_data;
+  float *value = slice->value, *sum = slice->state[0];
+  const float *grad = slice->grad;
+  for (int64_t i = 0; i < slice->count; i++) {
+    sum[i] += grad[i] * grad[i];
+    value[i] -= (float)slice->rate * grad[i] / sqrtf(sum[i]);
+  }
+  return slice->step < 1 || slice->weight_decay != 0.5;
+}
+
+static void a_custom_rule_has_state_and_the_options_of_all(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  ddp_custom_options rule;
+  ddp_optimizer_options shared;
+  ddp_optimizer *optimizer = garbage(0);
+  memset(&rule, 0xff, sizeof rule);
+  check_ok(ddp_custom_options_init(&rule, sizeof rule));
+  check_ok(ddp_optimizer_options_init(&shared, sizeof shared));
+  check_number(rule.rate, 0);
+  check_number(rule.weight_decay, 0);
+  check_int(rule.whole_tensors, 0);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_custom_options_init(NULL, sizeof rule));
+#define REFUSED(member, wrong)                                                                                      \
+  do {                                                                                                              \
+    check_ok(ddp_custom_options_init(&rule, sizeof rule));                                                          \
+    rule.member = (wrong);                                                                                          \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT,                                                                    \
+                     ddp_optimizer_create_custom(f.model, &rule, &shared, NULL, adagrad, NULL, NULL, &optimizer), #member); \
+  } while (0)
+  REFUSED(struct_size, 0);
+  REFUSED(rate, -1);
+  REFUSED(weight_decay, NAN);
+  REFUSED(whole_tensors, 2);
+  REFUSED(reserved, 1);
+#undef REFUSED
+  const char *const wrong[] = {"a,,b", "a,b,a", "a/b", "a b", "a,", "master", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT,
+                     ddp_optimizer_create_custom(f.model, NULL, NULL, wrong[i], adagrad, NULL, NULL, &optimizer), "state_names");
+  check_ok(ddp_custom_options_init(&rule, sizeof rule));
+  rule.whole_tensors = 1;
+  shared.shard = 1;
+  check_error(DDP_ERROR_NOT_SUPPORTED, ddp_optimizer_create_custom(f.model, &rule, &shared, "sum", adagrad, NULL, NULL, &optimizer));
+  check_true(optimizer == (ddp_optimizer *)garbage(0));
+  rule.rate = 0.25;
+  rule.weight_decay = 0.5;
+  rule.whole_tensors = 0;
+  check_ok(ddp_optimizer_create_custom(f.model, &rule, &shared, "sum", adagrad, NULL, NULL, &optimizer));
+  const float before = f.value[0][0];
+  check_ok(ddp_optimizer_step(optimizer, NULL)); /* g / sqrt(g * g) is 1 */
+  check_number(f.value[0][0], before - 0.25F);
+  ddp_optimizer_destroy(optimizer);
   close_fixture(&f);
 }
 
@@ -247,14 +314,14 @@ static void a_failed_custom_create_releases_once(void **state) {
   open_fixture(&f);
   calls c = {0, 0, 0, -1};
   ddp_optimizer *optimizer = garbage(0);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(NULL, count_update, &c, count_release, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(NULL, NULL, NULL, NULL, count_update, &c, count_release, &optimizer));
   check_int(c.releases, 1);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(f.model, NULL, &c, count_release, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, NULL, &c, count_release, &optimizer));
   check_int(c.releases, 2);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(f.model, count_update, &c, count_release, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, &c, count_release, NULL));
   check_int(c.releases, 3);
   check_true(optimizer == (ddp_optimizer *)garbage(0));
-  check_ok(ddp_optimizer_create_custom(f.model, count_update, NULL, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, NULL, NULL, &optimizer));
   ddp_optimizer_destroy(optimizer);
   close_fixture(&f);
 }
@@ -270,6 +337,7 @@ int main(void) {
       check_test(the_first_adam_step_has_the_length_of_the_rate),
       check_test(a_step_needs_a_ready_model),
       check_test(a_custom_update_is_called_and_released_once),
+      check_test(a_custom_rule_has_state_and_the_options_of_all),
       check_test(a_failed_custom_create_releases_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

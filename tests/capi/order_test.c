@@ -25,10 +25,12 @@ static ddp_optimizer* sgd(const fixture* f, int32_t shard, int32_t in_backward) 
   ddp_sgd_options options;
   ddp_optimizer* optimizer = NULL;
   check_ok(ddp_sgd_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  check_ok(ddp_optimizer_options_init(&shared, sizeof shared));
   options.rate = 1;
-  options.shard = shard;
-  options.in_backward = in_backward;
-  check_ok(ddp_optimizer_create_sgd(f->model, &options, &optimizer));
+  shared.shard = shard;
+  shared.in_backward = in_backward;
+  check_ok(ddp_optimizer_create_sgd(f->model, &options, &shared, &optimizer));
   return optimizer;
 }
 
@@ -163,7 +165,7 @@ static void nothing_changes_parameters_while_they_hold_averages(void** state) {
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_average_parameters(f.model, NULL), "ddp_ema_swap");
   check_ok(ddp_state_init(&saved, sizeof saved));
   saved.model = f.model;
-  check_error_text(DDP_ERROR_INVALID_STATE, ddp_state_load_file(&saved, "nowhere"), "ddp_ema_swap");
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_state_load_file(&saved, "nowhere", NULL, NULL), "ddp_ema_swap");
   check_ok(ddp_ema_swap(ema, 0, NULL));
   check_ok(ddp_optimizer_step(optimizer, NULL));
   check_number(f.value[0][0], -2);

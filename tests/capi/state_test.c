@@ -39,7 +39,7 @@ static void make_model(program *p, ddp_group *group) {
 
 static void make_optimizer(program *p) {
   const double decays[2] = {0.5, 0.9};
-  check_ok(ddp_optimizer_create_adam(p->model, NULL, &p->optimizer));
+  check_ok(ddp_optimizer_create_adam(p->model, NULL, NULL, &p->optimizer));
   check_ok(ddp_ema_create(p->model, decays, 2, &p->ema));
   p->state.optimizer = p->optimizer;
   p->state.ema = p->ema;
@@ -96,10 +96,14 @@ static void resume_in_every_order(rank *self) {
     if (order == 2) check_ok(ddp_model_commit(p.model, NULL));
     make_optimizer(&p);
     if (order == 1) check_ok(ddp_model_commit(p.model, NULL));
-    check_ok(ddp_state_load_file(&p.state, path_of("resume")));
+    ddp_load_report report = {.struct_size = sizeof report};
+    check_ok(ddp_state_load_file(&p.state, path_of("resume"), NULL, &report));
     if (order == 0) check_ok(ddp_model_commit(p.model, NULL));
-    check_int(p.state.epoch, 2);
-    check_int(p.state.step, 4);
+    check_int(report.epoch, 2);
+    check_int(report.step, 4);
+    check_int(report.missing, 0);
+    check_int(report.unexpected, 0);
+    check_int(p.state.epoch, 0);
     check_ok(ddp_model_get_metadata(p.model, "note", &note));
     check_text(note, "best so far");
     check_ok(ddp_optimizer_get_rate(p.optimizer, &rate));
@@ -132,11 +136,11 @@ static void wrong_arguments(rank *self) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_init(NULL, sizeof(ddp_state)));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_init(&shortened, 0));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(NULL, path_of("a")));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(NULL, path_of("a")));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(NULL, path_of("a"), NULL, NULL));
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&p.state, NULL), "path is NULL");
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, NULL), "path is NULL");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, NULL, NULL, NULL), "path is NULL");
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save(&p.state, NULL, NULL), "fn is NULL");
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load(&p.state, NULL, NULL), "fn is NULL");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load(&p.state, NULL, NULL, NULL, NULL), "fn is NULL");
   other.state.optimizer = p.optimizer;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&other.state, path_of("a")), "belongs to another model");
   other.state.optimizer = NULL;
@@ -146,14 +150,19 @@ static void wrong_arguments(rank *self) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&other.state, path_of("a")));
   other.state.model = NULL;
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&other.state, path_of("a")));
-  check_error(DDP_ERROR_IO, ddp_state_load_file(&p.state, path_of("missing")));
+  check_error(DDP_ERROR_IO, ddp_state_load_file(&p.state, path_of("missing"), NULL, NULL));
   check_ok(ddp_state_save_file(&p.state, path_of("a")));
-  /* A caller of an older header, whose struct ended before `epoch`. */
+  /* A caller of an older header, whose structs ended before `epoch`, and before `step`. */
+  ddp_load_report report = {.struct_size = offsetof(ddp_load_report, step), .step = -5};
   shortened = p.state;
   shortened.struct_size = offsetof(ddp_state, epoch);
-  shortened.epoch = -5;
-  check_ok(ddp_state_load_file(&shortened, path_of("a")));
-  check_int(shortened.epoch, -5);
+  check_ok(ddp_state_load_file(&shortened, path_of("a"), NULL, &report));
+  check_int(report.epoch, 0);
+  check_int(report.step, -5);
+  report.struct_size = 0;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, path_of("a"), NULL, &report), "struct_size is 0");
+  ddp_load_options options = {.struct_size = 0};
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, path_of("a"), &options, NULL), "_init function");
   ddp_model_destroy(p.model);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&p.state, path_of("a")));
   p.model = NULL;
@@ -188,7 +197,7 @@ static void use_texts(rank *self) {
   check_ok(ddp_state_save_file(&p.state, path_of("texts")));
   check_ok(ddp_model_set_metadata(p.model, "\xc3\xa9", NULL));
   check_ok(ddp_model_set_metadata(p.model, "later", "gone after the load"));
-  check_ok(ddp_state_load_file(&p.state, path_of("texts")));
+  check_ok(ddp_state_load_file(&p.state, path_of("texts"), NULL, NULL));
   check_ok(ddp_model_get_metadata(p.model, "\xc3\xa9", &value));
   check_text(value, "line\n\"two\"");
   check_ok(ddp_model_get_metadata(p.model, key, &value));
@@ -234,10 +243,10 @@ static void use_streams(rank *self) {
   memcpy(wanted, p.weight, sizeof wanted);
   check_ok(self->index == 0 ? ddp_state_save(&p.state, write_stream, &memory) : ddp_state_save(&p.state, NULL, NULL));
   memset(p.weight, 0, sizeof p.weight);
-  p.state.step = 0;
-  check_ok(self->index == 0 ? ddp_state_load(&p.state, read_stream, &memory) : ddp_state_load(&p.state, NULL, NULL));
+  ddp_load_report report = {.struct_size = sizeof report};
+  check_ok(ddp_state_load(&p.state, self->index == 0 ? read_stream : NULL, &memory, NULL, &report));
   check_int(memcmp(p.weight, wanted, sizeof wanted), 0);
-  check_int(p.state.step, 9);
+  check_int(report.step, 9);
   /* Another argument of one rank: both learn it. */
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&p.state, self->index == 0 ? NULL : path_of("a")),
                    "path is NULL on rank 0");

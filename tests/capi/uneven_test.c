@@ -1,5 +1,5 @@
 /* ddp/uneven.h: every function works, and refuses NULL, garbage, the wrong state and what is out of range. What the results must be on any
- * number of ranks and any transport is in ranks/uneven_test.cpp and process/uneven_test.cpp. */
+ * number of ranks and any transport is in conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp. */
 #include <math.h>
 
 #include "support/ranks.h"
@@ -50,6 +50,7 @@ static void weigh(rank *self) {
   check_number(grad_of(model)[2], 2); /* (30 * 1 + 10 * 5) / 40 */
   check_int(report_of(model).contributors, 2);
   check_number(report_of(model).weight, 40);
+  check_int(report_of(model).absent, 0);
   if (self->index == 0) {
     check_ok(ddp_model_set_last_pass(model));
     check_ok(ddp_model_skip_backward(model, NULL));
@@ -59,6 +60,11 @@ static void weigh(rank *self) {
   check_number(grad_of(model)[0], 7);
   check_int(report_of(model).contributors, 1);
   check_int(report_of(model).last, 1);
+  check_int(report_of(model).absent, 1);
+  if (self->index == 1) check_ok(ddp_model_set_weight(model, 0));
+  check_ok(pass(model, 1));
+  check_int(report_of(model).absent, 2);
+  check_int(report_of(model).last, 0);
   check_ok(ddp_model_set_weight(model, 0));
   check_error_text(DDP_ERROR_INVALID_STATE, pass(model, 1), "no rank contributed");
   check_ok(ddp_group_barrier(self->group));
@@ -104,7 +110,7 @@ static void join(rank *self) {
   ddp_optimizer *optimizer = NULL;
   ddp_model *model = make_model(self->group, DDP_DIVISOR_WEIGHTS, 1, value);
   check_ok(ddp_model_commit(model, NULL));
-  check_ok(ddp_optimizer_create_sgd(model, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(model, NULL, NULL, &optimizer));
   check_ok(ddp_optimizer_set_rate(optimizer, 1));
   for (int batch = 0; batch < 2 + 2 * self->index; batch++) {
     check_ok(pass(model, 1));

@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
   check(ddp_sgd_options_init(&sgd, sizeof sgd));
   sgd.rate = 0.5;
   ddp_optimizer *optimizer;
-  check(ddp_optimizer_create_sgd(model, &sgd, &optimizer));
+  check(ddp_optimizer_create_sgd(model, &sgd, NULL, &optimizer));
 
   for (int step = 0; step < 400; step++) {
     /* every rank has its own sample: x differs by rank and step */

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/ddp.h"
+#include "ddp/experimental.h"
 
 namespace {
 
@@ -87,6 +87,7 @@ class Rank {
     options.check_every = (bits & 16) != 0 ? 2 : 0;
     options.drift = (bits & 32) != 0 ? DDP_DRIFT_RESEND : DDP_DRIFT_REPORT;
     options.uneven_inputs = (bits & 64) != 0 ? 1 : 0;
+    if ((bits & 128) != 0) options.wire = DDP_BF16;
     destroy_model();
     note(ddp_model_create(group_, &options, &model_));
     static constexpr ddp_dtype kTypes[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16};
@@ -110,7 +111,6 @@ class Rank {
     ddp_tensor_init(&buffer, buffer_.data(), DDP_F32, 1, &three);
     note(ddp_model_add_buffer(model_, "b", &buffer, nullptr));
     switch (next() % 4) {
-      case 1: note(ddp_model_set_hook(model_, ddp_hook_bf16, nullptr, nullptr)); break;
       case 2: {
         ddp_powersgd_options powersgd;
         ddp_powersgd_options_init(&powersgd, sizeof powersgd);
@@ -126,14 +126,16 @@ class Rank {
   void create_optimizer() {
     destroy_optimizer();
     const uint8_t bits = next();
+    ddp_optimizer_options shared;
+    ddp_optimizer_options_init(&shared, sizeof shared);
     const auto fill = [&](auto& options) {
-      options.shard = bits & 1;
-      options.in_backward = bits >> 1 & 1;
-      options.undo = bits >> 2 & 1;
-      options.master_weights = bits >> 3 & 1;
-      options.nonfinite = static_cast<ddp_nonfinite>(bits >> 4 & 3);
-      options.max_norm = (bits >> 6 & 1) != 0 ? number() : 0;
-      options.clip_value = (bits >> 7 & 1) != 0 ? number() : 0;
+      shared.shard = bits & 1;
+      shared.in_backward = bits >> 1 & 1;
+      shared.undo = bits >> 2 & 1;
+      shared.master_weights = bits >> 3 & 1;
+      shared.nonfinite = static_cast<ddp_nonfinite>(bits >> 4 & 3);
+      shared.max_norm = (bits >> 6 & 1) != 0 ? number() : 0;
+      shared.clip_value = (bits >> 7 & 1) != 0 ? number() : 0;
       options.rate = number();
     };
     if (next() % 2 == 0) {
@@ -141,12 +143,12 @@ class Rank {
       ddp_sgd_options_init(&options, sizeof options);
       fill(options);
       options.momentum = number();
-      note(ddp_optimizer_create_sgd(model_, &options, &optimizer_));
+      note(ddp_optimizer_create_sgd(model_, &options, &shared, &optimizer_));
     } else {
       ddp_adam_options options;
       ddp_adam_options_init(&options, sizeof options);
       fill(options);
-      note(ddp_optimizer_create_adam(model_, &options, &optimizer_));
+      note(ddp_optimizer_create_adam(model_, &options, &shared, &optimizer_));
     }
   }
 
@@ -180,8 +182,10 @@ class Rank {
     const uint8_t bits = next();
     if ((bits & 1) != 0) state.optimizer = optimizer_;
     if ((bits & 2) != 0) state.ema = ema_;
-    state.partial = bits >> 2 & 1;
-    state.local = ranks_ == 1 ? bits >> 3 & 1 : 0;  // of two ranks only rank 0 has what was saved
+    ddp_load_options mode;
+    ddp_load_options_init(&mode, sizeof mode);
+    mode.partial = bits >> 2 & 1;
+    mode.local = ranks_ == 1 ? bits >> 3 & 1 : 0;  // of two ranks only rank 0 has what was saved
     if (which == 0) {
       saved_.clear();
       note(ddp_state_save(&state, [](void* self, const void* data, int64_t bytes) -> int32_t {
@@ -198,7 +202,7 @@ class Rank {
         if (bytes > 0) std::memcpy(data, me.saved_.data() + me.read_, static_cast<size_t>(bytes));
         me.read_ += static_cast<size_t>(bytes);
         return bytes;
-      }, this));
+      }, this, &mode, nullptr));
     }
   }
 

@@ -32,7 +32,7 @@ void check_port(const std::string& place) {
 }
 
 void as_rendezvous(const std::string& text) {
-  static const ddp_store store{set, get, nullptr};
+  static const ddp_store store{sizeof(ddp_store), set, get, nullptr};
   ddp_group_options options{};
   options.struct_size = sizeof options;
   options.rank = 1;

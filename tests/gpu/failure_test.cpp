@@ -24,11 +24,13 @@ struct Ways {
 OptimizerHandle adam(ddp_model* model, const Ways& ways) {
   ddp_adam_options options;
   OK(ddp_adam_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  OK(ddp_optimizer_options_init(&shared, sizeof shared));
   options.rate = 0.01;
-  options.in_backward = ways.in_backward;
-  options.shard = ways.shard;
+  shared.in_backward = ways.in_backward;
+  shared.shard = ways.shard;
   ddp_optimizer* made = nullptr;
-  OK(ddp_optimizer_create_adam(model, &options, &made));
+  OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
   return OptimizerHandle(made);
 }
 

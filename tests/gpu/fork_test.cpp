@@ -21,7 +21,7 @@ void a_fork_in_a_pass_on_gpus_disturbs_nothing(void**) {
     plan.options = [](ddp_model_options& options) { options.reduce = DDP_SUM; };
     Trainer t(at.group, plan);
     ddp_optimizer* made = nullptr;
-    OK(ddp_optimizer_create_adam(t.model.get(), nullptr, &made));
+    OK(ddp_optimizer_create_adam(t.model.get(), nullptr, nullptr, &made));
     const OptimizerHandle adam(made);
     for (int step = 0; step < 4; ++step) {
       OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));

@@ -80,7 +80,7 @@ void a_step_in_a_capture_is_refused_with_a_reason(void**) {
     plan.place = at.place;
     Trainer t(at.group, plan);
     ddp_optimizer* made = nullptr;
-    OK(ddp_optimizer_create_adam(t.model.get(), nullptr, &made));
+    OK(ddp_optimizer_create_adam(t.model.get(), nullptr, nullptr, &made));
     const OptimizerHandle optimizer(made);
     t.pass(0);
     OK(ddp_optimizer_step(made, t.stream.get()));

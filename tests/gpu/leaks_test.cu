@@ -39,10 +39,12 @@ void live_once(bool own_gradients) {
   Trainer t(group.get(), plan);
   ddp_adam_options options;
   OK(ddp_adam_options_init(&options, sizeof options));
-  options.max_norm = 1;
-  options.in_backward = own_gradients;
+  ddp_optimizer_options shared;
+  OK(ddp_optimizer_options_init(&shared, sizeof shared));
+  shared.max_norm = 1;
+  shared.in_backward = own_gradients;
   ddp_optimizer* made = nullptr;
-  OK(ddp_optimizer_create_adam(t.model.get(), &options, &made));
+  OK(ddp_optimizer_create_adam(t.model.get(), &options, &shared, &made));
   const OptimizerHandle optimizer(made);
   const double decay = 0.9;
   ddp_ema* averages = nullptr;

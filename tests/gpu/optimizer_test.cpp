@@ -26,31 +26,38 @@ struct Ways {
 };
 
 template <class Options>
-void fill(Options& options, const Ways& ways) {
+void fill(Options& options) {
   options.rate = 0.05;
   options.weight_decay = 0.01;
+}
+
+ddp_optimizer_options shared_options(const Ways& ways) {
+  ddp_optimizer_options options;
+  OK(ddp_optimizer_options_init(&options, sizeof options));
   options.in_backward = ways.in_backward;
   options.master_weights = ways.master_weights;
   options.max_norm = ways.max_norm;
   options.clip_value = ways.clip_value;
   options.nonfinite = ways.nonfinite;
+  return options;
 }
 
 OptimizerHandle make_optimizer(ddp_model* model, const Ways& ways) {
   ddp_optimizer* made = nullptr;
+  const ddp_optimizer_options shared = shared_options(ways);
   if (ways.rule == Rule::kAdam || ways.rule == Rule::kAdamW) {
     ddp_adam_options options;
     OK(ddp_adam_options_init(&options, sizeof options));
-    fill(options, ways);
+    fill(options);
     options.decoupled = ways.rule == Rule::kAdamW;
-    OK(ddp_optimizer_create_adam(model, &options, &made));
+    OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
   } else {
     ddp_sgd_options options;
     OK(ddp_sgd_options_init(&options, sizeof options));
-    fill(options, ways);
+    fill(options);
     options.momentum = ways.rule == Rule::kSgd ? 0 : 0.9;
     options.nesterov = ways.rule == Rule::kNesterov;
-    OK(ddp_optimizer_create_sgd(model, &options, &made));
+    OK(ddp_optimizer_create_sgd(model, &options, &shared, &made));
   }
   OptimizerHandle optimizer(made);
   OK(ddp_optimizer_set_group(made, 1, 0.0, 0.5));
@@ -228,16 +235,16 @@ void averages_are_those_of_the_cpu(void**) {
   }
 }
 
-int32_t negate(void*, int32_t, const ddp_tensor* value, const ddp_tensor* grad, double, void* stream) {
-  if (value->device != DDP_CUDA || grad->device != DDP_CUDA) return 1;
-  return table().copy(value->data, grad->data, value->shape[0] * 4, stream) == 0 ? 0 : 2;
+int32_t copy_gradient(void*, const ddp_update_slice* slice) {
+  if (slice->device != DDP_CUDA || slice->dtype != DDP_F32) return 1;
+  return table().copy(slice->value, slice->grad, slice->count * 4, slice->stream) == 0 ? 0 : 2;
 }
 
 void an_update_of_the_program_gets_its_tensors_and_the_stream(void**) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});
   ddp_optimizer* made = nullptr;
-  OK(ddp_optimizer_create_custom(t.model.get(), negate, nullptr, nullptr, &made));
+  OK(ddp_optimizer_create_custom(t.model.get(), nullptr, nullptr, nullptr, copy_gradient, nullptr, nullptr, &made));
   const OptimizerHandle optimizer(made);
   t.pass(0);
   OK(ddp_optimizer_step(made, t.stream.get()));

@@ -163,7 +163,7 @@ void a_model_may_be_on_both(void**) {
   OK(ddp_sgd_options_init(&options, sizeof options));
   options.rate = 0.5;
   ddp_optimizer* optimizer = nullptr;
-  OK(ddp_optimizer_create_sgd(made, &options, &optimizer));
+  OK(ddp_optimizer_create_sgd(made, &options, nullptr, &optimizer));
   const OptimizerHandle owner(optimizer);
   ddp_tensor grad[2];
   for (const int32_t p : {0, 1}) OK(ddp_model_get_grad(made, p, &grad[p]));

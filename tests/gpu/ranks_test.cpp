@@ -83,12 +83,14 @@ struct Ways {
 OptimizerHandle adam(ddp_model* model, const Ways& ways) {
   ddp_adam_options options;
   OK(ddp_adam_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  OK(ddp_optimizer_options_init(&shared, sizeof shared));
   options.rate = 0.01;
-  options.shard = ways.shard;
-  options.in_backward = ways.in_backward;
-  options.max_norm = ways.max_norm;
+  shared.shard = ways.shard;
+  shared.in_backward = ways.in_backward;
+  shared.max_norm = ways.max_norm;
   ddp_optimizer* made = nullptr;
-  OK(ddp_optimizer_create_adam(model, &options, &made));
+  OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
   return OptimizerHandle(made);
 }
 
@@ -154,13 +156,13 @@ void each_rank_may_keep_its_gradients_where_it_likes(void**) {
   });
 }
 
-void hooks_of_16_bits_are_exact_where_numbers_fit(void**) {
+void gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit(void**) {
   run_world(2, [](const Rank& at) {
-    for (const ddp_hook_fn hook : {ddp_hook_fp16, ddp_hook_bf16})
+    for (const ddp_dtype wire : {DDP_F16, DDP_BF16})
       for (const bool own : {false, true}) {
         Plan plan = plan_for(at);
         plan.own_gradients = own;
-        plan.before_commit = [hook](ddp_model* model) { OK(ddp_model_set_hook(model, hook, nullptr, nullptr)); };
+        plan.options = [wire](ddp_model_options& options) { options.wire = wire; };
         Trainer t(at.group, plan);
         t.pass(1);
         expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return sum_of(2, 1, p, i) / 2; }), "means of 16 bits");
@@ -264,7 +266,7 @@ int main(int argc, char** argv) {
       ddp_test(two_hundred_steps_are_those_of_one_process),
       ddp_test(every_way_to_step_gives_the_bits_of_the_plain_one),
       ddp_test(each_rank_may_keep_its_gradients_where_it_likes),
-      ddp_test(hooks_of_16_bits_are_exact_where_numbers_fit),
+      ddp_test(gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit),
       ddp_test(gradients_count_by_their_weights),
       ddp_test(parameters_and_buffers_begin_as_those_of_rank_0),
       ddp_test(collectives_take_cuda_tensors),

@@ -17,10 +17,12 @@ struct Training {
   Training(ddp_group* group, Place place, ddp_dtype dtype) : trainer(group, plan_for(place, dtype)) {
     ddp_adam_options options;
     OK(ddp_adam_options_init(&options, sizeof options));
+    ddp_optimizer_options shared;
+    OK(ddp_optimizer_options_init(&shared, sizeof shared));
     options.rate = 0.05;
-    options.master_weights = dtype == DDP_BF16 ? 1 : 0;
+    shared.master_weights = dtype == DDP_BF16 ? 1 : 0;
     ddp_optimizer* adam = nullptr;
-    OK(ddp_optimizer_create_adam(trainer.model.get(), &options, &adam));
+    OK(ddp_optimizer_create_adam(trainer.model.get(), &options, &shared, &adam));
     optimizer.reset(adam);
     const double decay = 0.9;
     ddp_ema* averages = nullptr;
@@ -68,8 +70,10 @@ void a_checkpoint_goes_from_one_place_to_the_other_and_back(void**) {
         before.state.step = 3;
         OK(ddp_state_save_file(&before.state, file.c_str()));
         Training after(group.get(), second, dtype);
-        OK(ddp_state_load_file(&after.state, file.c_str()));
-        expect_equal(after.state.step, int64_t{3}, "the step in the checkpoint");
+        ddp_load_report report{};
+        report.struct_size = sizeof report;
+        OK(ddp_state_load_file(&after.state, file.c_str(), nullptr, &report));
+        expect_equal(report.step, int64_t{3}, "the step in the checkpoint");
         expect_same_bytes(after.trainer.value_bytes(), before.trainer.value_bytes(), "loaded parameters");
         after.steps(3, 6);
         expect_same_bytes(after.everything(), whole.everything(), std::string("going on, ") + dtype_name(dtype));
@@ -96,7 +100,7 @@ void saving_waits_for_what_is_under_way(void**) {
   const std::string file = folder.path() + "/late";
   OK(ddp_state_save_file(&late.state, file.c_str()));
   Training loaded(group.get(), kCpu, DDP_F32);
-  OK(ddp_state_load_file(&loaded.state, file.c_str()));
+  OK(ddp_state_load_file(&loaded.state, file.c_str(), nullptr, nullptr));
   expect_same_bytes(loaded.everything(), reference.everything(), "saved while the step was still running");
 }
 

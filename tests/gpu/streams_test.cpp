@@ -14,10 +14,12 @@ namespace {
 OptimizerHandle adam(ddp_model* model, bool in_backward = false) {
   ddp_adam_options options;
   OK(ddp_adam_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  OK(ddp_optimizer_options_init(&shared, sizeof shared));
   options.rate = 0.05;
-  options.in_backward = in_backward;
+  shared.in_backward = in_backward;
   ddp_optimizer* made = nullptr;
-  OK(ddp_optimizer_create_adam(model, &options, &made));
+  OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
   return OptimizerHandle(made);
 }
 

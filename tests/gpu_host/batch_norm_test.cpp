@@ -1,4 +1,4 @@
-// Batch normalisation on GPUs against the same call in host memory, which process/batch_norm_test.cpp compares with formulas.
+// Batch normalisation on GPUs against the same call in host memory, which conformance/batch_norm_test.cpp compares with formulas.
 #include <cmath>
 #include <numeric>
 

@@ -2,6 +2,7 @@
 #include "comm/nccl/side.hpp"
 #include "reduce/model.hpp"
 #include "support/gpu_world.hpp"
+#include "support/rule_options.hpp"
 #include "update/rules.hpp"
 #include "update/sgd.hpp"
 
@@ -38,9 +39,9 @@ void a_captured_pass_can_be_launched_again(void**) {
       group.barrier();
       expect(fake_gpu::begin_capture(stream.get(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
       pass();
-      ddp_sgd_options options = default_sgd_options();
+      SgdOptions options;
       options.rate = 1;
-      Sgd sgd(std::shared_ptr<Model>(&model, [](Model*) {}), options);
+      Sgd sgd(std::shared_ptr<Model>(&model, [](Model*) {}), options, options);
       float wanted = 0;
       std::string why;
       const fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream.get(), &why);

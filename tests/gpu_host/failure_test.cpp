@@ -202,7 +202,7 @@ void a_lost_gpu_in_a_step_ends_the_group(void**) {
   run_gpu_groups(2, [&](Group& group, int rank) {
     SmallModel world(group, rank);
     const auto model = std::shared_ptr<Model>(&world.model, [](Model*) {});
-    Sgd sgd(model, default_sgd_options());
+    Sgd sgd(model, default_sgd_options(), default_optimizer_options());
     world.pass();
     sgd.step(world.stream.get());
     world.stream.synchronize();

@@ -7,6 +7,7 @@
 #include "comm/nccl/sharded.hpp"
 #include "reduce/model.hpp"
 #include "support/gpu_world.hpp"
+#include "support/rule_options.hpp"
 #include "update/adam.hpp"
 #include "update/rules.hpp"
 #include "update/sgd.hpp"
@@ -96,15 +97,15 @@ struct FusedGpu {
       options.master_weights = ways.master_weights;
     };
     if (ways.momentum) {
-      ddp_sgd_options options = default_sgd_options();
+      SgdOptions options;
       options.momentum = 0.9;
       options.weight_decay = 0.01;
       fill(options);
-      optimizer = std::make_shared<Sgd>(model, options);
+      optimizer = std::make_shared<Sgd>(model, options, options);
     } else {
-      ddp_adam_options options = default_adam_options();
+      AdamOptions options;
       fill(options);
-      optimizer = std::make_shared<Adam>(model, options);
+      optimizer = std::make_shared<Adam>(model, options, options);
     }
     if (optimizer->in_passes() != nullptr) model->attach(optimizer);
   }

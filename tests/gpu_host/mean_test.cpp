@@ -5,6 +5,7 @@
 
 #include "base/float16.hpp"
 #include "support/gpu_world.hpp"
+#include "support/rule_options.hpp"
 #include "update/rules.hpp"
 #include "update/sgd.hpp"
 
@@ -110,11 +111,11 @@ std::vector<std::vector<std::byte>> trained(Group& group, int rank, ddp_dtype dt
     const Tensor grad = lend(std::vector<double>(static_cast<size_t>(counts[p])));
     model->add_parameter("p" + std::to_string(p), value, way.owned ? nullptr : &grad);
   }
-  ddp_sgd_options sgd = default_sgd_options();
+  SgdOptions sgd;
   sgd.rate = 1.0 / 1024;
   sgd.shard = way.shard;
   sgd.in_backward = way.in_backward;
-  const auto optimizer = std::make_shared<Sgd>(model, sgd);
+  const auto optimizer = std::make_shared<Sgd>(model, sgd, sgd);
   if (optimizer->in_passes() != nullptr) model->attach(optimizer);
   model->commit(order);
   if (way.weights) model->set_weight(rank == 0 ? 4096 : 3 * 4096);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "gpu_host/placed_model.hpp"
+#include "support/rule_options.hpp"
 #include "update/adam.hpp"
 #include "update/ema.hpp"
 #include "update/sgd.hpp"
@@ -48,12 +49,12 @@ struct Trained {
   Trained(Group& group, const std::vector<Placed>& homes, Rule rule, const Ways& ways)
       : placed(std::shared_ptr<Group>(&group, [](Group*) {}), homes, ways.unused) {
     if (rule == Rule::kAdamW) {
-      optimizer = std::make_shared<Adam>(placed.model, fill(default_adam_options(), ways));
+      optimizer = std::make_shared<Adam>(placed.model, fill(AdamOptions(), ways), fill(AdamOptions(), ways));
     } else {
-      ddp_sgd_options options = fill(default_sgd_options(), ways);
+      SgdOptions options = fill(SgdOptions(), ways);
       options.momentum = 0.875;
       options.nesterov = 1;
-      optimizer = std::make_shared<Sgd>(placed.model, options);
+      optimizer = std::make_shared<Sgd>(placed.model, options, options);
     }
     if (optimizer->in_passes() != nullptr) placed.model->attach(optimizer);
   }

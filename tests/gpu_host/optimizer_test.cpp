@@ -2,10 +2,12 @@
 // step, and everything in the order of the stream.
 #include "update/optimizer.hpp"
 
+#include <map>
 #include <functional>
 #include <limits>
 
 #include "gpu_host/placed_model.hpp"
+#include "support/rule_options.hpp"
 #include "update/adam.hpp"
 #include "update/custom.hpp"
 #include "update/sgd.hpp"
@@ -24,19 +26,19 @@ struct Case {
 
 template <class Change>
 Make sgd(Change change) {
-  ddp_sgd_options options = default_sgd_options();
+  SgdOptions options;
   options.rate = 0.05;
   options.weight_decay = 0.03;
   change(options);
-  return [options](const std::shared_ptr<Model>& model) { return std::make_shared<Sgd>(model, options); };
+  return [options](const std::shared_ptr<Model>& model) { return std::make_shared<Sgd>(model, options, options); };
 }
 template <class Change>
 Make adam(Change change) {
-  ddp_adam_options options = default_adam_options();
+  AdamOptions options;
   options.rate = 0.02;
   options.weight_decay = 0.05;
   change(options);
-  return [options](const std::shared_ptr<Model>& model) { return std::make_shared<Adam>(model, options); };
+  return [options](const std::shared_ptr<Model>& model) { return std::make_shared<Adam>(model, options, options); };
 }
 
 std::vector<Case> rules() {
@@ -304,28 +306,32 @@ void a_step_in_a_capture_is_refused_and_changes_nothing(void**) {
 }
 
 struct Seen {
-  std::vector<ddp_tensor> values;
-  std::vector<void*> streams;
+  std::map<int32_t, ddp_update_slice> slices;
 };
 
-int32_t look(void* user_data, int32_t, const ddp_tensor* value, const ddp_tensor* grad, double, void* stream) {
-  auto* const seen = static_cast<Seen*>(user_data);
-  seen->values.push_back(*value);
-  seen->streams.push_back(stream);
-  return grad->device == value->device ? 0 : 1;
+int32_t look(void* user_data, const ddp_update_slice* slice) {
+  static_cast<Seen*>(user_data)->slices[slice->index] = *slice;
+  return 0;
 }
 
 void a_rule_of_the_caller_gets_the_tensors_and_the_stream(void**) {
   PlacedModel placed(lone_group(), mixed_homes());
   Seen seen;
-  Custom optimizer(placed.model, look, UserData(&seen, nullptr));
+  const ddp_optimizer_options shared = default_optimizer_options();
+  Custom optimizer(placed.model, look, CustomRule(default_custom_options(), shared, "one,two", "test"), shared, UserData(&seen, nullptr));
   optimizer.step(placed.stream());
-  expect_equal(seen.values.size(), static_cast<size_t>(placed.size()), "calls");
   for (int32_t i = 0; i < placed.size(); ++i) {
-    const ddp_tensor& value = seen.values[static_cast<size_t>(i)];
-    expect(value.data == placed.value(i).data && seen.streams[static_cast<size_t>(i)] == placed.stream(), "the tensor and the stream");
-    expect_equal(value.device, placed.value(i).is_on_gpu() ? DDP_CUDA : DDP_CPU, "device");
+    expect_equal(seen.slices.count(i) != 0, placed.value(i).count > 0, "called");
+    if (placed.value(i).count == 0) continue;
+    const ddp_update_slice& slice = seen.slices[i];
+    expect_equal(slice.device, placed.value(i).is_on_gpu() ? DDP_CUDA : DDP_CPU, "device");
+    if (!placed.value(i).is_on_gpu()) continue;
+    expect_equal(slice.count, placed.value(i).count, "elements");
+    expect(slice.value == placed.value(i).data && slice.dtype == placed.value(i).dtype && slice.stream == placed.stream(), "the memory and the stream");
   }
+  ddp_loss_scale_options scale = default_loss_scale_options();
+  optimizer.set_loss_scale(scale);
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }), "a loss scale");
 }
 
 void a_launch_that_fails_is_told_and_not_made_up_for(void**) {

@@ -3,6 +3,7 @@
 #include "device/gpu/device.hpp"
 #include "reduce/model.hpp"
 #include "support/mixed_model.hpp"
+#include "support/rule_options.hpp"
 #include "update/adam.hpp"
 #include "update/rules.hpp"
 
@@ -194,9 +195,9 @@ void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
     options.check_every = 2;
     options.drift = DDP_DRIFT_RESEND;
     MixedModel world(group, rank, Place::kMixed, options);
-    ddp_adam_options rule = default_adam_options();
+    AdamOptions rule;
     rule.rate = 0.25;
-    const auto adam = std::make_shared<Adam>(world.model, rule);
+    const auto adam = std::make_shared<Adam>(world.model, rule, rule);
     world.model->keep_equal(adam);
     world.model->commit(world.compute.get());
     const auto step = [&] {
@@ -293,7 +294,7 @@ void hooks_that_need_host_memory_are_refused(void**) {
       world.model->set_hook(hook);
       const std::string text = expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { world.model->commit(world.compute.get()); });
       expect_contains(text, "\"powersgd\"");
-      expect_contains(text, "ddp_hook_fp16");
+      expect_contains(text, "the model option wire");
     }
     group.barrier();
   });

@@ -4,6 +4,7 @@
 #include "state/state.hpp"
 #include "support/file_faults.hpp"
 #include "support/mixed_model.hpp"
+#include "support/rule_options.hpp"
 #include "update/adam.hpp"
 #include "update/ema.hpp"
 #include "update/rules.hpp"
@@ -20,12 +21,12 @@ struct Trained {
   std::shared_ptr<Ema> ema;
 
   Trained(Group& group, int rank, Place place, bool shard, bool masters = false) : world(group, rank, place) {
-    ddp_adam_options rule = default_adam_options();
+    AdamOptions rule;
     rule.rate = 0.5;
     rule.shard = shard ? 1 : 0;
     rule.in_backward = rule.shard;
     rule.master_weights = masters ? 1 : 0;
-    adam = std::make_shared<Adam>(world.model, rule);
+    adam = std::make_shared<Adam>(world.model, rule, rule);
     ema = std::make_shared<Ema>(world.model, std::vector<double>{0.75});
     world.model->keep_equal(adam);
     world.model->keep_equal(ema);

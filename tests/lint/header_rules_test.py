@@ -72,10 +72,18 @@ def check_call(function, is_callback):
 
 def check_structs():
     for struct in api.structs:
-        if re.search(r"_(options|stats)$|^ddp_(state|sampler)$", struct.name):
-            first = struct.members[0]
-            if (first.type, first.name) != ("int64_t", "struct_size"):
-                bad(struct, "grows, so it starts with int64_t struct_size")
+        if struct.name == "ddp_tensor":
+            continue  # frozen
+        first = struct.members[0]
+        if (first.type, first.name) != ("int64_t", "struct_size"):
+            bad(struct, "grows, so it starts with int64_t struct_size")
+        init = [function for function in api.functions if function.name == struct.name + "_init"]
+        wanted = bool(re.search(r"_options$|^ddp_(state|sampler)$", struct.name))
+        if bool(init) != wanted:
+            bad(struct, "options, ddp_state and ddp_sampler have an _init function; of all others the caller sets struct_size")
+        for function in init:
+            if [parameter.type for parameter in function.parameters] != [struct.name + " *", "int64_t"]:
+                bad(function, "takes the struct and its size")
         for member in struct.members:
             if "char" in member.type:
                 bad(struct, f"'{member.name}' is text; strings are arguments, never members")
@@ -117,7 +125,7 @@ def check_with_swig():
         interface, xml = os.path.join(work, "ddp.i"), os.path.join(work, "ddp.xml")
         with open(interface, "w", encoding="utf-8") as file:
             file.write("%module ddp\n%include <stdint.i>\n")
-            order = re.findall(r'#include "(ddp/\w+\.h)"', tree.read("include/ddp/ddp.h"))
+            order = re.findall(r'#include "(ddp/\w+\.h)"', tree.read("include/ddp/ddp.h") + tree.read("include/ddp/experimental.h"))
             file.writelines(f'%include "{header}"\n' for header in order)
         done = subprocess.run(["swig", "-Wall", "-Werror", "-xml", "-o", xml, "-I" + os.path.join(tree.ROOT, "include"), interface],
                               capture_output=True, text=True, check=False)

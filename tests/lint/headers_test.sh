@@ -28,8 +28,10 @@ for compilers in "gcc g++" "clang clang++"; do
     echo "$c is not installed: not checked with it"
     continue
   fi
-  compile "$c" c c99 -pedantic-errors -Wstrict-prototypes
-  compile "$c" c c11 -pedantic-errors -Wstrict-prototypes
+  documentation=()
+  [ "$c" = clang ] && documentation=(-Wdocumentation) # every @param names a parameter
+  compile "$c" c c99 -pedantic-errors -Wstrict-prototypes "${documentation[@]}"
+  compile "$c" c c11 -pedantic-errors -Wstrict-prototypes "${documentation[@]}"
   for standard in c++11 c++14 c++17 c++20; do
     compile "$cxx" cpp "$standard" -pedantic-errors -Wold-style-cast
   done

@@ -32,7 +32,7 @@ class Child {
     ddp_group_options options{};
     options.timeout_ms = timeout_ms;
     options.rendezvous_timeout_ms = 20'000;
-    transport_ = make_rail_transport(TransportContext{&control_, &failure_, options}, load_gloo_module(), "127.0.0.1", ChainOptions{});
+    transport_ = make_rail_transport(TransportContext{&control_, &failure_, options}, load_gloo_module(), "127.0.0.1", SocketOptions{});
   }
   ~Child() { transport_->farewell(); }
   Child(const Child&) = delete;
@@ -218,7 +218,7 @@ void a_rank_that_leaves_at_once_takes_no_result_with_it(void**) {
     for (int i = 0; i < 10; ++i) {
       Failure failure;
       const auto transport =
-          make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", ChainOptions{});
+          make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", SocketOptions{});
       std::vector<float> data(3'000'000, static_cast<float>(rank));
       transport->all_reduce(flat_tensor(data.data(), DDP_F32, 3'000'000), DDP_AVERAGE);
       expect(data.front() == 1.0F && data.back() == 1.0F, "mean of 0, 1, 2");
@@ -238,7 +238,7 @@ void groups_come_and_go_without_leaving_descriptors(void**) {
     setrlimit(RLIMIT_NOFILE, &few);
     for (int i = 0; i < 40; ++i) {
       const auto transport =
-          make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", ChainOptions{});
+          make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", SocketOptions{});
       transport->barrier();
       transport->farewell();
     }

@@ -1,5 +1,5 @@
 # Network namespaces as hosts, joined by a bridge: groups choose shared memory inside a "host" and rails over the virtual network between
-# them, or one chain where ranks share nothing or are not placed host by host. The hosts are told apart by DDP_TEST_HOST, because all
+# them, wherever the ranks are placed, or sockets alone where ranks share nothing. The hosts are told apart by DDP_TEST_HOST, because all
 # namespaces run on one kernel. Skipped unless root may make namespaces.
 worker=$DDP_BUILD_DIR/tests/test.process.hierarchy
 [ -x "$worker" ] || {
@@ -73,6 +73,6 @@ train() { # the host of each rank, then what rank 0 must log
 
 train 1122 "shared memory inside 2 hosts, 2 rails over Gloo between them"
 train 1112 "shared memory inside 2 hosts, 1 rail over Gloo between them"
-train 1234 "one chain over Gloo, 4 hosts with one rank each"
-train 1212 "ranks 0 and 2 are on one host, but rank 1 is on another"
+train 1234 "Gloo between all ranks, 4 hosts with one rank each"
+train 1212 "shared memory inside 2 hosts, 2 rails"
 exit $((failures > 0))

@@ -1,12 +1,16 @@
-// Several hosts with several ranks each: sums with the bits of one reduction in rank order wherever gradients lie, and notes that every
-// rank learns. Skipped with a printed reason when the Gloo module is not there.
+// Several hosts with several ranks each: sums with the bits of one reduction over all ranks wherever gradients lie, and
+// notes that every rank learns. Skipped with a printed reason when the Gloo module is not there.
 //
-// "--worker": one rank of a group that is started from outside (hierarchy_netns_test.sh), with the group's real choice of transport.
+// "--worker": one rank of a group that is started from outside (hierarchy_netns_test.sh), with the group's real choice of
+// transport.
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "comm/gathered.hpp"
 #include "comm/group.hpp"
 #include "support/group_world.hpp"
 #include "support/host_world.hpp"
@@ -17,7 +21,7 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-const Placement kPlacements[] = {"aabb", "abcd", "aaab", "aaabbb", "abbccc"};
+const Placement kPlacements[] = {"aabb", "abcd", "abab", "aaabbb", "abbccb"};
 
 void sums_have_the_bits_of_one_reduction(void**) {
   struct Case {
@@ -27,7 +31,8 @@ void sums_have_the_bits_of_one_reduction(void**) {
   for (const Placement& placement : kPlacements)
     Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
       Child child(hub, placement, rank);
-      for (const Case& way : {Case{DDP_F32, DDP_AVERAGE}, Case{DDP_F16, DDP_SUM}, Case{DDP_I32, DDP_MIN}, Case{DDP_I64, DDP_AVERAGE}})
+      for (const Case& way :
+           {Case{DDP_F32, DDP_AVERAGE}, Case{DDP_F16, DDP_SUM}, Case{DDP_I32, DDP_MIN}, Case{DDP_I64, DDP_AVERAGE}})
         for (const int64_t count : {0, 1, 7, 1000, 65'537, 1'000'003}) {
           if (count > 100'000 && way.dtype != DDP_F32) continue;
           const auto inputs = random_inputs(ranks_of(placement), way.dtype, count, 9);
@@ -58,7 +63,8 @@ void shared_memory_is_reduced_in_place_with_the_same_bits(void**) {
         const bool in_place = rank != 1;
         child->all_reduce(flat_tensor(in_place ? mine : copy.data(), DDP_F32, count), DDP_AVERAGE);
         const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, count);
-        expect(wanted.empty() || std::memcmp(in_place ? mine : copy.data(), wanted.data(), wanted.size()) == 0, placement + " " + std::to_string(count));
+        expect(wanted.empty() || std::memcmp(in_place ? mine : copy.data(), wanted.data(), wanted.size()) == 0,
+               placement + " " + std::to_string(count));
         static_cast<void>(child->arena()->free(mine));
       }
       return std::string();
@@ -66,7 +72,7 @@ void shared_memory_is_reduced_in_place_with_the_same_bits(void**) {
 }
 
 void the_other_collectives_work_too(void**) {
-  for (const Placement placement : {"aabb", "aaab"})
+  for (const Placement placement : {"aabb", "abaa"})
     Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
       Child child(hub, placement, rank);
       for (const int64_t count : {1, 100'000}) {
@@ -76,7 +82,8 @@ void the_other_collectives_work_too(void**) {
         for (size_t r = 0; r < 4; ++r)
           expect(std::memcmp(all.data() + r * mine.size(), inputs[r].data(), mine.size()) == 0, "gathered part");
         Bytes part(mine.size());
-        child->reduce_scatter(flat_tensor(all.data(), DDP_F32, 4 * count), flat_tensor(part.data(), DDP_F32, count), DDP_MAX);
+        child->reduce_scatter(flat_tensor(all.data(), DDP_F32, 4 * count), flat_tensor(part.data(), DDP_F32, count),
+                              DDP_MAX);
         expect(part == inputs[static_cast<size_t>(rank)], "the largest of four equal parts");
         for (int root = 0; root < 4; ++root) {
           mine = inputs[static_cast<size_t>(rank)];
@@ -123,13 +130,18 @@ class Gradients {
     for (size_t piece = 0; piece < kPieces; ++piece)
       if (!input(piece).empty()) std::memcpy(data(piece), input(piece).data(), input(piece).size());
   }
-  void expect_reduced(size_t piece, const std::string& what) const { expect_bytes(piece, wanted_[piece], what + ": reduced"); }
-  void expect_untouched(size_t piece, const std::string& what) const { expect_bytes(piece, input(piece), what + ": untouched"); }
+  void expect_reduced(size_t piece, const std::string& what) const {
+    expect_bytes(piece, wanted_[piece], what + ": reduced");
+  }
+  void expect_untouched(size_t piece, const std::string& what) const {
+    expect_bytes(piece, input(piece), what + ": untouched");
+  }
 
  private:
   [[nodiscard]] const Bytes& input(size_t piece) const { return inputs_[piece][rank_]; }
   void expect_bytes(size_t piece, const Bytes& bytes, const std::string& what) const {
-    expect(bytes.empty() || std::memcmp(data(piece), bytes.data(), bytes.size()) == 0, what + ", piece " + std::to_string(piece));
+    expect(bytes.empty() || std::memcmp(data(piece), bytes.data(), bytes.size()) == 0,
+           what + ", piece " + std::to_string(piece));
   }
 
   Transport& transport_;
@@ -178,7 +190,8 @@ void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
       const bool last = rank + 1 == ranks_of(placement);
       bucket->start(Note{false, {last ? 0x3bU : 0x33U}});
       bucket->finish();
-      expect(!bucket->note().incomplete && bucket->note().used == std::vector<uint64_t>{0x3b}, placement + ": every rank learns who uses what");
+      expect(!bucket->note().incomplete && bucket->note().used == std::vector<uint64_t>{0x3b},
+             placement + ": every rank learns who uses what");
       for (size_t piece = 0; piece < Gradients::kPieces; ++piece)
         piece == 2 ? gradients.expect_untouched(piece, placement) : gradients.expect_reduced(piece, placement);
       for (int missing = 0; missing < ranks_of(placement); ++missing) {
@@ -213,6 +226,107 @@ void a_gradient_may_move_if_it_is_the_ranks_own(void**) {
   }).expect_success();
 }
 
+// What the busiest host sends for a large sum, over 2 (h - 1) / h of the array; the same bits wherever the ranks run.
+void a_host_sends_its_nodes_once_up_and_the_sum_once_down(void**) {
+  constexpr int64_t kCount = 240'000;
+  struct Case {
+    Placement placement;
+    double ratio;
+    ddp_sum_order order;
+  };
+  for (const Case& one : {Case{"aabb", 1.0, DDP_SUM_ORDER_BY_RANK}, Case{"aaaabbbb", 1.0, DDP_SUM_ORDER_BY_RANK},
+                          Case{"aabbccdd", 1.0, DDP_SUM_ORDER_BY_RANK}, Case{"abcdefgh", 1.0, DDP_SUM_ORDER_BY_RANK},
+                          Case{"aaabbbbb", 1.5, DDP_SUM_ORDER_BY_RANK}, Case{"aaabbb", 1.5, DDP_SUM_ORDER_BY_RANK},
+                          Case{"abababab", 2.5, DDP_SUM_ORDER_BY_RANK}, Case{"aaabbb", 1.0, DDP_SUM_ORDER_BY_HOST},
+                          Case{"aaaaabbbbb", 1.0, DDP_SUM_ORDER_BY_HOST}})
+    Run(one.placement, [&](ForkHub& hub, int rank, Reporter& report) {
+      Child child(hub, one.placement, rank, 20'000, one.order);
+      const auto inputs = random_inputs(ranks_of(one.placement), DDP_F32, kCount, 9);
+      Bytes mine = inputs[static_cast<size_t>(rank)];
+      child->all_reduce(flat_tensor(mine.data(), DDP_F32, kCount), DDP_AVERAGE);
+      if (one.order == DDP_SUM_ORDER_BY_RANK)
+        expect(mine == reduced(inputs, DDP_F32, DDP_AVERAGE, kCount), one.placement + ": the bits of one host");
+      child->barrier();
+      int64_t sent = child->sent_bytes();  // of all ranks, as a sum of integers
+      std::vector<int64_t> all(one.placement.size());
+      child->all_gather(flat_tensor(reinterpret_cast<std::byte*>(&sent), DDP_I64, 1),
+                        flat_tensor(reinterpret_cast<std::byte*>(all.data()), DDP_I64, ranks_of(one.placement)));
+      std::map<char, int64_t> of_host;
+      for (size_t r = 0; r < all.size(); ++r) of_host[one.placement[r]] += all[r];
+      int64_t most = 0;
+      for (const auto& [host, bytes] : of_host) most = std::max(most, bytes);
+      const auto hosts = static_cast<double>(of_host.size());
+      const double ratio = static_cast<double>(most) / (2 * (hosts - 1) / hosts * kCount * 4);
+      expect(std::abs(ratio - one.ratio) < 0.01, one.placement + ": " + std::to_string(ratio) + " of the ideal bytes");
+      static_cast<void>(report);
+      return std::string();
+    }).expect_success();
+}
+
+struct Doubling : SliceWork {
+  std::vector<Bytes>* values = nullptr;
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
+    auto* at = reinterpret_cast<float*>((*values)[static_cast<size_t>(piece)].data());
+    for (int64_t i = first; i < first + count; ++i) at[i] *= 2;
+  }
+};
+
+// A sharded optimizer: gradients to the owners, values back. A host sends 2 (h - 1) / h of the array, whatever its number of
+// ranks.
+void a_sharded_step_crosses_once_each_way(void**) {
+  constexpr int64_t kCount = 96'000;
+  for (const Placement placement : {"aabb", "aabbccdd", "abab", "aab"})
+    Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
+      Child child(hub, placement, rank);
+      const int ranks = ranks_of(placement);
+      const auto inputs = random_inputs(ranks, DDP_F32, kCount, 12);
+      const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, kCount);
+      std::vector<Bytes> grads{inputs[static_cast<size_t>(rank)]}, values{random_values(DDP_F32, kCount, 3)};
+      std::vector<Ownership::Slice> slices(static_cast<size_t>(ranks));
+      for (int r = 0; r < ranks; ++r) slices[static_cast<size_t>(r)] = {{0, kCount * r / ranks, kCount * (r + 1) / ranks - kCount * r / ranks}};
+      Doubling sums, doubled;
+      sums.values = &grads;
+      doubled.values = &values;
+      const OwnedSpan own = slices[static_cast<size_t>(rank)][0];
+      const Ownership owners = Ownership::divided(std::move(slices));
+      ExchangeSpec spec, publish;
+      spec.rule = cpu::ReduceRule{DDP_F32, DDP_AVERAGE, ranks};
+      spec.pieces = {{grads[0].data(), kCount, false}};
+      spec.work = &sums;
+      publish.pieces = {{values[0].data(), kCount, false}};
+      publish.work = &doubled;
+      spec.gives = publish.collects = false;
+      spec.ownership = publish.ownership = &owners;
+      const auto scatter = child->prepare(spec);
+      const auto publication = make_gathered(*child, rank, publish);
+      const int64_t before = child->sent_bytes();
+      scatter->start(Note{false, {1}});
+      scatter->finish();
+      for (int64_t i = own.first; i < own.first + own.count; ++i) {
+        float is = 0, mean = 0;
+        std::memcpy(&is, grads[0].data() + 4 * i, 4);
+        std::memcpy(&mean, wanted.data() + 4 * i, 4);
+        expect(is == 2 * mean, placement + ": the mean, and the work on it");
+      }
+      publication->start(Note{false, {1}});
+      publication->finish();
+      Bytes twice = random_values(DDP_F32, kCount, 3);
+      for (int64_t i = 0; i < kCount; ++i) {
+        float value = 0;
+        std::memcpy(&value, twice.data() + 4 * i, 4);
+        value *= 2;
+        std::memcpy(twice.data() + 4 * i, &value, 4);
+      }
+      expect(values[0] == twice, placement + ": the owners' values on all ranks");
+      int64_t sent = child->sent_bytes() - before, all = sent;
+      child->all_reduce(flat_tensor(reinterpret_cast<std::byte*>(&all), DDP_I64, 1), DDP_SUM);
+      const int64_t hosts = placement == "aabbccdd" ? 4 : 2;
+      if (placement == "aabb" || placement == "aabbccdd")
+        expect_equal(all, 2 * (hosts - 1) * kCount * 4, placement + ": bytes of all hosts");
+      return std::string();
+    }).expect_success();
+}
+
 // One rank of a group that somebody else started: prints "rank 2 of 4: sums agree over GLOO".
 int work() {
   const auto group = Group::create(nullptr, world_options());
@@ -225,7 +339,8 @@ int work() {
     group->broadcast(flat_tensor(mine.data(), DDP_F32, count), size - 1);
     group->barrier();
   }
-  std::printf("rank %d of %d: sums agree over %s\n", group->rank(), size, group->backend() == DDP_BACKEND_GLOO ? "GLOO" : "something else");
+  std::printf("rank %d of %d: sums agree over %s\n", group->rank(), size,
+              group->backend() == DDP_BACKEND_GLOO ? "GLOO" : "something else");
   return 0;
 }
 
@@ -246,6 +361,8 @@ int main(int argc, char** argv) {
       ddp_test(buckets_are_reduced_wherever_their_gradients_lie),
       ddp_test(pieces_that_nobody_uses_and_void_buckets_stay_untouched),
       ddp_test(a_gradient_may_move_if_it_is_the_ranks_own),
+      ddp_test(a_host_sends_its_nodes_once_up_and_the_sum_once_down),
+      ddp_test(a_sharded_step_crosses_once_each_way),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

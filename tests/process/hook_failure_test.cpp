@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "support/hook_semantics.hpp"
+#include "conformance/hook_semantics.hpp"
 #include "support/on_processes.hpp"
 
 namespace ddp::test {

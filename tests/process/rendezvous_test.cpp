@@ -349,7 +349,7 @@ int32_t get(void* shelf, const char* key, void* value, int64_t capacity, int64_t
 void ranks_meet_through_a_store(void**) {
   void* page = ::mmap(nullptr, sizeof(Shelf), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Procs procs(3, [&](int rank, Reporter&) {
-    const ddp_store store{put, get, page};
+    const ddp_store store{sizeof(ddp_store), put, get, page};
     ddp_group_options options = quick_options(rank, 3);
     options.store = &store;
     return meet_and_gather("store://#mine", options);
@@ -360,7 +360,7 @@ void ranks_meet_through_a_store(void**) {
 }
 
 void a_store_that_fails_is_said(void**) {
-  const ddp_store store{[](void*, const char*, const void*, int64_t) -> int32_t { return 7; },
+  const ddp_store store{sizeof(ddp_store), [](void*, const char*, const void*, int64_t) -> int32_t { return 7; },
                         [](void*, const char*, void*, int64_t, int64_t, int64_t*) -> int32_t { return 8; }, nullptr};
   for (const int rank : {0, 1}) {
     ddp_group_options options = quick_options(rank, 2);

@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
   if (!check(ddp_model_add_buffer(model, "seen", &tensor, NULL))) return 1;
   check(ddp_tensor_init(&tensor, bytes, DDP_U8, 1, &three));
   if (!check(ddp_model_add_buffer(model, "bytes", &tensor, NULL))) return 1;
-  if (!check(ddp_optimizer_create_adam(model, NULL, &optimizer))) return 1;
+  if (!check(ddp_optimizer_create_adam(model, NULL, NULL, &optimizer))) return 1;
   if (!check(ddp_state_init(&state, sizeof state))) return 1;
   state.model = model;
   if (saves) {
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
     if (!check(ddp_state_save_file(&state, argv[2]))) return 1;
   } else {
     memset(weight, 0, sizeof weight);
-    if (!check(ddp_state_load_file(&state, argv[2]))) return 1;
+    if (!check(ddp_state_load_file(&state, argv[2], NULL, NULL))) return 1;
     for (int i = 0; i < 6; i++) printf("%g ", weight[i]);
     printf("%g %lld %d\n", bias[0], (long long)seen[0], bytes[2]);
   }

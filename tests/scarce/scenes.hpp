@@ -2,7 +2,7 @@
 // its own, so that every request that is counted is the library's.
 #pragma once
 
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -102,16 +102,39 @@ inline void committed(Stage& stage) {
 inline ddp_status add_adam(Stage& stage, int32_t shard, int32_t in_backward, double max_norm = 0) {
   ddp_adam_options options;
   ddp_adam_options_init(&options, sizeof options);
-  options.shard = shard;
-  options.in_backward = in_backward;
-  options.max_norm = max_norm;
-  return ddp_optimizer_create_adam(stage.model, &options, &stage.optimizer);
+  ddp_optimizer_options shared;
+  ddp_optimizer_options_init(&shared, sizeof shared);
+  shared.shard = shard;
+  shared.in_backward = in_backward;
+  shared.max_norm = max_norm;
+  return ddp_optimizer_create_adam(stage.model, &options, &shared, &stage.optimizer);
 }
 
 template <int32_t kShard, int32_t kInBackward, int32_t kMaxNorm = 0>
 void with_adam(Stage& stage) {
   committed(stage);
   must(add_adam(stage, kShard, kInBackward, kMaxNorm));
+}
+
+inline int32_t descend(void*, const ddp_update_slice* slice) {
+  auto* const value = static_cast<float*>(slice->value);
+  auto* const seen = static_cast<float*>(slice->state[0]);
+  for (int64_t i = 0; i < slice->count; ++i) value[i] -= 0.5F * static_cast<const float*>(slice->grad)[i] + 0 * ++seen[i];
+  return 0;
+}
+
+/// A rule of the program.
+template <int32_t kShard, int32_t kInBackward>
+void with_own_rule(Stage& stage) {
+  committed(stage);
+  ddp_custom_options rule;
+  ddp_custom_options_init(&rule, sizeof rule);
+  ddp_optimizer_options shared;
+  ddp_optimizer_options_init(&shared, sizeof shared);
+  shared.shard = kShard;
+  shared.in_backward = kInBackward;
+  shared.clip_value = 0.25;
+  must(ddp_optimizer_create_custom(stage.model, &rule, &shared, "seen", descend, nullptr, nullptr, &stage.optimizer));
 }
 
 template <int32_t kShard>
@@ -134,8 +157,8 @@ inline ddp_status save(Stage& stage) {
   return ddp_state_save_file(&state, stage.file.c_str());
 }
 inline ddp_status load(Stage& stage) {
-  ddp_state state = state_of(stage);
-  return ddp_state_load_file(&state, stage.file.c_str());
+  const ddp_state state = state_of(stage);
+  return ddp_state_load_file(&state, stage.file.c_str(), nullptr, nullptr);
 }
 template <int32_t kShard>
 void saved(Stage& stage) {
@@ -230,6 +253,9 @@ inline const Scene kScenes[] = {
     {"a sharded step with a norm", with_adam<1, 0, 1>, training_step},
     {"a step in backward", with_adam<0, 1>, training_step, Scene::kLocal},
     {"a sharded step in backward", with_adam<1, 1>, training_step},
+    {"a sharded step with an own rule", with_own_rule<1, 0>, training_step},
+    {"a step in backward with an own rule", with_own_rule<0, 1>, training_step},
+    {"a sharded step in backward with an own rule", with_own_rule<1, 1>, training_step},
     {"making an optimizer", [](Stage& s) { committed(s); }, [](Stage& s) { return add_adam(s, 1, 0); }, Scene::kLocal},
     {"norm of gradients", [](Stage& s) { trained<1>(s), must(pass(s)); },
      [](Stage& s) {
@@ -249,7 +275,7 @@ inline const Scene kScenes[] = {
      },
      Scene::kLocal},
     {"batch norm", nothing, batch_norm},
-    {"a pass in 16 bits", [](Stage& s) { hooked(s, &ddp_hook_fp16); }, [](Stage& s) { return pass(s); }},
+    {"a pass in 16 bits", [](Stage& s) { committed(s, [](ddp_model_options& o) { o.wire = DDP_F16; }); }, [](Stage& s) { return pass(s); }},
     {"a pass with an own hook", [](Stage& s) { hooked(s, &own_hook); }, [](Stage& s) { return pass(s); }},
     {"a pass with PowerSGD", [](Stage& s) { hooked(s, &ddp_hook_powersgd); }, [](Stage& s) { return pass(s); }},
     {"a pass with uneven inputs", uneven, [](Stage& s) { return pass(s); }},

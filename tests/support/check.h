@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 static int check_failures; /* any thread */
 

@@ -15,10 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "comm/split.hpp"
 #include "norm/batch_norm.hpp"
 #include "reduce/model.hpp"
 #include "state/state.hpp"
 #include "support/group_paths.hpp"
+#include "support/rule_options.hpp"
 #include "update/rules.hpp"
 #include "update/sgd.hpp"
 
@@ -41,9 +43,9 @@ class CallWorld {
     by_hand->commit();
     sharded = make_model(DDP_PROGRESS_CALLER, Hook{});
     sharded->commit();
-    ddp_sgd_options options = default_sgd_options();
+    SgdOptions options;
     options.shard = 1;
-    optimizer = std::make_shared<Sgd>(sharded, options);
+    optimizer = std::make_shared<Sgd>(sharded, options, options);
     sharded->attach(std::shared_ptr<BlockUpdate>(optimizer, optimizer->in_passes()));
     if (uneven) {
       joining = make_model(DDP_PROGRESS_CALLER, Hook{}, 1);
@@ -153,6 +155,7 @@ inline const std::vector<CollectiveCall>& collective_calls() {
       {{"ddp_model_end_backward"}, [](CallWorld& w) { w.pass(*w.threaded); }},
       {{"ddp_model_next_bucket", "a hook of a backward pass"}, [](CallWorld& w) { w.pass(*w.by_hand, true); }},
       {{"ddp_model_join"}, [](CallWorld& w) { w.joining->join(); }, true},
+      {{"ddp_group_split"}, [](CallWorld& w) { (void)split_group(*w.group, {0, 0}, w.group->options()); }},
   };
   return calls;
 }

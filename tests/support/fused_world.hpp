@@ -14,13 +14,16 @@
 #include "base/float16.hpp"
 #include "reduce/model.hpp"
 #include "support/group_paths.hpp"
+#include "support/own_rules.hpp"
+#include "support/rule_options.hpp"
 #include "update/adam.hpp"
+#include "update/custom.hpp"
 #include "update/rules.hpp"
 #include "update/sgd.hpp"
 
 namespace ddp::test {
 
-enum class Rule { kSgd, kMomentum, kAdamW };
+enum class Rule { kSgd, kMomentum, kAdamW, kLion, kAdagrad };  // the last two only as rules of the program
 
 /// Where and how steps are made.
 struct Ways {
@@ -37,6 +40,9 @@ struct Ways {
   ddp_dtype dtype = DDP_F32;
   ddp_unused unused = DDP_UNUSED_ALLOW;
   Hook hook{};
+  bool custom = false;         // the rule is the program's
+  bool whole_tensors = false;  // and wants them
+  int32_t uneven_inputs = 0;
 };
 
 /// One is larger than a bucket, some are smaller than a slice's block.
@@ -47,6 +53,7 @@ struct FusedWorld {
   std::vector<std::byte*> values;
   std::shared_ptr<Model> model;
   std::shared_ptr<ScheduledOptimizer> optimizer;
+  OwnRule own;
   Ways ways;
 
   FusedWorld(Group& group, Rule rule, const Ways& asked) : ways(asked) {
@@ -56,6 +63,7 @@ struct FusedWorld {
     options.reduce = DDP_AVERAGE;
     options.unused = asked.unused;
     options.progress = asked.progress;
+    options.uneven_inputs = asked.uneven_inputs;
     model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
     model->set_hook(asked.hook);
     const int64_t size = dtype_size(asked.dtype);
@@ -84,15 +92,22 @@ struct FusedWorld {
       options.master_weights = ways.master_weights;
       options.rate = 0.05;
     };
-    if (rule == Rule::kAdamW) {
-      ddp_adam_options options = default_adam_options();
+    if (ways.custom) {
+      own.kind = static_cast<OwnRule::Kind>(rule);
+      CustomOptions options;
       fill(options);
-      optimizer = std::make_shared<Adam>(model, options);
+      options.whole_tensors = ways.whole_tensors;
+      if (rule == Rule::kAdamW) options.weight_decay = 0.01;
+      optimizer = std::make_shared<Custom>(model, own_rule, CustomRule(options, options, own.states(), "test"), options, UserData(&own, nullptr));
+    } else if (rule == Rule::kAdamW) {
+      AdamOptions options;
+      fill(options);
+      optimizer = std::make_shared<Adam>(model, options, options);
     } else {
-      ddp_sgd_options options = default_sgd_options();
+      SgdOptions options;
       fill(options);
       options.momentum = rule == Rule::kMomentum ? 0.9 : 0;
-      optimizer = std::make_shared<Sgd>(model, options);
+      optimizer = std::make_shared<Sgd>(model, options, options);
     }
     if (optimizer->in_passes() != nullptr) model->attach(optimizer);
   }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/ddp.h"
+#include "ddp/experimental.h"
 
 namespace ddp::test {
 
@@ -44,6 +44,7 @@ struct Memory {
   int64_t count = 0;
   const char* string = nullptr;
   void* address = nullptr;
+  ddp_group* group = nullptr;
   ddp_model* model = nullptr;
   ddp_optimizer* optimizer = nullptr;
   ddp_ema* ema = nullptr;
@@ -63,7 +64,7 @@ struct Memory {
   static ddp_tensor make_tensor(void* data, ddp_dtype dtype) { return ddp_tensor{data, dtype, DDP_CPU, 0, 1, {4}}; }
 };
 
-inline int32_t update(void*, int32_t, const ddp_tensor*, const ddp_tensor*, double, void*) { return 0; }
+inline int32_t update(void*, const ddp_update_slice*) { return 0; }
 inline int32_t write(void*, const void*, int64_t) { return 0; }
 inline int64_t read(void*, void*, int64_t) { return 0; }
 
@@ -94,6 +95,7 @@ inline int64_t read(void*, void*, int64_t) { return 0; }
 
 inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_abort, h.group, "a test"),
+    DDP_CALL(ddp_group_split, h.group, 0, 0, nullptr, &m.group),
     DDP_CALL(ddp_group_status, h.group),
     DDP_CALL(ddp_group_rank, h.group),
     DDP_CALL(ddp_group_size, h.group),
@@ -113,6 +115,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_batch_norm_backward, h.group, nullptr, &m.tensor, &m.tensor, nullptr, &m.tensor, &m.tensor, 4, &m.tensor, nullptr,
                nullptr, no_stream),
     DDP_CALL(ddp_model_create, h.group, nullptr, &m.model),
+    DDP_CALL(ddp_model_add_array, h.model, "array", m.values, nullptr, 4, &m.index),
     DDP_CALL(ddp_model_add_parameter, h.model, "p", &m.tensor, nullptr, &m.index),
     DDP_CALL(ddp_model_add_buffer, h.model, "b", &m.tensor, &m.index),
     DDP_CALL(ddp_model_commit, h.model, no_stream),
@@ -126,6 +129,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_model_describe_plan, h.model, m.text, sizeof m.text, &m.count),
     DDP_CALL(ddp_model_begin_backward, h.model, DDP_PASS_REDUCE),
     DDP_CALL(ddp_model_mark_ready, h.model, 1, no_stream),
+    DDP_CALL(ddp_model_mark_range_ready, h.model, 1, 0, 1, no_stream),
     DDP_CALL(ddp_model_mark_unused, h.model, 1),
     DDP_CALL(ddp_model_end_backward, h.model, no_stream),
     DDP_CALL(ddp_model_was_used, h.model, 0),
@@ -146,15 +150,13 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_model_get_missing, h.model, 0),
     DDP_CALL(ddp_model_get_unexpected, h.model, 0),
     DDP_CALL(ddp_state_save_file, state(), "/nowhere/at/all"),
-    DDP_CALL(ddp_state_load_file, state(), "/nowhere/at/all"),
+    DDP_CALL(ddp_state_load_file, state(), "/nowhere/at/all", nullptr, nullptr),
     DDP_CALL(ddp_state_save, state(), handle_calls::write, nullptr),
-    DDP_CALL(ddp_state_load, state(), handle_calls::read, nullptr),
-    DDP_CALL(ddp_model_set_hook, h.model, ddp_hook_fp16, nullptr, nullptr),
+    DDP_CALL(ddp_state_load, state(), handle_calls::read, nullptr, nullptr, nullptr),
+    DDP_CALL(ddp_model_set_hook, h.model, ddp_hook_powersgd, nullptr, nullptr),
     DDP_CALL(ddp_model_set_pulled_hook, h.model),
     DDP_CALL(ddp_model_next_bucket, h.model, 0, &m.bucket),
     DDP_CALL(ddp_model_finish_bucket, h.model, 0, nullptr),
-    DDP_HOOK(ddp_hook_fp16, nullptr, h.bucket),
-    DDP_HOOK(ddp_hook_bf16, nullptr, h.bucket),
     DDP_HOOK(ddp_hook_powersgd, nullptr, h.bucket),
     DDP_CALL(ddp_bucket_get_index, h.bucket),
     DDP_CALL(ddp_bucket_is_last, h.bucket),
@@ -167,9 +169,9 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_bucket_reduce_scatter, h.bucket, &m.tensor, &m.tensor, DDP_SUM),
     DDP_CALL(ddp_bucket_broadcast, h.bucket, &m.tensor, 0),
     DDP_CALL(ddp_bucket_set_error, h.bucket, "a test"),
-    DDP_CALL(ddp_optimizer_create_sgd, h.model, nullptr, &m.optimizer),
-    DDP_CALL(ddp_optimizer_create_adam, h.model, nullptr, &m.optimizer),
-    DDP_CALL(ddp_optimizer_create_custom, h.model, handle_calls::update, nullptr, nullptr, &m.optimizer),
+    DDP_CALL(ddp_optimizer_create_sgd, h.model, nullptr, nullptr, &m.optimizer),
+    DDP_CALL(ddp_optimizer_create_adam, h.model, nullptr, nullptr, &m.optimizer),
+    DDP_CALL(ddp_optimizer_create_custom, h.model, nullptr, nullptr, nullptr, handle_calls::update, nullptr, nullptr, &m.optimizer),
     DDP_CALL(ddp_optimizer_set_rate, h.optimizer, 0.5),
     DDP_CALL(ddp_optimizer_get_rate, h.optimizer, m.numbers),
     DDP_CALL(ddp_optimizer_get_step_count, h.optimizer, &m.count),

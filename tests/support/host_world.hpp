@@ -23,16 +23,18 @@ using Placement = std::string;
 // One child's group.
 class Child {
  public:
-  Child(ForkHub& hub, const Placement& placement, int rank, int64_t timeout_ms = 20'000)
+  Child(ForkHub& hub, const Placement& placement, int rank, int64_t timeout_ms = 20'000,
+        ddp_sum_order order = DDP_SUM_ORDER_BY_RANK)
       : moved_(placement[static_cast<size_t>(rank)]), control_(hub, rank, 20'000) {
     control_.on_failure([this](const Error& cause) { failure_.set(cause); });
     ddp_group_options options{};
     options.timeout_ms = timeout_ms;
     options.rendezvous_timeout_ms = 20'000;
     const TransportContext context{&control_, &failure_, options};
-    const hierarchy::Layout layout = hierarchy::lay_out(control_);
-    transport_ = hierarchy::make_transport(context, layout, hierarchy::connect_host(context, layout, Deadline::in_ms(20'000)),
-                                           load_gloo_module(), "127.0.0.1", ChainOptions{});
+    const hierarchy::Layout layout = hierarchy::lay_out(control_, order);
+    transport_ =
+        hierarchy::make_transport(context, layout, hierarchy::connect_host(context, layout, Deadline::in_ms(20'000)),
+                                  load_gloo_module(), "127.0.0.1", SocketOptions{});
     failure_.add_waker([this] { transport_->wake(); });
   }
   ~Child() {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ddp/ddp.h"
+#include "ddp/experimental.h"
 
 namespace ddp::test {
 

@@ -26,8 +26,8 @@ inline BucketSpec spec_of(std::vector<BucketSpec::Piece> pieces, ddp_dtype dtype
 
 class RailWorld {
  public:
-  explicit RailWorld(int size, int64_t segment_bytes = 0, int64_t timeout_ms = 20'000, Route route = Route::kChain)
-      : name_("world " + std::to_string(next_id()++)), hub_(size), chain_{segment_bytes, true, route} {
+  explicit RailWorld(int size, int64_t segment_bytes = 0, int64_t timeout_ms = 20'000)
+      : name_("world " + std::to_string(next_id()++)), hub_(size), socket_{segment_bytes} {
     options_.timeout_ms = timeout_ms;
     options_.rendezvous_timeout_ms = 20'000;
     for (int rank = 0; rank < size; ++rank) {
@@ -41,7 +41,7 @@ class RailWorld {
   void run(const std::function<void(int, Transport&)>& body) {
     run_ranks(hub_.size(), [&](int rank) {
       const TransportContext context{&control(rank), &failure(rank), options_};
-      const auto transport = make_rail_transport(context, local_rail(), name_, chain_);
+      const auto transport = make_rail_transport(context, local_rail(), name_, socket_);
       body(rank, *transport);
       transport->farewell();
     });
@@ -58,7 +58,7 @@ class RailWorld {
   }
   std::string name_;
   ThreadHub hub_;
-  ChainOptions chain_;
+  SocketOptions socket_;
   ddp_group_options options_{};
   std::vector<std::unique_ptr<Failure>> failures_;
   std::vector<std::unique_ptr<ThreadControl>> controls_;

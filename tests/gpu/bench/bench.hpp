@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 namespace ddp::bench {
 

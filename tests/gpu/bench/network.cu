@@ -114,10 +114,12 @@ Lent::~Lent() {
 void Lent::use_adam(bool in_backward) {
   ddp_adam_options options;
   MUST(ddp_adam_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  MUST(ddp_optimizer_options_init(&shared, sizeof shared));
   options.rate = 1e-6;
-  options.in_backward = in_backward ? 1 : 0;
-  options.undo = 0;
-  MUST(ddp_optimizer_create_adam(model, &options, &optimizer));
+  shared.in_backward = in_backward ? 1 : 0;
+  shared.undo = 0;
+  MUST(ddp_optimizer_create_adam(model, &options, &shared, &optimizer));
 }
 
 void Lent::backward_only(const std::function<void()>& middle) {

@@ -18,7 +18,7 @@ struct Model {
       elements += counts[p];
     }
     MUST(ddp_model_commit(model, stream));
-    MUST(ddp_optimizer_create_adam(model, nullptr, &optimizer));
+    MUST(ddp_optimizer_create_adam(model, nullptr, nullptr, &optimizer));
   }
   ~Model() {
     ddp_optimizer_destroy(optimizer);

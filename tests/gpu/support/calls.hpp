@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 #include "gpu/support/run_tests.hpp"
 #include "support/check.hpp"

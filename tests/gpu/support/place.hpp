@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 #include "gpu/support/module.hpp"
 

@@ -1,4 +1,4 @@
-// The results of collectives, in rank order: sums of 16-bit numbers in F32.
+// The results of collectives, in the tree of device/cpu/reduce.hpp (NCCL itself has an order of its own): sums of 16-bit numbers in F32.
 #include <cstring>
 #include <string>
 

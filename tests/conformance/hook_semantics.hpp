@@ -1,0 +1,355 @@
+// What hooks of a program's own promise, as callbacks and pulled, as tests that run on any kind of ranks: threads (conformance/hook_threads_test.cpp), processes
+// over shared memory, over Gloo and on several hosts (conformance/hook_processes_test.cpp). The oracle is the public rule, written naively.
+#pragma once
+
+#include <cstring>
+
+#include "reduce/hook_bucket.hpp"
+#include "conformance/wire_semantics.hpp"
+
+namespace ddp::test {
+
+using HookBody = std::function<void(HookBucket&)>;
+
+inline Hook callback(HookBody body) {
+  Hook hook;
+  hook.kind = Hook::Kind::kCallback;
+  hook.name = "a callback";
+  hook.body = std::move(body);
+  return hook;
+}
+
+inline Hook pulled() {
+  Hook hook;
+  hook.kind = Hook::Kind::kPulled;
+  hook.name = "pulled";
+  return hook;
+}
+
+inline const std::vector<int64_t> kHookShapes = {1, 17, 1000, 3, 90'000, 128, 77};
+
+inline float hook_gradient(int rank, int pass, size_t parameter, int64_t i) {
+  return static_cast<float>((rank * 7919 + pass * 104'729 + static_cast<int>(parameter) * 31 + static_cast<int>(i)) % 4093) / 61.0F - 30.0F;
+}
+inline float hook_sum(int size, int pass, size_t parameter, int64_t i) {
+  std::vector<float> of_ranks;
+  for (int rank = 0; rank < size; ++rank) of_ranks.push_back(hook_gradient(rank, pass, parameter, i));
+  return oracle_sum(of_ranks);
+}
+
+struct HookWorld {
+  std::vector<std::vector<float>> values, grads;
+  std::unique_ptr<Model> model;
+
+  HookWorld(Group& group, Hook hook, ddp_progress progress = DDP_PROGRESS_AUTO, ddp_unused unused = DDP_UNUSED_ERROR) {
+    ddp_model_options options{};
+    options.first_bucket_bytes = 4'000;
+    options.bucket_bytes = 20'000;
+    options.reduce = DDP_AVERAGE;
+    options.progress = progress;
+    options.unused = unused;
+    model = std::make_unique<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model->set_hook(std::move(hook));
+    for (size_t p = 0; p < kHookShapes.size(); ++p) {
+      values.emplace_back(static_cast<size_t>(kHookShapes[p]));
+      grads.emplace_back(static_cast<size_t>(kHookShapes[p]));
+      const Tensor grad = flat_tensor(grads[p].data(), DDP_F32, kHookShapes[p]);
+      model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), DDP_F32, kHookShapes[p]), p % 2 == 0 ? nullptr : &grad);
+    }
+    model->commit();
+  }
+  [[nodiscard]] float* grad(size_t p) const { return reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data); }
+  void fill(int rank, int pass) const {
+    for (size_t p = 0; p < kHookShapes.size(); ++p)
+      for (int64_t i = 0; i < kHookShapes[p]; ++i) grad(p)[i] = hook_gradient(rank, pass, p, i);
+  }
+  void mark(int rank, int pass) const {
+    fill(rank, pass);
+    model->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = kHookShapes.size(); p-- > 0;) model->mark_ready(static_cast<int32_t>(p));
+  }
+  void run(int rank, int pass) const {
+    mark(rank, pass);
+    model->end_backward();
+  }
+  void expect_scaled_sum(int size, int pass, float divisor, const std::string& what) const {
+    for (size_t p = 0; p < kHookShapes.size(); ++p)
+      for (int64_t i = 0; i < kHookShapes[p]; ++i) {
+        const float wanted = hook_sum(size, pass, p, i) / divisor;
+        if (std::memcmp(&wanted, &grad(p)[i], 4) != 0)
+          throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " + std::to_string(grad(p)[i]) +
+                                   ", expected " + std::to_string(wanted));
+      }
+  }
+};
+
+inline void average(HookBucket& bucket) { bucket.all_reduce(bucket.contents(), DDP_AVERAGE); }
+
+inline void a_hook_that_averages_gives_the_mean(const RunGroups& run_groups) {
+  for (const int size : {1, 2, 4})
+    run_groups(size, [&](Group& group, int rank) {
+      for (const ddp_progress progress : {DDP_PROGRESS_AUTO, DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
+        const HookWorld world(group, callback(average), progress);
+        for (int pass = 0; pass < 3; ++pass) {
+          world.run(rank, pass);
+          world.expect_scaled_sum(size, pass, static_cast<float>(size), "size " + std::to_string(size));
+        }
+      }
+      group.barrier();
+    });
+}
+
+/// Sums by all-gather, by reduce-scatter and all-gather, and by way of one rank, bucket for bucket.
+inline void every_collective(HookBucket& bucket) {
+  const Tensor whole = bucket.contents();
+  auto* data = reinterpret_cast<float*>(whole.data);
+  const auto size = static_cast<size_t>(bucket.size());
+  const auto count = static_cast<size_t>(whole.count);
+  std::vector<float> all(size * count);
+  if (bucket.index() % 2 == 0) {
+    bucket.all_gather(whole, flat_tensor(all.data(), DDP_F32, static_cast<int64_t>(all.size())));
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<float> of_ranks;
+      for (size_t rank = 0; rank < size; ++rank) of_ranks.push_back(all[rank * count + i]);
+      data[i] = oracle_sum(of_ranks);
+    }
+  } else {
+    const size_t part = (count + size - 1) / size;
+    std::vector<float> padded(part * size), own(part);
+    std::copy(data, data + count, padded.begin());
+    bucket.reduce_scatter(flat_tensor(padded.data(), DDP_F32, static_cast<int64_t>(padded.size())),
+                          flat_tensor(own.data(), DDP_F32, static_cast<int64_t>(part)), DDP_SUM);
+    bucket.all_gather(flat_tensor(own.data(), DDP_F32, static_cast<int64_t>(part)),
+                      flat_tensor(padded.data(), DDP_F32, static_cast<int64_t>(padded.size())));
+    std::copy(padded.begin(), padded.begin() + static_cast<std::ptrdiff_t>(count), data);
+    if (bucket.rank() != bucket.size() - 1) std::fill(data, data + count, 0.0F);
+    bucket.broadcast(whole, bucket.size() - 1);
+  }
+}
+
+inline void a_hook_may_use_every_collective(const RunGroups& run_groups) {
+  for (const int size : {1, 4})
+    run_groups(size, [&](Group& group, int rank) {
+      const HookWorld world(group, callback(every_collective));
+      for (int pass = 0; pass < 2; ++pass) {
+        world.run(rank, pass);
+        world.expect_scaled_sum(size, pass, 1.0F, "size " + std::to_string(size));
+      }
+      group.barrier();
+    });
+}
+
+inline void a_hook_that_fails_on_one_rank_voids_the_pass_on_all(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    for (const int when : {0, 1, 2}) {  // before its collective, between two, after the last
+      bool fails = true;
+      const HookWorld world(group, callback([&](HookBucket& bucket) {
+                              const bool here = fails && rank == 1 && bucket.index() == 1;
+                              for (int step = 0; step < 3; ++step) {
+                                if (here && step == when) throw Error(DDP_ERROR_CALLBACK, "the quantiser has no table");
+                                if (step < 2) bucket.all_reduce(bucket.contents(), step == 0 ? DDP_AVERAGE : DDP_MAX);
+                              }
+                            }));
+      const std::string text = expect_error(DDP_ERROR_CALLBACK, [&] { world.run(rank, 0); });
+      expect_contains(text, "rank 1");
+      expect_contains(text, "bucket 1");
+      expect_contains(text, "the quantiser has no table");
+      group.barrier();  // the group is whole
+      if (when == 0) {
+        const HookWorld poor(group, callback([&](HookBucket&) {
+                               if (rank == 2) throw std::bad_alloc();
+                             }));
+        expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { poor.run(rank, 0); }), "out of memory");
+      }
+      fails = false;
+      world.run(rank, 1);
+      world.expect_scaled_sum(3, 1, 3.0F, "the pass after");
+    }
+    group.barrier();
+  });
+}
+
+inline void hooks_that_do_different_things_are_a_mismatch_and_the_group_stays(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    int pass = 0;
+    const HookWorld world(group, callback([&](HookBucket& bucket) {
+                            if (pass == 0 && rank == 2 && bucket.index() == 2) return;
+                            if (pass == 1 && rank == 0) return bucket.broadcast(bucket.contents(), 1);
+                            average(bucket);
+                          }));
+    std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { world.run(rank, 0); });
+    expect_contains(text, "all-reduce");
+    expect_contains(text, "end of the hook in bucket 2");
+    pass = 1;
+    text = expect_error(DDP_ERROR_MISMATCH, [&] { world.run(rank, 1); });
+    expect_contains(text, "broadcast");
+    pass = 2;
+    world.run(rank, 2);
+    world.expect_scaled_sum(3, 2, 3.0F, "the pass after");
+    group.barrier();
+  });
+}
+
+/// Marks and pulls in turn, then pulls the rest.
+inline void pull(const HookWorld& world, const HookBody& body, bool early) {
+  for (size_t p = kHookShapes.size(); p-- > 0;) {
+    world.model->mark_ready(static_cast<int32_t>(p));
+    while (early) {
+      const auto bucket = world.model->next_bucket(false);
+      if (bucket == nullptr) break;
+      body(*bucket);
+      world.model->finish_bucket(std::nullopt);
+    }
+  }
+  while (const auto bucket = world.model->next_bucket(true)) {
+    body(*bucket);
+    world.model->finish_bucket(std::nullopt);
+  }
+}
+
+inline void pulled_buckets_give_the_mean(const RunGroups& run_groups) {
+  for (const int size : {1, 3})
+    run_groups(size, [&](Group& group, int rank) {
+      const HookWorld world(group, pulled());
+      for (int pass = 0; pass < 4; ++pass) {
+        world.fill(rank, pass);
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        pull(world, average, (rank + pass) % 2 == 0);
+        world.model->end_backward();
+        world.expect_scaled_sum(size, pass, static_cast<float>(size), "pulled");
+      }
+      group.barrier();
+    });
+}
+
+inline void what_is_wrong_with_a_pulled_bucket_is_told_to_all(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    const HookWorld world(group, pulled());
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.model->next_bucket(true); });
+    world.mark(rank, 0);
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->finish_bucket(std::nullopt); });
+    const auto first = world.model->next_bucket(true);
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.model->next_bucket(true); });
+    average(*first);
+    const auto problem = rank == 2 ? std::optional<Error>(Error(DDP_ERROR_CALLBACK, "out of ideas")) : std::nullopt;
+    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.model->finish_bucket(problem); }), "out of ideas");
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { first->require_open("the test"); });
+    expect(world.model->next_bucket(true) == nullptr, "nothing more comes in a pass that failed");
+    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); }), "rank 2");
+
+    world.mark(rank, 1);  // rank 0 forgets to pull
+    std::string text;
+    if (rank == 0) {
+      text = expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); });
+    } else {
+      const auto bucket = world.model->next_bucket(true);
+      (void)expect_error(DDP_ERROR_CALLBACK, [&] { average(*bucket); });
+      (void)expect_error(DDP_ERROR_CALLBACK, [&] { world.model->finish_bucket(std::nullopt); });
+      text = expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); });
+    }
+    expect_contains(text, "rank 0");
+    expect_contains(text, "ddp_model_next_bucket until it gives NULL");
+
+    world.fill(rank, 2);
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    pull(world, average, true);
+    world.model->end_backward();
+    world.expect_scaled_sum(3, 2, 3.0F, "after two void passes");
+    group.barrier();
+  });
+}
+
+inline void missing_and_unused_gradients_keep_their_promises(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    int calls = 0;
+    const HookWorld strict(group, callback([&](HookBucket& bucket) {
+                             ++calls;
+                             average(bucket);
+                           }));
+    strict.fill(rank, 0);
+    strict.model->begin_backward(DDP_PASS_REDUCE);
+    for (int32_t p = 0; p < strict.model->table().parameter_count(); ++p)
+      if (rank != 1 || p != 4) strict.model->mark_ready(p);
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { strict.model->end_backward(); }), "rank 1 did not mark \"p4\"");
+    calls = 0;
+    strict.run(rank, 1);
+    strict.expect_scaled_sum(3, 1, 3.0F, "the pass after");
+    ddp_model_stats stats{};
+    strict.model->fill_stats(stats);
+    expect_equal(int64_t{calls}, stats.buckets, "the hook runs once a bucket");
+
+    const HookWorld mild(group, callback(average), DDP_PROGRESS_AUTO, DDP_UNUSED_ALLOW);
+    mild.fill(rank, 2);
+    mild.model->begin_backward(DDP_PASS_ACCUMULATE);
+    if (rank == 2) mild.model->mark_ready(2);
+    mild.model->end_backward();
+    mild.model->begin_backward(DDP_PASS_REDUCE);
+    if (rank == 0) mild.model->mark_ready(1);
+    mild.model->end_backward();
+    for (const size_t p : {size_t{1}, size_t{2}})
+      for (int64_t i = 0; i < kHookShapes[p]; ++i) expect(mild.grad(p)[i] == hook_sum(3, 2, p, i) / 3.0F, "used on one rank");
+    for (const size_t p : {size_t{0}, size_t{4}})
+      for (int64_t i = 0; i < kHookShapes[p]; ++i) expect(mild.grad(p)[i] == hook_gradient(rank, 2, p, i), "used on none: untouched");
+    expect(mild.model->was_used(1) && mild.model->was_used(2) && !mild.model->was_used(4), "who was used");
+    group.barrier();
+  });
+}
+
+/// Batches of ranks 0, 1, 2: the last two run out of data. Weights 1, 3 and 0.5; divided by the weights of those that take part.
+inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGroups& run_groups) {
+  for (const bool own : {true, false})
+    run_groups(3, [&](Group& group, int rank) {
+      constexpr float kWeights[] = {1.0F, 3.0F, 0.5F};
+      constexpr int kBatches[] = {4, 3, 1};
+      ddp_model_options options{};
+      options.first_bucket_bytes = options.bucket_bytes = 2'000;
+      options.reduce = DDP_AVERAGE;
+      options.uneven_inputs = 1;
+      options.divisor = DDP_DIVISOR_WEIGHTS;
+      Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+      model.set_hook(own ? callback(average) : Hook::as_16_bits(DDP_BF16));
+      std::vector<float> values(900), more(70);
+      model.add_parameter("a", flat_tensor(values.data(), DDP_F32, 900), nullptr);
+      model.add_parameter("b", flat_tensor(more.data(), DDP_F32, 70), nullptr);
+      model.commit();
+      model.set_weight(static_cast<double>(kWeights[rank]));
+      for (int pass = 0; pass < kBatches[rank]; ++pass) {
+        model.begin_backward(DDP_PASS_REDUCE);
+        for (const int32_t p : {1, 0}) {
+          const Tensor grad = model.table().parameter(p).grad;
+          for (int64_t i = 0; i < grad.count; ++i) reinterpret_cast<float*>(grad.data)[i] = static_cast<float>((i % 8) * 12 * (rank + 1) + pass);
+          model.mark_ready(p);
+        }
+        model.end_backward();
+        float weights = 0;
+        for (int of = 0; of < 3; ++of) weights += pass < kBatches[of] ? kWeights[of] : 0;
+        for (const int32_t p : {0, 1}) {
+          const Tensor grad = model.table().parameter(p).grad;
+          for (int64_t i = 0; i < grad.count; ++i) {
+            float sum = 0;
+            for (int of = 0; of < 3; ++of)
+              if (pass < kBatches[of]) sum += kWeights[of] * static_cast<float>((i % 8) * 12 * (of + 1) + pass);
+            const float got = reinterpret_cast<const float*>(grad.data)[i];
+            const float tolerance = (own ? 1e-6F : 0.02F) * (sum / weights) + 1e-6F;  // F32, or three roundings to 8 bits
+            expect(std::fabs(got - sum / weights) <= tolerance, "pass " + std::to_string(pass) + " element " + std::to_string(i) + " is " +
+                                                                     std::to_string(got) + ", expected " + std::to_string(sum / weights));
+          }
+        }
+      }
+      model.join();
+      group.barrier();
+    });
+}
+
+inline constexpr Semantics kHookSemantics[] = {
+    {"a_hook_that_averages_gives_the_mean", &a_hook_that_averages_gives_the_mean},
+    {"a_hook_may_use_every_collective", &a_hook_may_use_every_collective},
+    {"a_hook_that_fails_on_one_rank_voids_the_pass_on_all", &a_hook_that_fails_on_one_rank_voids_the_pass_on_all},
+    {"hooks_that_do_different_things_are_a_mismatch_and_the_group_stays", &hooks_that_do_different_things_are_a_mismatch_and_the_group_stays},
+    {"pulled_buckets_give_the_mean", &pulled_buckets_give_the_mean},
+    {"what_is_wrong_with_a_pulled_bucket_is_told_to_all", &what_is_wrong_with_a_pulled_bucket_is_told_to_all},
+    {"missing_and_unused_gradients_keep_their_promises", &missing_and_unused_gradients_keep_their_promises},
+    {"weights_and_ranks_without_data_count_the_same_with_hooks", &weights_and_ranks_without_data_count_the_same_with_hooks},
+};
+
+}  // namespace ddp::test

@@ -1,0 +1,214 @@
+// Gradients that are marked range by range: the bits of whole marks, whatever the order and the thread; and what is refused or missing.
+#include <algorithm>
+#include <complex>
+#include <thread>
+
+#include "support/fused_world.hpp"
+
+namespace ddp::test {
+namespace {
+
+struct Range {
+  int32_t index;
+  int64_t first, count;
+};
+
+/// All elements of all parameters in ranges of random lengths and order; some parameters as a whole (count 0).
+std::vector<Range> random_marks(unsigned seed) {
+  std::minstd_rand random(seed + 1);
+  random.discard(3);
+  std::vector<Range> marks;
+  for (size_t p = 0; p < kFusedShapes.size(); ++p) {
+    if (random() % 3 == 0) {
+      marks.push_back({static_cast<int32_t>(p), 0, 0});
+      continue;
+    }
+    for (int64_t at = 0; at < kFusedShapes[p];) {
+      const int64_t count = std::min<int64_t>(kFusedShapes[p] - at, 1 + static_cast<int64_t>(random() % 700));
+      marks.push_back({static_cast<int32_t>(p), at, count});
+      at += count;
+    }
+  }
+  std::shuffle(marks.begin(), marks.end(), random);
+  return marks;
+}
+
+void mark(Model& model, const Range& each) {
+  each.count == 0 ? model.mark_ready(each.index) : model.mark_range_ready(each.index, each.first, each.count);
+}
+
+void ranges_in_any_order_give_the_bits_of_whole_marks(Path path) {
+  for (int way = 0; way < 4; ++way)
+    run_on(path, 3, [way](Group& group, int rank) {
+      Ways ways;
+      ways.shard = (way & 1) != 0;
+      ways.in_backward = (way & 2) != 0;
+      ways.unused = DDP_UNUSED_ERROR;
+      FusedWorld world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
+      for (int step = 0; step < 4; ++step) {
+        world.fill(rank, step);
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        for (const Range& each : random_marks(static_cast<unsigned>(rank * 10 + step))) mark(*world.model, each);
+        world.model->end_backward();
+        world.optimizer->step();
+        other.pass(rank, step);
+        other.optimizer->step();
+        expect(world.bytes() == other.bytes(), "the bits, way " + std::to_string(way));
+      }
+    });
+}
+
+void ranges_come_from_several_threads(Path path) {
+  run_on(path, 2, [](Group& group, int rank) {
+    Ways ways;
+    ways.progress = DDP_PROGRESS_THREAD;
+    FusedWorld world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, Ways{});
+    for (int step = 0; step < 3; ++step) {
+      world.fill(rank, step);
+      const std::vector<Range> marks = random_marks(static_cast<unsigned>(rank * 10 + step));
+      world.model->begin_backward(DDP_PASS_REDUCE);
+      std::vector<std::thread> threads;
+      for (size_t t = 0; t < 3; ++t)
+        threads.emplace_back([&, t] {
+          for (size_t i = t; i < marks.size(); i += 3) mark(*world.model, marks[i]);
+        });
+      for (std::thread& thread : threads) thread.join();
+      world.model->end_backward();
+      world.optimizer->step();
+      other.pass(rank, step);
+      other.optimizer->step();
+      expect(world.bytes() == other.bytes(), "the bits");
+    }
+  });
+}
+
+void what_is_wrong_is_refused_and_marks_nothing(Path path) {
+  run_on(path, 2, [](Group& group, int rank) {
+    Ways ways;
+    ways.unused = DDP_UNUSED_ERROR;
+    FusedWorld world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
+    Model& model = *world.model;
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(0, 0, 1); }), "no backward pass is open");
+    world.fill(rank, 0);
+    model.begin_backward(DDP_PASS_REDUCE);
+    const int64_t wrong[][2] = {{-1, 1}, {0, 0}, {0, -1}, {0, 8}, {7, 1}, {8, 1}, {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}};
+    for (const auto& [first, count] : wrong)
+      expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&, f = first, c = count] { model.mark_range_ready(0, f, c); }), "\"p0\" has 7 elements");
+    model.mark_range_ready(0, 2, 3);
+    for (const auto& [first, count] : {std::pair{2, 3}, {4, 1}, {0, 3}, {4, 3}, {0, 7}})
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&, f = first, c = count] { model.mark_range_ready(0, f, c); }), "marked already");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_ready(0); }), "marked twice");
+    model.mark_ready(1);
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(1, 0, 1); }), "as a whole");
+    model.mark_range_ready(0, 0, 2);
+    model.mark_range_ready(0, 5, 2);
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(0, 0, 1); }), "all of its ranges");
+    for (int32_t p = 2; p < model.table().parameter_count(); ++p) model.mark_ready(p);
+    model.end_backward();
+    world.optimizer->step();
+    other.pass(rank, 0);
+    other.optimizer->step();
+    expect(world.bytes() == other.bytes(), "the pass is as good as any");
+  });
+}
+
+/// Also where gradients may be unused: a part of one is an error, and parameters are as before.
+void what_is_missing_is_named(Path path) {
+  for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
+    for (const ddp_pass mode : {DDP_PASS_REDUCE, DDP_PASS_LOCAL})
+      run_on(path, 3, [unused, mode](Group& group, int rank) {
+        Ways ways;
+        ways.unused = unused;
+        ways.in_backward = true;
+        FusedWorld world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
+        Model& model = *world.model;
+        const std::string before = world.bytes();
+        world.fill(rank, 0);
+        model.begin_backward(mode);
+        for (int32_t p = model.table().parameter_count(); p-- > 0;) {
+          if (p != 1) {
+            model.mark_ready(p);
+            continue;
+          }
+          model.mark_range_ready(p, 0, 100);
+          model.mark_range_ready(p, 200, 4000);
+          if (rank != 1) {
+            model.mark_range_ready(p, 4200, 800);
+            model.mark_range_ready(p, 100, 100);
+          }
+        }
+        if (mode == DDP_PASS_REDUCE || rank == 1) {
+          const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); });
+          expect_contains(text, "\"p1 (elements 100 to 199 and 1 more range)\"");
+          if (mode == DDP_PASS_REDUCE) expect_contains(text, "rank 1 did not mark");
+        } else {
+          model.end_backward();
+        }
+        expect(world.bytes() == before, "parameters as before the pass");
+        if (mode == DDP_PASS_LOCAL) return;
+        world.pass(rank, 1);  // as a whole: the ranges of the failed pass are forgotten
+        world.optimizer->step();
+        other.pass(rank, 1);
+        other.optimizer->step();
+        expect(world.bytes() == other.bytes(), "the next pass");
+      });
+}
+
+/// What one pass accumulates range by range counts as used in the next.
+void ranges_accumulate(Path path) {
+  run_on(path, 2, [](Group& group, int rank) {
+    FusedWorld world(group, Rule::kSgd, Ways{}), other(group, Rule::kSgd, Ways{});
+    for (FusedWorld* each : {&world, &other}) {
+      each->fill(rank, 0);
+      each->model->begin_backward(DDP_PASS_ACCUMULATE);
+      for (int32_t p = 0; p < each->model->table().parameter_count(); ++p) {
+        const int64_t count = each->model->table().parameter(p).grad.count, half = (count + 1) / 2;
+        if (each == &other) {
+          each->model->mark_ready(p);
+          continue;
+        }
+        each->model->mark_range_ready(p, 0, half);
+        if (half < count) each->model->mark_range_ready(p, half, count - half);
+      }
+      each->model->end_backward();
+      each->model->begin_backward(DDP_PASS_REDUCE);
+      each->model->end_backward();
+      each->optimizer->step();
+    }
+    expect(world.bytes() == other.bytes() && world.model->was_used(3), "the bits");
+  });
+}
+
+void complex_gradients_are_counted_in_complex_numbers(Path path) {
+  run_on(path, 2, [](Group& group, int rank) {
+    ddp_model_options options{};
+    options.first_bucket_bytes = options.bucket_bytes = 1000;
+    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    std::vector<std::complex<float>> value(4), grad(4, {static_cast<float>(rank), 2});
+    const Tensor values = flat_tensor(value.data(), DDP_C64, 4), grads = flat_tensor(grad.data(), DDP_C64, 4);
+    model.add_parameter("z", values, &grads);
+    model.commit();
+    model.begin_backward(DDP_PASS_REDUCE);
+    model.mark_range_ready(0, 3, 1);
+    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { model.mark_range_ready(0, 4, 1); }), "has 4 elements");
+    model.mark_range_ready(0, 0, 3);
+    model.end_backward();
+    for (const auto& each : grad) expect(each == std::complex<float>(0.5F, 2), "the mean");
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_paths_test(ranges_in_any_order_give_the_bits_of_whole_marks),
+      ddp_paths_test(ranges_come_from_several_threads),
+      ddp_paths_test(what_is_wrong_is_refused_and_marks_nothing),
+      ddp_paths_test(what_is_missing_is_named),
+      ddp_paths_test(ranges_accumulate),
+      ddp_paths_test(complex_gradients_are_counted_in_complex_numbers),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,23 @@
+// Unequal data with ranks as threads: every promise of conformance/uneven_semantics.hpp.
+#include "conformance/uneven_semantics.hpp"
+
+namespace ddp::test {
+namespace {
+
+template <size_t kIndex>
+void on_threads(void**) {
+  kUnevenSemantics[kIndex].run([](int size, const std::function<void(Group&, int)>& body) { run_groups(size, body); });
+}
+
+template <size_t... kIndex>
+int run_all(std::index_sequence<kIndex...>) {
+  const CMUnitTest tests[] = {
+      {kUnevenSemantics[kIndex].name, &guarded<&on_threads<kIndex>>, nullptr, nullptr, nullptr}...,
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() { return ddp::test::run_all(std::make_index_sequence<std::size(ddp::test::kUnevenSemantics)>()); }

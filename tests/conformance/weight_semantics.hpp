@@ -1,0 +1,335 @@
+// What a model promises about weights, skipped, abandoned and last passes: see uneven_semantics.hpp.
+#pragma once
+
+#include <limits>
+
+#include "conformance/pass_semantics.hpp"
+
+namespace ddp::test {
+
+inline constexpr int kFewSizes[] = {1, 2, 3, 4};
+inline constexpr Memory kMemories[] = {Memory::kOwned, Memory::kPrivate, Memory::kGroup, Memory::kMixed};
+
+inline ddp_model_options weighted_options() {
+  ddp_model_options options = model_options();
+  options.divisor = DDP_DIVISOR_WEIGHTS;
+  return options;
+}
+
+inline ddp_pass_report report_of(const Model& model) {
+  ddp_pass_report report{};
+  model.fill_report(report);
+  return report;
+}
+
+inline void mark_all(Model& model) {
+  for (int32_t p = model.table().parameter_count(); p-- > 0;) model.mark_ready(p);
+}
+
+inline void run_pass(World& world, int rank, int pass) {
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  for (const int32_t p : order_of(rank, pass)) {
+    world.fill(rank, pass, static_cast<size_t>(p));
+    world.model->mark_ready(p);
+  }
+  world.model->end_backward();
+}
+
+/// The public rule for one element: in the tree, in F32, every product rounded, who does not count as -0.0, divided once. And in F64, as everybody would write it.
+struct Expected {
+  float exact = 0;
+  double rough = 0;
+};
+inline Expected weighted_mean(const std::vector<double>& weights, double divisor, int pass, size_t parameter, int64_t i) {
+  std::vector<float> products;
+  double rough = 0;
+  for (size_t rank = 0; rank < weights.size(); ++rank) {
+    const float value = gradient(static_cast<int>(rank), pass, parameter, i);
+    volatile const float product = value * static_cast<float>(weights[rank]);
+    products.push_back(weights[rank] == 0 ? -0.0F : product);
+    rough += static_cast<double>(value) * weights[rank];
+  }
+  return {oracle_sum(products) / static_cast<float>(divisor), rough / divisor};
+}
+
+/// Of all elements; formed once for many tests, because the naive loop is slow.
+using Means = std::vector<std::vector<Expected>>;
+inline Means means_of(const std::vector<double>& weights, double divisor, int pass) {
+  Means means;
+  for (size_t p = 0; p < kShapes.size(); ++p) {
+    means.emplace_back();
+    for (int64_t i = 0; i < kShapes[p]; ++i) means.back().push_back(weighted_mean(weights, divisor, pass, p, i));
+  }
+  return means;
+}
+
+inline void expect_means(World& world, const Means& means, const std::string& what) {
+  for (size_t p = 0; p < kShapes.size(); ++p)
+    for (size_t i = 0; i < means[p].size(); ++i) {
+      const float got = world.grad(p)[i];
+      const Expected& wanted = means[p][i];
+      if (std::memcmp(&wanted.exact, &got, 4) == 0 && std::abs(static_cast<double>(got) - wanted.rough) < 1e-4) continue;
+      throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " + std::to_string(got) +
+                               ", expected " + std::to_string(wanted.exact) + ", in F64 " + std::to_string(wanted.rough));
+    }
+}
+
+inline void expect_weighted(World& world, const std::vector<double>& weights, double divisor, int pass, const std::string& what) {
+  expect_means(world, means_of(weights, divisor, pass), what);
+}
+
+inline double sum_of(const std::vector<double>& weights) { return oracle_sum(weights); }
+
+/// Sample counts, fractions, zeros, and all ones: by pass.
+inline std::vector<double> weights_of(int size, int pass) {
+  std::vector<double> weights;
+  for (int rank = 0; rank < size; ++rank) {
+    if (pass == 0) weights.push_back(rank + 1);
+    if (pass == 1) weights.push_back(0.1 + 0.37 * rank);
+    if (pass == 2) weights.push_back((rank + 1) % size == 0 ? 0 : 7);
+    if (pass == 3) weights.push_back(rank == size / 2 ? 12 : 0);
+    if (pass == 4) weights.push_back(1);
+    if (pass == 5) weights.push_back(rank == 0 && size > 1 ? 0 : 1);
+  }
+  if (sum_of(weights) == 0) weights[0] = 1;
+  return weights;
+}
+
+inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const RunGroups& run_groups) {
+  bool turn = false;  // which kind of memory goes with which driver
+  for (const int size : kFewSizes) {
+    turn = !turn;
+    std::vector<Means> means;
+    for (int pass = 0; pass < 6; ++pass) means.push_back(means_of(weights_of(size, pass), sum_of(weights_of(size, pass)), pass));
+    run_groups(size, [&](Group& group, int rank) {
+      for (const Memory memory : kMemories)
+        for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
+          if (memory != Memory::kMixed && (progress == DDP_PROGRESS_THREAD) == ((memory == Memory::kPrivate) == turn)) continue;
+          ddp_model_options options = weighted_options();
+          options.progress = progress;
+          World world(group, memory, options);
+          for (int pass = 0; pass < 6; ++pass) {
+            const std::vector<double> weights = weights_of(size, pass);
+            world.model->set_weight(weights[static_cast<size_t>(rank)]);
+            run_pass(world, rank, pass);
+            const std::string what = "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) + ", pass " +
+                                     std::to_string(pass);
+            // A group of one computes nothing.
+            if (size > 1) expect_means(world, means[static_cast<size_t>(pass)], what);
+            if (size == 1) world.expect_mean(1, pass, what);
+            const auto contributing = std::count_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
+            expect(report_of(*world.model).contributors == contributing && report_of(*world.model).weight == sum_of(weights),
+                   what + ": the report");
+          }
+        }
+      group.barrier();
+    });
+  }
+}
+
+inline void a_weight_of_zero_keeps_even_a_nan_out(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    for (const Memory memory : kMemories) {
+      World world(group, memory, weighted_options());
+      world.model->set_weight(rank == 1 ? 0 : 2);
+      world.fill(rank, 0);
+      for (size_t p = 0; p < kShapes.size() && rank == 1; ++p)
+        for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] = std::numeric_limits<float>::quiet_NaN();
+      world.model->begin_backward(DDP_PASS_REDUCE);
+      mark_all(*world.model);
+      world.model->end_backward();
+      expect_weighted(world, {2, 0, 2}, 4, 0, "without rank 1");
+      group.barrier();
+    }
+  });
+}
+
+inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups& run_groups) {
+  for (const int size : kFewSizes)
+    run_groups(size, [&](Group& group, int rank) {
+      for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
+        World world(group, memory, weighted_options());
+        world.fill(rank, 0);
+        world.model->set_weight(0);
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        mark_all(*world.model);
+        expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }), "no rank contributed");
+        for (size_t p = 0; p < kShapes.size(); ++p) expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
+        world.model->set_weight(1);
+        run_pass(world, rank, 1);
+        world.expect_mean(size, 1, "the pass after");
+      }
+    });
+}
+
+inline void a_weight_is_refused_when_it_is_wrong_or_too_late(const RunGroups& run_groups) {
+  run_groups(2, [&](Group& group, int rank) {
+    World plain(group, Memory::kOwned);
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { plain.model->set_weight(2); }), "DDP_DIVISOR_WEIGHTS");
+    World world(group, Memory::kOwned, weighted_options());
+    for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e-30, 1e30})
+      (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { world.model->set_weight(wrong); });
+    world.fill(rank, 0);
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    world.model->set_weight(rank + 1.0);  // early enough
+    mark_all(*world.model);
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->set_weight(5); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->set_last_pass(); });
+    world.model->end_backward();
+    expect_weighted(world, {1, 2}, 3, 0, "after misuse");
+    ddp_model_options sum = weighted_options();
+    sum.reduce = DDP_SUM;
+    (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { Model(std::shared_ptr<Group>(&group, [](Group*) {}), sum); });
+    group.barrier();
+  });
+}
+
+inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const RunGroups& run_groups) {
+  constexpr int kPasses = 4;
+  for (const int size : {2, 3, 4})
+    for (const ddp_divisor divisor : {DDP_DIVISOR_WORLD, DDP_DIVISOR_WEIGHTS}) {
+      std::vector<std::vector<double>> weights;
+      std::vector<Means> means;
+      for (int pass = 0; pass < kPasses; ++pass) {
+        weights.emplace_back(static_cast<size_t>(size), 1.0);
+        weights.back()[static_cast<size_t>(pass % size)] = 0;
+        if (size == 4) weights.back()[static_cast<size_t>((pass + 2) % size)] = 0;  // two of them
+        means.push_back(means_of(weights.back(), divisor == DDP_DIVISOR_WORLD ? size : sum_of(weights.back()), pass));
+      }
+      run_groups(size, [&](Group& group, int rank) {
+        for (const Memory memory : kMemories) {
+          ddp_model_options options = model_options();
+          options.divisor = divisor;
+          World world(group, memory, options);
+          for (int pass = 0; pass < kPasses; ++pass) {
+            const auto at = static_cast<size_t>(pass);
+            if (weights[at][static_cast<size_t>(rank)] == 0) {
+              world.fill(99, pass);  // left from somewhere
+              world.model->skip_backward();
+            } else {
+              run_pass(world, rank, pass);
+            }
+            expect_means(world, means[at], "size " + std::to_string(size) + ", pass " + std::to_string(pass));
+            expect(report_of(*world.model).contributors == static_cast<int32_t>(sum_of(weights[at])), "contributors");
+          }
+        }
+        group.barrier();
+      });
+    }
+}
+
+inline void a_pass_that_all_skip_is_an_error_and_training_goes_on(const RunGroups& run_groups) {
+  for (const int size : kFewSizes)
+    run_groups(size, [&](Group& group, int rank) {
+      World world(group, Memory::kMixed);
+      world.fill(rank, 0);
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->skip_backward(); }), "no rank contributed");
+      for (size_t p = 0; p < kShapes.size(); ++p) expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
+      run_pass(world, rank, 1);
+      world.expect_mean(size, 1, "the pass after");
+    });
+}
+
+inline void what_only_a_skipping_rank_would_use_stays_untouched(const RunGroups& run_groups) {
+  for (const Memory memory : {Memory::kOwned, Memory::kPrivate})
+    run_groups(3, [&](Group& group, int rank) {
+      ddp_model_options options = model_options();
+      options.unused = DDP_UNUSED_ALLOW;
+      World world(group, memory, options);
+      world.fill(rank, 0);
+      if (rank == 2) {  // it accumulates everything, and has no batch for the pass that reduces
+        world.model->begin_backward(DDP_PASS_ACCUMULATE);
+        mark_all(*world.model);
+        world.model->end_backward();
+        world.model->skip_backward();
+      } else {
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        for (size_t p = 0; p < kShapes.size(); ++p)
+          if (p != 4) world.model->mark_ready(static_cast<int32_t>(p));
+        world.model->end_backward();
+      }
+      for (int64_t i = 0; i < kShapes[4]; ++i) expect(world.grad(4)[i] == gradient(rank, 0, 4, i), "nobody who counts used it");
+      expect(!world.model->was_used(4) && world.model->was_used(3), "was_used");
+      group.barrier();
+    });
+}
+
+inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const RunGroups& run_groups) {
+  for (const int size : kFewSizes)
+    run_groups(size, [&](Group& group, int rank) {
+      for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
+        for (const size_t marked : {size_t{0}, size_t{3}, kShapes.size() - 1}) {
+          ddp_model_options options = model_options();
+          options.unused = unused;
+          World world(group, Memory::kMixed, options);
+          const int failing = size - 1;
+          world.fill(rank, 0);
+          world.model->begin_backward(DDP_PASS_REDUCE);
+          const size_t all = kShapes.size();
+          for (size_t p = all; p-- > (rank == failing ? all - marked : 0);) world.model->mark_ready(static_cast<int32_t>(p));
+          if (rank == failing) {
+            world.model->abandon_backward("the loss is not a number");
+          } else {
+            const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
+            expect_contains(text, "rank " + std::to_string(failing) + " (host");
+            expect_contains(text, "the loss is not a number");
+          }
+          run_pass(world, rank, 1);
+          world.expect_mean(size, 1, "the pass after");
+          group.barrier();
+        }
+    });
+}
+
+inline void abandoning_after_the_last_mark_is_too_late(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    World world(group, Memory::kOwned);
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->abandon_backward(""); });  // no pass is open
+    world.fill(rank, 0);
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    mark_all(*world.model);
+    if (rank == 1)
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->abandon_backward("too late"); }), "all gradients had been sent");
+    else
+      world.model->end_backward();
+    world.expect_mean(3, 0, "it ended well");
+    world.model->begin_backward(DDP_PASS_ACCUMULATE);
+    world.model->abandon_backward("an accumulation is this rank's own affair");
+    run_pass(world, rank, 1);
+    world.expect_mean(3, 1, "the pass after");
+  });
+}
+
+inline void everybody_learns_of_a_last_pass_when_it_has_ended(const RunGroups& run_groups) {
+  for (const int size : kFewSizes)
+    run_groups(size, [&](Group& group, int rank) {
+      World world(group, Memory::kOwned);
+      const int batches = rank == size / 2 ? 3 : 5;
+      int pass = 0;
+      for (bool last = false; !last; ++pass) {
+        if (pass + 1 == batches) world.model->set_last_pass();
+        run_pass(world, rank, pass);
+        world.expect_mean(size, pass, "pass " + std::to_string(pass));
+        last = report_of(*world.model).last != 0;
+      }
+      expect(pass == 3, "all stop after the shortest rank's last batch");
+      group.barrier();
+      run_pass(world, rank, pass);
+      expect(report_of(*world.model).last == 0, "it was said of one pass");
+    });
+}
+
+inline constexpr PassSemantics kWeightSemantics[] = {
+    {"a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere", &a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere},
+    {"a_weight_of_zero_keeps_even_a_nan_out", &a_weight_of_zero_keeps_even_a_nan_out},
+    {"weights_that_are_all_zero_are_an_error_on_every_rank", &weights_that_are_all_zero_are_an_error_on_every_rank},
+    {"a_weight_is_refused_when_it_is_wrong_or_too_late", &a_weight_is_refused_when_it_is_wrong_or_too_late},
+    {"a_rank_that_skips_contributes_nothing_and_receives_the_result", &a_rank_that_skips_contributes_nothing_and_receives_the_result},
+    {"a_pass_that_all_skip_is_an_error_and_training_goes_on", &a_pass_that_all_skip_is_an_error_and_training_goes_on},
+    {"what_only_a_skipping_rank_would_use_stays_untouched", &what_only_a_skipping_rank_would_use_stays_untouched},
+    {"an_abandoned_pass_is_void_with_the_reason_on_every_other_rank", &an_abandoned_pass_is_void_with_the_reason_on_every_other_rank},
+    {"abandoning_after_the_last_mark_is_too_late", &abandoning_after_the_last_mark_is_too_late},
+    {"everybody_learns_of_a_last_pass_when_it_has_ended", &everybody_learns_of_a_last_pass_when_it_has_ended},
+};
+
+}  // namespace ddp::test

@@ -1,0 +1,260 @@
+// What the hooks fp16 and bf16 promise, as tests that run on any kind of ranks: threads (conformance/wire_hook_threads_test.cpp), processes over shared
+// memory, over Gloo and on several hosts (conformance/wire_hook_processes_test.cpp). The oracle is the public rule, one element at a time, with conversions
+// of its own (unit/device/oracle.hpp).
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "reduce/model.hpp"
+#include "support/group_world.hpp"
+#include "unit/device/oracle.hpp"
+
+namespace ddp::test {
+
+using RunGroups = std::function<void(int size, const std::function<void(Group&, int)>& body)>;
+
+inline constexpr ddp_dtype kWires[] = {DDP_F16, DDP_BF16};
+
+enum class Place { kOwned, kPrivate, kMixed };
+inline constexpr Place kPlaces[] = {Place::kOwned, Place::kPrivate, Place::kMixed};
+
+/// Parameters of three dtypes; some larger than what travels inside one message.
+struct WireParameter {
+  ddp_dtype dtype;
+  int64_t count;
+};
+inline const std::vector<WireParameter> kWireParameters = {{DDP_F32, 7}, {DDP_F32, 140'001}, {DDP_F64, 5'003}, {DDP_BF16, 999}, {DDP_F32, 129}};
+
+inline double wire_decoded(ddp_dtype dtype, uint16_t bits) { return dtype == DDP_F16 ? decode_half(bits) : decode_bfloat(bits); }
+inline uint16_t wire_encoded(ddp_dtype dtype, double value) { return dtype == DDP_F16 ? encode_half(value) : encode_bfloat(value); }
+
+/// Usual values, some that F16 cannot hold, and some that are no numbers.
+inline float wire_gradient(int rank, int pass, size_t parameter, int64_t i) {
+  const auto seed = static_cast<uint64_t>(rank) * 1'000'003 + static_cast<uint64_t>(pass) * 1009 + parameter * 31 + static_cast<uint64_t>(i) * 7919;
+  const uint64_t bits = seed * 0x9e3779b97f4a7c15ULL ^ (seed * 0xbf58476d1ce4e5b9ULL) >> 29;
+  const auto usual = static_cast<float>(static_cast<int64_t>(bits % 200'003) - 100'001) / 977.0F;
+  switch (bits % 4099) {
+    case 0: return usual * 1e5F;
+    case 1: return usual * 1e-7F;
+    case 2: return INFINITY;
+    case 3: return NAN;
+    default: return usual;
+  }
+}
+
+struct WireWorld {
+  std::vector<std::vector<std::byte>> values, grads;
+  std::unique_ptr<Model> model;
+
+  WireWorld(Group& group, Place place, const Hook& hook, const ddp_model_options& options) {
+    model = std::make_unique<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model->set_hook(hook);
+    for (size_t p = 0; p < kWireParameters.size(); ++p) {
+      const WireParameter& of = kWireParameters[p];
+      values.emplace_back(static_cast<size_t>(of.count * dtype_size(of.dtype)));
+      grads.emplace_back(values.back().size());
+      const Tensor grad = flat_tensor(grads[p].data(), of.dtype, of.count);
+      const bool owned = place == Place::kOwned || (place == Place::kMixed && p % 2 == 0);
+      model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), of.dtype, of.count), owned ? nullptr : &grad);
+    }
+    model->commit();
+  }
+  [[nodiscard]] std::byte* grad(size_t p) const { return model->table().parameter(static_cast<int32_t>(p)).grad.data; }
+  void fill(int rank, int pass, size_t p) const {
+    for (int64_t i = 0; i < kWireParameters[p].count; ++i) {
+      const float value = wire_gradient(rank, pass, p, i);
+      switch (kWireParameters[p].dtype) {
+        case DDP_F32: store(grad(p), i, value); break;
+        case DDP_F64: store(grad(p), i, static_cast<double>(value) * 1.000000001); break;
+        default: store(grad(p), i, encode_bfloat(static_cast<double>(value)));
+      }
+    }
+  }
+  void run(int rank, int pass) const {
+    model->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = kWireParameters.size(); p-- > 0;) {
+      fill(rank, pass, p);
+      model->mark_ready(static_cast<int32_t>(p));
+    }
+    model->end_backward();
+  }
+};
+
+/// The result of one element, by the rule of device/cpu/reduce.hpp.
+template <class T>
+T wire_result(ddp_dtype wire, ddp_reduce reduce, const std::vector<T>& of_ranks) {
+  const auto term = [&](T value) {
+    volatile T part = value;
+    if (reduce == DDP_AVERAGE) part = part / static_cast<T>(of_ranks.size());
+    return static_cast<float>(wire_decoded(wire, wire_encoded(wire, static_cast<double>(part))));
+  };
+  const auto add = [&](float a, float b) {
+    volatile const float added = a + b;
+    return static_cast<float>(wire_decoded(wire, wire_encoded(wire, static_cast<double>(added))));
+  };
+  return static_cast<T>(oracle_tree(0, of_ranks.size(), [&](size_t rank) { return term(of_ranks[rank]); }, add));
+}
+
+inline void expect_wire_results(const WireWorld& world, int size, int pass, ddp_dtype wire, ddp_reduce reduce) {
+  for (size_t p = 0; p < kWireParameters.size(); ++p)
+    for (int64_t i = 0; i < kWireParameters[p].count; ++i) {
+      if (i > 3'000 && i < 130'000 && i % 61 != 0) continue;  // the oracle is slow; chunks and messages end elsewhere
+      std::vector<float> singles;
+      std::vector<double> doubles;
+      for (int rank = 0; rank < size; ++rank) {
+        singles.push_back(wire_gradient(rank, pass, p, i));
+        doubles.push_back(static_cast<double>(singles.back()) * 1.000000001);
+      }
+      double wanted = 0, got = 0;
+      if (kWireParameters[p].dtype == DDP_F32) {
+        wanted = static_cast<double>(size == 1 ? singles[0] : wire_result<float>(wire, reduce, singles));
+        got = static_cast<double>(load<float>(world.grad(p), i));
+      } else if (kWireParameters[p].dtype == DDP_F64) {
+        wanted = size == 1 ? doubles[0] : wire_result<double>(wire, reduce, doubles);
+        got = load<double>(world.grad(p), i);
+      } else {  // 16 bits already: the plain rule
+        std::vector<float> rounded;
+        for (const float single : singles) rounded.push_back(static_cast<float>(decode_bfloat(encode_bfloat(static_cast<double>(single)))));
+        float sum = oracle_sum(rounded);
+        if (reduce == DDP_AVERAGE) sum = sum / static_cast<float>(size);
+        wanted = decode_bfloat(encode_bfloat(static_cast<double>(sum)));
+        got = decode_bfloat(load<uint16_t>(world.grad(p), i));
+      }
+      if (std::isnan(wanted) ? !std::isnan(got) : got != wanted)
+        throw std::runtime_error("parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " + std::to_string(got) + ", expected " +
+                                 std::to_string(wanted));
+    }
+}
+
+inline ddp_model_options wire_options() {
+  ddp_model_options options{};
+  options.first_bucket_bytes = 1'000;
+  options.bucket_bytes = 1'000'000;
+  options.reduce = DDP_AVERAGE;
+  return options;
+}
+
+inline void values_are_rounded_by_the_rule_on_every_way(const RunGroups& run_groups) {
+  for (const int size : {1, 2, 3, 4})
+    run_groups(size, [&](Group& group, int rank) {
+      int pass = 0;
+      for (const Place place : kPlaces)
+        for (const ddp_dtype wire : kWires)
+          for (const ddp_reduce reduce : {DDP_AVERAGE, DDP_SUM}) {
+            if (place == Place::kMixed && reduce == DDP_SUM) continue;
+            ddp_model_options options = wire_options();
+            options.reduce = reduce;
+            options.progress = pass % 2 == 0 ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
+            const WireWorld world(group, place, Hook::as_16_bits(wire), options);
+            for (int i = 0; i < 2; ++i, ++pass) {
+              world.run(rank, pass);
+              expect_wire_results(world, size, pass, wire, reduce);
+            }
+          }
+      group.barrier();
+    });
+}
+
+inline int64_t sent_in_a_pass(Group& group, int rank, const Hook& hook) {
+  const WireWorld world(group, Place::kPrivate, hook, wire_options());
+  ddp_model_stats stats{};
+  for (int pass = 0; pass < 3; ++pass) world.run(rank, pass);
+  world.model->fill_stats(stats);
+  expect(stats.total_sent_bytes == 3 * stats.sent_bytes, "every pass sends as much");
+  return stats.sent_bytes;
+}
+
+/// F32 and F64 shrink to two bytes; the BF16 parameter stays as it is.
+inline void half_as_many_bytes_travel(const RunGroups& run_groups) {
+  for (const int size : {2, 3, 4})
+    run_groups(size, [&](Group& group, int rank) {
+      const int64_t plain = sent_in_a_pass(group, rank, Hook{});
+      const int64_t half = sent_in_a_pass(group, rank, Hook::as_16_bits(DDP_BF16));
+      expect_equal(sent_in_a_pass(group, rank, Hook::as_16_bits(DDP_F16)), half, "bytes as F16");
+      int64_t whole = 0, two = 0;
+      for (const WireParameter& of : kWireParameters) {
+        whole += of.count * dtype_size(of.dtype);
+        two += of.count * 2;
+      }
+      const auto ratio = static_cast<double>(half) / static_cast<double>(plain);
+      const auto wanted = static_cast<double>(two) / static_cast<double>(whole);
+      if (plain == 0 && half == 0) return group.barrier();  // a rank without a rail between hosts
+      // Between processes a bucket that is small enough goes whole to every rank, so the smaller one may take more than its share.
+      expect(plain > 0 && std::fabs(ratio - wanted) < 0.025,
+             "rank " + std::to_string(rank) + " of " + std::to_string(size) + " sent " + std::to_string(half) + " bytes instead of " + std::to_string(plain));
+      group.barrier();
+    });
+}
+
+inline void hooks_that_differ_are_a_mismatch_at_commit(const RunGroups& run_groups) {
+  run_groups(2, [&](Group& group, int rank) {
+    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
+      const WireWorld world(group, Place::kOwned, rank == 0 ? Hook{} : Hook::as_16_bits(DDP_F16), wire_options());
+    });
+    expect_contains(text, "hook is none on rank 0, but wire = DDP_F16 on rank 1");
+    group.barrier();
+  });
+}
+
+inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    for (const Place place : kPlaces) {
+      ddp_model_options options = wire_options();
+      options.unused = DDP_UNUSED_ALLOW;
+      const WireWorld world(group, place, Hook::as_16_bits(DDP_BF16), options);
+      for (size_t p = 0; p < kWireParameters.size(); ++p) world.fill(rank, 0, p);
+      world.model->begin_backward(DDP_PASS_ACCUMULATE);
+      if (rank == 1) world.model->mark_ready(1);
+      world.model->end_backward();
+      world.model->begin_backward(DDP_PASS_REDUCE);
+      world.model->mark_ready(2);
+      if (rank == 0) world.model->mark_ready(0);
+      world.model->end_backward();
+      expect(world.model->was_used(0) && world.model->was_used(1) && !world.model->was_used(4), "who was used");
+      for (int64_t i = 0; i < kWireParameters[4].count; ++i) {
+        const float wanted = wire_gradient(rank, 0, 4, i);
+        const auto got = load<float>(world.grad(4), i);
+        expect(std::memcmp(&wanted, &got, 4) == 0, "unused everywhere: not even rounded");
+      }
+      for (const size_t p : {size_t{0}, size_t{1}})
+        for (int64_t i = 0; i < kWireParameters[p].count; ++i) {
+          const std::vector<float> of_ranks = {wire_gradient(0, 0, p, i), wire_gradient(1, 0, p, i), wire_gradient(2, 0, p, i)};
+          const auto wanted = wire_result<float>(DDP_BF16, DDP_AVERAGE, of_ranks);
+          const auto got = load<float>(world.grad(p), i);
+          expect(std::isnan(wanted) ? std::isnan(got) : got == wanted, "used somewhere: what all ranks hold");
+        }
+    }
+    group.barrier();
+  });
+}
+
+inline void a_forgotten_gradient_is_named_and_the_next_pass_works(const RunGroups& run_groups) {
+  run_groups(3, [&](Group& group, int rank) {
+    const WireWorld world(group, Place::kMixed, Hook::as_16_bits(DDP_F16), wire_options());
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    for (int32_t p = 0; p < world.model->table().parameter_count(); ++p)
+      if (rank != 2 || p != 1) world.model->mark_ready(p);
+    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
+    expect_contains(text, "rank 2");
+    expect_contains(text, "\"p1\"");
+    world.run(rank, 1);
+    expect_wire_results(world, 3, 1, DDP_F16, DDP_AVERAGE);
+    group.barrier();
+  });
+}
+
+struct Semantics {
+  const char* name;
+  void (*run)(const RunGroups&);
+};
+inline constexpr Semantics kWireSemantics[] = {
+    {"values_are_rounded_by_the_rule_on_every_way", &values_are_rounded_by_the_rule_on_every_way},
+    {"half_as_many_bytes_travel", &half_as_many_bytes_travel},
+    {"hooks_that_differ_are_a_mismatch_at_commit", &hooks_that_differ_are_a_mismatch_at_commit},
+    {"what_nobody_uses_is_untouched_and_what_was_accumulated_counts", &what_nobody_uses_is_untouched_and_what_was_accumulated_counts},
+    {"a_forgotten_gradient_is_named_and_the_next_pass_works", &a_forgotten_gradient_is_named_and_the_next_pass_works},
+};
+
+}  // namespace ddp::test

@@ -1,0 +1,109 @@
+// A rule of the program whose parameters lie on GPUs of several ranks: where its steps are made changes nothing, and one that fails is taken back.
+// The rule keeps the last value as its state and takes the gradient as the new value: copies, so that every order of the stream shows.
+#include <atomic>
+
+#include "gpu_host/placed_model.hpp"
+#include "support/rule_options.hpp"
+#include "update/custom.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+struct CopyRule {
+  std::atomic<int> calls{0};
+  std::atomic<int> fails_at{-1};
+};
+
+int32_t copy_rule(void* user_data, const ddp_update_slice* slice) {
+  auto& rule = *static_cast<CopyRule*>(user_data);
+  if (rule.calls++ == rule.fails_at) return 7;
+  if (slice->device != DDP_CUDA) return 1;
+  const int64_t bytes = slice->count * dtype_size(slice->dtype);
+  const ddp_gpu_table& table = fake_gpu::table();
+  return table.copy(slice->state[0], slice->value, bytes, slice->stream) == 0 && table.copy(slice->value, slice->grad, bytes, slice->stream) == 0 ? 0 : 2;
+}
+
+struct Trained {
+  PlacedModel placed;
+  CopyRule rule;
+  std::shared_ptr<Custom> optimizer;
+
+  Trained(Group& group, bool shard, bool in_backward)
+      : placed(std::shared_ptr<Group>(&group, [](Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR) {
+    ddp_optimizer_options options = default_optimizer_options();
+    options.shard = shard;
+    options.in_backward = in_backward;
+    const CustomRule read(default_custom_options(), options, "before", "test");
+    optimizer = std::make_shared<Custom>(placed.model, copy_rule, read, options, UserData(&rule, nullptr));
+    if (optimizer->in_passes() != nullptr) placed.model->attach(optimizer);
+  }
+  void fill_grads(int rank, int step) const {
+    for (int32_t p = 0; p < placed.size(); ++p) {
+      const Tensor& grad = placed.grad(p);
+      Bytes bytes(static_cast<size_t>(grad.bytes()));
+      for (int64_t i = 0; i < grad.count; ++i)
+        set_element(grad.dtype, bytes.data(), static_cast<size_t>(i), static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
+      placed.write(grad, bytes);
+    }
+  }
+  [[nodiscard]] std::vector<Bytes> values() const {
+    std::vector<Bytes> all;
+    for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
+    return all;
+  }
+};
+
+void every_way_gives_the_same_values_and_a_failure_none(void**) {
+  for (const auto& [shard, in_backward] : {std::pair{true, false}, {false, true}, {true, true}})
+    run_gpu_groups(2, [s = shard, b = in_backward](Group& group, int rank) {
+      Trained wanted(group, false, false), got(group, s, b);
+      for (int step = 0; step < 4; ++step) {
+        const std::string what = std::string(s ? "shard " : "") + (b ? "in_backward " : "") + std::to_string(step);
+        if (step == 2) {
+          const auto before = got.values();
+          if (rank == 1) got.rule.fails_at = got.rule.calls + 1;
+          got.fill_grads(rank, step);
+          if (!b) got.placed.pass();
+          const std::string text =
+              expect_error(DDP_ERROR_CALLBACK, [&] { b ? got.placed.pass() : got.optimizer->step(got.placed.stream()); });
+          expect_contains(text, "rank 1");
+          expect_contains(text, "returned 7");
+          expect(got.values() == before, what + ": values as before the failure");
+        }
+        for (Trained* each : {&wanted, &got}) {
+          each->fill_grads(rank, step);
+          each->placed.pass();
+          each->optimizer->step(each->placed.stream());
+        }
+        expect(got.values() == wanted.values(), what + ": values");
+      }
+      expect_equal(got.optimizer->step_count(), int64_t{4}, "steps");
+    });
+}
+
+void what_a_rule_cannot_have_on_a_gpu_is_refused(void**) {
+  run_gpu_groups(2, [](Group& group, int) {
+    PlacedModel placed(std::shared_ptr<Group>(&group, [](Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR);
+    const auto refused = [&](auto change, const char* what) {
+      ddp_optimizer_options options = default_optimizer_options();
+      change(options);
+      CopyRule rule;
+      Custom optimizer(placed.model, copy_rule, CustomRule(default_custom_options(), options, "before", "test"), options, UserData(&rule, nullptr));
+      placed.pass();
+      expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }), what);
+    };
+    refused([](ddp_optimizer_options& o) { o.max_norm = 1; }, "max_norm");
+    refused([](ddp_optimizer_options& o) { o.clip_value = 1; }, "clip_value");
+    refused([](ddp_optimizer_options& o) { o.master_weights = 1; }, "master_weights");
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {fake_gpu_host_test(every_way_gives_the_same_values_and_a_failure_none),
+                              fake_gpu_host_test(what_a_rule_cannot_have_on_a_gpu_is_refused)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,8 +1,0 @@
-// Hooks beside every way of an optimizer, with ranks as threads: support/hook_optimizer_semantics.hpp.
-#include "support/hook_optimizer_semantics.hpp"
-#include "support/on_processes.hpp"
-
-int main() {
-  using namespace ddp::test;
-  return run_on_threads<kHookOptimizerSemantics>(std::make_index_sequence<std::size(kHookOptimizerSemantics)>());
-}

@@ -1,8 +1,0 @@
-// Local SGD with ranks as threads: every promise of support/local_semantics.hpp.
-#include "support/local_semantics.hpp"
-#include "support/on_processes.hpp"
-
-int main() {
-  using namespace ddp::test;
-  return run_on_threads<kLocalSemantics>(std::make_index_sequence<std::size(kLocalSemantics)>());
-}

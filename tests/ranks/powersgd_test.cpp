@@ -1,8 +1,0 @@
-// PowerSGD with ranks as threads: every promise of support/powersgd_semantics.hpp.
-#include "support/on_processes.hpp"
-#include "support/powersgd_semantics.hpp"
-
-int main() {
-  using namespace ddp::test;
-  return run_on_threads<kPowerSemantics>(std::make_index_sequence<std::size(kPowerSemantics)>());
-}
