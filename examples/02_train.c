@@ -365,14 +365,19 @@ int main(int argc, char **argv) {
 
   ddp_model *model = lend_network(group, net);
   ddp_optimizer *optimizer = NULL;
-  CHECK(ddp_optimizer_create_adam(model, NULL, &optimizer)); /* NULL: the defaults of AdamW */
+  CHECK(ddp_optimizer_create_adam(model, NULL, NULL, &optimizer)); /* NULL: the defaults of AdamW */
 
   /* What a checkpoint holds: parameters, the optimizer's moments, and where we are. */
   ddp_state state;
   CHECK(ddp_state_init(&state, sizeof state));
   state.model = model;
   state.optimizer = optimizer;
-  if (options.resume) CHECK(ddp_state_load_file(&state, options.checkpoint));
+  if (options.resume) {
+    ddp_load_report found = {.struct_size = sizeof found};
+    CHECK(ddp_state_load_file(&state, options.checkpoint, NULL, &found));
+    state.epoch = found.epoch;
+    state.step = found.step;
+  }
   if (options.resume && rank == 0) printf("resumed after epoch %lld\n", (long long)state.epoch);
 
   const double accuracy = train_all(group, &state, net, &train, &test, &options);

@@ -64,21 +64,16 @@ int main(void) {
   /* The gradient is an array of ours this time. libddp reduces it where it is: there is nothing to copy back. */
   float weight[PARAMETERS] = {0};
   float gradient[PARAMETERS] = {0};
-  const int64_t shape[1] = {PARAMETERS};
-  ddp_tensor weight_tensor, gradient_tensor;
-  CHECK(ddp_tensor_init(&weight_tensor, weight, DDP_F32, 1, shape));
-  CHECK(ddp_tensor_init(&gradient_tensor, gradient, DDP_F32, 1, shape));
-
   ddp_model *model = NULL;
   CHECK(ddp_model_create(group, NULL, &model));
-  CHECK(ddp_model_add_parameter(model, "weight", &weight_tensor, &gradient_tensor, NULL));
+  CHECK(ddp_model_add_array(model, "weight", weight, gradient, PARAMETERS, NULL));
   CHECK(ddp_model_commit(model, NULL));
 
   ddp_sgd_options options;
   CHECK(ddp_sgd_options_init(&options, sizeof options));
   options.rate = 0.1;
   ddp_optimizer *optimizer = NULL;
-  CHECK(ddp_optimizer_create_sgd(model, &options, &optimizer));
+  CHECK(ddp_optimizer_create_sgd(model, &options, NULL, &optimizer));
 
   int different = 0;
   for (int step = 0; step < STEPS; ++step) {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 
 enum { PARAMETERS = 3, SAMPLES = 600, BATCH = 16, EPOCHS = 10 };
 static const double rate = 0.2;
@@ -75,17 +75,13 @@ static void train_alone(int size, double weight[PARAMETERS]) {
 }
 
 static ddp_model *make_model(ddp_group *group, float *weight, float *gradient) {
-  const int64_t shape[1] = {PARAMETERS};
-  ddp_tensor weight_tensor, gradient_tensor;
   ddp_model_options options;
   ddp_model *model = NULL;
-  CHECK(ddp_tensor_init(&weight_tensor, weight, DDP_F32, 1, shape));
-  CHECK(ddp_tensor_init(&gradient_tensor, gradient, DDP_F32, 1, shape));
   CHECK(ddp_model_options_init(&options, sizeof options));
   options.divisor = DDP_DIVISOR_WEIGHTS; /* the mean over samples, not over ranks */
   options.uneven_inputs = 1;             /* ranks may run out */
   CHECK(ddp_model_create(group, &options, &model));
-  CHECK(ddp_model_add_parameter(model, "weight", &weight_tensor, &gradient_tensor, NULL));
+  CHECK(ddp_model_add_array(model, "weight", weight, gradient, PARAMETERS, NULL));
   CHECK(ddp_model_commit(model, NULL));
   return model;
 }
@@ -101,7 +97,7 @@ int main(void) {
   ddp_optimizer *optimizer = NULL;
   CHECK(ddp_sgd_options_init(&options, sizeof options));
   options.rate = rate;
-  CHECK(ddp_optimizer_create_sgd(model, &options, &optimizer));
+  CHECK(ddp_optimizer_create_sgd(model, &options, NULL, &optimizer));
 
   int64_t batches = 0;
   for (int epoch = 0; epoch < EPOCHS; ++epoch) {

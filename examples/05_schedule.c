@@ -64,23 +64,23 @@ int main(void) {
 
   void *weight = NULL;
   CHECK(ddp_group_alloc(group, FEATURES * sizeof(float), &weight));
-  const int64_t shape[1] = {FEATURES};
-  ddp_tensor value, grad;
-  CHECK(ddp_tensor_init(&value, weight, DDP_F32, 1, shape));
+  ddp_tensor grad;
   ddp_model *model = NULL;
   CHECK(ddp_model_create(group, NULL, &model));
-  CHECK(ddp_model_add_parameter(model, "weight", &value, NULL, NULL));
+  CHECK(ddp_model_add_array(model, "weight", weight, NULL, FEATURES, NULL));
   CHECK(ddp_model_commit(model, NULL));
   CHECK(ddp_model_get_grad(model, 0, &grad));
 
   ddp_sgd_options options;
   CHECK(ddp_sgd_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  CHECK(ddp_optimizer_options_init(&shared, sizeof shared));
   options.momentum = 0.9;
-  options.shard = 1;
-  options.max_norm = 100;                  /* longer gradients are scaled down to this norm */
-  options.nonfinite = DDP_NONFINITE_SKIP;  /* and those with a NaN are left out, on all ranks */
+  shared.shard = 1;
+  shared.max_norm = 100;                  /* longer gradients are scaled down to this norm */
+  shared.nonfinite = DDP_NONFINITE_SKIP;  /* and those with a NaN are left out, on all ranks */
   ddp_optimizer *optimizer = NULL;
-  CHECK(ddp_optimizer_create_sgd(model, &options, &optimizer));
+  CHECK(ddp_optimizer_create_sgd(model, &options, &shared, &optimizer));
 
   const int steps = SAMPLES / BATCH / ranks;
   for (int step = 0; step < steps; ++step) {

@@ -29,16 +29,14 @@ typedef struct training {
 
 static void start_training(ddp_group *group, training *run) {
   const double decay = 0.9;
-  const int64_t shape[1] = {LENGTH};
-  ddp_tensor tensor;
+  ddp_tensor gradient;
   CHECK(ddp_state_init(&run->state, sizeof run->state));
   CHECK(ddp_model_create(group, NULL, &run->state.model));
-  CHECK(ddp_tensor_init(&tensor, run->weight, DDP_F32, 1, shape));
-  CHECK(ddp_model_add_parameter(run->state.model, "weight", &tensor, NULL, NULL));
+  CHECK(ddp_model_add_array(run->state.model, "weight", run->weight, NULL, LENGTH, NULL));
   CHECK(ddp_model_commit(run->state.model, NULL));
-  CHECK(ddp_model_get_grad(run->state.model, 0, &tensor));
-  run->gradient = tensor.data;
-  CHECK(ddp_optimizer_create_adam(run->state.model, NULL, &run->state.optimizer));
+  CHECK(ddp_model_get_grad(run->state.model, 0, &gradient));
+  run->gradient = gradient.data;
+  CHECK(ddp_optimizer_create_adam(run->state.model, NULL, NULL, &run->state.optimizer));
   CHECK(ddp_ema_create(run->state.model, &decay, 1, &run->state.ema));
 }
 
@@ -86,7 +84,9 @@ int main(int argc, char **argv) {
   take_steps(&first, rank, AFTER);
 
   start_training(group, &second);
-  CHECK(ddp_state_load_file(&second.state, path));
+  ddp_load_report found_there = {.struct_size = sizeof found_there};
+  CHECK(ddp_state_load_file(&second.state, path, NULL, &found_there));
+  second.state.step = found_there.step;
   const char *note = NULL;
   CHECK(ddp_model_get_metadata(second.state.model, "note", &note));
   if (rank == 0) printf("loaded it: step %lld, note: %s\n", (long long)second.state.step, note != NULL ? note : "none");

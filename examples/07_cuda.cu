@@ -312,7 +312,7 @@ static void prepare(Training &t, const char *digits, int device) {
   CHECK(cudaStreamCreateWithFlags(&t.stream, cudaStreamNonBlocking));
   CHECK(cudaDeviceSynchronize()); /* what was copied above went another way than this stream */
   t.model = lend_network(t.group, t.net, device, t.stream);
-  CHECK(ddp_optimizer_create_adam(t.model, nullptr, &t.optimizer)); /* the defaults of AdamW */
+  CHECK(ddp_optimizer_create_adam(t.model, nullptr, nullptr, &t.optimizer)); /* the defaults of AdamW */
 }
 
 int main(int argc, char **argv) {
