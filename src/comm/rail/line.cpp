@@ -36,6 +36,7 @@ void Line::connect(int32_t peer, std::string_view address) {
 }
 
 Line::Message Line::send(int32_t peer, Tag tag, const void* data, int64_t bytes, int32_t level) {
+  check_usable(peer);
   if (tag >= Tag::kPart) sent_bytes_ += bytes;
   Message message{0, peer, level, true};
   const RailResult result = rail_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
@@ -44,6 +45,7 @@ Line::Message Line::send(int32_t peer, Tag tag, const void* data, int64_t bytes,
 }
 
 Line::Message Line::receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) {
+  check_usable(peer);
   Message message{0, peer, level, true};
   const RailResult result = rail_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
   if (result != RailResult::kDone) explain(result, peer);
@@ -67,13 +69,20 @@ Line::Message Line::try_send(int32_t peer, Tag tag, const void* data, int64_t by
 
 Line::Message Line::try_receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) noexcept {
   Message message{0, peer, level, false};
-  message.open = rail_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket) == RailResult::kDone;
+  const RailResult result = rail_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  message.open = result == RailResult::kDone;
+  exhausted_ = exhausted_ || result == RailResult::kExhausted;
   return message;
 }
 
 bool Line::try_wait(Message& message, Deadline deadline) noexcept {
   const bool open = std::exchange(message.open, false);
   return open && !deadline.passed() && rail_.wait(message.ticket, deadline.left_ms()) == RailResult::kDone;
+}
+
+// A post that lacked memory may have been made by half, so nothing that follows it can be trusted.
+void Line::check_usable(int32_t peer) {
+  if (exhausted_) explain(RailResult::kExhausted, peer);
 }
 
 void Line::explain(RailResult result, int32_t peer) {

@@ -84,6 +84,7 @@ class Line {
 
  private:
   [[nodiscard]] int64_t patience_ms(const Message& message) const noexcept;
+  void check_usable(int32_t peer);
   [[noreturn]] void explain(RailResult result, int32_t peer);
   [[nodiscard]] std::string subject() const {
     return subject_ != nullptr ? subject_->describe() : "the connection of the group";
@@ -96,6 +97,7 @@ class Line {
   int64_t timeout_ms_;
   int32_t levels_ = 1;
   int64_t sent_bytes_ = 0;
+  bool exhausted_ = false;  // a receive that was posted ahead lacked memory
   const Stamp* subject_ = nullptr;
   std::function<bool(int32_t)> goodbye_probe_;
 };
