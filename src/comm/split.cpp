@@ -1,6 +1,7 @@
 #include "comm/split.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -68,7 +69,9 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
     if (members.empty()) return;
     reunion.emplace(meeting_of(parent, members), options, [&parent] { parent.check_usable(); });
     if (members.front() != parent.rank()) return;
-    note = reunion->open(parent.origin().threads || members.size() == 1 ? "" : rail_address(parent.control(), ::getenv("DDP_SOCKET_IFNAME")));
+    note = reunion->open(parent.origin().threads || members.size() == 1
+                             ? ""
+                             : rail_address(parent.control(), secure_getenv("DDP_SOCKET_IFNAME")));
   });
   const std::vector<std::string> notes = parent.gather("places", outcome_bytes(not_opened ? &*not_opened : nullptr) + note);
   throw_first(notes);
@@ -78,7 +81,8 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
     if (!reunion.has_value()) return;
     const std::string& said = notes[static_cast<size_t>(members.front())];
     // The others wait in the meeting, which has no way to tell them that this rank does not come: the parent has.
-    std::unique_ptr<Control> control = or_break(parent, [&] { return reunion->join(said.substr(outcome_bytes(nullptr).size())); });
+    std::unique_ptr<Control> control =
+        or_break(parent, [&] { return reunion->join(said.substr(outcome_bytes(nullptr).size())); });
     made = Group::form(std::move(control), options, parent.origin(), kName);
   });
   if (failed.has_value() && is_own(*failed)) throw Error(*failed);

@@ -1,11 +1,13 @@
-// The part of a model's passes that an optimizer takes: reduction to slices, updates of slices or buckets, publication of the values.
+// The part of a model's passes that an optimizer takes: reduce-scatter to slices, updates of slices or buckets, all-gather
+// of the values.
 //
 //   sharded:    a pass reduces every bucket to slices; a step updates the own slices and publishes them, bucket by bucket.
-//   immediate:  the step of a bucket follows its reduction at once, within the pass, which also counts it; ddp_optimizer_step then changes
+//   immediate:  the step of a bucket follows its reduction at once, within the pass, which also counts it;
+//   ddp_optimizer_step then changes
 //               nothing. If the pass turns out void, every rank takes its changes back.
 //
-// The transport's operations are prepared at the end of the first pass (its reduction is an ordinary one), so that attaching an optimizer
-// needs no other rank. All ranks attach the same; if not, the stamps differ and the group ends with MISMATCH.
+// The transport's operations are prepared at the end of the first pass (its reduction is an ordinary one), so that attaching
+// an optimizer needs no other rank. All ranks attach the same; if not, the stamps differ and the group ends with MISMATCH.
 // Cost: nothing is allocated after the first pass. Threads: as Pass.
 // Tested by conformance/fused_test.cpp.
 #pragma once
@@ -49,7 +51,8 @@ class Fusion {
   [[nodiscard]] BucketOperation& reduction(size_t bucket, BucketOperation& usual) noexcept;
   /// After the reduction of the bucket was pushed.
   void follow(size_t bucket, BucketOperation& reduction, const Note& mine, Lane& lane);
-  /// All buckets are reduced; `is_void`: no step follows from them. Collective. False: parameters are updated in part, for good.
+  /// All buckets are reduced; `is_void`: no step follows from them. Collective. False: parameters are updated in part, for
+  /// good.
   [[nodiscard]] bool end(bool is_void);
   /// Why the step that was to follow was not made, on all ranks; then it was taken back.
   [[nodiscard]] std::optional<Error> take_failure() noexcept { return std::exchange(failure_, std::nullopt); }
@@ -58,8 +61,9 @@ class Fusion {
   /// The pass failed with the group.
   void give_up();
 
-  /// The blocks of a step, on the own slices, and their publication. Collective if sharded. `stream`: that of tensors on a GPU. Gives why the
-  /// step failed, if the program's rule did; on all ranks, if `collective`. `function` begins the text.
+  /// The blocks of a step, on the own slices, and the all-gather of their values. Collective if sharded. `stream`: that of
+  /// tensors on a GPU. Gives why the step failed, if the program's rule did; on all ranks, if `collective`. `function`
+  /// begins the text.
   [[nodiscard]] std::optional<Error> run_step(const char* function, bool collective, void* stream = nullptr);
   /// True once after a pass in which the step was made already.
   [[nodiscard]] bool take_made_step() noexcept;
@@ -67,8 +71,8 @@ class Fusion {
   /// Was the last pass reduced to slices, so that a gradient is complete in its owner's slice only?
   [[nodiscard]] bool reduces_to_slices() const noexcept { return sharded_ && prepared_ && group_.size() > 1; }
 
-  /// Adds the terms of the 2-norm of the own slices, of parameters that `counts` says; those taken while the gradients were reduced
-  /// (used ones), if there are any.
+  /// Adds the terms of the 2-norm of the own slices, of parameters that `counts` says; those taken while the gradients were
+  /// reduced (used ones), if there are any.
   template <class Counts>
   void add_square_terms(ExactSum& sum, Counts&& counts) const {
     if (norm_taken_) return join_taken(sum);
@@ -100,12 +104,12 @@ class Fusion {
   const bool sharded_;
   const bool may_follow_;
   const PlanOwnership ownership_;
-  bool on_gpu_ = false;   // some bucket is
-  bool in_host_ = false;  // some bucket is not
+  bool on_gpu_ = false;                       // some bucket is
+  bool in_host_ = false;                      // some bucket is not
   std::vector<std::unique_ptr<Part>> parts_;  // by bucket
   bool prepared_ = false;
-  bool immediate_ = false;   // in this pass
-  bool followed_ = false;    // buckets were followed by their step in this pass
+  bool immediate_ = false;  // in this pass
+  bool followed_ = false;   // buckets were followed by their step in this pass
   bool made_step_ = false;
   bool norm_taken_ = false;
   std::optional<Error> problem_;  // of a step within this pass

@@ -29,19 +29,24 @@ std::vector<std::string> names_in(const char* list) {
 }
 
 bool is_name(const std::string& text) {
-  const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; };
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
   return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), fits);
 }
 
 void check_names(const std::vector<std::string>& names, const char* where) {
   if (names.size() > DDP_MAX_STATES)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: state_names has %zu names; at most %d are possible", where, names.size(), DDP_MAX_STATES);
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: state_names has %zu names; at most %d are possible", where,
+                     names.size(), DDP_MAX_STATES);
   for (size_t k = 0; k < names.size(); ++k) {
     if (!is_name(names[k]) || names[k] == "master")
       throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                       "%s: state_names has the name \"%s\"; letters, digits and underlines are possible, up to 64 of them, but not \"master\"",
+                       "%s: state_names has the name \"%s\"; letters, digits and underlines are possible, up to 64 of them, "
+                       "but not \"master\"",
                        where, names[k].c_str());
-    if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(k), names[k]) != names.begin() + static_cast<std::ptrdiff_t>(k))
+    if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(k), names[k]) !=
+        names.begin() + static_cast<std::ptrdiff_t>(k))
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: state_names has \"%s\" twice", where, names[k].c_str());
   }
 }
@@ -50,18 +55,6 @@ std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += text.empty() ? name : "," + name;
   return text;
-}
-
-/// As the kernels of the built-in rules shape a gradient (update/kernels.hpp). A NaN is below and above nothing, so it stays.
-template <class T>
-void shape_gradient(void* gradient, const GradShape& shape, int64_t count) noexcept {
-  auto* const grad = static_cast<T*>(gradient);
-  const auto scale = static_cast<T>(shape.scale), limit = static_cast<T>(shape.limit);
-  for (int64_t i = 0; i < count; ++i) {
-    T g = grad[i] * scale;
-    g = g > limit ? limit : g;
-    grad[i] = g < -limit ? -limit : g;
-  }
 }
 
 }  // namespace
@@ -82,21 +75,28 @@ ddp_custom_options default_custom_options() noexcept {
   return options;
 }
 
-CustomRule::CustomRule(const ddp_custom_options& options, const ddp_optimizer_options& shared, const char* state_names, const char* where)
-    : rate(options.rate), weight_decay(options.weight_decay), whole_tensors(options.whole_tensors == 1), states(names_in(state_names)) {
+CustomRule::CustomRule(const ddp_custom_options& options, const ddp_optimizer_options& shared, const char* state_names,
+                       const char* where)
+    : rate(options.rate),
+      weight_decay(options.weight_decay),
+      whole_tensors(options.whole_tensors == 1),
+      states(names_in(state_names)) {
   check_not_negative(rate, where, "rate");
   check_not_negative(weight_decay, where, "weight_decay");
   if (options.whole_tensors != 0 && options.whole_tensors != 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: whole_tensors is %d; 0 and 1 are possible", where, options.whole_tensors);
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: whole_tensors is %d; 0 and 1 are possible", where,
+                     options.whole_tensors);
   if (options.reserved != 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: reserved is %d; it must be 0", where, options.reserved);
   check_names(states, where);
   if (whole_tensors && shared.shard == 1)
-    throw make_error(DDP_ERROR_NOT_SUPPORTED,
-                     "%s: with shard a rank has slices of tensors, but the rule needs them whole (whole_tensors); leave shard 0", where);
+    throw make_error(
+        DDP_ERROR_NOT_SUPPORTED,
+        "%s: with shard a rank has slices of tensors, but the rule needs them whole (whole_tensors); leave shard 0", where);
 }
 
-Custom::Custom(std::shared_ptr<Model> model, ddp_update_fn fn, const CustomRule& rule, const ddp_optimizer_options& shared, UserData user_data)
+Custom::Custom(std::shared_ptr<Model> model, ddp_update_fn fn, const CustomRule& rule, const ddp_optimizer_options& shared,
+               UserData user_data)
     : ScheduledOptimizer(std::move(model), Schedule(rule.rate, rule.weight_decay), policy_of(shared)),
       fn_(fn),
       rule_(rule),
@@ -115,7 +115,8 @@ void Custom::load_fields(const std::map<std::string, std::string>& fields) {
   const auto names = fields.find("state_names");
   const std::string saved = names == fields.end() ? "" : names->second;
   if (saved != joined(rule_.states))
-    throw make_error(DDP_ERROR_MISMATCH, "the checkpoint is of a rule with the state arrays \"%.200s\", but this one has \"%s\"", saved.c_str(),
+    throw make_error(DDP_ERROR_MISMATCH,
+                     "the checkpoint is of a rule with the state arrays \"%.200s\", but this one has \"%s\"", saved.c_str(),
                      joined(rule_.states).c_str());
   set_common(std::move(common));
 }
@@ -145,8 +146,10 @@ void Custom::require_plain_on_gpu() const {
   if (loss_scale() != 1) what = "a loss scale";
   if (what != nullptr)
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
-                     "a rule of the program gets parameters on a GPU as they are, so %s is not possible there; do it in the rule, or use ddp_model_clip_grad_norm "
-                     "and ddp_model_scale_grad before the step", what);
+                     "a rule of the program gets parameters on a GPU as they are, so %s is not possible there; do it in the "
+                     "rule, or use ddp_model_clip_grad_norm "
+                     "and ddp_model_scale_grad before the step",
+                     what);
 }
 
 /// Where the gradient of a master copy is widened to; shaped, it goes to the other copy.
@@ -178,7 +181,10 @@ void Custom::update_copied(const Block& block, const GradShape& shape) {
       cpu::convert(block.dtype, value, dtype, values_.data(), part.count);
       part.value = values_.data();
     }
-    if (shape.changes()) dtype == DDP_F64 ? shape_gradient<double>(grads_.data(), shape, part.count) : shape_gradient<float>(grads_.data(), shape, part.count);
+    if (shape.changes()) {
+      cpu::scale(dtype, grads_.data(), part.count, shape.scale);
+      cpu::limit(dtype, grads_.data(), part.count, shape.limit);
+    }
     call(part, nullptr);
     if (block.dtype != dtype && !failure_) cpu::convert(dtype, values_.data(), block.dtype, value, part.count);
   }
@@ -203,10 +209,12 @@ void Custom::call(const Block& block, void* stream) {
   slice.weight_decay = schedule().weight_decay_of(block.index);
   slice.stream = stream;
   failure_ = try_to([&] {
-    const int32_t status = call_program([&] { return "the update of parameter \"" + parameter.name + "\""; }, [&] { return fn_(user_data_.get(), &slice); });
+    const int32_t status = call_program([&] { return "the update of parameter \"" + parameter.name + "\""; },
+                                        [&] { return fn_(user_data_.get(), &slice); });
     if (status != 0)
-      throw make_error(DDP_ERROR_CALLBACK, "the update of parameter \"%s\" (index %d, elements %lld to %lld) returned %d", parameter.name.c_str(),
-                       block.index, static_cast<long long>(block.first), static_cast<long long>(block.first + block.count - 1), status);
+      throw make_error(DDP_ERROR_CALLBACK, "the update of parameter \"%s\" (index %d, elements %lld to %lld) returned %d",
+                       parameter.name.c_str(), block.index, static_cast<long long>(block.first),
+                       static_cast<long long>(block.first + block.count - 1), status);
   });
 }
 

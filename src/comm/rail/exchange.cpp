@@ -1,7 +1,6 @@
 #include "comm/rail/exchange.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <new>
 
@@ -43,24 +42,12 @@ void TreeSum::set(int32_t member, const void* data, int64_t count) noexcept {
   }
 }
 
-// Leaves alone, as where every member is one rank, take the loops that add whole inputs.
 void TreeSum::sum(void* result, int64_t count) const noexcept {
-  constexpr size_t kMostLeaves = 64;
   const auto number = static_cast<int32_t>(parts_.size());
-  const bool weighted = std::any_of(parts_.begin(), parts_.end(), [](const cpu::SumPart& part) { return part.weight != 1.0; });
-  if (parts_.size() == static_cast<size_t>(shares_.leaves) && parts_.size() <= kMostLeaves && !rule_.is_wired()) {
-    std::array<const void*, kMostLeaves> in{};
-    std::array<double, kMostLeaves> weights{};
-    for (size_t p = 0; p < parts_.size(); ++p) {
-      in[p] = parts_[p].data;
-      weights[p] = parts_[p].weight;
-    }
-    cpu::reduce(rule_, in.data(), number, &result, 1, count, weighted ? weights.data() : nullptr);
-  } else if (rule_.is_wired()) {
+  if (rule_.is_wired())
     cpu::combine_subtree(rule_, parts_.data(), number, shares_.leaves, result, count);
-  } else {
+  else
     cpu::combine(rule_, parts_.data(), number, shares_.leaves, &result, 1, count);
-  }
 }
 
 void ExchangeMemory::reserve(int32_t members) {
