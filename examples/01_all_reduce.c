@@ -5,10 +5,9 @@
  * ddprun starts the program four times and tells each copy, through environment variables, which rank it is and where to
  * meet the others. torchrun, mpirun and Slurm do the same, so this program runs under them too.
  */
+#include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <ddp/ddp.h>
 
 /* Every call that can fail returns a status. The text of the last failure names the culprit: print it. */
 static void check(ddp_status status, const char *call) {

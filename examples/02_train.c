@@ -9,13 +9,12 @@
  * The global batch has 64 samples whatever the number of ranks, so 1, 2 or 4 ranks learn the same, only faster.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <ddp/ddp.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <ddp/ddp.h>
 
 #ifndef DIGITS_CSV
 #define DIGITS_CSV "data/digits.csv"
@@ -125,8 +124,8 @@ static int guess_of(const float *value) {
   return best;
 }
 
-/* Gradients of one layer, summed over the batch and divided by its size: the mean over this rank's samples. libddp then takes
- * the mean over the ranks. They are added to what is there; ddp_model_zero_grad() cleared it. */
+/* Gradients of one layer, summed over the batch and divided by its size: the mean over this rank's samples. libddp then
+ * takes the mean over the ranks. They are added to what is there; ddp_model_zero_grad() cleared it. */
 static void backward_layer(const layer *at, int batch) {
   for (int b = 0; b < batch; ++b) {
     for (int o = 0; o < at->out; ++o) {
@@ -276,8 +275,8 @@ static double train_all(ddp_group *group, ddp_state *state, layer net[LAYERS], c
     if (rank == 0 && sums[2] > 0) {
       const double comm = (double)(after.total_comm_ns - before.total_comm_ns);
       const double exposed = (double)(after.total_exposed_ns - before.total_exposed_ns);
-      printf("epoch %2lld  loss %.4f  train %6.2f %%  test %6.2f %%  %7.0f samples/s", (long long)state->epoch, sums[0] / sums[2],
-             100 * sums[1] / sums[2], accuracy, sums[2] / seconds);
+      printf("epoch %2lld  loss %.4f  train %6.2f %%  test %6.2f %%  %7.0f samples/s", (long long)state->epoch,
+             sums[0] / sums[2], 100 * sums[1] / sums[2], accuracy, sums[2] / seconds);
       if (size > 1 && comm > 0) printf("  communication hidden %3.0f %%", 100 * (1 - exposed / comm));
       printf("\n");
     }
@@ -335,7 +334,8 @@ static program parse(int argc, char **argv) {
     } else if (strcmp(argv[i], "--data") == 0 && value != NULL) {
       options.data = argv[++i];
     } else {
-      fprintf(stderr, "The argument %s is not understood, or its value is missing or wrong: see 02_train --help.\n", argv[i]);
+      fprintf(stderr, "The argument %s is not understood, or its value is missing or wrong: see 02_train --help.\n",
+              argv[i]);
       exit(2);
     }
   }

@@ -5,11 +5,10 @@
  * Fits y = 2 a - 3 b + 1 by least squares. Each step is taken twice: with the whole batch at once, and in four parts that
  * add to the same gradient. The data are small integers, so that sums are exact and both gradients must be equal to the bit.
  */
+#include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <ddp/ddp.h>
 
 enum { PARAMETERS = 3, BATCH = 64, PARTS = 4, STEPS = 60 };
 

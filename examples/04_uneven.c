@@ -1,16 +1,17 @@
-/* Example 4: ranks with unequal data. Nobody pads, nobody drops samples, and the result is that of one process with all of them.
+/* Example 4: ranks with unequal data. Nobody pads, nobody drops samples, and the result is that of one process with all of
+ * them.
  *
  *   ddprun -n 3 04_uneven
  *
- * Rank r has r + 1 shares of the samples, so ranks run out after different numbers of batches, each with a last batch that is
- * not full. Two calls make that right: ddp_model_set_weight says how many samples a gradient stands for, and ddp_model_join answers
- * the others when there is no batch left. The same training is then done alone, in double precision, and compared.
+ * Rank r has r + 1 shares of the samples, so ranks run out after different numbers of batches, each with a last batch that
+ * is not full. Two calls make that right: ddp_model_set_weight says how many samples a gradient stands for, and
+ * ddp_model_join answers the others when there is no batch left. The same training is then done alone, in double precision,
+ * and compared.
  */
+#include <ddp/experimental.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <ddp/experimental.h>
 
 enum { PARAMETERS = 3, SAMPLES = 600, BATCH = 16, EPOCHS = 10 };
 static const double rate = 0.2;
@@ -116,8 +117,8 @@ int main(void) {
   double alone[PARAMETERS] = {0}, difference = 0;
   train_alone(size, alone);
   for (int p = 0; p < PARAMETERS; ++p) difference = fmax(difference, fabs(alone[p] - (double)weight[p]));
-  printf("rank %d: %lld samples, %lld batches of its own\n", rank, (long long)(first_sample(rank + 1, size) - first_sample(rank, size)),
-         (long long)batches);
+  printf("rank %d: %lld samples, %lld batches of its own\n", rank,
+         (long long)(first_sample(rank + 1, size) - first_sample(rank, size)), (long long)batches);
   if (rank == 0) {
     printf("weights: %.3f %.3f %.3f\n", (double)weight[0], (double)weight[1], (double)weight[2]);
     printf("%s one process with all samples\n", difference < 1e-5 ? "equal to" : "DIFFERENT from");

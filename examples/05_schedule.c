@@ -2,18 +2,19 @@
  *
  *   ddprun -n 4 05_schedule
  *
- * Each rank has 32 samples in a batch, so the global batch grows with the number of ranks, and the same samples take fewer steps. Linear scaling (Goyal et al.: "Accurate,
- * large minibatch SGD", 2017): multiply the rate by the number of ranks, and warm up to it, because the first steps would be too
- * long. The schedule is a function of the step that you write; ddp_optimizer_set_rate gives its value to libddp, which saves it.
+ * Each rank has 32 samples in a batch, so the global batch grows with the number of ranks, and the same samples take fewer
+ * steps. Linear scaling (Goyal et al.: "Accurate, large minibatch SGD", 2017): multiply the rate by the number of ranks, and
+ * warm up to it, because the first steps would be too long. The schedule is a function of the step that you write;
+ * ddp_optimizer_set_rate gives its value to libddp, which saves it.
  *
- * The optimizer is sharded: every rank keeps the momentum of its part of the parameters only, updates that part, and gives the values to
- * the others. Parameters lie in ddp_group_alloc memory, so ranks of one host write them straight to each other.
+ * The optimizer is sharded: every rank keeps the momentum of its part of the parameters only, updates that part, and gives
+ * the values to the others. Parameters lie in ddp_group_alloc memory, so ranks of one host write them straight to each
+ * other.
  */
+#include <ddp/ddp.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <ddp/ddp.h>
 
 enum { FEATURES = 1024, BATCH = 32, SAMPLES = 32 * 1200 };
 static const double kRateOfOneRank = 0.002;
@@ -39,7 +40,8 @@ static float random_number(void) {
   return (float)(random_state >> 40) / 8388608.0F - 1.0F;
 }
 
-/* A linear function of sparse inputs, to be found again: weight i is sin(i). Returns the loss of a batch and adds to the gradient. */
+/* A linear function of sparse inputs, to be found again: weight i is sin(i). Returns the loss of a batch and adds to the
+ * gradient. */
 static double learn(const float *weight, float *grad) {
   double loss = 0;
   for (int sample = 0; sample < BATCH; ++sample) {
@@ -77,8 +79,8 @@ int main(void) {
   CHECK(ddp_optimizer_options_init(&shared, sizeof shared));
   options.momentum = 0.9;
   shared.shard = 1;
-  shared.max_norm = 100;                  /* longer gradients are scaled down to this norm */
-  shared.nonfinite = DDP_NONFINITE_SKIP;  /* and those with a NaN are left out, on all ranks */
+  shared.max_norm = 100;                 /* longer gradients are scaled down to this norm */
+  shared.nonfinite = DDP_NONFINITE_SKIP; /* and those with a NaN are left out, on all ranks */
   ddp_optimizer *optimizer = NULL;
   CHECK(ddp_optimizer_create_sgd(model, &options, &shared, &optimizer));
 
@@ -95,7 +97,9 @@ int main(void) {
     double norm = 0;
     CHECK(ddp_optimizer_get_grad_norm(optimizer, &norm));
     CHECK(ddp_group_reduce_metrics(group, sums, 1, DDP_AVERAGE));
-    if (rank == 0) printf("step %3d: rate %.5f  loss %8.5f  norm of the gradient %7.2f\n", step, rate_at(step, steps, ranks), sums[0], norm);
+    if (rank == 0)
+      printf("step %3d: rate %.5f  loss %8.5f  norm of the gradient %7.2f\n", step, rate_at(step, steps, ranks), sums[0],
+             norm);
   }
   CHECK(ddp_model_check(model, NULL)); /* all ranks hold the same weights, or this names who does not */
   double mistake = 0;

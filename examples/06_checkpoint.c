@@ -2,14 +2,14 @@
  *
  *   ddprun -n 2 06_checkpoint [FILE]
  *
- * Ten steps, a checkpoint, ten more steps; then a second, fresh model loads the checkpoint and takes the last ten steps again.
+ * Ten steps, a checkpoint, ten more steps; then a second, fresh model loads the checkpoint and takes the last ten steps
+ * again.
  * Parameters, Adam's moments, the running average of the weights and the step number are all in the file, so both ends must
  * be equal. The file is in the safetensors format: any tool that reads it shows the same names.
  */
+#include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <ddp/ddp.h>
 
 enum { LENGTH = 1000, BEFORE = 10, AFTER = 10 };
 
@@ -97,8 +97,10 @@ int main(int argc, char **argv) {
   get_hashes(&second, found);
   const int equal = expected[0] == found[0] && expected[1] == found[1];
   if (rank == 0) {
-    printf("without interruption: weights %016llx, average %016llx\n", (unsigned long long)expected[0], (unsigned long long)expected[1]);
-    printf("from the checkpoint:  weights %016llx, average %016llx\n", (unsigned long long)found[0], (unsigned long long)found[1]);
+    printf("without interruption: weights %016llx, average %016llx\n", (unsigned long long)expected[0],
+           (unsigned long long)expected[1]);
+    printf("from the checkpoint:  weights %016llx, average %016llx\n", (unsigned long long)found[0],
+           (unsigned long long)found[1]);
     printf("%s\n", equal ? "equal to the bit" : "DIFFERENT");
   }
   end_training(&second);

@@ -2,20 +2,21 @@
  *
  *   ddprun -n 2 07_cuda
  *
- * Parameters, gradients and data lie in GPU memory, and all work of a rank goes to one stream. A gradient is marked when the kernel that
- * writes it has been launched, not when it has run: libddp gets the stream, and waits on the GPU, never on the host.
+ * Parameters, gradients and data lie in GPU memory, and all work of a rank goes to one stream. A gradient is marked when the
+ * kernel that writes it has been launched, not when it has run: libddp gets the stream, and waits on the GPU, never on the
+ * host.
  *
  * With more ranks than GPUs, ranks take turns on one GPU: good for a try on a small machine, useless for timings.
  * The kernels are the plainest that work. Read main(), then train_step().
  */
+#include <cuda_runtime.h>
+#include <ddp/ddp.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
-
-#include <cuda_runtime.h>
-#include <ddp/ddp.h>
 
 #ifndef DIGITS_CSV
 #define DIGITS_CSV "data/digits.csv"
@@ -48,7 +49,8 @@ __global__ void gather(const float *pixels, const int64_t *chosen, float *batch,
   if (k < count * kPixels) batch[k] = pixels[chosen[k / kPixels] * kPixels + k % kPixels];
 }
 
-__global__ void forward(const float *input, const float *weight, const float *bias, float *value, int batch, int in, int out, bool relu) {
+__global__ void forward(const float *input, const float *weight, const float *bias, float *value, int batch, int in, int out,
+                        bool relu) {
   const int k = at_thread(), b = k / out, o = k % out;
   if (b >= batch) return;
   float sum = bias[o];
@@ -73,11 +75,13 @@ __global__ void loss(const float *value, const int *labels, const int64_t *chose
   right[b] = best == label;
   __syncthreads();
   if (b > 0) return;
-  for (int k = 0; k < batch; ++k) sums[0] += losses[k], sums[1] += right[k], sums[2] += 1; /* in order: the same number every time */
+  for (int k = 0; k < batch; ++k)
+    sums[0] += losses[k], sums[1] += right[k], sums[2] += 1; /* in order: the same number every time */
 }
 
 /* Gradients of a layer, summed over the batch. They are written, not added, so nobody needs to clear them. */
-__global__ void backward(const float *delta, const float *input, float *weight_grad, float *bias_grad, int batch, int in, int out) {
+__global__ void backward(const float *delta, const float *input, float *weight_grad, float *bias_grad, int batch, int in,
+                         int out) {
   const int k = at_thread(), o = k / in, i = k % in;
   if (o >= out) return;
   float weight_sum = 0, bias_sum = 0;
@@ -90,7 +94,8 @@ __global__ void backward(const float *delta, const float *input, float *weight_g
 }
 
 /* What the layer below must know. Its outputs are our inputs, and ReLU lets through only where these are positive. */
-__global__ void pass_down(const float *delta, const float *weight, const float *input, float *below, int batch, int in, int out) {
+__global__ void pass_down(const float *delta, const float *weight, const float *input, float *below, int batch, int in,
+                          int out) {
   const int k = at_thread(), b = k / in, i = k % in;
   if (b >= batch) return;
   float sum = 0;
@@ -137,8 +142,10 @@ static void load_digits(const char *path, Data parts[2]) {
   int value = 0;
   for (int k = 0; fscanf(file, "%d,", &value) == 1; ++k) {
     const int part = k / (kPixels + 1) % 5 != 0;
-    if (k % (kPixels + 1) < kPixels) pixels[part].push_back(static_cast<float>(value) / 16.0F);
-    else labels[part].push_back(value);
+    if (k % (kPixels + 1) < kPixels)
+      pixels[part].push_back(static_cast<float>(value) / 16.0F);
+    else
+      labels[part].push_back(value);
   }
   fclose(file);
   for (int part = 0; part < 2; ++part)
@@ -170,14 +177,15 @@ static ddp_tensor tensor(float *data, int device, int rows, int columns) {
   return {data, DDP_F32, DDP_CUDA, device, columns == 0 ? 1 : 2, {rows, columns}};
 }
 
-/* Without a gradient of ours (NULL) libddp provides it, in GPU memory, where NCCL reduces it in place. To keep your own, give a second
- * tensor; then it is copied to a bucket and back by one kernel for each bucket. */
+/* Without a gradient of ours (NULL) libddp provides it, in GPU memory, where NCCL reduces it in place. To keep your own,
+ * give a second tensor; then it is copied to a bucket and back by one kernel for each bucket. */
 static ddp_model *lend_network(ddp_group *group, Layer net[kLayers], int device, cudaStream_t stream) {
   ddp_model *model = nullptr;
   CHECK(ddp_model_create(group, nullptr, &model));
   for (int l = 0; l < kLayers; ++l) {
     Layer &layer = net[l];
-    const ddp_tensor weight = tensor(layer.weight, device, layer.out, layer.in), bias = tensor(layer.bias, device, layer.out, 0);
+    const ddp_tensor weight = tensor(layer.weight, device, layer.out, layer.in),
+                     bias = tensor(layer.bias, device, layer.out, 0);
     char name[32];
     snprintf(name, sizeof name, "layer%d.weight", l + 1);
     CHECK(ddp_model_add_parameter(model, name, &weight, nullptr, &layer.weight_index));
@@ -202,13 +210,13 @@ struct Training {
   ddp_optimizer *optimizer;
   cudaStream_t stream;
   Layer net[kLayers];
-  float *values;         /* of the last layer, for the whole batch */
-  double *sums;          /* loss, right answers, samples */
-  Data data[2];          /* to test, to learn */
+  float *values; /* of the last layer, for the whole batch */
+  double *sums;  /* loss, right answers, samples */
+  Data data[2];  /* to test, to learn */
   ddp_sampler sampler[2];
-  int64_t share[2];      /* this rank's number of samples */
-  int64_t *chosen;       /* which ones, in the order of this epoch */
-  int batch;             /* this rank's part of the global batch */
+  int64_t share[2]; /* this rank's number of samples */
+  int64_t *chosen;  /* which ones, in the order of this epoch */
+  int batch;        /* this rank's part of the global batch */
   int64_t step;
 };
 
@@ -219,7 +227,8 @@ static void run_forward(const Training &t, int part, int64_t first, int count) {
   for (int l = 0; l < kLayers; ++l) {
     const Layer &at = t.net[l];
     float *const value = l < kLayers - 1 ? t.net[l + 1].input : t.values;
-    forward<<<blocks(count * at.out), kThreads, 0, t.stream>>>(at.input, at.weight, at.bias, value, count, at.in, at.out, l < kLayers - 1);
+    forward<<<blocks(count * at.out), kThreads, 0, t.stream>>>(at.input, at.weight, at.bias, value, count, at.in, at.out,
+                                                               l < kLayers - 1);
   }
   loss<<<1, count, 0, t.stream>>>(t.values, t.data[part].labels, chosen, t.net[kLayers - 1].delta, t.sums, count);
   CHECK(cudaGetLastError());
@@ -231,12 +240,14 @@ static void train_step(const Training &t, int64_t first, int count) {
   CHECK(ddp_model_begin_backward(t.model, DDP_PASS_REDUCE));
   for (int l = kLayers - 1; l >= 0; --l) {
     const Layer &at = t.net[l];
-    backward<<<blocks(at.in * at.out), kThreads, 0, t.stream>>>(at.delta, at.input, at.weight_grad, at.bias_grad, count, at.in, at.out);
+    backward<<<blocks(at.in * at.out), kThreads, 0, t.stream>>>(at.delta, at.input, at.weight_grad, at.bias_grad, count,
+                                                                at.in, at.out);
     /* Launched is enough: libddp takes them after what is in the stream now, while the layers below are computed. */
     CHECK(ddp_model_mark_ready(t.model, at.bias_index, t.stream));
     CHECK(ddp_model_mark_ready(t.model, at.weight_index, t.stream));
     if (l == 0) break;
-    pass_down<<<blocks(count * at.in), kThreads, 0, t.stream>>>(at.delta, at.weight, at.input, t.net[l - 1].delta, count, at.in, at.out);
+    pass_down<<<blocks(count * at.in), kThreads, 0, t.stream>>>(at.delta, at.weight, at.input, t.net[l - 1].delta, count,
+                                                                at.in, at.out);
   }
   CHECK(cudaGetLastError());
   CHECK(ddp_model_end_backward(t.model, t.stream)); /* what comes later in the stream sees the mean over all ranks */
@@ -250,7 +261,8 @@ static double rate_at(int64_t step, int64_t steps) {
   return 0.02 * top + 0.98 * top * 0.5 * (1 + std::cos(3.14159265358979 * done / static_cast<double>(steps)));
 }
 
-/* This rank's share of the test (part 0) or training samples (part 1) once; then `result` is loss, right answers and samples over all ranks. */
+/* This rank's share of the test (part 0) or training samples (part 1) once; then `result` is loss, right answers and
+ * samples over all ranks. */
 static void run_epoch(Training &t, int part, int64_t epoch, double result[3]) {
   const int64_t share = t.share[part], steps = kEpochs * ((share + t.batch - 1) / t.batch);
   std::vector<int64_t> order(static_cast<size_t>(share));
@@ -271,17 +283,18 @@ static void run_epoch(Training &t, int part, int64_t epoch, double result[3]) {
   CHECK(ddp_group_reduce_metrics(t.group, result, 3, DDP_SUM));
 }
 
-/* ---- More ranks than GPUs: NCCL refuses two ranks on one GPU of a host, so each rank claims a host of its own, and they talk over the
- * loopback interface. Must be in the environment before NCCL's first call. Not supported by NVIDIA; for tests. ---- */
+/* ---- More ranks than GPUs: NCCL refuses two ranks on one GPU of a host, so each rank claims a host of its own, and they
+ * talk over the loopback interface. Must be in the environment before NCCL's first call. Not supported by NVIDIA; for
+ * tests. ---- */
 
 static void pretend_many_hosts(int local_rank) {
   char host[32];
   snprintf(host, sizeof host, "07_cuda-%d", local_rank);
   setenv("NCCL_HOSTID", host, 0);
-  const char *const settings[][2] = {{"NCCL_SOCKET_IFNAME", "=lo"}, {"NCCL_NET", "Socket"},    {"NCCL_P2P_DISABLE", "1"},
-                                     {"NCCL_SHM_DISABLE", "1"},     {"NCCL_IB_DISABLE", "1"},  {"NCCL_MNNVL_ENABLE", "0"},
-                                     {"NCCL_NVLS_ENABLE", "0"},     {"NCCL_RAS_ENABLE", "0"},  {"NCCL_WIN_ENABLE", "0"},
-                                     {"NCCL_ALGO", "Ring"},         {"NCCL_PROTO", "Simple"},  {"NCCL_MAX_CTAS", "2"}};
+  const char *const settings[][2] = {{"NCCL_SOCKET_IFNAME", "=lo"}, {"NCCL_NET", "Socket"},   {"NCCL_P2P_DISABLE", "1"},
+                                     {"NCCL_SHM_DISABLE", "1"},     {"NCCL_IB_DISABLE", "1"}, {"NCCL_MNNVL_ENABLE", "0"},
+                                     {"NCCL_NVLS_ENABLE", "0"},     {"NCCL_RAS_ENABLE", "0"}, {"NCCL_WIN_ENABLE", "0"},
+                                     {"NCCL_ALGO", "Ring"},         {"NCCL_PROTO", "Simple"}, {"NCCL_MAX_CTAS", "2"}};
   for (const auto &setting : settings) setenv(setting[0], setting[1], 0);
 }
 
@@ -292,7 +305,8 @@ static int choose_gpu() {
   int gpus = 0;
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) return rank;
   if (size > gpus) pretend_many_hosts(rank);
-  if (size > gpus && rank == 0) printf("%d ranks share %d GPU%s, for a try: timings mean nothing here\n", size, gpus, gpus == 1 ? "" : "s");
+  if (size > gpus && rank == 0)
+    printf("%d ranks share %d GPU%s, for a try: timings mean nothing here\n", size, gpus, gpus == 1 ? "" : "s");
   CHECK(cudaSetDevice(rank % gpus));
   return rank % gpus;
 }
@@ -325,7 +339,8 @@ int main(int argc, char **argv) {
   options.device_index = device;
   CHECK(ddp_group_create(nullptr, &options, &t.group));
   const int rank = ddp_group_rank(t.group), size = ddp_group_size(t.group);
-  if (size > kGlobalBatch) return fprintf(stderr, "A batch of %d samples cannot be shared by %d ranks: start fewer.\n", kGlobalBatch, size), 1;
+  if (size > kGlobalBatch)
+    return fprintf(stderr, "A batch of %d samples cannot be shared by %d ranks: start fewer.\n", kGlobalBatch, size), 1;
   t.batch = kGlobalBatch / size; /* the global batch is the same on any number of ranks, so they learn the same */
   prepare(t, argc > 1 ? argv[1] : DIGITS_CSV, device);
 
@@ -334,8 +349,8 @@ int main(int argc, char **argv) {
     run_epoch(t, 1, epoch, learned);
     run_epoch(t, 0, epoch, tested);
     if (rank == 0)
-      printf("epoch %2d  loss %.4f  train %6.2f %%  test %6.2f %%\n", epoch, learned[0] / learned[2], 100 * learned[1] / learned[2],
-             100 * tested[1] / tested[2]);
+      printf("epoch %2d  loss %.4f  train %6.2f %%  test %6.2f %%\n", epoch, learned[0] / learned[2],
+             100 * learned[1] / learned[2], 100 * tested[1] / tested[2]);
   }
 
   int64_t hash = 0;

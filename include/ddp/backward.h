@@ -12,7 +12,7 @@ extern "C" {
 
 /** What a pass does. Since 0.1. */
 typedef enum ddp_pass DDP_INT32 {
-  DDP_PASS_REDUCE = 0,    /**< gradients are reduced over the ranks; what was accumulated before is part of them */
+  DDP_PASS_REDUCE = 0,     /**< gradients are reduced over the ranks; what was accumulated before is part of them */
   DDP_PASS_ACCUMULATE = 1, /**< nothing is sent: the caller adds to its gradients, a later REDUCE pass sends the whole */
   DDP_PASS_LOCAL = 2       /**< nothing is sent, and the gradients are final on this rank alone: local SGD, with
                                 ddp_model_average_parameters every few steps */
@@ -31,8 +31,9 @@ DDP_API ddp_status ddp_model_begin_backward(ddp_model *model, ddp_pass mode);
  * The gradient of parameter `index` is complete. When it completes the next bucket in plan order, that bucket's reduction
  * starts, whatever the order of marking (src/README.md, "Why order is fixed").
  * From here to the return of ddp_model_end_backward the gradient belongs to libddp: neither read nor write it.
- * @param stream of a gradient on a GPU: the stream on which it was written, valid until the pass has ended; what is enqueued there by now
- *        comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy default stream
+ * @param stream of a gradient on a GPU: the stream on which it was written, valid until the pass has ended; what is enqueued
+ *        there by now comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy
+ *        default stream
  * Local, never waits, constant time, no allocation. Any thread, between begin and end.
  * Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
  * A failed communication is reported by ddp_model_end_backward. Since 0.1.
@@ -40,13 +41,15 @@ DDP_API ddp_status ddp_model_begin_backward(ddp_model *model, ddp_pass mode);
 DDP_API ddp_status ddp_model_mark_ready(ddp_model *model, int32_t index, void *stream);
 
 /**
- * As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own time. The gradient is
- * marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a whole.
+ * As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own
+ * time. The gradient is marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a
+ * whole.
  * @param first the first element of the range, in the flattened gradient
  * @param count elements, 1 or more
- * Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the gradient),
- * INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a part of a gradient missing fails as one with
- * parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the elements. Since 0.1.
+ * Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the
+ * gradient), INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a
+ * part of a gradient missing fails as one with parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the
+ * elements. Since 0.1.
  */
 DDP_API ddp_status ddp_model_mark_range_ready(ddp_model *model, int32_t index, int64_t first, int64_t count, void *stream);
 
@@ -60,15 +63,17 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
 /**
  * Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
  * The pass is over whatever the result.
- * Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are there in the order of
- * `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the optimizer's step may not.
- * With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into them between this call
- * and the step counts in that slice alone: a gradient that one rank clears is not cleared on the others. Use ddp_model_scale_grad, on all ranks.
+ * Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are
+ * there in the order of `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the
+ * optimizer's step may not.
+ * With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into
+ * them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared on the
+ * others. Use ddp_model_scale_grad, on all ranks.
  * @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on
  * Collective in a REDUCE pass (blocks on CPU), local in the others.
  * Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
- * every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), MISMATCH (with the
- * model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
+ * every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole),
+ * MISMATCH (with the model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
  * Since 0.1.
  */
 DDP_API ddp_status ddp_model_end_backward(ddp_model *model, void *stream);
@@ -104,9 +109,9 @@ DDP_API ddp_status ddp_model_get_grad_norm(ddp_model *model, double p, double *o
 DDP_API ddp_status ddp_model_scale_grad(ddp_model *model, double factor, void *stream);
 
 /**
- * Scale all gradients down together so that their norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_: the factor is
- * max_norm / (norm + 1e-6), and 1 if that is more. A norm that is not finite makes them NaN or zero. For an optimizer of your own; the built-in
- * ones clip within their step (max_norm, clip_value).
+ * Scale all gradients down together so that their norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_: the factor
+ * is max_norm / (norm + 1e-6), and 1 if that is more. A norm that is not finite makes them NaN or zero. For an optimizer of
+ * your own; the built-in ones clip within their step (max_norm, clip_value).
  * @param max_norm above 0
  * @param p 1, 2 or INFINITY
  * @param out_norm the norm before; may be NULL

@@ -1,11 +1,13 @@
 /** @file
  * libddp: distributed data parallel training for every program that has gradients in memory.
- * This header includes the stable part; read its headers in this order. include/README.md is the guide, and ddp/experimental.h adds what may
- * still change.
+ * This header includes the stable part; read its headers in this order. include/README.md is the guide, and
+ * ddp/experimental.h adds what may still change.
  */
 #ifndef DDP_DDP_H
 #define DDP_DDP_H
 
+/* The order in which to read them, and in which SWIG reads them. */
+/* clang-format off */
 #include "ddp/types.h"
 #include "ddp/library.h"
 #include "ddp/group.h"
@@ -16,5 +18,6 @@
 #include "ddp/ema.h"
 #include "ddp/state.h"
 #include "ddp/sampler.h"
+/* clang-format on */
 
 #endif

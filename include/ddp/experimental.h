@@ -1,10 +1,12 @@
 /** @file
- * Everything in ddp/ddp.h, and what is not promised yet: functions and structs of the headers below may change in any version, and
- * include/CHANGES.md then says what to write instead.
+ * Everything in ddp/ddp.h, and what is not promised yet: functions and structs of the headers below may change in any
+ * version, and include/CHANGES.md then says what to write instead.
  */
 #ifndef DDP_EXPERIMENTAL_H
 #define DDP_EXPERIMENTAL_H
 
+/* The order in which to read them, and in which SWIG reads them. */
+/* clang-format off */
 #include "ddp/ddp.h"
 #include "ddp/custom.h"
 #include "ddp/hook.h"
@@ -13,5 +15,6 @@
 #include "ddp/rows.h"
 #include "ddp/batch_norm.h"
 #include "ddp/memory.h"
+/* clang-format on */
 
 #endif

@@ -22,7 +22,8 @@ typedef int32_t (*ddp_store_get_fn)(void *user_data, const char *key, void *valu
 
 /**
  * Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
- * Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text. Since 0.1.
+ * Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text.
+ * Since 0.1.
  */
 typedef struct ddp_store {
   int64_t struct_size;  /**< set by the caller */
@@ -44,9 +45,9 @@ typedef struct ddp_group_options {
   int64_t dead_after_ms;         /**< silence after which a rank counts as dead (default 10,000) */
   int64_t rendezvous_timeout_ms; /**< how long ddp_group_create waits for all ranks (default 120,000) */
   const ddp_store *store;        /**< own rendezvous, or NULL (default); copied by ddp_group_create */
-  ddp_sum_order sum_order;       /**< DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose ranks are not aligned
-                                      blocks of a power of two; equal on all ranks */
-  int32_t reserved;              /**< 0 */
+  ddp_sum_order sum_order; /**< DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose
+                              ranks are not aligned blocks of a power of two; equal on all ranks */
+  int32_t reserved;        /**< 0 */
 } ddp_group_options;
 
 /**
@@ -80,18 +81,18 @@ DDP_API ddp_status ddp_group_create(const char *rendezvous, const ddp_group_opti
 #define DDP_NO_COLOR -1
 
 /**
- * Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The new group has its own
- * connections and memory, so it works beside its parent, while a pass is open there too, and neither needs the other any more: both are destroyed
- * in any order. A rank that fails breaks each group it is in; error texts of the new group also give the rank in the group that
- * ddp_group_create made ("rank 1 (world rank 3, ...").
+ * Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The
+ * new group has its own connections and memory, so it works beside its parent, while a pass is open there too, and neither
+ * needs the other any more: both are destroyed in any order. A rank that fails breaks each group it is in; error texts of
+ * the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
  * @param color 0 or more; DDP_NO_COLOR: this rank gets no group
  * @param key ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
- * @param options NULL: those of `group`. Otherwise rank, world_size and store must be as ddp_group_options_init left them; all ranks of a
- *        color give the same backend
+ * @param options NULL: those of `group`. Otherwise rank, world_size and store must be as ddp_group_options_init left them;
+ *        all ranks of a color give the same backend
  * @param out_group the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
  * Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
- * Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no address, no shared
- * memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+ * Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
+ * address, no shared memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
  */
 DDP_API ddp_status ddp_group_split(ddp_group *group, int32_t color, int32_t key, const ddp_group_options *options,
                                    ddp_group **out_group);
@@ -99,8 +100,8 @@ DDP_API ddp_status ddp_group_split(ddp_group *group, int32_t color, int32_t key,
 /**
  * Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
  * Local; returns within 2 s also when peers are dead. NULL and an already destroyed group are ignored. Models made from
- * the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group nothing happens and
- * nobody is told. Since 0.1.
+ * the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
+ * nothing happens and nobody is told. Since 0.1.
  */
 DDP_API void ddp_group_destroy(ddp_group *group);
 
@@ -126,22 +127,27 @@ DDP_API ddp_backend ddp_group_backend(const ddp_group *group);
 
 /**
  * Return when all ranks have called. Collective, blocks.
- * Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn both calls
- * within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group), OUT_OF_MEMORY (this rank; the others
- * get PEER_FAILED and the group is broken). They hold for all collectives below. Since 0.1.
+ * Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn
+ * both calls within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group),
+ * OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives below.
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_group_barrier(ddp_group *group);
 
 /**
  * Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
- * The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not depend on which ranks
- * share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
+ * The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not
+ * depend on which ranks share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the
+ * precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers
+ * there are SUM and AVERAGE.
  * @param tensor this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
  * @param op AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
- * A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of integers is not supported there.
- * @param stream of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there in the order of
- *        this stream
- * Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU or NCCL, and which).
+ * A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of
+ * integers is not supported there.
+ * @param stream of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there
+ *        in the order of this stream
+ * Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU
+ * or NCCL, and which).
  * Since 0.1.
  */
 DDP_API ddp_status ddp_group_all_reduce(ddp_group *group, const ddp_tensor *tensor, ddp_reduce op, void *stream);
@@ -182,7 +188,8 @@ DDP_API ddp_status ddp_group_reduce_metrics(ddp_group *group, double *values, in
 
 /**
  * Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
- * without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU, registered with NCCL.
+ * without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
+ * registered with NCCL.
  * @param bytes 1 or more
  * @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
  * Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.

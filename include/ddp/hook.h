@@ -2,11 +2,11 @@
  * Hooks: what stands in the place of a bucket's plain reduction. PowerSGD is built in; a program may give its own, as a
  * callback or pulled on its own thread. Experimental.
  *
- * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in it what the
- * gradients become, the same on every rank. It runs bucket after bucket, in the same order on all ranks, and may use the ddp_bucket_
- * collectives as straight-line code. It sees no bucket in which a gradient is missing, and what it makes of a gradient that no rank used is
- * dropped. If it fails on one rank, or the ranks make different calls, the pass fails on all ranks with that rank's text; the gradients
- * are undefined until the next zero_grad, but the group stays whole.
+ * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in
+ * it what the gradients become, the same on every rank. It runs bucket after bucket, in the same order on all ranks, and may
+ * use the ddp_bucket_ collectives as straight-line code. It sees no bucket in which a gradient is missing, and what it makes
+ * of a gradient that no rank used is dropped. If it fails on one rank, or the ranks make different calls, the pass fails on
+ * all ranks with that rank's text; the gradients are undefined until the next zero_grad, but the group stays whole.
  */
 #ifndef DDP_HOOK_H
 #define DDP_HOOK_H
@@ -21,22 +21,26 @@ extern "C" {
 typedef struct ddp_bucket ddp_bucket; /**< a bucket inside a hook */
 
 /**
- * Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on the thread of
- * that call. It must not call functions of the model or its group other than the getters.
+ * Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
+ * the thread of that call. It must not call functions of the model or its group other than the getters.
  * @param bucket usable until the hook returns
- * Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure with its text. Since 0.1.
+ * Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
+ * with its text. Since 0.1.
  */
 typedef int32_t (*ddp_hook_fn)(void *user_data, ddp_bucket *bucket);
 
 /**
- * Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the default.
+ * Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the
+ * default.
  * @param fn ddp_hook_powersgd or your own
  * @param release called once when the hook is not used any more (also if this call fails); NULL: nothing
- * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed, or the model has the option `wire`, which is for the plain reduction). Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed, or the model has the option `wire`, which is for the plain
+ * reduction). Since 0.1.
  */
 DDP_API ddp_status ddp_model_set_hook(ddp_model *model, ddp_hook_fn fn, void *user_data, ddp_release_fn release);
 
-/** Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree. Since 0.1. */
+/** Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree.
+ * Since 0.1. */
 typedef struct ddp_powersgd_options {
   int64_t struct_size;         /**< set by init */
   int64_t seed;                /**< of the first vectors (default 0) */
@@ -51,22 +55,24 @@ typedef struct ddp_powersgd_options {
 DDP_API ddp_status ddp_powersgd_options_init(ddp_powersgd_options *options, int64_t struct_size);
 
 /**
- * Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the product of the
- * others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to gain, or that have one
- * dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean, exactly for matrices of that rank.
+ * Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the
+ * product of the others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to
+ * gain, or that have one dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean,
+ * exactly for matrices of that rank.
  * What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
  * vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
  * after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
- * @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a hook of your own
- *        calls it (collective); the first call's options stay.
+ * @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
+ *        hook of your own calls it (collective); the first call's options stay.
  * Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_bucket_all_reduce. Since 0.1.
  */
 DDP_API int32_t ddp_hook_powersgd(void *user_data, ddp_bucket *bucket);
 
 /**
- * The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread. Before
- * ddp_model_commit. Then, in every REDUCE pass, between the marks and after them:
- *   while (ddp_model_next_bucket(model, 1, &bucket) == DDP_OK && bucket != NULL) { ...; ddp_model_finish_bucket(model, 0, NULL); }
+ * The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread.
+ * Before ddp_model_commit. Then, in every REDUCE pass, between the marks and after them:
+ *   while (ddp_model_next_bucket(model, 1, &bucket) == DDP_OK && bucket != NULL) { ...; ddp_model_finish_bucket(model, 0,
+ *   NULL); }
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
  */
 DDP_API ddp_status ddp_model_set_pulled_hook(ddp_model *model);
@@ -74,8 +80,10 @@ DDP_API ddp_status ddp_model_set_pulled_hook(ddp_model *model);
 /**
  * The next bucket of the open pass. Buckets come in the same order on all ranks.
  * @param rest 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
- * @param out_bucket usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has failed)
- * Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest 1.
+ * @param out_bucket usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has
+ *        failed)
+ * Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest
+ * 1.
  * Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
  * collectives. Since 0.1.
  */
@@ -85,8 +93,8 @@ DDP_API ddp_status ddp_model_next_bucket(ddp_model *model, int32_t rest, ddp_buc
  * Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
  * @param status 0, or any other number if it failed here
  * @param text what went wrong, for all ranks; NULL: what ddp_bucket_set_error said
- * Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different calls),
- * INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
+ * Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different
+ * calls), INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_model_finish_bucket(ddp_model *model, int32_t status, const char *text);
 
@@ -97,8 +105,8 @@ DDP_API int32_t ddp_bucket_get_index(const ddp_bucket *bucket);
 DDP_API int32_t ddp_bucket_is_last(const ddp_bucket *bucket);
 
 /**
- * The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on 64-byte
- * boundaries, with zeros between them.
+ * The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on
+ * 64-byte boundaries, with zeros between them.
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */
 DDP_API ddp_status ddp_bucket_get_contents(const ddp_bucket *bucket, ddp_tensor *out_contents);
@@ -113,18 +121,19 @@ DDP_API int32_t ddp_bucket_get_parameter_count(const ddp_bucket *bucket);
  * @param out_grad its part of the contents, with the shape of the parameter; may be NULL
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */
-DDP_API ddp_status ddp_bucket_get_parameter(const ddp_bucket *bucket, int32_t position, int32_t *out_index, ddp_tensor *out_grad);
+DDP_API ddp_status ddp_bucket_get_parameter(const ddp_bucket *bucket, int32_t position, int32_t *out_index,
+                                            ddp_tensor *out_grad);
 
 /**
- * Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1 if the
- * arguments are wrong. Local. Since 0.1.
+ * Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1
+ * if the arguments are wrong. Local. Since 0.1.
  */
 DDP_API int32_t ddp_bucket_is_used(const ddp_bucket *bucket, int32_t position);
 
 /**
  * As ddp_group_all_reduce, over the group of the model, inside a hook. The tensor may be the contents or memory of your own.
- * Collective. Errors: CALLBACK or MISMATCH (the hook failed on another rank, or did something else there: return at once), INVALID_STATE (not
- * in a hook now), and those of collectives. Since 0.1.
+ * Collective. Errors: CALLBACK or MISMATCH (the hook failed on another rank, or did something else there: return at once),
+ * INVALID_STATE (not in a hook now), and those of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_bucket_all_reduce(ddp_bucket *bucket, const ddp_tensor *tensor, ddp_reduce op);
 
@@ -132,7 +141,8 @@ DDP_API ddp_status ddp_bucket_all_reduce(ddp_bucket *bucket, const ddp_tensor *t
 DDP_API ddp_status ddp_bucket_all_gather(ddp_bucket *bucket, const ddp_tensor *input, const ddp_tensor *output);
 
 /** As ddp_group_reduce_scatter, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1. */
-DDP_API ddp_status ddp_bucket_reduce_scatter(ddp_bucket *bucket, const ddp_tensor *input, const ddp_tensor *output, ddp_reduce op);
+DDP_API ddp_status ddp_bucket_reduce_scatter(ddp_bucket *bucket, const ddp_tensor *input, const ddp_tensor *output,
+                                             ddp_reduce op);
 
 /** As ddp_group_broadcast, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1. */
 DDP_API ddp_status ddp_bucket_broadcast(ddp_bucket *bucket, const ddp_tensor *tensor, int32_t root);

@@ -21,15 +21,16 @@ typedef enum ddp_log_level DDP_INT32 {
 
 /**
  * Receives log messages. Called from any thread, one message at a time; must not call libddp.
- * `text` is one line without a newline, valid during the call. If a C++ exception leaves it, the line goes to stderr instead. A forked child logs
- * to the same function.
+ * `text` is one line without a newline, valid during the call. If a C++ exception leaves it, the line goes to stderr
+ * instead. A forked child logs to the same function.
  */
 typedef void (*ddp_log_fn)(void *user_data, ddp_log_level level, const char *text);
 
 /** Version of the loaded library, packed as DDP_VERSION is. Local, any thread, cannot fail. Since 0.1. */
 DDP_API int32_t ddp_version(void);
 
-/** Version of the loaded library as text, such as "0.1.0". The library's own, valid for ever. Local, any thread. Since 0.1. */
+/** Version of the loaded library as text, such as "0.1.0". The library's own, valid for ever. Local, any thread.
+ * Since 0.1. */
 DDP_API const char *ddp_version_string(void);
 
 /**

@@ -28,15 +28,17 @@ typedef enum ddp_progress DDP_INT32 {
 
 /** What the periodic check (`check_every`) does when replicas differ. Since 0.1. */
 typedef enum ddp_drift DDP_INT32 {
-  DDP_DRIFT_REPORT = 0, /**< ddp_model_end_backward fails with MISMATCH on every rank and names the first tensor and the ranks */
-  DDP_DRIFT_RESEND = 1  /**< what most ranks hold goes to all: parameters, buffers, optimizers and averages; the log says so. Without a
-                             majority: as REPORT */
+  DDP_DRIFT_REPORT =
+      0, /**< ddp_model_end_backward fails with MISMATCH on every rank and names the first tensor and the ranks */
+  DDP_DRIFT_RESEND = 1 /**< what most ranks hold goes to all: parameters, buffers, optimizers and averages; the log says so.
+                          Without a majority: as REPORT */
 } ddp_drift;
 
 /** What DDP_AVERAGE divides the sum over the ranks by. Since 0.1. */
 typedef enum ddp_divisor DDP_INT32 {
-  DDP_DIVISOR_WORLD = 0,  /**< the number of ranks in the group, whoever contributed */
-  DDP_DIVISOR_WEIGHTS = 1 /**< the sum of the weights of those that contributed (ddp_model_set_weight); without weights their number */
+  DDP_DIVISOR_WORLD = 0, /**< the number of ranks in the group, whoever contributed */
+  DDP_DIVISOR_WEIGHTS =
+      1 /**< the sum of the weights of those that contributed (ddp_model_set_weight); without weights their number */
 } ddp_divisor;
 
 /** Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1. */
@@ -48,17 +50,17 @@ typedef struct ddp_model_options {
   ddp_unused unused;          /**< DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW */
   ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */
   ddp_drift drift;            /**< DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND */
-  int64_t check_every;        /**< k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory
-                                   and one small message); 0 (default): only ddp_model_check compares */
-  ddp_divisor divisor;        /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
-  int32_t uneven_inputs;      /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
-                                   nobody waits for, and excludes optimizers with shard; 0 (default) */
-  ddp_dtype wire;             /**< DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the number
-                                   of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum rounded to 16
-                                   bits. The same bits on every rank, transport and bucket size, also where nothing travels because ranks reduce
-                                   in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the range of F32
-                                   and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. 0 (default): no
-                                   other type */
+  int64_t check_every;   /**< k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over
+                            memory   and one small message); 0 (default): only ddp_model_check compares */
+  ddp_divisor divisor;   /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
+  int32_t uneven_inputs; /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
+                              nobody waits for, and excludes optimizers with shard; 0 (default) */
+  ddp_dtype wire; /**< DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the
+                     number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the
+                     ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where
+                     nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks,
+                     NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of
+                     one rank, are as they are. 0 (default): no other type */
 } ddp_model_options;
 
 /** Numbers of a model's passes. Since 0.1. */
@@ -75,10 +77,10 @@ typedef struct ddp_model_stats {
   int64_t total_backward_ns; /**< sums over all passes */
   int64_t total_comm_ns;
   int64_t total_exposed_ns;
-  int64_t checks;         /**< comparisons of the replicas by check_every */
-  int64_t repairs;        /**< of them, those after which the majority's state was sent again */
-  int64_t sent_bytes;     /**< last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks of
-                               its host read them; what they read where it lies is not counted */
+  int64_t checks;     /**< comparisons of the replicas by check_every */
+  int64_t repairs;    /**< of them, those after which the majority's state was sent again */
+  int64_t sent_bytes; /**< last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks
+                         of its host read them; what they read where it lies is not counted */
   int64_t total_sent_bytes; /**< sum over all passes */
 } ddp_model_stats;
 
@@ -102,13 +104,14 @@ DDP_API ddp_status ddp_model_create(ddp_group *group, const ddp_model_options *o
 DDP_API void ddp_model_destroy(ddp_model *model);
 
 /**
- * Lend a parameter. Registration order should be the order of the forward computation: gradients then arrive in reverse, as the
- * buckets expect them.
+ * Lend a parameter. Registration order should be the order of the forward computation: gradients then arrive in reverse, as
+ * the buckets expect them.
  * @param model in the building state
  * @param name unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
- * @param value the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model is destroyed
- * @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp owns the
- *        gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
+ * @param value the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model
+ *        is destroyed
+ * @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
+ *        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
  * @param out_index its number, counted from 0; may be NULL
  * Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
  * NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
@@ -130,16 +133,16 @@ DDP_API ddp_status ddp_model_add_array(ddp_model *model, const char *name, float
 
 /**
  * Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
- * values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters share
- * one space of names. Local. Since 0.1.
+ * values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters
+ * share one space of names. Local. Since 0.1.
  */
 DDP_API ddp_status ddp_model_add_buffer(ddp_model *model, const char *name, const ddp_tensor *value, int32_t *out_index);
 
 /**
- * Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values go
- * to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
- * Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays in
- * the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+ * Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values
+ * go to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
+ * Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays
+ * in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_model_commit(ddp_model *model, void *stream);
 
@@ -169,15 +172,17 @@ DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *dat
 DDP_API ddp_status ddp_model_sync_buffers(ddp_model *model, int32_t root, void *stream);
 
 /**
- * Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for parameters
- * after every k-th pass.
- * Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the minority. If only
- * buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers. Since 0.1.
+ * Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for
+ * parameters after every k-th pass.
+ * Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the
+ * minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_model_check(ddp_model *model, void *stream);
 
 /**
- * One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the same model.
+ * One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the
+ * same model.
  * Local. Errors: INVALID_ARGUMENT. Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_hash(const ddp_model *model, int64_t *out_hash);

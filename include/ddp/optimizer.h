@@ -24,22 +24,25 @@ typedef enum ddp_nonfinite DDP_INT32 {
  */
 typedef struct ddp_optimizer_options {
   int64_t struct_size; /**< set by init */
-  int32_t shard;       /**< 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
-                            the others; memory of the state divided by the ranks. After a REDUCE pass a rank's gradients hold the mean in its own
-                            slice only, and ddp_optimizer_step, ddp_model_get_grad_norm and saving are collective. All ranks the same. Default 0 */
-  int32_t in_backward; /**< 1: the update of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then ends the step and
-                            is called after every REDUCE pass. Mark a parameter only when its value is no longer read in this pass. With max_norm,
-                            nonfinite or a dynamic loss scale the update waits for ddp_optimizer_step after all. Default 0 */
-  int32_t undo;        /**< with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (own values and state
-                            once more), and takes it back when the pass or the rule fails; 0 saves that memory, and after such a failure nothing
-                            goes on (INVALID_STATE) until parameters and optimizer are loaded again */
-  int32_t master_weights; /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0 */
+  int32_t shard; /**< 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the
+                    values to the others; memory of the state divided by the ranks. After a REDUCE pass a rank's gradients
+                    hold the mean in its own slice only, and ddp_optimizer_step, ddp_model_get_grad_norm and saving are
+                    collective. All ranks the same. Default 0 */
+  int32_t in_backward; /**< 1: the update of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then
+                          ends the step and is called after every REDUCE pass. Mark a parameter only when its value is no
+                          longer read in this pass. With max_norm, nonfinite or a dynamic loss scale the update waits for
+                          ddp_optimizer_step after all. Default 0 */
+  int32_t undo; /**< with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (own
+                   values and state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and
+                   after such a failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again */
+  int32_t master_weights;  /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the
+                              state. Default 0 */
   ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
-  int32_t reserved;    /**< 0 */
-  double max_norm;     /**< above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
-                            torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only
-                            with ddp_model_scale_grad. Default 0: no clipping */
-  double clip_value;   /**< above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping */
+  int32_t reserved;        /**< 0 */
+  double max_norm;   /**< above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
+                          torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
+                        after the pass only   with ddp_model_scale_grad. Default 0: no clipping */
+  double clip_value; /**< above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping */
 } ddp_optimizer_options;
 
 /** The rule of stochastic gradient descent. Since 0.1. */
@@ -59,16 +62,17 @@ typedef struct ddp_adam_options {
   double rate;         /**< learning rate (default 0.001) */
   double beta1;        /**< default 0.9 */
   double beta2;        /**< default 0.999 */
-  double epsilon;      /**< default 1e-8. Not 0, nor below what F32 can hold: an element whose gradients were all 0 would become 0 / 0 */
+  double epsilon; /**< default 1e-8. Not 0, nor below what F32 can hold: an element whose gradients were all 0 would become 0
+                     / 0 */
   double weight_decay; /**< default 0.01 */
   int32_t decoupled;   /**< 1 (default): AdamW; 0: Adam, the decay is added to the gradient */
   int32_t reserved;    /**< 0 */
 } ddp_adam_options;
 
 /**
- * Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The optimizer divides
- * the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and the scale multiplied by
- * `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
+ * Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The
+ * optimizer divides the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and
+ * the scale multiplied by `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
  */
 typedef struct ddp_loss_scale_options {
   int64_t struct_size; /**< set by init */
@@ -80,7 +84,8 @@ typedef struct ddp_loss_scale_options {
   int64_t interval;    /**< default 2000; 0: the scale stays at `initial` */
 } ddp_loss_scale_options;
 
-/** Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is logged. */
+/** Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is
+ * logged. */
 typedef void (*ddp_release_fn)(void *user_data);
 
 /** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */
@@ -98,14 +103,15 @@ DDP_API ddp_status ddp_adam_options_init(ddp_adam_options *options, int64_t stru
  * @param rule NULL: all defaults; copied
  * @param options NULL: all defaults; copied
  * @param out_optimizer destroy with ddp_optimizer_destroy
- * Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs), OUT_OF_MEMORY. Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
+ * OUT_OF_MEMORY. Since 0.1.
  */
-DDP_API ddp_status ddp_optimizer_create_sgd(ddp_model *model, const ddp_sgd_options *rule, const ddp_optimizer_options *options,
-                                            ddp_optimizer **out_optimizer);
+DDP_API ddp_status ddp_optimizer_create_sgd(ddp_model *model, const ddp_sgd_options *rule,
+                                            const ddp_optimizer_options *options, ddp_optimizer **out_optimizer);
 
 /** As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1. */
-DDP_API ddp_status ddp_optimizer_create_adam(ddp_model *model, const ddp_adam_options *rule, const ddp_optimizer_options *options,
-                                             ddp_optimizer **out_optimizer);
+DDP_API ddp_status ddp_optimizer_create_adam(ddp_model *model, const ddp_adam_options *rule,
+                                             const ddp_optimizer_options *options, ddp_optimizer **out_optimizer);
 
 /** Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1. */
 DDP_API void ddp_optimizer_destroy(ddp_optimizer *optimizer);
@@ -141,8 +147,9 @@ DDP_API ddp_status ddp_optimizer_get_loss_scale(const ddp_optimizer *optimizer, 
 DDP_API ddp_status ddp_optimizer_get_skipped_count(const ddp_optimizer *optimizer, int64_t *out_count);
 
 /**
- * 2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a dynamic loss
- * scale made the step look at it. Waits for the step's stream if the norm was taken on a GPU. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ * 2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a
+ * dynamic loss scale made the step look at it. Waits for the step's stream if the norm was taken on a GPU. Local. Errors:
+ * INVALID_ARGUMENT. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer *optimizer, double *out_norm);
 
@@ -150,7 +157,8 @@ DDP_API ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer *optimizer, d
  * Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
  * rates). Default: the optimizer's decay, and 1. All ranks must set the same.
  * @param weight_decay 0 or more
- * @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no rank had used it
+ * @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
+ *        rank had used it
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t index, double weight_decay, double rate_scale);

@@ -11,10 +11,10 @@ extern "C" {
 #endif
 
 /**
- * A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes every
- * `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting over, or
- * its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count them twice: an exact
- * evaluation leaves out the positions first * size + rank that are dataset_size or more. Since 0.1.
+ * A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
+ * every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
+ * over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
+ * them twice: an exact evaluation leaves out the positions first * size + rank that are dataset_size or more. Since 0.1.
  */
 typedef struct ddp_sampler {
   int64_t struct_size;  /**< set by init */
@@ -33,7 +33,8 @@ DDP_API ddp_status ddp_sampler_init(ddp_sampler *sampler, int64_t struct_size);
 DDP_API ddp_status ddp_sampler_get_count(const ddp_sampler *sampler, int64_t *out_count);
 
 /**
- * Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing `first`.
+ * Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
+ * `first`.
  * The sequence is frozen: the same fields give the same indices in every version.
  * @param epoch 0 or more; pass it, or every epoch has the same order
  * @param first position in this rank's share

@@ -1,6 +1,6 @@
 /** @file
  * Checkpoints: safetensors files with the caller's own names, saved atomically and durably, loaded at any world size.
- * src/state/README.md describes the layout.
+ * src/checkpoint/README.md describes the layout.
  */
 #ifndef DDP_STATE_H
 #define DDP_STATE_H
@@ -24,10 +24,11 @@ typedef struct ddp_state {
 /** How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1. */
 typedef struct ddp_load_options {
   int64_t struct_size; /**< set by init */
-  int32_t partial;     /**< 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0
-                            (default): both must have the same tensors */
-  int32_t local;       /**< 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which then
-                            gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads */
+  int32_t partial;     /**< 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the
+                          same. 0     (default): both must have the same tensors */
+  int32_t local;       /**< 1: this rank alone reads, without the others (file or callback of its own); only before
+                          ddp_model_commit, which then       gives rank 0's model, optimizer and averages to everybody. 0
+                          (default): all       ranks call, rank 0 reads */
 } ddp_load_options;
 
 /** What a load found, the same on all ranks. Since 0.1. */
@@ -35,12 +36,14 @@ typedef struct ddp_load_report {
   int64_t struct_size; /**< set by the caller */
   int64_t epoch;       /**< as in the ddp_state that was saved */
   int64_t step;        /**< as in the ddp_state that was saved */
-  int64_t missing;     /**< with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not; ddp_model_get_missing
-                            names them */
-  int64_t unexpected;  /**< with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them */
+  int64_t missing;     /**< with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not;
+                          ddp_model_get_missing     names them */
+  int64_t unexpected;  /**< with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected
+                          names them */
 } ddp_load_report;
 
-/** Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only, on the calling thread. */
+/** Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,
+ * on the calling thread. */
 typedef int32_t (*ddp_write_fn)(void *user_data, const void *data, int64_t bytes);
 
 /** Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
@@ -83,8 +86,9 @@ DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path)
  * The model may be committed or not; the world size may differ from the one that saved.
  * @param options NULL: all defaults
  * @param out_report what was found; its struct_size is set by the caller; may be NULL
- * With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
- * parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
+ * With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
+ * begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
+ * MISMATCH all the same.
  * A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
  * Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
  * stay as they are.
@@ -99,14 +103,17 @@ DDP_API ddp_status ddp_state_load_file(const ddp_state *state, const char *path,
 /**
  * Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
  * @param index from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
- * Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if `model` is not a model. Since 0.1.
+ * Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
+ * `model` is not a model. Since 0.1.
  */
 DDP_API const char *ddp_model_get_missing(const ddp_model *model, int64_t index);
 
-/** Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to `unexpected`. Local. Since 0.1. */
+/** Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
+ * `unexpected`. Local. Since 0.1. */
 DDP_API const char *ddp_model_get_unexpected(const ddp_model *model, int64_t index);
 
-/** As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL. Since 0.1. */
+/** As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
+ * Since 0.1. */
 DDP_API ddp_status ddp_state_save(const ddp_state *state, ddp_write_fn fn, void *user_data);
 
 /** As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1. */

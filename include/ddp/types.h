@@ -4,9 +4,10 @@
  * Rules that hold for the whole API (include/README.md explains them):
  *  - a function that can fail returns ddp_status; its text is ddp_last_error();
  *  - outputs are the trailing `out_*` pointers and are untouched on failure;
- *  - structs that may grow start with `struct_size`, their sizeof: the `_init` function of options writes it, else the caller;
- *  - `stream` is a cudaStream_t passed as void *, in whose order tensors on a GPU are read and written (NULL: the legacy default
- *    stream); it means nothing for tensors in host memory;
+ *  - structs that may grow start with `struct_size`, their sizeof: the `_init` function of options writes it, else the
+ *    caller;
+ *  - `stream` is a cudaStream_t passed as void *, in whose order tensors on a GPU are read and written (NULL: the legacy
+ *    default stream); it means nothing for tensors in host memory;
  *  - "collective" means: every rank of the group makes the same call in the same order; "local" means it does not matter
  *    to the others.
  */
@@ -65,9 +66,10 @@ typedef enum ddp_dtype DDP_INT32 {
   DDP_I32 = 5,
   DDP_I64 = 6,
   DDP_U8 = 7,
-  DDP_C64 = 8, /**< complex number of two F32 (real, imaginary), as C's float complex; at most 7 dimensions. Treated as its two parts
-                    everywhere: sums and averages are those of complex numbers, MIN and MAX do not exist; optimizers, norms, averages
-                    and hooks see twice as many real numbers, and checkpoints hold real tensors with a last dimension of 2 */
+  DDP_C64 = 8, /**< complex number of two F32 (real, imaginary), as C's float complex; at most 7 dimensions. Treated as its
+                  two parts everywhere: sums and averages are those of complex numbers, MIN and MAX do not exist; optimizers,
+                  norms, averages and hooks see twice as many real numbers, and checkpoints hold real tensors with a last
+                  dimension of 2 */
   DDP_C128 = 9 /**< the same of two F64 */
 } ddp_dtype;
 
@@ -78,26 +80,23 @@ typedef enum ddp_device_kind DDP_INT32 { DDP_CPU = 1, DDP_CUDA = 2 } ddp_device_
 typedef enum ddp_reduce DDP_INT32 { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3 } ddp_reduce;
 
 /**
- * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for tensors on a
- * GPU, from the first model or collective with one. Since 0.1.
+ * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
+ * tensors on a GPU, from the first model or collective with one. Since 0.1.
  */
 typedef enum ddp_backend DDP_INT32 {
   DDP_BACKEND_AUTO = 0,
-  DDP_BACKEND_GLOO = 1,  /**< Gloo between all ranks, also on one host */
-  DDP_BACKEND_NCCL = 2,  /**< as AUTO, but NCCL is started with the group, and ddp_group_alloc lends memory of the GPU */
-  DDP_BACKEND_SHM = 3,   /**< shared memory; an error when the ranks are not on one host */
-  DDP_BACKEND_LOCAL = 4  /**< reported by groups made with local://: ranks are threads of one process */
+  DDP_BACKEND_GLOO = 1, /**< Gloo between all ranks, also on one host */
+  DDP_BACKEND_NCCL = 2, /**< as AUTO, but NCCL is started with the group, and ddp_group_alloc lends memory of the GPU */
+  DDP_BACKEND_SHM = 3,  /**< shared memory; an error when the ranks are not on one host */
+  DDP_BACKEND_LOCAL = 4 /**< reported by groups made with local://: ranks are threads of one process */
 } ddp_backend;
 
 /**
- * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is. BY_RANK: the bits
- * do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host sends one partial sum, whatever its
- * number of ranks; the bits depend on which ranks share a host. Since 0.1.
+ * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is.
+ * BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host
+ * sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
  */
-typedef enum ddp_sum_order DDP_INT32 {
-  DDP_SUM_ORDER_BY_RANK = 0,
-  DDP_SUM_ORDER_BY_HOST = 1
-} ddp_sum_order;
+typedef enum ddp_sum_order DDP_INT32 { DDP_SUM_ORDER_BY_RANK = 0, DDP_SUM_ORDER_BY_HOST = 1 } ddp_sum_order;
 
 /** Largest number of dimensions of a ddp_tensor. */
 #define DDP_MAX_DIMENSIONS 8
@@ -107,11 +106,11 @@ typedef enum ddp_sum_order DDP_INT32 {
  * Fill it by hand or with ddp_tensor_init(). Since 0.1.
  */
 typedef struct ddp_tensor {
-  void *data;              /**< first element; NULL only when the tensor has no element */
-  ddp_dtype dtype;         /**< element type */
-  ddp_device_kind device;  /**< DDP_CPU or DDP_CUDA */
-  int32_t device_index;    /**< which GPU; 0 on CPU */
-  int32_t ndim;            /**< 0 (a scalar) to DDP_MAX_DIMENSIONS */
+  void *data;                        /**< first element; NULL only when the tensor has no element */
+  ddp_dtype dtype;                   /**< element type */
+  ddp_device_kind device;            /**< DDP_CPU or DDP_CUDA */
+  int32_t device_index;              /**< which GPU; 0 on CPU */
+  int32_t ndim;                      /**< 0 (a scalar) to DDP_MAX_DIMENSIONS */
   int64_t shape[DDP_MAX_DIMENSIONS]; /**< elements per dimension; entries from ndim on are ignored */
 } ddp_tensor;
 

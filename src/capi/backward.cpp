@@ -1,40 +1,39 @@
 // ddp/backward.h.
 #include "ddp/backward.h"
 
-#include "ddp/local_sgd.h"
-
 #include "capi/tables.hpp"
+#include "ddp/local_sgd.h"
 
 using namespace ddp;
 using namespace ddp::capi;
 
 ddp_status ddp_model_begin_backward(ddp_model* model, ddp_pass mode) {
-  return collective(model, "ddp_model_begin_backward", [&](Model& object) { object.begin_backward(mode); });
+  return run_collective(model, "ddp_model_begin_backward", [&](model::Model& object) { object.begin_backward(mode); });
 }
 
 ddp_status ddp_model_mark_ready(ddp_model* model, int32_t index, void* stream) {
-  return collective_short(model, "ddp_model_mark_ready", [&](Model& object) {
+  return collective_short(model, "ddp_model_mark_ready", [&](model::Model& object) {
     check_index(object, index, "ddp_model_mark_ready");
     object.mark_ready(index, stream);
   });
 }
 
 ddp_status ddp_model_mark_range_ready(ddp_model* model, int32_t index, int64_t first, int64_t count, void* stream) {
-  return collective_short(model, "ddp_model_mark_range_ready", [&](Model& object) {
+  return collective_short(model, "ddp_model_mark_range_ready", [&](model::Model& object) {
     check_index(object, index, "ddp_model_mark_range_ready");
     object.mark_range_ready(index, first, count, stream);
   });
 }
 
 ddp_status ddp_model_mark_unused(ddp_model* model, int32_t index) {
-  return collective_short(model, "ddp_model_mark_unused", [&](Model& object) {
+  return collective_short(model, "ddp_model_mark_unused", [&](model::Model& object) {
     check_index(object, index, "ddp_model_mark_unused");
     object.mark_unused(index);
   });
 }
 
 ddp_status ddp_model_end_backward(ddp_model* model, void* stream) {
-  return collective(model, "ddp_model_end_backward", [&](Model& object) { object.end_backward(stream); });
+  return run_collective(model, "ddp_model_end_backward", [&](model::Model& object) { object.end_backward(stream); });
 }
 
 int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
@@ -42,13 +41,15 @@ int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
     const auto object = model_of(model, "ddp_model_was_used");
     check_index(*object, index, "ddp_model_was_used");
     if (!object->has_reduced())
-      throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_was_used: no pass with DDP_PASS_REDUCE or DDP_PASS_LOCAL has ended yet");
+      throw Error(DDP_ERROR_INVALID_STATE,
+                  "ddp_model_was_used: no pass with DDP_PASS_REDUCE or DDP_PASS_LOCAL has ended yet");
     return object->was_used(index) ? 1 : 0;
   });
 }
 
 ddp_status ddp_model_average_parameters(ddp_model* model, void* stream) {
-  return collective(model, "ddp_model_average_parameters", [&](Model& object) { object.average_parameters(stream); });
+  return run_collective(model, "ddp_model_average_parameters",
+                        [&](model::Model& object) { object.average_parameters(stream); });
 }
 
 ddp_status ddp_model_zero_grad(ddp_model* model, void* stream) {
@@ -59,7 +60,8 @@ ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm,
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_get_grad_norm");
     require(out_norm, "ddp_model_get_grad_norm", "out_norm");
-    *out_norm = or_give_up(object->group(), "ddp_model_get_grad_norm", [&] { return object->grad_norm(p, stream); }, object->is_sharded());
+    *out_norm = group::or_give_up(
+        object->group(), "ddp_model_get_grad_norm", [&] { return object->grad_norm(p, stream); }, object->is_sharded());
   });
 }
 
@@ -67,7 +69,7 @@ ddp_status ddp_model_clip_grad_norm(ddp_model* model, double max_norm, double p,
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_clip_grad_norm");
     const auto clip = [&] { return object->clip_grad_norm(max_norm, p, stream); };
-    const double norm = or_give_up(object->group(), "ddp_model_clip_grad_norm", clip, object->is_sharded());
+    const double norm = group::or_give_up(object->group(), "ddp_model_clip_grad_norm", clip, object->is_sharded());
     if (out_norm != nullptr) *out_norm = norm;
   });
 }

@@ -5,7 +5,7 @@
 
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
-#include "norm/batch_norm.hpp"
+#include "extra/batch_norm/batch_norm.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -22,12 +22,12 @@ ddp_batch_norm_options default_options() noexcept {
 
 /// The tensors of a call, bound to the group's GPU if they lie there.
 struct Reader {
-  Group& group;
+  group::Group& group;
   const char* function;
   [[nodiscard]] Tensor needed(const ddp_tensor* tensor, const char* name) const {
     return bound_tensor(group, tensor, (std::string(function) + ": " + name).c_str());
   }
-  [[nodiscard]] norm::MaybeTensor optional(const ddp_tensor* tensor, const char* name) const {
+  [[nodiscard]] batch_norm::MaybeTensor optional(const ddp_tensor* tensor, const char* name) const {
     if (tensor == nullptr) return std::nullopt;
     return needed(tensor, name);
   }
@@ -39,51 +39,58 @@ ddp_status ddp_batch_norm_options_init(ddp_batch_norm_options* options, int64_t 
   return guarded([&] { init_options(options, struct_size, default_options(), "ddp_batch_norm_options_init"); });
 }
 
-ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options* options, const ddp_tensor* x, const ddp_tensor* weight,
-                                  const ddp_tensor* bias, const ddp_tensor* running_mean, const ddp_tensor* running_var,
-                                  const ddp_tensor* y, const ddp_tensor* saved_mean, const ddp_tensor* saved_invstd, int64_t* out_count,
-                                  void* stream) {
+ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options* options, const ddp_tensor* x,
+                                  const ddp_tensor* weight, const ddp_tensor* bias, const ddp_tensor* running_mean,
+                                  const ddp_tensor* running_var, const ddp_tensor* y, const ddp_tensor* saved_mean,
+                                  const ddp_tensor* saved_invstd, int64_t* out_count, void* stream) {
   constexpr const char* kName = "ddp_batch_norm_forward";
   return guarded([&] {
     const auto object = group_of(group, kName);
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
-    const int64_t count = or_give_up(*object, kName, [&] {
-      const Reader of{*object, kName};
-      norm::Forward call;
-      call.x = of.needed(x, "x");
-      call.weight = of.optional(weight, "weight");
-      call.bias = of.optional(bias, "bias");
-      call.running_mean = of.optional(running_mean, "running_mean");
-      call.running_var = of.optional(running_var, "running_var");
-      call.y = of.needed(y, "y");
-      call.saved_mean = of.optional(saved_mean, "saved_mean");
-      call.saved_invstd = of.optional(saved_invstd, "saved_invstd");
-      return norm::forward(*object, read, call, stream);
-    }, read.training != 0);
+    const int64_t count = group::or_give_up(
+        *object, kName,
+        [&] {
+          const Reader of{*object, kName};
+          batch_norm::Forward call;
+          call.x = of.needed(x, "x");
+          call.weight = of.optional(weight, "weight");
+          call.bias = of.optional(bias, "bias");
+          call.running_mean = of.optional(running_mean, "running_mean");
+          call.running_var = of.optional(running_var, "running_var");
+          call.y = of.needed(y, "y");
+          call.saved_mean = of.optional(saved_mean, "saved_mean");
+          call.saved_invstd = of.optional(saved_invstd, "saved_invstd");
+          return batch_norm::forward(*object, read, call, stream);
+        },
+        read.training != 0);
     if (out_count != nullptr) *out_count = count;
   });
 }
 
-ddp_status ddp_batch_norm_backward(ddp_group* group, const ddp_batch_norm_options* options, const ddp_tensor* dy, const ddp_tensor* x,
-                                   const ddp_tensor* weight, const ddp_tensor* saved_mean, const ddp_tensor* saved_invstd, int64_t count,
-                                   const ddp_tensor* dx, const ddp_tensor* dweight, const ddp_tensor* dbias, void* stream) {
+ddp_status ddp_batch_norm_backward(ddp_group* group, const ddp_batch_norm_options* options, const ddp_tensor* dy,
+                                   const ddp_tensor* x, const ddp_tensor* weight, const ddp_tensor* saved_mean,
+                                   const ddp_tensor* saved_invstd, int64_t count, const ddp_tensor* dx,
+                                   const ddp_tensor* dweight, const ddp_tensor* dbias, void* stream) {
   constexpr const char* kName = "ddp_batch_norm_backward";
   return guarded([&] {
     const auto object = group_of(group, kName);
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
-    or_give_up(*object, kName, [&] {
-      const Reader of{*object, kName};
-      norm::Backward call;
-      call.dy = of.needed(dy, "dy");
-      call.x = of.needed(x, "x");
-      call.weight = of.optional(weight, "weight");
-      call.saved_mean = of.needed(saved_mean, "saved_mean");
-      call.saved_invstd = of.needed(saved_invstd, "saved_invstd");
-      call.count = count;
-      call.dx = of.optional(dx, "dx");
-      call.dweight = of.optional(dweight, "dweight");
-      call.dbias = of.optional(dbias, "dbias");
-      norm::backward(*object, read, call, stream);
-    }, read.training != 0);
+    group::or_give_up(
+        *object, kName,
+        [&] {
+          const Reader of{*object, kName};
+          batch_norm::Backward call;
+          call.dy = of.needed(dy, "dy");
+          call.x = of.needed(x, "x");
+          call.weight = of.optional(weight, "weight");
+          call.saved_mean = of.needed(saved_mean, "saved_mean");
+          call.saved_invstd = of.needed(saved_invstd, "saved_invstd");
+          call.count = count;
+          call.dx = of.optional(dx, "dx");
+          call.dweight = of.optional(dweight, "dweight");
+          call.dbias = of.optional(dbias, "dbias");
+          batch_norm::backward(*object, read, call, stream);
+        },
+        read.training != 0);
   });
 }

@@ -1,13 +1,12 @@
 // ddp/group.h.
 #include "ddp/group.h"
 
-#include "ddp/memory.h"
-#include "ddp/rows.h"
-
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
-#include "comm/memory_holds.hpp"
-#include "comm/split.hpp"
+#include "collective/memory_holds.hpp"
+#include "ddp/memory.h"
+#include "ddp/rows.h"
+#include "group/split.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -30,9 +29,11 @@ ddp_group_options default_options() {
 
 void check_options(const ddp_group_options& options, const char* function) {
   if (options.backend < DDP_BACKEND_AUTO || options.backend > DDP_BACKEND_LOCAL)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: backend is %d; it is 0 to 4", function, static_cast<int>(options.backend));
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: backend is %d; it is 0 to 4", function,
+                     static_cast<int>(options.backend));
   if (options.sum_order < DDP_SUM_ORDER_BY_RANK || options.sum_order > DDP_SUM_ORDER_BY_HOST)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: sum_order is %d; it is 0 or 1", function, static_cast<int>(options.sum_order));
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: sum_order is %d; it is 0 or 1", function,
+                     static_cast<int>(options.sum_order));
   if (options.timeout_ms < 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: timeout_ms is %lld; it is 0 (never) or more", function,
                      static_cast<long long>(options.timeout_ms));
@@ -40,18 +41,19 @@ void check_options(const ddp_group_options& options, const char* function) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: heartbeat_ms is %lld, dead_after_ms %lld, rendezvous_timeout_ms %lld; they must be above 0, and "
                      "dead_after_ms above heartbeat_ms",
-                     function,
-                     static_cast<long long>(options.heartbeat_ms), static_cast<long long>(options.dead_after_ms),
+                     function, static_cast<long long>(options.heartbeat_ms), static_cast<long long>(options.dead_after_ms),
                      static_cast<long long>(options.rendezvous_timeout_ms));
 }
 
 /// The parent's options, or the caller's own.
-ddp_group_options split_options(const Group& parent, const ddp_group_options* options) {
+ddp_group_options split_options(const group::Group& parent, const ddp_group_options* options) {
   constexpr const char* kName = "ddp_group_split";
   ddp_group_options read = options == nullptr ? parent.options() : read_options(options, default_options(), kName);
   if (options != nullptr && (read.rank != -1 || read.world_size != -1 || read.store != nullptr))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: options->rank, world_size and store say how ranks of ddp_group_create meet; here they stay as "
-                     "ddp_group_options_init left them", kName);
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: options->rank, world_size and store say how ranks of ddp_group_create meet; here they stay as "
+                     "ddp_group_options_init left them",
+                     kName);
   if (read.device_index < 0) read.device_index = parent.options().device_index;
   check_options(read, kName);
   return read;
@@ -65,9 +67,11 @@ void check_reduce(ddp_reduce op, const char* function) {
 /// A list of indices and its rows.
 void check_rows(const Tensor& indices, const Tensor& rows, const char* function) {
   if (indices.dtype != DDP_I64 || indices.ndim != 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: indices is %s; it is a list of I64", function, describe(indices).c_str());
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: indices is %s; it is a list of I64", function,
+                     describe(indices).c_str());
   if (rows.ndim < 1 || rows.shape[0] != indices.count)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: rows is %s; its first dimension is the number of indices, which is %lld", function,
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: rows is %s; its first dimension is the number of indices, which is %lld", function,
                      describe(rows).c_str(), static_cast<long long>(indices.count));
 }
 
@@ -88,17 +92,19 @@ ddp_status ddp_group_create(const char* rendezvous, const ddp_group_options* opt
       store = read_options(read.store, store, "ddp_group_create: options->store");
       read.store = &store;
     }
-    *out_group = GroupTable::instance().add(Group::create(rendezvous, read));
+    *out_group = GroupTable::instance().add(group::Group::create(rendezvous, read));
   });
 }
 
-ddp_status ddp_group_split(ddp_group* group, int32_t color, int32_t key, const ddp_group_options* options, ddp_group** out_group) {
+ddp_status ddp_group_split(ddp_group* group, int32_t color, int32_t key, const ddp_group_options* options,
+                           ddp_group** out_group) {
   constexpr const char* kName = "ddp_group_split";
-  return collective(group, kName, [&](Group& object) {
+  return run_collective(group, kName, [&](group::Group& object) {
     require(out_group, kName, "out_group");
     if (color < DDP_NO_COLOR)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: color is %d; it is 0 or more, or DDP_NO_COLOR (-1) for no group", kName, color);
-    const std::shared_ptr<Group> made = split_group(object, {color, key}, split_options(object, options));
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: color is %d; it is 0 or more, or DDP_NO_COLOR (-1) for no group",
+                       kName, color);
+    const std::shared_ptr<group::Group> made = group::split_group(object, {color, key}, split_options(object, options));
     *out_group = made ? GroupTable::instance().add(made) : nullptr;
   });
 }
@@ -134,42 +140,45 @@ ddp_backend ddp_group_backend(const ddp_group* group) {
 }
 
 ddp_status ddp_group_barrier(ddp_group* group) {
-  return collective_short(group, "ddp_group_barrier", [](Group& object) { object.barrier(); });
+  return collective_short(group, "ddp_group_barrier", [](group::Group& object) { object.barrier(); });
 }
 
 ddp_status ddp_group_all_reduce(ddp_group* group, const ddp_tensor* tensor, ddp_reduce op, void* stream) {
-  return collective_short(group, "ddp_group_all_reduce", [&](Group& object) {
+  return collective_short(group, "ddp_group_all_reduce", [&](group::Group& object) {
     check_reduce(op, "ddp_group_all_reduce");
     object.all_reduce(bound_tensor(object, tensor, "ddp_group_all_reduce: tensor"), op, stream);
   });
 }
 
 ddp_status ddp_group_all_gather(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, void* stream) {
-  return collective_short(group, "ddp_group_all_gather", [&](Group& object) {
-    object.all_gather(bound_tensor(object, input, "ddp_group_all_gather: input"), bound_tensor(object, output, "ddp_group_all_gather: output"), stream);
+  return collective_short(group, "ddp_group_all_gather", [&](group::Group& object) {
+    object.all_gather(bound_tensor(object, input, "ddp_group_all_gather: input"),
+                      bound_tensor(object, output, "ddp_group_all_gather: output"), stream);
   });
 }
 
-ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op, void* stream) {
-  return collective_short(group, "ddp_group_reduce_scatter", [&](Group& object) {
+ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op,
+                                    void* stream) {
+  return collective_short(group, "ddp_group_reduce_scatter", [&](group::Group& object) {
     check_reduce(op, "ddp_group_reduce_scatter");
     object.reduce_scatter(bound_tensor(object, input, "ddp_group_reduce_scatter: input"),
-                           bound_tensor(object, output, "ddp_group_reduce_scatter: output"), op, stream);
+                          bound_tensor(object, output, "ddp_group_reduce_scatter: output"), op, stream);
   });
 }
 
 ddp_status ddp_group_broadcast(ddp_group* group, const ddp_tensor* tensor, int32_t root, void* stream) {
-  return collective_short(group, "ddp_group_broadcast", [&](Group& object) {
+  return collective_short(group, "ddp_group_broadcast", [&](group::Group& object) {
     object.broadcast(bound_tensor(object, tensor, "ddp_group_broadcast: tensor"), root, stream);
   });
 }
 
 ddp_status ddp_group_reduce_metrics(ddp_group* group, double* values, int64_t count, ddp_reduce op) {
-  return collective_short(group, "ddp_group_reduce_metrics", [&](Group& object) {
+  return collective_short(group, "ddp_group_reduce_metrics", [&](group::Group& object) {
     require(values, "ddp_group_reduce_metrics", "values");
     check_reduce(op, "ddp_group_reduce_metrics");
     if (count < 1 || count > 1024)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_reduce_metrics: count is %lld; 1 to 1,024 numbers are possible",
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                       "ddp_group_reduce_metrics: count is %lld; 1 to 1,024 numbers are possible",
                        static_cast<long long>(count));
     object.reduce_metrics(flat_tensor(values, DDP_F64, count), op);
   });
@@ -178,18 +187,19 @@ ddp_status ddp_group_reduce_metrics(ddp_group* group, double* values, int64_t co
 ddp_status ddp_group_all_reduce_rows(ddp_group* group, const ddp_tensor* indices, const ddp_tensor* rows, ddp_reduce op,
                                      int64_t* out_count, void*) {
   constexpr const char* kName = "ddp_group_all_reduce_rows";
-  return collective(group, kName, [&](Group& object) {
+  return run_collective(group, kName, [&](group::Group& object) {
     require(out_count, kName, "out_count");
     if (op != DDP_AVERAGE && op != DDP_SUM)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; rows are averaged (0) or summed (1)", kName, static_cast<int>(op));
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; rows are averaged (0) or summed (1)", kName,
+                       static_cast<int>(op));
     const Tensor list = checked_tensor(indices, (std::string(kName) + ": indices").c_str());
     const Tensor data = checked_tensor(rows, (std::string(kName) + ": rows").c_str());
     check_rows(list, data, kName);
     const auto* const first = reinterpret_cast<const int64_t*>(list.data);
     for (int64_t i = 0; i < list.count; ++i)
       if (first[i] < 0)
-        throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index %lld is %lld; it is 0 or more", kName, static_cast<long long>(i),
-                         static_cast<long long>(first[i]));
+        throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index %lld is %lld; it is 0 or more", kName,
+                         static_cast<long long>(i), static_cast<long long>(first[i]));
     *out_count = object.all_reduce_rows(list, data, op);
   });
 }
@@ -210,7 +220,8 @@ ddp_status ddp_group_alloc(ddp_group* group, int64_t bytes, void** out_data) {
     const auto object = group_of(group, "ddp_group_alloc");
     require(out_data, "ddp_group_alloc", "out_data");
     if (bytes < 1)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_alloc: bytes is %lld; it is 1 or more", static_cast<long long>(bytes));
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_alloc: bytes is %lld; it is 1 or more",
+                       static_cast<long long>(bytes));
     *out_data = object->alloc(bytes);
   });
 }
@@ -225,16 +236,18 @@ ddp_status ddp_group_free(ddp_group* group, void* data) {
 ddp_status ddp_memory_retain(const void* data) {
   return guarded([&] {
     require(data, "ddp_memory_retain", "data");
-    if (!MemoryHolds::instance().retain(data))
+    if (!collective::MemoryHolds::instance().retain(data))
       throw Error(DDP_ERROR_INVALID_ARGUMENT,
-                  "ddp_memory_retain: the address lies in no host memory of libddp: neither in a gradient that it owns nor in memory of "
+                  "ddp_memory_retain: the address lies in no host memory of libddp: neither in a gradient that it owns nor "
+                  "in memory of "
                   "ddp_group_alloc, or that memory is gone");
   });
 }
 
 ddp_status ddp_memory_release(const void* data) {
   return guarded([&] {
-    if (data != nullptr && !MemoryHolds::instance().release(data))
-      throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_memory_release: the address lies in no memory that ddp_memory_retain holds");
+    if (data != nullptr && !collective::MemoryHolds::instance().release(data))
+      throw Error(DDP_ERROR_INVALID_ARGUMENT,
+                  "ddp_memory_release: the address lies in no memory that ddp_memory_retain holds");
   });
 }

@@ -1,5 +1,5 @@
-// The C boundary: exceptions become a status and a text, and the library computes in the standard's floating-point environment. Thread
-// cancellation (forced unwinding) passes through, because ending it would end the process.
+// The C boundary: exceptions become a status and a text, and the library computes in the standard's floating-point
+// environment. Thread cancellation (forced unwinding) passes through, because ending it would end the process.
 #pragma once
 
 #include <cxxabi.h>
@@ -7,9 +7,9 @@
 #include <exception>
 #include <utility>
 
-#include "base/error.hpp"
-#include "base/float_environment.hpp"
 #include "capi/last_error.hpp"
+#include "core/error.hpp"
+#include "core/float_environment.hpp"
 
 namespace ddp::capi {
 
@@ -27,7 +27,8 @@ inline ddp_status translate() noexcept {
   }
 }
 
-/// Run the body of a public function that itself computes nothing and that takes less than looking at the floating-point environment.
+/// Run the body of a public function that itself computes nothing and that takes less than looking at the floating-point
+/// environment.
 template <class Body>
 ddp_status guarded_short(Body&& body) {
   try {

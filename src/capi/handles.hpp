@@ -1,9 +1,10 @@
-// The four opaque handles. A handle is not an address but a number (kind, slot, generation) in a pointer's clothes, so that a
-// destroyed, foreign or garbage handle is recognised without touching memory it might point to.
-// A fork inherits the handles of its parent and must use none: threads that the objects count on are not there, and memory and connections
-// are the parent's. Here that is decided for the whole library: a lookup in a fork finds only what was made there, so no object of the parent is
-// called or destroyed. They stay where they are.
-// The tables are process-wide state, as the log sink and comm/memory_holds.hpp: C handles have no other home to be checked against.
+// The four opaque handles. A handle is not an address but a number (kind, slot, generation) in a pointer's clothes, so that
+// a destroyed, foreign or garbage handle is recognised without touching memory it might point to.
+// A fork inherits the handles of its parent and must use none: threads that the objects count on are not there, and memory
+// and connections are the parent's. Here that is decided for the whole library: a lookup in a fork finds only what was made
+// there, so no object of the parent is called or destroyed. They stay where they are.
+// The tables are process-wide state, as the log sink and collective/memory_holds.hpp: C handles have no other home to be
+// checked against.
 // Any thread; looking up is lock-free.
 // Tested by unit/capi/handles_test.cpp, capi/group_test.c and capi/fork_test.cpp.
 #pragma once
@@ -18,9 +19,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/error.hpp"
-#include "base/process.hpp"
+#include "core/error.hpp"
 #include "ddp/types.h"
+#include "os/process.hpp"
 
 namespace ddp::capi {
 
@@ -75,7 +76,7 @@ class HandleTable {
     if (slot == nullptr || generation <= inherited_generation_) return nullptr;
     const std::lock_guard lock(mutex_);
     if (slot->state.load() >> kGenerationShift != generation) return nullptr;
-    slot->state.fetch_add(uint64_t{1} << kGenerationShift);  // even: free; no new reader takes the object
+    slot->state.fetch_add(uint64_t{1} << kGenerationShift);                   // even: free; no new reader takes the object
     while ((slot->state.load() & kUserMask) != 0) std::this_thread::yield();  // readers only copy a pointer
     std::shared_ptr<Object> object = std::move(slot->object);
     slot->object.reset();
@@ -87,7 +88,8 @@ class HandleTable {
   /// Was this a handle of a process that this one is a fork of?
   [[nodiscard]] bool is_inherited(const Handle* handle) noexcept {
     uint64_t generation = 0;
-    return decode(handle, &generation) != nullptr && generation <= inherited_generation_ && index_of(handle) < inherited_slots_;
+    return decode(handle, &generation) != nullptr && generation <= inherited_generation_ &&
+           index_of(handle) < inherited_slots_;
   }
 
  private:
@@ -127,8 +129,8 @@ class HandleTable {
     return find(index_of(handle));
   }
 
-  /// In a fork: a thread of the parent may have held the lock and left half a change behind. New handles take new slots and generations that
-  /// the parent has not reached.
+  /// In a fork: a thread of the parent may have held the lock and left half a change behind. New handles take new slots and
+  /// generations that the parent has not reached.
   void begin_anew() noexcept {
     new (static_cast<void*>(&mutex_)) std::mutex;
     first_free_ = kNone;
@@ -136,7 +138,7 @@ class HandleTable {
     inherited_generation_ = (last_generation_.load() + 1) & ~uint64_t{1};
   }
 
-  PerProcess process_;
+  os::PerProcess process_;
   std::mutex mutex_;  // guards all below, and the order of add and remove
   uint64_t first_free_ = kNone;
   std::atomic<uint64_t> used_{0};
@@ -146,19 +148,20 @@ class HandleTable {
   std::array<std::atomic<Chunk*>, kChunks> chunks_{};
 };
 
-/// The object of a handle, or INVALID_ARGUMENT: "ddp_group_barrier: group is NULL" / "... is not a live ddp_group"; INVALID_STATE in a fork of the
-/// process that made it.
+/// The object of a handle, or INVALID_ARGUMENT: "ddp_group_barrier: group is NULL" / "... is not a live ddp_group";
+/// INVALID_STATE in a fork of the process that made it.
 template <class Table, class Handle>
 auto resolve(Table& table, const Handle* handle, const char* function, const char* argument) {
   if (handle == nullptr) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
   auto object = table.get(handle);
   if (object == nullptr && table.is_inherited(handle))
     throw make_error(DDP_ERROR_INVALID_STATE,
-                     "%s: the %s was made before fork(), and a forked child cannot use what its parent made; create a group in the child, or exec",
+                     "%s: the %s was made before fork(), and a forked child cannot use what its parent made; create a group "
+                     "in the child, or exec",
                      function, argument);
   if (object == nullptr)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is not a live handle (destroyed already, or of another kind)", function,
-                     argument);
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is not a live handle (destroyed already, or of another kind)",
+                     function, argument);
   return object;
 }
 

@@ -1,31 +1,32 @@
-// ddp/hook.h. A bucket's handle is made when a hook first sees it and goes with the model; the bucket itself says whether it is in a hook.
+// ddp/hook.h. A bucket's handle is made when a hook first sees it and goes with the model; the bucket itself says whether it
+// is in a hook.
 #include "ddp/hook.h"
 
-#include "base/callback.hpp"
 #include "capi/hook.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
-#include "reduce/hook_bucket.hpp"
-#include "reduce/powersgd.hpp"
-#include "update/custom.hpp"
+#include "core/callback.hpp"
+#include "extra/powersgd.hpp"
+#include "optim/custom.hpp"
+#include "pass/hook_bucket.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
 
 namespace {
 
-std::shared_ptr<HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
+std::shared_ptr<pass::HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
   auto bucket = resolve(BucketTable::instance(), handle, function, "bucket");
   bucket->require_open(function);
   return bucket;
 }
 
 /// The caller's function as a hook.
-Hook callback_hook(ddp_hook_fn fn, UserData user_data) {
-  Hook hook;
-  hook.kind = Hook::Kind::kCallback;
+pass::Hook callback_hook(ddp_hook_fn fn, optim::UserData user_data) {
+  pass::Hook hook;
+  hook.kind = pass::Hook::Kind::kCallback;
   hook.name = "a callback";
-  hook.body = [fn, data = std::make_shared<UserData>(std::move(user_data))](HookBucket& bucket) {
+  hook.body = [fn, data = std::make_shared<optim::UserData>(std::move(user_data))](pass::HookBucket& bucket) {
     ddp_bucket* const handle = handle_of(bucket);
     const int32_t status = call_program("it", [&] { return fn(data->get(), handle); });
     if (status == 0) return;
@@ -38,21 +39,22 @@ Hook callback_hook(ddp_hook_fn fn, UserData user_data) {
 
 ddp_powersgd_options read_powersgd(const void* user_data, const char* function) {
   const auto* given = static_cast<const ddp_powersgd_options*>(user_data);
-  const ddp_powersgd_options options = read_options(given, default_powersgd_options(), function);
-  check_powersgd_options(options, function);
+  const ddp_powersgd_options options = read_options(given, extra::default_powersgd_options(), function);
+  extra::check_powersgd_options(options, function);
   return options;
 }
 
-Hook hook_of(ddp_hook_fn fn, UserData user_data) {
-  if (fn == nullptr) return Hook{};
-  if (fn == &ddp_hook_powersgd) return powersgd_hook(read_powersgd(user_data.get(), "ddp_model_set_hook"));
+pass::Hook hook_of(ddp_hook_fn fn, optim::UserData user_data) {
+  if (fn == nullptr) return pass::Hook{};
+  if (fn == &ddp_hook_powersgd) return extra::powersgd_hook(read_powersgd(user_data.get(), "ddp_model_set_hook"));
   return callback_hook(fn, std::move(user_data));
 }
 
-void check_position(const HookBucket& bucket, int32_t position, const char* function) {
+void check_position(const pass::HookBucket& bucket, int32_t position, const char* function) {
   const auto count = static_cast<int32_t>(bucket.pieces().size());
   if (position < 0 || position >= count)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: position is %d; the bucket has %d parameters, counted from 0", function, position, count);
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: position is %d; the bucket has %d parameters, counted from 0",
+                     function, position, count);
 }
 
 void check_op(ddp_reduce op, const char* function) {
@@ -62,7 +64,7 @@ void check_op(ddp_reduce op, const char* function) {
 
 }  // namespace
 
-ddp_bucket* ddp::capi::handle_of(HookBucket& bucket) {
+ddp_bucket* ddp::capi::handle_of(pass::HookBucket& bucket) {
   struct Handle {
     ddp_bucket* value;
     explicit Handle(ddp_bucket* made) : value(made) {}
@@ -70,13 +72,14 @@ ddp_bucket* ddp::capi::handle_of(HookBucket& bucket) {
     Handle(const Handle&) = delete;
     Handle& operator=(const Handle&) = delete;
   };
-  if (bucket.handle == nullptr) bucket.handle = std::make_shared<Handle>(BucketTable::instance().add(bucket.shared_from_this()));
+  if (bucket.handle == nullptr)
+    bucket.handle = std::make_shared<Handle>(BucketTable::instance().add(bucket.shared_from_this()));
   return static_cast<Handle*>(bucket.handle.get())->value;
 }
 
 ddp_status ddp_model_set_hook(ddp_model* model, ddp_hook_fn fn, void* user_data, ddp_release_fn release) {
   return guarded([&] {
-    UserData owned(user_data, release);  // first, so that it is let go of whatever fails
+    optim::UserData owned(user_data, release);  // first, so that it is let go of whatever fails
     const auto object = model_of(model, "ddp_model_set_hook");
     object->set_hook(hook_of(fn, std::move(owned)));
   });
@@ -85,34 +88,36 @@ ddp_status ddp_model_set_hook(ddp_model* model, ddp_hook_fn fn, void* user_data,
 int32_t ddp_hook_powersgd(void* user_data, ddp_bucket* bucket) {
   return guarded([&] {
     const auto object = bucket_of(bucket, "ddp_hook_powersgd");
-    reduce_by_powersgd(*object, read_powersgd(user_data, "ddp_hook_powersgd"));
+    extra::reduce_by_powersgd(*object, read_powersgd(user_data, "ddp_hook_powersgd"));
   });
 }
 
 ddp_status ddp_powersgd_options_init(ddp_powersgd_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, default_powersgd_options(), "ddp_powersgd_options_init"); });
+  return guarded(
+      [&] { init_options(options, struct_size, extra::default_powersgd_options(), "ddp_powersgd_options_init"); });
 }
 
 ddp_status ddp_model_set_pulled_hook(ddp_model* model) {
   return guarded([&] {
-    Hook hook;
-    hook.kind = Hook::Kind::kPulled;
+    pass::Hook hook;
+    hook.kind = pass::Hook::Kind::kPulled;
     hook.name = "pulled";
     model_of(model, "ddp_model_set_pulled_hook")->set_hook(std::move(hook));
   });
 }
 
 ddp_status ddp_model_next_bucket(ddp_model* model, int32_t rest, ddp_bucket** out_bucket) {
-  return collective(model, "ddp_model_next_bucket", [&](Model& object) {
+  return run_collective(model, "ddp_model_next_bucket", [&](model::Model& object) {
     require(out_bucket, "ddp_model_next_bucket", "out_bucket");
-    if (rest != 0 && rest != 1) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_next_bucket: rest is %d; it is 0 or 1", rest);
+    if (rest != 0 && rest != 1)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_next_bucket: rest is %d; it is 0 or 1", rest);
     const auto bucket = object.next_bucket(rest == 1);
     *out_bucket = bucket != nullptr ? handle_of(*bucket) : nullptr;
   });
 }
 
 ddp_status ddp_model_finish_bucket(ddp_model* model, int32_t status, const char* text) {
-  return collective(model, "ddp_model_finish_bucket", [&](Model& object) {
+  return run_collective(model, "ddp_model_finish_bucket", [&](model::Model& object) {
     std::optional<Error> problem;
     if (status != 0) problem = Error(DDP_ERROR_CALLBACK, text != nullptr ? std::string(text) : std::string());
     object.finish_bucket(problem);
@@ -136,16 +141,15 @@ ddp_status ddp_bucket_get_contents(const ddp_bucket* bucket, ddp_tensor* out_con
 }
 
 int32_t ddp_bucket_get_parameter_count(const ddp_bucket* bucket) {
-  return guarded_value<int32_t>(-1, [&] {
-    return static_cast<int32_t>(bucket_of(bucket, "ddp_bucket_get_parameter_count")->pieces().size());
-  });
+  return guarded_value<int32_t>(
+      -1, [&] { return static_cast<int32_t>(bucket_of(bucket, "ddp_bucket_get_parameter_count")->pieces().size()); });
 }
 
 ddp_status ddp_bucket_get_parameter(const ddp_bucket* bucket, int32_t position, int32_t* out_index, ddp_tensor* out_grad) {
   return guarded([&] {
     const auto object = bucket_of(bucket, "ddp_bucket_get_parameter");
     check_position(*object, position, "ddp_bucket_get_parameter");
-    const HookBucket::Piece& piece = object->pieces()[static_cast<size_t>(position)];
+    const pass::HookBucket::Piece& piece = object->pieces()[static_cast<size_t>(position)];
     if (out_index != nullptr) *out_index = piece.parameter;
     if (out_grad == nullptr) return;
     Tensor grad = piece.shape;
@@ -173,7 +177,8 @@ ddp_status ddp_bucket_all_reduce(ddp_bucket* bucket, const ddp_tensor* tensor, d
 ddp_status ddp_bucket_all_gather(ddp_bucket* bucket, const ddp_tensor* input, const ddp_tensor* output) {
   return guarded([&] {
     const auto object = bucket_of(bucket, "ddp_bucket_all_gather");
-    object->all_gather(checked_tensor(input, "ddp_bucket_all_gather: input"), checked_tensor(output, "ddp_bucket_all_gather: output"));
+    object->all_gather(checked_tensor(input, "ddp_bucket_all_gather: input"),
+                       checked_tensor(output, "ddp_bucket_all_gather: output"));
   });
 }
 

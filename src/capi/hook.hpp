@@ -4,13 +4,13 @@
 
 #include "capi/handles.hpp"
 #include "ddp/hook.h"
-#include "reduce/hook_bucket.hpp"
+#include "pass/hook_bucket.hpp"
 
 namespace ddp::capi {
 
-using BucketTable = HandleTable<HookBucket, ddp_bucket, 0xd5>;
+using BucketTable = HandleTable<pass::HookBucket, ddp_bucket, 0xd5>;
 
 /// Made when it is first asked for; the same every time.
-[[nodiscard]] ddp_bucket* handle_of(HookBucket& bucket);
+[[nodiscard]] ddp_bucket* handle_of(pass::HookBucket& bucket);
 
 }  // namespace ddp::capi

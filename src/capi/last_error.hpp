@@ -1,4 +1,5 @@
-// The text of the last failure on this thread: a fixed buffer without a constructor, so it is safe when the library is loaded late.
+// The text of the last failure on this thread: a fixed buffer without a constructor, so it is safe when the library is
+// loaded late.
 // Any thread.
 #pragma once
 

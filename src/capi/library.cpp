@@ -6,11 +6,11 @@
 #include <cstring>
 #include <string>
 
-#include "base/log.hpp"
-#include "base/module_files.hpp"
-#include "base/tensor.hpp"
 #include "capi/guard.hpp"
+#include "core/tensor.hpp"
 #include "device/cpu/reduce.hpp"
+#include "os/log.hpp"
+#include "os/module_files.hpp"
 
 using namespace ddp::capi;
 
@@ -26,7 +26,7 @@ namespace {
 
 // "Gloo found at /usr/lib/ddp/libddp_gloo.so". Modules are not opened for this: that could start threads or fail.
 std::string describe_module(const char* name, const char* file_name, bool built) {
-  for (const std::string& file : ddp::module_candidates(file_name))
+  for (const std::string& file : ddp::os::module_candidates(file_name))
     if (access(file.c_str(), R_OK) == 0) return std::string(name) + " found at " + file;
   return std::string(name) + (built ? " built but not found (see DDP_MODULE_PATH)" : " not built");
 }
@@ -35,8 +35,8 @@ std::string build_info() {
   const std::string build_type = DDP_BUILD_TYPE, sanitizers = DDP_SANITIZERS;
   return std::string("libddp ") + DDP_VERSION_STRING + ", " + DDP_COMPILER + ", " +
          (build_type.empty() ? "no build type" : build_type) + (sanitizers.empty() ? "" : " with sanitizers " + sanitizers) +
-         ", kernels: " + ddp::cpu::instruction_set() + ", modules: " +
-         describe_module("Gloo", "libddp_gloo.so", DDP_GLOO_BUILT != 0) + ", " +
+         ", kernels: " + ddp::cpu::instruction_set() +
+         ", modules: " + describe_module("Gloo", "libddp_gloo.so", DDP_GLOO_BUILT != 0) + ", " +
          describe_module("CUDA", "libddp_cuda.so", DDP_CUDA_BUILT != 0);
 }
 
@@ -73,7 +73,7 @@ ddp_status ddp_set_log(ddp_log_level min_level, ddp_log_fn fn, void* user_data) 
     if (min_level < DDP_LOG_DEBUG || min_level > DDP_LOG_OFF)
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_set_log: min_level is %d; 0 to 4 are possible",
                             static_cast<int>(min_level));
-    ddp::set_log_sink(min_level, fn, user_data);
+    ddp::os::set_log_sink(min_level, fn, user_data);
   });
 }
 

@@ -5,7 +5,7 @@
 
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
-#include "state/format.hpp"
+#include "checkpoint/format.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -25,9 +25,10 @@ ddp_model_options default_options() {
 /// Names go into checkpoints, so what a checkpoint cannot hold is refused at once.
 void check_name(const char* name, const char* function) {
   require(name, function, "name");
-  if (!state::is_utf8(name)) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the name is not UTF-8", function);
+  if (!checkpoint::is_utf8(name)) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the name is not UTF-8", function);
   if (std::strcmp(name, "__metadata__") == 0)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the name \"__metadata__\" is reserved in checkpoints; choose another one", function);
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: the name \"__metadata__\" is reserved in checkpoints; choose another one", function);
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ ddp_status ddp_model_create(ddp_group* group, const ddp_model_options* options, 
     const auto object = group_of(group, "ddp_model_create");
     require(out_model, "ddp_model_create", "out_model");
     const ddp_model_options read = read_options(options, default_options(), "ddp_model_create");
-    *out_model = ModelTable::instance().add(std::make_shared<Model>(object, read));
+    *out_model = ModelTable::instance().add(std::make_shared<model::Model>(object, read));
   });
 }
 
@@ -65,7 +66,8 @@ ddp_status ddp_model_add_parameter(ddp_model* model, const char* name, const ddp
   });
 }
 
-ddp_status ddp_model_add_array(ddp_model* model, const char* name, float* data, float* grad, int64_t count, int32_t* out_index) {
+ddp_status ddp_model_add_array(ddp_model* model, const char* name, float* data, float* grad, int64_t count,
+                               int32_t* out_index) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_add_array");
     check_name(name, "ddp_model_add_array");
@@ -83,18 +85,19 @@ ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_te
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_add_buffer");
     check_name(name, "ddp_model_add_buffer");
-    const int32_t index = object->add_buffer(name, bound_tensor(object->group(), value, (std::string("buffer \"") + name + "\"").c_str()));
+    const int32_t index =
+        object->add_buffer(name, bound_tensor(object->group(), value, (std::string("buffer \"") + name + "\"").c_str()));
     if (out_index != nullptr) *out_index = index;
   });
 }
 
 ddp_status ddp_model_commit(ddp_model* model, void* stream) {
-  return collective(model, "ddp_model_commit", [&](Model& object) { object.commit(stream); });
+  return run_collective(model, "ddp_model_commit", [&](model::Model& object) { object.commit(stream); });
 }
 
 int32_t ddp_model_get_parameter_count(const ddp_model* model) {
-  return guarded_value<int32_t>(
-      -1, [&] { return model_of(model, "ddp_model_get_parameter_count")->table().parameter_count(); });
+  return guarded_value<int32_t>(-1,
+                                [&] { return model_of(model, "ddp_model_get_parameter_count")->table().parameter_count(); });
 }
 
 ddp_status ddp_model_get_grad(const ddp_model* model, int32_t index, ddp_tensor* out_grad) {
@@ -103,8 +106,9 @@ ddp_status ddp_model_get_grad(const ddp_model* model, int32_t index, ddp_tensor*
     require(out_grad, "ddp_model_get_grad", "out_grad");
     check_index(*object, index, "ddp_model_get_grad");
     const Parameter& parameter = object->table().parameter(index);
-    if (parameter.owned_grad && object->phase() == Model::Phase::kBuilding)
-      throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_get_grad: libddp allocates the gradient of \"%s\" in ddp_model_commit",
+    if (parameter.owned_grad && object->phase() == model::Model::Phase::kBuilding)
+      throw make_error(DDP_ERROR_INVALID_STATE,
+                       "ddp_model_get_grad: libddp allocates the gradient of \"%s\" in ddp_model_commit",
                        parameter.name.c_str());
     *out_grad = to_c(declared_view(parameter.grad, parameter.declared));
   });
@@ -119,11 +123,11 @@ ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, void* data) {
 }
 
 ddp_status ddp_model_sync_buffers(ddp_model* model, int32_t root, void* stream) {
-  return collective(model, "ddp_model_sync_buffers", [&](Model& object) { object.sync_buffers(root, stream); });
+  return run_collective(model, "ddp_model_sync_buffers", [&](model::Model& object) { object.sync_buffers(root, stream); });
 }
 
 ddp_status ddp_model_check(ddp_model* model, void* stream) {
-  return collective(model, "ddp_model_check", [&](Model& object) { object.check_replicas(stream); });
+  return run_collective(model, "ddp_model_check", [&](model::Model& object) { object.check_replicas(stream); });
 }
 
 ddp_status ddp_model_get_hash(const ddp_model* model, int64_t* out_hash) {

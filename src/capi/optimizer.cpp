@@ -1,47 +1,48 @@
 // ddp/optimizer.h.
-#include "ddp/custom.h"
-
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
-#include "update/adam.hpp"
-#include "update/custom.hpp"
-#include "update/sgd.hpp"
+#include "ddp/custom.h"
+#include "optim/adam.hpp"
+#include "optim/custom.hpp"
+#include "optim/sgd.hpp"
 
 using namespace ddp::capi;
 
 namespace {
 
 /// Give the optimizer its handle, and its part in the model's passes if it asked for one.
-ddp_optimizer* add(const std::shared_ptr<ddp::Optimizer>& optimizer) {
-  ddp::BlockUpdate* const in_passes = optimizer->in_passes();
-  if (in_passes != nullptr) optimizer->model().attach(std::shared_ptr<ddp::BlockUpdate>(optimizer, in_passes));
+ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
+  ddp::pass::BlockUpdate* const in_passes = optimizer->in_passes();
+  if (in_passes != nullptr) optimizer->model().attach(std::shared_ptr<ddp::pass::BlockUpdate>(optimizer, in_passes));
   optimizer->model().keep_equal(optimizer);
   return OptimizerTable::instance().add(optimizer);  // last: whoever has no handle could not destroy it
 }
 
 ddp_optimizer_options read_shared(const ddp_optimizer_options* options, const char* function) {
-  const ddp_optimizer_options read = read_options(options, ddp::default_optimizer_options(), function);
-  ddp::check_optimizer_options(read, function);
+  const ddp_optimizer_options read = read_options(options, ddp::optim::default_optimizer_options(), function);
+  ddp::optim::check_optimizer_options(read, function);
   return read;
 }
 
 }  // namespace
 
 ddp_status ddp_optimizer_options_init(ddp_optimizer_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, ddp::default_optimizer_options(), "ddp_optimizer_options_init"); });
+  return guarded(
+      [&] { init_options(options, struct_size, ddp::optim::default_optimizer_options(), "ddp_optimizer_options_init"); });
 }
 
 ddp_status ddp_sgd_options_init(ddp_sgd_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, ddp::default_sgd_options(), "ddp_sgd_options_init"); });
+  return guarded([&] { init_options(options, struct_size, ddp::optim::default_sgd_options(), "ddp_sgd_options_init"); });
 }
 
 ddp_status ddp_adam_options_init(ddp_adam_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, ddp::default_adam_options(), "ddp_adam_options_init"); });
+  return guarded([&] { init_options(options, struct_size, ddp::optim::default_adam_options(), "ddp_adam_options_init"); });
 }
 
 ddp_status ddp_custom_options_init(ddp_custom_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, ddp::default_custom_options(), "ddp_custom_options_init"); });
+  return guarded(
+      [&] { init_options(options, struct_size, ddp::optim::default_custom_options(), "ddp_custom_options_init"); });
 }
 
 ddp_status ddp_optimizer_create_sgd(ddp_model* model, const ddp_sgd_options* rule, const ddp_optimizer_options* options,
@@ -50,9 +51,9 @@ ddp_status ddp_optimizer_create_sgd(ddp_model* model, const ddp_sgd_options* rul
     constexpr const char* kFunction = "ddp_optimizer_create_sgd";
     auto of = model_of(model, kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
-    const ddp_sgd_options read = read_options(rule, ddp::default_sgd_options(), kFunction);
-    ddp::check_sgd_options(read, kFunction);
-    *out_optimizer = add(std::make_shared<ddp::Sgd>(std::move(of), read, read_shared(options, kFunction)));
+    const ddp_sgd_options read = read_options(rule, ddp::optim::default_sgd_options(), kFunction);
+    ddp::optim::check_sgd_options(read, kFunction);
+    *out_optimizer = add(std::make_shared<ddp::optim::Sgd>(std::move(of), read, read_shared(options, kFunction)));
   });
 }
 
@@ -62,24 +63,25 @@ ddp_status ddp_optimizer_create_adam(ddp_model* model, const ddp_adam_options* r
     constexpr const char* kFunction = "ddp_optimizer_create_adam";
     auto of = model_of(model, kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
-    const ddp_adam_options read = read_options(rule, ddp::default_adam_options(), kFunction);
-    ddp::check_adam_options(read, kFunction);
-    *out_optimizer = add(std::make_shared<ddp::Adam>(std::move(of), read, read_shared(options, kFunction)));
+    const ddp_adam_options read = read_options(rule, ddp::optim::default_adam_options(), kFunction);
+    ddp::optim::check_adam_options(read, kFunction);
+    *out_optimizer = add(std::make_shared<ddp::optim::Adam>(std::move(of), read, read_shared(options, kFunction)));
   });
 }
 
-ddp_status ddp_optimizer_create_custom(ddp_model* model, const ddp_custom_options* rule, const ddp_optimizer_options* options,
-                                       const char* state_names, ddp_update_fn fn, void* user_data, ddp_release_fn release,
-                                       ddp_optimizer** out_optimizer) {
+ddp_status ddp_optimizer_create_custom(ddp_model* model, const ddp_custom_options* rule,
+                                       const ddp_optimizer_options* options, const char* state_names, ddp_update_fn fn,
+                                       void* user_data, ddp_release_fn release, ddp_optimizer** out_optimizer) {
   return guarded([&] {
     constexpr const char* kFunction = "ddp_optimizer_create_custom";
-    ddp::UserData owned(user_data, release);  // first, so that it is let go of whatever fails
+    ddp::optim::UserData owned(user_data, release);  // first, so that it is let go of whatever fails
     auto of = model_of(model, kFunction);
     if (fn == nullptr) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: fn is NULL", kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
     const ddp_optimizer_options shared = read_shared(options, kFunction);
-    const ddp::CustomRule read(read_options(rule, ddp::default_custom_options(), kFunction), shared, state_names, kFunction);
-    *out_optimizer = add(std::make_shared<ddp::Custom>(std::move(of), fn, read, shared, std::move(owned)));
+    const ddp::optim::CustomRule read(read_options(rule, ddp::optim::default_custom_options(), kFunction), shared,
+                                      state_names, kFunction);
+    *out_optimizer = add(std::make_shared<ddp::optim::Custom>(std::move(of), fn, read, shared, std::move(owned)));
   });
 }
 
@@ -108,15 +110,16 @@ ddp_status ddp_optimizer_get_step_count(const ddp_optimizer* optimizer, int64_t*
 }
 
 ddp_status ddp_loss_scale_options_init(ddp_loss_scale_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, ddp::default_loss_scale_options(), "ddp_loss_scale_options_init"); });
+  return guarded(
+      [&] { init_options(options, struct_size, ddp::optim::default_loss_scale_options(), "ddp_loss_scale_options_init"); });
 }
 
 ddp_status ddp_optimizer_set_loss_scale(ddp_optimizer* optimizer, const ddp_loss_scale_options* options) {
   return guarded([&] {
     constexpr const char* kFunction = "ddp_optimizer_set_loss_scale";
     const auto of = optimizer_of(optimizer, kFunction);
-    const ddp_loss_scale_options read = read_options(options, ddp::default_loss_scale_options(), kFunction);
-    ddp::check_loss_scale_options(read, kFunction);
+    const ddp_loss_scale_options read = read_options(options, ddp::optim::default_loss_scale_options(), kFunction);
+    ddp::optim::check_loss_scale_options(read, kFunction);
     of->set_loss_scale(read);
   });
 }
@@ -152,7 +155,8 @@ ddp_status ddp_optimizer_set_group(ddp_optimizer* optimizer, int32_t index, doub
 ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {
   return guarded([&] {
     const auto object = optimizer_of(optimizer, "ddp_optimizer_step");
-    ddp::Model& model = object->model();
-    ddp::or_give_up(model.group(), "ddp_optimizer_step", [&] { object->step(stream); }, model.is_sharded());
+    ddp::model::Model& model = object->model();
+    ddp::group::or_give_up(
+        model.group(), "ddp_optimizer_step", [&] { object->step(stream); }, model.is_sharded());
   });
 }

@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "base/error.hpp"
+#include "core/error.hpp"
 
 namespace ddp::capi {
 
@@ -28,8 +28,8 @@ void init_options(Options* options, int64_t struct_size, Options defaults, const
 /// Throws INVALID_ARGUMENT unless the caller has set it.
 inline void check_struct_size(int64_t struct_size, const char* function) {
   if (struct_size < static_cast<int64_t>(sizeof(int64_t)) || struct_size > 65536)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: struct_size is %lld; set it to sizeof the struct before the call", function,
-                     static_cast<long long>(struct_size));
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: struct_size is %lld; set it to sizeof the struct before the call",
+                     function, static_cast<long long>(struct_size));
 }
 
 /// Write `values` into the caller's report.
@@ -53,8 +53,8 @@ template <class Options>
   for (size_t i = sizeof defaults; i < caller; ++i)
     if (bytes[i] != 0)
       throw make_error(DDP_ERROR_NOT_SUPPORTED,
-                       "%s: the options use a field that this version of libddp (%s) does not know; update the library", function,
-                       DDP_VERSION_STRING);
+                       "%s: the options use a field that this version of libddp (%s) does not know; update the library",
+                       function, DDP_VERSION_STRING);
   std::memcpy(static_cast<void*>(&defaults), options, caller < sizeof defaults ? caller : sizeof defaults);
   defaults.struct_size = static_cast<int64_t>(sizeof defaults);
   return defaults;

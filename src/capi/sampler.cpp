@@ -3,7 +3,7 @@
 
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
-#include "data/sampler.hpp"
+#include "extra/sampler.hpp"
 
 using namespace ddp::capi;
 
@@ -19,7 +19,7 @@ constexpr ddp_sampler sampler_defaults() noexcept {
 ddp_sampler checked_sampler(const ddp_sampler* sampler, const char* function) {
   require(sampler, function, "sampler");
   const ddp_sampler checked = read_options(sampler, sampler_defaults(), function);
-  ddp::check_sampler(checked, function);
+  ddp::extra::check_sampler(checked, function);
   return checked;
 }
 
@@ -27,11 +27,12 @@ void check_range(const ddp_sampler& sampler, int64_t epoch, int64_t first, int64
   if (epoch < 0)
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_sampler_fill: epoch is %lld; it must be 0 or more",
                           static_cast<long long>(epoch));
-  const int64_t share = ddp::sampler_count(sampler);
+  const int64_t share = ddp::extra::sampler_count(sampler);
   if (first < 0 || count < 0 || first > share || count > share - first)
-    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT,
-                          "ddp_sampler_fill: %lld indices from position %lld were asked for, but a rank has %lld in an epoch",
-                          static_cast<long long>(count), static_cast<long long>(first), static_cast<long long>(share));
+    throw ddp::make_error(
+        DDP_ERROR_INVALID_ARGUMENT,
+        "ddp_sampler_fill: %lld indices from position %lld were asked for, but a rank has %lld in an epoch",
+        static_cast<long long>(count), static_cast<long long>(first), static_cast<long long>(share));
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ ddp_status ddp_sampler_get_count(const ddp_sampler* sampler, int64_t* out_count)
   return guarded([&] {
     const ddp_sampler checked = checked_sampler(sampler, "ddp_sampler_get_count");
     require(out_count, "ddp_sampler_get_count", "out_count");
-    *out_count = ddp::sampler_count(checked);
+    *out_count = ddp::extra::sampler_count(checked);
   });
 }
 
@@ -56,6 +57,6 @@ ddp_status ddp_sampler_fill(const ddp_sampler* sampler, int64_t epoch, int64_t f
     const ddp_sampler checked = checked_sampler(sampler, "ddp_sampler_fill");
     check_range(checked, epoch, first, count);
     if (count > 0) require(out_indices, "ddp_sampler_fill", "out_indices");
-    ddp::sampler_fill(checked, epoch, first, count, out_indices);
+    ddp::extra::sampler_fill(checked, epoch, first, count, out_indices);
   });
 }

@@ -7,32 +7,32 @@
 #include <string>
 #include <vector>
 
-#include "base/callback.hpp"
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
-#include "state/format.hpp"
-#include "state/outcome.hpp"
-#include "state/state.hpp"
+#include "checkpoint/format.hpp"
+#include "checkpoint/outcome.hpp"
+#include "checkpoint/state.hpp"
+#include "core/callback.hpp"
 
 using namespace ddp::capi;
 
 namespace {
 
-// What a ddp_state names, kept alive for the call. Only a wrong model ends the call here: anything else that is wrong is told to all
-// ranks (`refusal`), which would wait for this one otherwise.
+// What a ddp_state names, kept alive for the call. Only a wrong model ends the call here: anything else that is wrong is
+// told to all ranks (`refusal`), which would wait for this one otherwise.
 struct Call {
-  std::shared_ptr<ddp::Model> model;
-  std::shared_ptr<ddp::Optimizer> optimizer;
-  std::shared_ptr<ddp::Ema> ema;
+  std::shared_ptr<ddp::model::Model> model;
+  std::shared_ptr<ddp::optim::Optimizer> optimizer;
+  std::shared_ptr<ddp::optim::Ema> ema;
   std::optional<ddp::Error> refusal;
-  ddp::state::Counters counters;
-  ddp::state::LoadMode mode;
+  ddp::checkpoint::Counters counters;
+  ddp::checkpoint::LoadMode mode;
 
-  [[nodiscard]] ddp::state::Parts parts() const { return {*model, optimizer.get(), ema.get()}; }
+  [[nodiscard]] ddp::checkpoint::Parts parts() const { return {*model, optimizer.get(), ema.get()}; }
   template <class Body>
   void run(const char* function, Body&& body) const {
-    ddp::or_give_up(model->group(), function, body, !mode.local);
+    ddp::group::or_give_up(model->group(), function, body, !mode.local);
   }
 };
 
@@ -46,8 +46,8 @@ void resolve_others(Call& call, const ddp_state& state, const char* function) {
 }
 
 /// `needed` is what rank 0 must pass as `argument`; the other ranks may leave it out.
-Call resolve_call(const ddp_state* given, bool needed, const char* function, const char* argument, const ddp_load_options* options = nullptr,
-                  const ddp_load_report* out_report = nullptr) {
+Call resolve_call(const ddp_state* given, bool needed, const char* function, const char* argument,
+                  const ddp_load_options* options = nullptr, const ddp_load_report* out_report = nullptr) {
   require(given, function, "state");
   const ddp_state state = read_options(given, ddp_state{}, function);
   const ddp_load_options mode = read_options(options, ddp_load_options{}, function);
@@ -56,17 +56,19 @@ Call resolve_call(const ddp_state* given, bool needed, const char* function, con
   call.model = model_of(state.model, function);
   call.counters = {state.epoch, state.step};
   call.mode = {mode.partial == 1, mode.local == 1};
-  call.refusal = ddp::state::outcome_of([&] {
+  call.refusal = ddp::checkpoint::outcome_of([&] {
     resolve_others(call, state, function);
     if ((mode.partial & ~1) != 0 || (mode.local & ~1) != 0)
-      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: partial is %d and local %d; each is 0 or 1", function, mode.partial, mode.local);
+      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: partial is %d and local %d; each is 0 or 1", function,
+                            mode.partial, mode.local);
     if (!needed && (call.model->group().rank() == 0 || call.mode.local))
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL on rank 0", function, argument);
   });
   return call;
 }
 
-void write_report(ddp_load_report* out_report, const ddp::Model& model, const ddp::state::Counters& counters, const char* function) {
+void write_report(ddp_load_report* out_report, const ddp::model::Model& model, const ddp::checkpoint::Counters& counters,
+                  const char* function) {
   if (out_report == nullptr) return;
   ddp_load_report report{};
   report.epoch = counters.epoch;
@@ -81,7 +83,8 @@ void check_key(const char* key, const char* function) {
   const size_t length = std::strlen(key);
   if (length < 1 || length > 256)
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key has %zu bytes; 1 to 256 are possible", function, length);
-  if (!ddp::state::is_utf8(key)) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key is not UTF-8", function);
+  if (!ddp::checkpoint::is_utf8(key))
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key is not UTF-8", function);
 }
 
 const char* name_at(const std::vector<std::string>& names, int64_t index) noexcept {
@@ -110,7 +113,7 @@ ddp_status ddp_model_set_metadata(ddp_model* model, const char* key, const char*
       object->metadata().erase(key);
       return;
     }
-    if (!ddp::state::is_utf8(value))
+    if (!ddp::checkpoint::is_utf8(value))
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the value of \"%s\" is not UTF-8", kName, key);
     object->metadata()[key] = value;
   });
@@ -146,16 +149,20 @@ ddp_status ddp_state_save_file(const ddp_state* state, const char* path) {
   constexpr const char* kName = "ddp_state_save_file";
   return guarded([&] {
     const Call call = resolve_call(state, path != nullptr, kName, "path");
-    call.run(kName, [&] { ddp::state::save_file(kName, call.parts(), call.counters, path != nullptr ? path : "", call.refusal); });
+    call.run(kName, [&] {
+      ddp::checkpoint::save_file(kName, call.parts(), call.counters, path != nullptr ? path : "", call.refusal);
+    });
   });
 }
 
-ddp_status ddp_state_load_file(const ddp_state* state, const char* path, const ddp_load_options* options, ddp_load_report* out_report) {
+ddp_status ddp_state_load_file(const ddp_state* state, const char* path, const ddp_load_options* options,
+                               ddp_load_report* out_report) {
   constexpr const char* kName = "ddp_state_load_file";
   return guarded([&] {
     const Call call = resolve_call(state, path != nullptr, kName, "path", options, out_report);
     call.run(kName, [&] {
-      const auto counters = ddp::state::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal, call.mode);
+      const auto counters =
+          ddp::checkpoint::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal, call.mode);
       write_report(out_report, *call.model, counters, kName);
     });
   });
@@ -165,18 +172,23 @@ ddp_status ddp_state_save(const ddp_state* state, ddp_write_fn fn, void* user_da
   constexpr const char* kName = "ddp_state_save";
   return guarded([&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn");
-    const auto push = [&](const void* data, int64_t bytes) { return ddp::call_program("the writer", [&] { return fn(user_data, data, bytes); }); };
-    call.run(kName, [&] { ddp::state::save_stream(kName, call.parts(), call.counters, push, call.refusal); });
+    const auto push = [&](const void* data, int64_t bytes) {
+      return ddp::call_program("the writer", [&] { return fn(user_data, data, bytes); });
+    };
+    call.run(kName, [&] { ddp::checkpoint::save_stream(kName, call.parts(), call.counters, push, call.refusal); });
   });
 }
 
-ddp_status ddp_state_load(const ddp_state* state, ddp_read_fn fn, void* user_data, const ddp_load_options* options, ddp_load_report* out_report) {
+ddp_status ddp_state_load(const ddp_state* state, ddp_read_fn fn, void* user_data, const ddp_load_options* options,
+                          ddp_load_report* out_report) {
   constexpr const char* kName = "ddp_state_load";
   return guarded([&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn", options, out_report);
-    const auto pull = [&](void* data, int64_t capacity) { return ddp::call_program("the reader", [&] { return fn(user_data, data, capacity); }); };
+    const auto pull = [&](void* data, int64_t capacity) {
+      return ddp::call_program("the reader", [&] { return fn(user_data, data, capacity); });
+    };
     call.run(kName, [&] {
-      const auto counters = ddp::state::load_stream(kName, call.parts(), pull, call.refusal, call.mode);
+      const auto counters = ddp::checkpoint::load_stream(kName, call.parts(), pull, call.refusal, call.mode);
       write_report(out_report, *call.model, counters, kName);
     });
   });

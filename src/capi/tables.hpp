@@ -6,65 +6,71 @@
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
-#include "comm/group.hpp"
-#include "comm/or_break.hpp"
-#include "reduce/model.hpp"
-#include "update/ema.hpp"
-#include "update/optimizer.hpp"
+#include "group/group.hpp"
+#include "group/or_break.hpp"
+#include "model/model.hpp"
+#include "optim/ema.hpp"
+#include "optim/optimizer.hpp"
 
 namespace ddp::capi {
 
-using GroupTable = HandleTable<Group, ddp_group, 0xd1>;
-using ModelTable = HandleTable<Model, ddp_model, 0xd2>;
-using OptimizerTable = HandleTable<Optimizer, ddp_optimizer, 0xd3>;
-using EmaTable = HandleTable<Ema, ddp_ema, 0xd4>;
+using GroupTable = HandleTable<group::Group, ddp_group, 0xd1>;
+using ModelTable = HandleTable<model::Model, ddp_model, 0xd2>;
+using OptimizerTable = HandleTable<optim::Optimizer, ddp_optimizer, 0xd3>;
+using EmaTable = HandleTable<optim::Ema, ddp_ema, 0xd4>;
 
-inline std::shared_ptr<Group> group_of(const ddp_group* handle, const char* function) {
+inline std::shared_ptr<group::Group> group_of(const ddp_group* handle, const char* function) {
   return resolve(GroupTable::instance(), handle, function, "group");
 }
-inline std::shared_ptr<Model> model_of(const ddp_model* handle, const char* function) {
+inline std::shared_ptr<model::Model> model_of(const ddp_model* handle, const char* function) {
   return resolve(ModelTable::instance(), handle, function, "model");
 }
-inline std::shared_ptr<Optimizer> optimizer_of(const ddp_optimizer* handle, const char* function) {
+inline std::shared_ptr<optim::Optimizer> optimizer_of(const ddp_optimizer* handle, const char* function) {
   return resolve(OptimizerTable::instance(), handle, function, "optimizer");
 }
-inline std::shared_ptr<Ema> ema_of(const ddp_ema* handle, const char* function) {
+inline std::shared_ptr<optim::Ema> ema_of(const ddp_ema* handle, const char* function) {
   return resolve(EmaTable::instance(), handle, function, "ema");
 }
 
-inline std::shared_ptr<Group> object_of(const ddp_group* handle, const char* function) { return group_of(handle, function); }
-inline std::shared_ptr<Model> object_of(const ddp_model* handle, const char* function) { return model_of(handle, function); }
-inline std::shared_ptr<Optimizer> object_of(const ddp_optimizer* handle, const char* function) { return optimizer_of(handle, function); }
-inline Group& group_behind(Group& group) noexcept { return group; }
-inline Group& group_behind(Model& model) { return model.group(); }
-inline Group& group_behind(Optimizer& optimizer) { return optimizer.model().group(); }
+inline std::shared_ptr<group::Group> object_of(const ddp_group* handle, const char* function) {
+  return group_of(handle, function);
+}
+inline std::shared_ptr<model::Model> object_of(const ddp_model* handle, const char* function) {
+  return model_of(handle, function);
+}
+inline std::shared_ptr<optim::Optimizer> object_of(const ddp_optimizer* handle, const char* function) {
+  return optimizer_of(handle, function);
+}
+inline group::Group& group_behind(group::Group& group) noexcept { return group; }
+inline group::Group& group_behind(model::Model& model) { return model.group(); }
+inline group::Group& group_behind(optim::Optimizer& optimizer) { return optimizer.model().group(); }
 
-/// As guarded_short(), for a call that is collective: body(object). A lack of memory, threads or descriptors on this rank alone breaks the group,
-/// because the other ranks are in the call.
+/// As guarded_short(), for a call that is collective: body(object). A lack of memory, threads or descriptors on this rank
+/// alone breaks the group, because the other ranks are in the call.
 template <class Handle, class Body>
 ddp_status collective_short(const Handle* handle, const char* function, Body&& body) {
   return guarded_short([&] {
     const auto object = object_of(handle, function);
-    or_give_up(group_behind(*object), function, [&] { body(*object); });
+    group::or_give_up(group_behind(*object), function, [&] { body(*object); });
   });
 }
 
 /// As guarded(), in the same way.
 template <class Handle, class Body>
-ddp_status collective(const Handle* handle, const char* function, Body&& body) {
+ddp_status run_collective(const Handle* handle, const char* function, Body&& body) {
   const StandardFloats floats;
   return collective_short(handle, function, std::forward<Body>(body));
 }
 
 /// Throws INVALID_ARGUMENT unless `index` is a parameter of the model.
-inline void check_index(const Model& model, int32_t index, const char* function) {
+inline void check_index(const model::Model& model, int32_t index, const char* function) {
   if (index < 0 || index >= model.table().parameter_count())
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d; the model has %d parameters, counted from 0", function, index,
-                     model.table().parameter_count());
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d; the model has %d parameters, counted from 0", function,
+                     index, model.table().parameter_count());
 }
 
 /// The tensor, wherever it lies, checked; for calls that take tensors on a GPU too.
-inline Tensor bound_tensor(Group& group, const ddp_tensor* tensor, const char* what) {
+inline Tensor bound_tensor(group::Group& group, const ddp_tensor* tensor, const char* what) {
   Tensor checked = checked_any_tensor(tensor, what);
   group.bind(checked, what);
   return checked;

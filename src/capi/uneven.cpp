@@ -1,11 +1,10 @@
 // ddp/uneven.h and ddp/join.h.
 #include "ddp/uneven.h"
 
-#include "ddp/join.h"
-
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
+#include "ddp/join.h"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -19,12 +18,12 @@ ddp_status ddp_model_set_last_pass(ddp_model* model) {
 }
 
 ddp_status ddp_model_skip_backward(ddp_model* model, void* stream) {
-  return collective(model, "ddp_model_skip_backward", [&](Model& object) { object.skip_backward(stream); });
+  return run_collective(model, "ddp_model_skip_backward", [&](model::Model& object) { object.skip_backward(stream); });
 }
 
 ddp_status ddp_model_abandon_backward(ddp_model* model, const char* reason, void* stream) {
-  return collective(model, "ddp_model_abandon_backward",
-                    [&](Model& object) { object.abandon_backward(reason != nullptr ? reason : "", stream); });
+  return run_collective(model, "ddp_model_abandon_backward",
+                        [&](model::Model& object) { object.abandon_backward(reason != nullptr ? reason : "", stream); });
 }
 
 ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* out_report) {
@@ -39,5 +38,5 @@ ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* ou
 }
 
 ddp_status ddp_model_join(ddp_model* model, void* stream) {
-  return collective(model, "ddp_model_join", [&](Model& object) { object.join(stream); });
+  return run_collective(model, "ddp_model_join", [&](model::Model& object) { object.join(stream); });
 }

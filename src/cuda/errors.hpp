@@ -8,8 +8,8 @@
 
 namespace ddp::cuda {
 
-/// The code as the table gives it. The runtime repeats the last error of a thread on request; that is taken back here, so that no later
-/// launch is blamed for it.
+/// The code as the table gives it. The runtime repeats the last error of a thread on request; that is taken back here, so
+/// that no later launch is blamed for it.
 inline int32_t settled(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
   return static_cast<int32_t>(code);

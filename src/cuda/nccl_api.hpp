@@ -1,8 +1,9 @@
-// The part of NCCL's interface that libddp calls, declared here so that the module builds without nccl.h and runs with any NCCL from
-// kOldest on. nccl_header_check.cpp compares it with the real header where there is one.
+// The part of NCCL's interface that libddp calls, declared here so that the module builds without nccl.h and runs with any
+// NCCL from kOldest on. nccl_header_check.cpp compares it with the real header where there is one.
 //
-// The config struct is NCCL 2.28's. It says its own size: an older library reads the fields that it knows, a newer one fills in what is not
-// there. Results and types are plain numbers, for a newer library may have more of them. Tested by unit/cuda/nccl_test.cpp.
+// The config struct is NCCL 2.28's. It says its own size: an older library reads the fields that it knows, a newer one fills
+// in what is not there. Results and types are plain numbers, for a newer library may have more of them. Tested by
+// unit/cuda/nccl_test.cpp.
 #pragma once
 
 #include <climits>
@@ -24,10 +25,10 @@ inline constexpr Result kInProgress = 7;
 enum DataType : int { kInt32 = 2, kUint8 = 1, kInt64 = 4, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
 enum RedOp : int { kSum = 0, kMax = 2, kMin = 3 };
 
-inline constexpr int kOldest = 21403;       // ncclCommInitRankConfig
+inline constexpr int kOldest = 21403;  // ncclCommInitRankConfig
 inline constexpr int kWithCommName = 22700;
 
-struct Comm;                                // ncclComm
+struct Comm;  // ncclComm
 struct UniqueId {
   char internal[128];
 };
@@ -36,7 +37,7 @@ struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
   unsigned version = 22809;
-  int blocking = INT_MIN;                   // INT_MIN, NULL: not said
+  int blocking = INT_MIN;  // INT_MIN, NULL: not said
   int cga_cluster_size = INT_MIN;
   int min_ctas = INT_MIN;
   int max_ctas = INT_MIN;
@@ -70,7 +71,7 @@ struct Functions {
   Result (*GroupEnd)();
   // From here on optional.
   const char* (*GetLastError)(Comm* comm);
-  Result (*MemAlloc)(void** out, size_t bytes);   // 2.19
+  Result (*MemAlloc)(void** out, size_t bytes);  // 2.19
   Result (*MemFree)(void* memory);
   Result (*CommRegister)(const Comm* comm, void* memory, size_t bytes, void** handle);
   Result (*CommDeregister)(const Comm* comm, void* handle);

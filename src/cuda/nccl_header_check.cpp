@@ -9,13 +9,15 @@
 namespace ddp::cuda::nccl {
 
 static_assert(kSuccess == ncclSuccess && kUnhandledCudaError == ncclUnhandledCudaError && kSystemError == ncclSystemError);
-static_assert(kInternalError == ncclInternalError && kInvalidArgument == ncclInvalidArgument && kInvalidUsage == ncclInvalidUsage);
+static_assert(kInternalError == ncclInternalError && kInvalidArgument == ncclInvalidArgument &&
+              kInvalidUsage == ncclInvalidUsage);
 consteval bool same(int ours, int theirs) { return ours == theirs; }
 static_assert(same(kInt32, ncclInt32) && same(kUint8, ncclUint8) && same(kInt64, ncclInt64) && same(kFloat16, ncclFloat16));
 static_assert(same(kFloat32, ncclFloat32) && same(kFloat64, ncclFloat64) && same(kBfloat16, 9));
 static_assert(same(kSum, ncclSum) && same(kMax, ncclMax) && same(kMin, ncclMin));
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId) && std::is_trivially_copyable_v<UniqueId>);
-static_assert(sizeof(ncclResult_t) == sizeof(Result) && sizeof(ncclDataType_t) == sizeof(DataType) && sizeof(ncclRedOp_t) == sizeof(RedOp));
+static_assert(sizeof(ncclResult_t) == sizeof(Result) && sizeof(ncclDataType_t) == sizeof(DataType) &&
+              sizeof(ncclRedOp_t) == sizeof(RedOp));
 
 /// As many parameters, each of the same size and kind: what a call through our declaration hands over.
 template <class Theirs, class Ours>
@@ -23,10 +25,13 @@ struct SameCall : std::false_type {};
 template <class R, class... Theirs, class S, class... Ours>
 struct SameCall<R(Theirs...), S (*)(Ours...)> {
   template <class A, class B>
-  static constexpr bool alike = sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B> && std::is_class_v<A> == std::is_class_v<B>;
+  static constexpr bool alike =
+      sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B>&& std::is_class_v<A> == std::is_class_v<B>;
   static constexpr bool same() {
-    if constexpr (sizeof...(Theirs) != sizeof...(Ours)) return false;
-    else return (alike<Theirs, Ours> && ...) && alike<R, S>;
+    if constexpr (sizeof...(Theirs) != sizeof...(Ours))
+      return false;
+    else
+      return (alike<Theirs, Ours> && ...) && alike<R, S>;
   }
   static constexpr bool value = same();
 };

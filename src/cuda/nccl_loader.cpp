@@ -8,7 +8,8 @@ namespace {
 constexpr const char* kFile = "libnccl.so.2";
 
 std::string version_text(int version) {
-  if (version < 10000) return std::to_string(version / 1000) + "." + std::to_string(version / 100 % 10) + "." + std::to_string(version % 100);
+  if (version < 10000)
+    return std::to_string(version / 1000) + "." + std::to_string(version / 100 % 10) + "." + std::to_string(version % 100);
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
 }
 
@@ -58,14 +59,16 @@ const char* find_needed(void* library, Functions& f) {
 
 void find_optional(void* library, Functions& f) {
   find(library, "ncclGetLastError", f.GetLastError);
-  if (!find(library, "ncclMemAlloc", f.MemAlloc) || !find(library, "ncclMemFree", f.MemFree)) f.MemAlloc = nullptr, f.MemFree = nullptr;
+  if (!find(library, "ncclMemAlloc", f.MemAlloc) || !find(library, "ncclMemFree", f.MemFree))
+    f.MemAlloc = nullptr, f.MemFree = nullptr;
   if (!find(library, "ncclCommRegister", f.CommRegister) || !find(library, "ncclCommDeregister", f.CommDeregister))
     f.CommRegister = nullptr, f.CommDeregister = nullptr;
 }
 
 std::string path_of(const Functions& functions, const char* asked) {
   Dl_info about{};
-  if (dladdr(reinterpret_cast<const void*>(functions.GetVersion), &about) != 0 && about.dli_fname != nullptr) return about.dli_fname;
+  if (dladdr(reinterpret_cast<const void*>(functions.GetVersion), &about) != 0 && about.dli_fname != nullptr)
+    return about.dli_fname;
   return asked != nullptr ? asked : kFile;
 }
 

@@ -92,7 +92,8 @@ int32_t comm_init(void** out, int32_t size, const void* id, int32_t rank, const 
     const std::lock_guard lock(opened().mutex);
     config.comm_name = opened().names.emplace(name).first->c_str();
   }
-  return functions().CommInitRankConfig(reinterpret_cast<Comm**>(out), size, *static_cast<const nccl::UniqueId*>(id), rank, &config);
+  return functions().CommInitRankConfig(reinterpret_cast<Comm**>(out), size, *static_cast<const nccl::UniqueId*>(id), rank,
+                                        &config);
 }
 
 int32_t comm_abort(void* comm) noexcept { return functions().CommAbort(as_comm(comm)); }
@@ -104,30 +105,37 @@ int32_t comm_async_error(void* comm, int32_t* out) noexcept {
   return functions().CommGetAsyncError(as_comm(comm), out);
 }
 
-int32_t all_reduce(const void* send, void* receive, int64_t count, int32_t dtype, int32_t reduce, void* comm, void* stream) noexcept {
+int32_t all_reduce(const void* send, void* receive, int64_t count, int32_t dtype, int32_t reduce, void* comm,
+                   void* stream) noexcept {
   const Elements elements = elements_of(dtype);
   RedOp op = nccl::kSum;
   if (!find_op(reduce, elements, op)) return nccl::kInvalidArgument;
-  return functions().AllReduce(send, receive, static_cast<size_t>(count) * elements.each, elements.type, op, as_comm(comm), stream);
+  return functions().AllReduce(send, receive, static_cast<size_t>(count) * elements.each, elements.type, op, as_comm(comm),
+                               stream);
 }
 
-int32_t reduce_scatter(const void* send, void* receive, int64_t count, int32_t dtype, int32_t reduce, void* comm, void* stream) noexcept {
+int32_t reduce_scatter(const void* send, void* receive, int64_t count, int32_t dtype, int32_t reduce, void* comm,
+                       void* stream) noexcept {
   const Elements elements = elements_of(dtype);
   RedOp op = nccl::kSum;
   if (!find_op(reduce, elements, op)) return nccl::kInvalidArgument;
-  return functions().ReduceScatter(send, receive, static_cast<size_t>(count) * elements.each, elements.type, op, as_comm(comm), stream);
+  return functions().ReduceScatter(send, receive, static_cast<size_t>(count) * elements.each, elements.type, op,
+                                   as_comm(comm), stream);
 }
 
 int32_t all_gather(const void* send, void* receive, int64_t count, int32_t dtype, void* comm, void* stream) noexcept {
   const Elements elements = elements_of(dtype);
   if (elements.each == 0) return nccl::kInvalidArgument;
-  return functions().AllGather(send, receive, static_cast<size_t>(count) * elements.each, elements.type, as_comm(comm), stream);
+  return functions().AllGather(send, receive, static_cast<size_t>(count) * elements.each, elements.type, as_comm(comm),
+                               stream);
 }
 
-int32_t broadcast(const void* send, void* receive, int64_t count, int32_t dtype, int32_t root, void* comm, void* stream) noexcept {
+int32_t broadcast(const void* send, void* receive, int64_t count, int32_t dtype, int32_t root, void* comm,
+                  void* stream) noexcept {
   const Elements elements = elements_of(dtype);
   if (elements.each == 0) return nccl::kInvalidArgument;
-  return functions().Broadcast(send, receive, static_cast<size_t>(count) * elements.each, elements.type, root, as_comm(comm), stream);
+  return functions().Broadcast(send, receive, static_cast<size_t>(count) * elements.each, elements.type, root, as_comm(comm),
+                               stream);
 }
 
 int32_t group_start() noexcept { return functions().GroupStart(); }
@@ -188,7 +196,9 @@ std::string open_once(const char* path) {
   const std::lock_guard lock(one.mutex);
   const std::string asked = path != nullptr ? path : "";
   if (one.open && (asked.empty() || asked == one.asked || asked == one.library.path)) return {};
-  if (one.open) return "NCCL is already open from " + one.library.path + "; a process uses one copy, so " + asked + " cannot be opened as well";
+  if (one.open)
+    return "NCCL is already open from " + one.library.path + "; a process uses one copy, so " + asked +
+           " cannot be opened as well";
   if (std::string error = nccl::open_library(path, one.library); !error.empty()) return error;
   one.asked = asked;
   one.table = make_table(one.library);

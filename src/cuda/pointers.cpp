@@ -46,11 +46,14 @@ int32_t pointer_device(const void* memory, int32_t* out_device) noexcept {
   unsigned type = 0;
   unsigned managed = 0;
   int ordinal = -1;
-  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   void* results[] = {&type, &managed, &ordinal};
   const CUresult result = attributes_of(3, wanted, results, reinterpret_cast<CUdeviceptr>(memory));
-  // An address that the driver does not know is success with type 0. A driver that nobody has started yet has given out no memory.
-  if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT) return 0;
+  // An address that the driver does not know is success with type 0. A driver that nobody has started yet has given out no
+  // memory.
+  if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT)
+    return 0;
   if (result != CUDA_SUCCESS) return static_cast<int32_t>(result);  // the runtime numbers these codes alike
   if (type == CU_MEMORYTYPE_DEVICE || managed != 0) *out_device = ordinal;
   return 0;
@@ -59,7 +62,8 @@ int32_t pointer_device(const void* memory, int32_t* out_device) noexcept {
 int32_t device_is_used(int32_t device, int32_t* out_used) noexcept {
   *out_used = 1;
   PrimaryContextGetState state_of = nullptr;
-  if (const cudaError_t code = find("cuDevicePrimaryCtxGetState", state_of); code != cudaSuccess) static_cast<void>(settled(code));
+  if (const cudaError_t code = find("cuDevicePrimaryCtxGetState", state_of); code != cudaSuccess)
+    static_cast<void>(settled(code));
   unsigned flags = 0;
   int active = 1;
   if (state_of != nullptr && state_of(device, &flags, &active) == CUDA_SUCCESS) *out_used = active;

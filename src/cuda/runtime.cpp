@@ -35,7 +35,8 @@ int32_t load_kernels() noexcept {
   for (const KernelList& list : all_kernels())
     for (int64_t i = 0; i < list.count; ++i) {
       cudaFuncAttributes attributes{};
-      if (const cudaError_t code = cudaFuncGetAttributes(&attributes, list.kernels[i]); code != cudaSuccess) return settled(code);
+      if (const cudaError_t code = cudaFuncGetAttributes(&attributes, list.kernels[i]); code != cudaSuccess)
+        return settled(code);
     }
   return 0;
 }
@@ -49,7 +50,8 @@ int32_t release(void* memory) noexcept { return settled(cudaFree(memory)); }
 int32_t host_alloc(void** out_host, void** out_device, int64_t bytes) noexcept {
   *out_host = *out_device = nullptr;
   void* host = nullptr;
-  if (const cudaError_t code = cudaHostAlloc(&host, static_cast<size_t>(bytes), cudaHostAllocPortable | cudaHostAllocMapped); code != cudaSuccess)
+  if (const cudaError_t code = cudaHostAlloc(&host, static_cast<size_t>(bytes), cudaHostAllocPortable | cudaHostAllocMapped);
+      code != cudaSuccess)
     return settled(code);
   if (const cudaError_t code = cudaHostGetDevicePointer(out_device, host, 0); code != cudaSuccess) {
     const int32_t result = settled(code);
@@ -67,7 +69,8 @@ int32_t stream_create(void** out, int32_t high_priority) noexcept {
   int least = 0;
   int greatest = 0;
   if (high_priority != 0)
-    if (const cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest); code != cudaSuccess) return settled(code);
+    if (const cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest); code != cudaSuccess)
+      return settled(code);
   cudaStream_t stream = nullptr;
   const cudaError_t code = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
   *out = stream;
@@ -91,7 +94,9 @@ int32_t event_create(void** out, int32_t timing) noexcept {
   return settled(code);
 }
 int32_t event_destroy(void* event) noexcept { return settled(cudaEventDestroy(as_event(event))); }
-int32_t event_record(void* event, void* stream) noexcept { return settled(cudaEventRecord(as_event(event), as_stream(stream))); }
+int32_t event_record(void* event, void* stream) noexcept {
+  return settled(cudaEventRecord(as_event(event), as_stream(stream)));
+}
 int32_t event_synchronize(void* event) noexcept { return settled(cudaEventSynchronize(as_event(event))); }
 
 int32_t event_query(void* event, int32_t* out_done) noexcept {
@@ -108,7 +113,9 @@ int32_t event_elapsed(void* from, void* to, double* out_ms) noexcept {
   return settled(code);
 }
 
-int32_t stream_wait(void* stream, void* event) noexcept { return settled(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0)); }
+int32_t stream_wait(void* stream, void* event) noexcept {
+  return settled(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0));
+}
 
 int32_t copy(void* to, const void* from, int64_t bytes, void* stream) noexcept {
   if (bytes == 0) return 0;

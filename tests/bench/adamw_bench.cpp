@@ -1,6 +1,6 @@
-// AdamW over flat arrays, one thread: milliseconds a step and bytes moved per second (28 an F32 parameter: value and both moments are
-// read and written, the gradient is read), beside a loop that moves the same bytes and computes next to nothing, and beside the
-// naive scalar loop. All take turns, round by round; printed are median, best and worst.
+// AdamW over flat arrays, one thread: milliseconds a step and bytes moved per second (28 an F32 parameter: value and both
+// moments are read and written, the gradient is read), beside a loop that moves the same bytes and computes next to nothing,
+// and beside the naive scalar loop. All take turns, round by round; printed are median, best and worst.
 //
 //   bench.adamw [rounds [million parameters]]
 //   bench.adamw figures      only F32, with the widest instructions, and the loop: "T 0 <adamw | loop> <milliseconds> ..."
@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.hpp"
-#include "base/memory.hpp"
+#include "core/dtype.hpp"
 #include "device/cpu/reduce.hpp"
-#include "update/kernels.hpp"
+#include "device/cpu/update_kernels.hpp"
+#include "os/memory.hpp"
 
 namespace {
 
@@ -26,7 +26,7 @@ using namespace ddp;
 /// As in a training: value and gradient are the program's, the moments lie in an array of the library.
 struct Arrays {
   std::vector<std::byte> value, grad;
-  LargeArray moments;
+  os::LargeArray moments;
   std::byte* exp_avg = nullptr;
   std::byte* exp_avg_sq = nullptr;
   ddp_dtype dtype;
@@ -36,16 +36,18 @@ struct Arrays {
     value.resize(static_cast<size_t>(count * dtype_size(of)), std::byte{0x3c});
     grad.resize(value.size(), std::byte{0x3a});
     const size_t bytes = moment_bytes();
-    moments = LargeArray(2 * bytes, "moments");
+    moments = os::LargeArray(2 * bytes, "moments");
     std::memset(moments.data(), 0, 2 * bytes);
     exp_avg = moments.data();
     exp_avg_sq = exp_avg + bytes;
   }
-  [[nodiscard]] size_t moment_bytes() const { return static_cast<size_t>(count * dtype_size(moment_dtype(dtype))); }
-  [[nodiscard]] double bytes() const { return 3.0 * static_cast<double>(value.size()) + 4.0 * static_cast<double>(moment_bytes()); }
+  [[nodiscard]] size_t moment_bytes() const { return static_cast<size_t>(count * dtype_size(cpu::moment_dtype(dtype))); }
+  [[nodiscard]] double bytes() const {
+    return 3.0 * static_cast<double>(value.size()) + 4.0 * static_cast<double>(moment_bytes());
+  }
 };
 
-const AdamStep kStep{1 - 1e-6, 0, 0.9, 0.1, 0.999, 0.001, 1e-4, 1.0, 1e-8};
+const cpu::AdamStep kStep{1 - 1e-6, 0, 0.9, 0.1, 0.999, 0.001, 1e-4, 1.0, 1e-8};
 
 void naive_adamw(Arrays& arrays) {
   auto* const p = reinterpret_cast<float*>(arrays.value.data());
@@ -104,8 +106,8 @@ int main(int argc, char** argv) {
   Arrays brain(DDP_BF16, count);
   std::vector<Contender> contenders;
   const auto step = [](Arrays& arrays) {
-    adam_update(kStep, arrays.dtype, arrays.value.data(), arrays.grad.data(), arrays.exp_avg, arrays.exp_avg_sq,
-                arrays.count);
+    cpu::adam_update(kStep, arrays.dtype, arrays.value.data(), arrays.grad.data(), arrays.exp_avg, arrays.exp_avg_sq,
+                     arrays.count);
   };
   for (const char* set : {"avx512", "avx2", "neon", "portable"}) {
     if ((figures && !contenders.empty()) || !cpu::set_instruction_set(set)) continue;

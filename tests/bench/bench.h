@@ -2,12 +2,11 @@
 #ifndef DDP_TESTS_BENCH_H
 #define DDP_TESTS_BENCH_H
 
+#include <ddp/experimental.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <ddp/experimental.h>
 
 static inline double now_us(void) {
   struct timespec time;

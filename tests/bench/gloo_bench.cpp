@@ -1,6 +1,6 @@
 // Our all-reduce over Gloo's pairs against Gloo's own ring, on one host over loopback. Both run in the same
-// processes, round after round in turn; a round's time is that of the slowest rank. F32 sum. Printed: median, best and worst in
-// milliseconds, the ratio of the medians to Gloo's ring, and the median of the ratios of each round.
+// processes, round after round in turn; a round's time is that of the slowest rank. F32 sum. Printed: median, best and worst
+// in milliseconds, the ratio of the medians to Gloo's ring, and the median of the ratios of each round.
 //
 //   bench.gloo [rounds [ranks [MiB, as often as wanted]]]
 #include <gloo/allreduce.h>
@@ -20,10 +20,10 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "comm/rail/module.hpp"
-#include "comm/rail/transport.hpp"
+#include "collective/socket/module.hpp"
+#include "collective/socket/transport.hpp"
+#include "core/bytes.hpp"
+#include "os/clock.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/procs.hpp"
@@ -33,12 +33,12 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-Deadline limit() { return Deadline::in_ms(60'000); }
+os::Deadline limit() { return os::Deadline::in_ms(60'000); }
 
 // Gloo as its users use it, connected to everybody.
 class FullMesh : public ::gloo::Context {
  public:
-  explicit FullMesh(Control& control) : ::gloo::Context(control.rank(), control.size()) {
+  explicit FullMesh(bootstrap::Control& control) : ::gloo::Context(control.rank(), control.size()) {
     ::gloo::transport::tcp::attr attributes;
     attributes.hostname = "127.0.0.1";
     device_ = ::gloo::transport::tcp::CreateDevice(attributes);
@@ -72,16 +72,18 @@ struct Variant {
 };
 
 // Each round's time is the slowest rank's.
-std::map<std::string, std::vector<double>> measure(Control& control, const std::vector<Variant>& variants, int rounds) {
+std::map<std::string, std::vector<double>> measure(bootstrap::Control& control, const std::vector<Variant>& variants,
+                                                   int rounds) {
   std::map<std::string, std::vector<double>> times;
   for (int round = -1; round < rounds; ++round)  // one to warm up
     for (const Variant& variant : variants) {
       static_cast<void>(control.gather("begin", "", limit()));
-      const int64_t begin = now_ns();
+      const int64_t begin = os::now_ns();
       variant.run();
-      const int64_t mine = now_ns() - begin;
+      const int64_t mine = os::now_ns() - begin;
       int64_t slowest = 0;
-      for (const auto& text : control.gather("end", std::to_string(mine), limit())) slowest = std::max<int64_t>(slowest, std::stoll(text));
+      for (const auto& text : control.gather("end", std::to_string(mine), limit()))
+        slowest = std::max<int64_t>(slowest, std::stoll(text));
       if (round >= 0) times[variant.name].push_back(static_cast<double>(slowest) / 1e6);
     }
   return times;
@@ -92,26 +94,28 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void print(int ranks, double mib, const std::vector<Variant>& variants, const std::map<std::string, std::vector<double>>& times) {
+void print(int ranks, double mib, const std::vector<Variant>& variants,
+           const std::map<std::string, std::vector<double>>& times) {
   const auto& ring = times.at("gloo ring");
   for (const Variant& variant : variants) {
     const auto& all = times.at(variant.name);
     std::vector<double> ratios;
     for (size_t i = 0; i < all.size(); ++i) ratios.push_back(all[i] / ring[i]);
-    std::printf("%d ranks %8.3f MiB  %-10s median %8.2f  best %8.2f  worst %8.2f  ratio to gloo ring %5.2f, by rounds %5.2f\n", ranks, mib,
-                variant.name, median(all), *std::min_element(all.begin(), all.end()), *std::max_element(all.begin(), all.end()),
-                median(all) / median(ring), median(ratios));
+    std::printf(
+        "%d ranks %8.3f MiB  %-10s median %8.2f  best %8.2f  worst %8.2f  ratio to gloo ring %5.2f, by rounds %5.2f\n",
+        ranks, mib, variant.name, median(all), *std::min_element(all.begin(), all.end()),
+        *std::max_element(all.begin(), all.end()), median(all) / median(ring), median(ratios));
   }
 }
 
 void one_rank(ForkHub& hub, int rank, int ranks, int rounds, const std::vector<double>& sizes) {
   ForkControl control(hub, rank, 60'000);
-  Failure failure;
+  bootstrap::Failure failure;
   ddp_group_options group{};
   group.timeout_ms = group.rendezvous_timeout_ms = 60'000;
-  const TransportContext context{&control, &failure, group};
-  const ddp_rail_table& table = load_gloo_module();
-  const auto ours = make_rail_transport(context, table, "127.0.0.1", SocketOptions{});
+  const collective::TransportContext context{&control, &failure, group};
+  const ddp_socket_table& table = socket::load_gloo_module();
+  const auto ours = socket::make_socket_transport(context, table, "127.0.0.1", socket::SocketOptions{});
   const auto mesh = std::make_shared<FullMesh>(control);
   for (const double mib : sizes) {
     const auto count = static_cast<int64_t>(mib * 262'144);
@@ -121,8 +125,7 @@ void one_rank(ForkHub& hub, int rank, int ranks, int rounds, const std::vector<d
          [&] {
            ::gloo::AllreduceOptions all(mesh);
            all.setOutput(data.data(), data.size());
-           all.setReduceFunction(
-               static_cast<void (*)(void*, const void*, const void*, size_t)>(&::gloo::sum<float>));
+           all.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&::gloo::sum<float>));
            ::gloo::allreduce(all);
          }},
         {"ours", [&] { ours->all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); }}};

@@ -77,7 +77,8 @@ int main(int argc, char **argv) {
     stats.struct_size = sizeof stats;
     CHECK(ddp_model_get_stats(hooks[k].model, &stats));
     if (ddp_group_rank(group) == 0)
-      printf("%-26s %8.2f ms %12lld bytes sent by rank 0\n", hooks[k].name, median(hooks[k].ms, ROUNDS), (long long)stats.sent_bytes);
+      printf("%-26s %8.2f ms %12lld bytes sent by rank 0\n", hooks[k].name, median(hooks[k].ms, ROUNDS),
+             (long long)stats.sent_bytes);
     ddp_model_destroy(hooks[k].model);
   }
   ddp_group_destroy(group);

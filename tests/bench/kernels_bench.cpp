@@ -19,7 +19,7 @@
 #include <immintrin.h>
 #endif
 
-#include "base/dtype.hpp"
+#include "core/dtype.hpp"
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/reduce.hpp"
 

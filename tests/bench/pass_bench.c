@@ -1,7 +1,8 @@
 /* What a pass costs beside the computation.
  *   mark:     ddp_model_mark_ready of a gradient that does not complete a bucket
  *   tiny:     a whole pass over 1,000 parameters of 16 floats, nothing computed
- *   overlap:  a backward of 24 gradients of 1 MiB, each "computed" for as long as the reduction of 1 MiB takes; the share of the
+ *   overlap:  a backward of 24 gradients of 1 MiB, each "computed" for as long as the reduction of 1 MiB takes; the share of
+ *   the
  *             communication that the computation hides
  *
  *   bench.pass                  one rank
@@ -100,8 +101,8 @@ static void bench_overlap(ddp_group *group, int32_t rank) {
   CHECK(ddp_model_describe_plan(model, plan, sizeof plan, NULL));
   plan[strcspn(plan, "\n")] = 0;
   if (rank == 0)
-    printf("overlap (%s): communication alone %.2f ms, computation %.2f ms, together %.2f ms: %.0f %% hidden\n", plan, communication / 1e3,
-           compute_us * LARGE / 1e3, together / 1e3, 100 * (1 - exposed / communication));
+    printf("overlap (%s): communication alone %.2f ms, computation %.2f ms, together %.2f ms: %.0f %% hidden\n", plan,
+           communication / 1e3, compute_us * LARGE / 1e3, together / 1e3, 100 * (1 - exposed / communication));
   ddp_model_destroy(model);
 }
 

@@ -1,17 +1,18 @@
-/* A training step: forward, backward, gradients averaged, AdamW; beside the forward and backward alone on the same ranks at the same time.
+/* A training step: forward, backward, gradients averaged, AdamW; beside the forward and backward alone on the same ranks at
+ * the same time.
  *
  *   ddprun -n 4 --no-prefix bench.step (mlp | gpt) WAY [iterations]
  *
  *   user                   gradients in the program's own memory
  *   library                gradients in memory of libddp, reduced in place; so do the next ones
- *   fused                  the update of each bucket follows its reduction, within the backward (not undone if the pass fails)
- *   sharded                each rank keeps the moments of its slice, updates that and gives the values to the others
+ *   fused                  the update of each bucket follows its reduction, within the backward (not undone if the pass
+ *   fails) sharded                each rank keeps the moments of its slice, updates that and gives the values to the others
  *   sharded-shared         the values lie in memory of libddp too, so they are given without a copy
  *   fused-sharded-shared   all of it
  *
- * Every rank prints "T <rank> <local | step> <milliseconds> ..." and "M <rank> <resident | share> <MiB>": memory above what parameters,
- * gradients and moments need; `resident` at the most during commit and the first steps (pages of others that this rank has mapped
- * count in full), `share` after them, with shared pages divided among those who map them. */
+ * Every rank prints "T <rank> <local | step> <milliseconds> ..." and "M <rank> <resident | share> <MiB>": memory above what
+ * parameters, gradients and moments need; `resident` at the most during commit and the first steps (pages of others that
+ * this rank has mapped count in full), `share` after them, with shared pages divided among those who map them. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <sys/mman.h>
 
@@ -165,7 +166,8 @@ int main(int argc, char **argv) {
   CHECK(ddp_group_barrier(group));
   print_times(rank, "local", local_ms, iterations);
   print_times(rank, "step", step_ms, iterations);
-  printf("M %d resident %.1f\nM %d share %.1f\n", (int)rank, peak - resident - needed, (int)rank, share_end - share - needed);
+  printf("M %d resident %.1f\nM %d share %.1f\n", (int)rank, peak - resident - needed, (int)rank,
+         share_end - share - needed);
   fflush(stdout);
   ddp_optimizer_destroy(t.optimizer);
   ddp_model_destroy(t.ddp);

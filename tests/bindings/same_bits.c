@@ -5,11 +5,10 @@
  * Only + - * / and comparisons, in the order written here; no library of mathematics, no fused multiply-add.
  * Tested by bindings/same_bits_test.py.
  */
+#include <ddp/ddp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <ddp/ddp.h>
 
 enum { INPUTS = 8, HIDDEN = 16, OUTPUTS = 4, SAMPLES = 96, BATCH = 8, EPOCHS = 10 };
 
@@ -161,7 +160,10 @@ int main(void) {
   const double decay = 0.75;
   CHECK(ddp_ema_create(model, &decay, 1, &ema));
 
-  union { double value; uint64_t bits; } loss;
+  union {
+    double value;
+    uint64_t bits;
+  } loss;
   double both[2] = {0, 0};
   train(group, &net, model, sgd, ema, both);
   loss.value = both[0] / both[1];

@@ -19,7 +19,8 @@ static void open_fixture(fixture *f, ddp_unused unused) {
   check_ok(ddp_model_options_init(&options, sizeof options));
   options.unused = unused;
   check_ok(ddp_model_create(f->group, &options, &f->model));
-  const ddp_tensor value = vector_of(f->value, DDP_F32, 3), mine = vector_of(f->grad, DDP_F32, 3), other = vector_of(f->other, DDP_F32, 2);
+  const ddp_tensor value = vector_of(f->value, DDP_F32, 3), mine = vector_of(f->grad, DDP_F32, 3),
+                   other = vector_of(f->other, DDP_F32, 2);
   check_ok(ddp_model_add_parameter(f->model, "first", &value, &mine, NULL));
   check_ok(ddp_model_add_parameter(f->model, "second", &other, NULL, NULL));
   check_ok(ddp_model_commit(f->model, NULL));

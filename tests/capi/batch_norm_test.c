@@ -1,7 +1,8 @@
-/* ddp/batch_norm.h: the numbers of a small batch by hand, on two ranks which are threads, and every argument that can be wrong. */
-#include "support/ranks.h"
-
+/* ddp/batch_norm.h: the numbers of a small batch by hand, on two ranks which are threads, and every argument that can be
+ * wrong. */
 #include <math.h>
+
+#include "support/ranks.h"
 
 static ddp_tensor matrix_of(void *data, ddp_dtype dtype, int64_t rows, int64_t channels) {
   const int64_t shape[2] = {rows, channels};
@@ -33,7 +34,8 @@ static void init_writes_the_defaults(void **state) {
 /* Rank 0 has the values 1 and 3, rank 1 the value 5: mean 3, variance 8/3, unbiased 4. */
 static void normalise(rank *self) {
   const int r = self->index;
-  float x[2] = {1, 3}, y[2] = {-7, -7}, dy[2] = {1, 0}, dx[2], weight[1] = {2}, bias[1] = {10}, running_mean[1] = {0}, running_var[1] = {1};
+  float x[2] = {1, 3}, y[2] = {-7, -7}, dy[2] = {1, 0}, dx[2], weight[1] = {2}, bias[1] = {10}, running_mean[1] = {0},
+        running_var[1] = {1};
   double mean[1], invstd[1];
   float dweight[1] = {0}, dbias[1] = {0};
   int64_t count = 0;
@@ -43,8 +45,10 @@ static void normalise(rank *self) {
   options.momentum = 0.5;
   const ddp_tensor xs = matrix_of(x, DDP_F32, 2 - r, 1), ys = matrix_of(y, DDP_F32, 2 - r, 1);
   const ddp_tensor dys = matrix_of(dy, DDP_F32, 2 - r, 1), dxs = matrix_of(dx, DDP_F32, 2 - r, 1);
-  const ddp_tensor w = vector_of(weight, DDP_F32, 1), b = vector_of(bias, DDP_F32, 1), rm = vector_of(running_mean, DDP_F32, 1);
-  const ddp_tensor rv = vector_of(running_var, DDP_F32, 1), sm = vector_of(mean, DDP_F64, 1), si = vector_of(invstd, DDP_F64, 1);
+  const ddp_tensor w = vector_of(weight, DDP_F32, 1), b = vector_of(bias, DDP_F32, 1),
+                   rm = vector_of(running_mean, DDP_F32, 1);
+  const ddp_tensor rv = vector_of(running_var, DDP_F32, 1), sm = vector_of(mean, DDP_F64, 1),
+                   si = vector_of(invstd, DDP_F64, 1);
   const ddp_tensor dw = vector_of(dweight, DDP_F32, 1), db = vector_of(dbias, DDP_F32, 1);
   check_ok(ddp_batch_norm_forward(self->group, &options, &xs, &w, &b, &rm, &rv, &ys, &sm, &si, &count, NULL));
   const double s = sqrt(3.0 / 8.0);
@@ -70,23 +74,51 @@ static void two_ranks_normalise_as_one(void **state) {
   run_ranks(2, "local://batch-norm", normalise, NULL);
 }
 
+#define FORWARD(g, o, x, w, rm, rv, y, sm) ddp_batch_norm_forward(g, o, x, w, NULL, rm, rv, y, sm, &si, &count, NULL)
+#define BACKWARD(g, dy, x, w, sm, count, dx, dw, si, db) \
+  ddp_batch_norm_backward(g, NULL, dy, x, w, sm, si, count, dx, dw, db, NULL)
+#define REFUSED(part, call) check_error_text(DDP_ERROR_INVALID_ARGUMENT, call, part)
+
+struct backward_tensors {
+  ddp_tensor xs, ys, less, dxs, w, one, rm, sm, si, db;
+};
+
+static void check_backward_refuses(ddp_group *group, const struct backward_tensors *t, int64_t count) {
+  REFUSED("group", BACKWARD(NULL, &t->ys, &t->xs, NULL, &t->sm, count, &t->dxs, NULL, &t->si, &t->db));
+  REFUSED("dy is NULL", BACKWARD(group, NULL, &t->xs, NULL, &t->sm, count, &t->dxs, NULL, &t->si, &t->db));
+  REFUSED("x is NULL", BACKWARD(group, &t->ys, NULL, NULL, &t->sm, count, &t->dxs, NULL, &t->si, &t->db));
+  REFUSED("saved_mean is NULL", BACKWARD(group, &t->ys, &t->xs, NULL, NULL, count, &t->dxs, NULL, &t->si, &t->db));
+  REFUSED("alike", BACKWARD(group, &t->less, &t->xs, NULL, &t->sm, count, &t->dxs, NULL, &t->si, &t->db));
+  REFUSED("alike", BACKWARD(group, &t->ys, &t->xs, NULL, &t->sm, count, &t->less, NULL, &t->si, &t->db));
+  REFUSED("out_count", BACKWARD(group, &t->ys, &t->xs, NULL, &t->sm, count - 1, &t->dxs, NULL, &t->si, &t->db));
+  REFUSED("weight", BACKWARD(group, &t->ys, &t->xs, &t->one, &t->sm, count, &t->dxs, NULL, &t->si, &t->db));
+  REFUSED("dweight", BACKWARD(group, &t->ys, &t->xs, NULL, &t->sm, count, &t->dxs, &t->one, &t->si, &t->db));
+  REFUSED("F64", BACKWARD(group, &t->ys, &t->xs, NULL, &t->rm, count, &t->dxs, NULL, &t->si, &t->db));
+  REFUSED("overlaps", BACKWARD(group, &t->ys, &t->xs, NULL, &t->sm, count, &t->xs, NULL, &t->si, &t->db));
+  REFUSED("overlaps", BACKWARD(group, &t->ys, &t->xs, NULL, &t->sm, count, &t->dxs, &t->db, &t->si, &t->db));
+}
+
 static void wrong_arguments_are_refused(void **state) {
   (void)state;
   enum { N = 4, C = 2 };
-  float x[N * C] = {0}, y[N * C], dx[N * C], weight[C] = {1, 1}, running_mean[C] = {0}, running_var[C] = {0}, dweight[C], dbias[C];
+  float x[N * C] = {0}, y[N * C], dx[N * C], weight[C] = {1, 1}, running_mean[C] = {0}, running_var[C] = {0}, dweight[C],
+              dbias[C];
   double mean[C] = {0}, invstd[C] = {0};
   int32_t whole[N * C] = {0};
   int64_t count = -3;
   ddp_group *group = alone();
   ddp_batch_norm_options options = defaults();
-  const ddp_tensor xs = matrix_of(x, DDP_F32, N, C), ys = matrix_of(y, DDP_F32, N, C), less = matrix_of(y, DDP_F32, N - 1, C);
-  const ddp_tensor dxs = matrix_of(dx, DDP_F32, N, C), wholes = matrix_of(whole, DDP_I32, N, C), flat = vector_of(x, DDP_F32, N * C);
-  const ddp_tensor w = vector_of(weight, DDP_F32, C), one = vector_of(weight, DDP_F32, 1), rm = vector_of(running_mean, DDP_F32, C);
-  const ddp_tensor rv = vector_of(running_var, DDP_F32, C), sm = vector_of(mean, DDP_F64, C), si = vector_of(invstd, DDP_F64, C);
-  const ddp_tensor dw = vector_of(dweight, DDP_F32, C), db = vector_of(dbias, DDP_F32, C), shifted = matrix_of(x + 1, DDP_F32, N - 1, C);
+  const ddp_tensor xs = matrix_of(x, DDP_F32, N, C), ys = matrix_of(y, DDP_F32, N, C),
+                   less = matrix_of(y, DDP_F32, N - 1, C);
+  const ddp_tensor dxs = matrix_of(dx, DDP_F32, N, C), wholes = matrix_of(whole, DDP_I32, N, C),
+                   flat = vector_of(x, DDP_F32, N * C);
+  const ddp_tensor w = vector_of(weight, DDP_F32, C), one = vector_of(weight, DDP_F32, 1),
+                   rm = vector_of(running_mean, DDP_F32, C);
+  const ddp_tensor rv = vector_of(running_var, DDP_F32, C), sm = vector_of(mean, DDP_F64, C),
+                   si = vector_of(invstd, DDP_F64, C);
+  const ddp_tensor dw = vector_of(dweight, DDP_F32, C), db = vector_of(dbias, DDP_F32, C),
+                   shifted = matrix_of(x + 1, DDP_F32, N - 1, C);
   const ddp_tensor low = matrix_of(x, DDP_F32, N - 1, C);
-#define FORWARD(g, o, x, w, rm, rv, y, sm) ddp_batch_norm_forward(g, o, x, w, NULL, rm, rv, y, sm, &si, &count, NULL)
-#define REFUSED(part, call) check_error_text(DDP_ERROR_INVALID_ARGUMENT, call, part)
   REFUSED("group", FORWARD(NULL, NULL, &xs, NULL, NULL, NULL, &ys, NULL));
   for (int i = 0; i < GARBAGE_COUNT; i++) REFUSED("group", FORWARD(garbage(i), NULL, &xs, NULL, NULL, NULL, &ys, NULL));
   REFUSED("x is NULL", FORWARD(group, NULL, NULL, NULL, NULL, NULL, &ys, NULL));
@@ -112,23 +144,12 @@ static void wrong_arguments_are_refused(void **state) {
   options.struct_size = 0;
   REFUSED("_init", FORWARD(group, &options, &xs, NULL, NULL, NULL, &ys, NULL));
   check_int(count, -3);
-#define BACKWARD(g, dy, x, w, sm, count, dx, dw) ddp_batch_norm_backward(g, NULL, dy, x, w, sm, &si, count, dx, dw, &db, NULL)
-  REFUSED("group", BACKWARD(NULL, &ys, &xs, NULL, &sm, N, &dxs, NULL));
-  REFUSED("dy is NULL", BACKWARD(group, NULL, &xs, NULL, &sm, N, &dxs, NULL));
-  REFUSED("x is NULL", BACKWARD(group, &ys, NULL, NULL, &sm, N, &dxs, NULL));
-  REFUSED("saved_mean is NULL", BACKWARD(group, &ys, &xs, NULL, NULL, N, &dxs, NULL));
-  REFUSED("alike", BACKWARD(group, &less, &xs, NULL, &sm, N, &dxs, NULL));
-  REFUSED("alike", BACKWARD(group, &ys, &xs, NULL, &sm, N, &less, NULL));
-  REFUSED("out_count", BACKWARD(group, &ys, &xs, NULL, &sm, N - 1, &dxs, NULL));
-  REFUSED("weight", BACKWARD(group, &ys, &xs, &one, &sm, N, &dxs, NULL));
-  REFUSED("dweight", BACKWARD(group, &ys, &xs, NULL, &sm, N, &dxs, &one));
-  REFUSED("F64", BACKWARD(group, &ys, &xs, NULL, &rm, N, &dxs, NULL));
-  REFUSED("overlaps", BACKWARD(group, &ys, &xs, NULL, &sm, N, &xs, NULL));
-  REFUSED("overlaps", BACKWARD(group, &ys, &xs, NULL, &sm, N, &dxs, &db));
-  check_ok(BACKWARD(group, &ys, &xs, NULL, &sm, N, &ys, &dw));
+  const struct backward_tensors all = {xs, ys, less, dxs, w, one, rm, sm, si, db};
+  check_backward_refuses(group, &all, N);
+  check_ok(BACKWARD(group, &ys, &xs, NULL, &sm, N, &ys, &dw, &si, &db));
   ddp_group_destroy(group);
   REFUSED("group", FORWARD(group, NULL, &xs, NULL, NULL, NULL, &ys, NULL));
-  REFUSED("group", BACKWARD(group, &ys, &xs, NULL, &sm, N, &dxs, NULL));
+  REFUSED("group", BACKWARD(group, &ys, &xs, NULL, &sm, N, &dxs, NULL, &si, &db));
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
-// C++ programs throw: an exception that leaves a function which the library called becomes CALLBACK with its text, on whatever thread it was called,
-// and the library goes on. The end of a thread passes through.
+// C++ programs throw: an exception that leaves a function which the library called becomes CALLBACK with its text, on
+// whatever thread it was called, and the library goes on. The end of a thread passes through.
 #include <pthread.h>
 
 #include <atomic>
@@ -23,7 +23,8 @@ using namespace ddp::test;
 namespace {
 
 void expect_callback(ddp_status status, const std::string& part) {
-  if (status != DDP_ERROR_CALLBACK) throw std::runtime_error(std::string("expected CALLBACK, got ") + ddp_status_name(status) + ": " + ddp_last_error());
+  if (status != DDP_ERROR_CALLBACK)
+    throw std::runtime_error(std::string("expected CALLBACK, got ") + ddp_status_name(status) + ": " + ddp_last_error());
   expect_contains(ddp_last_error(), part);
   expect_equal(std::uncaught_exceptions(), 0, "exceptions that the program thinks are under way");
 }
@@ -40,7 +41,9 @@ struct Order {
     if (now == Throw::kNumber) throw 7;
   }
 };
-const char* text_of(Throw kind) { return kind == Throw::kException ? "threw an exception: out of luck" : "not a std::exception"; }
+const char* text_of(Throw kind) {
+  return kind == Throw::kException ? "threw an exception: out of luck" : "not a std::exception";
+}
 constexpr Throw kBoth[] = {Throw::kException, Throw::kNumber};
 
 /// A model of one parameter.
@@ -48,7 +51,8 @@ struct Small {
   ddp_group* group;
   ddp_model* model = nullptr;
   float value[8] = {}, grad[8] = {};
-  Small(const std::string& place, int rank, int size, ddp_hook_fn hook = nullptr, void* user_data = nullptr, ddp_progress progress = DDP_PROGRESS_AUTO)
+  Small(const std::string& place, int rank, int size, ddp_hook_fn hook = nullptr, void* user_data = nullptr,
+        ddp_progress progress = DDP_PROGRESS_AUTO)
       : group(create_group(place, patient_options(rank, size))) {
     ddp_model_options options;
     OK(ddp_model_options_init(&options, sizeof options));
@@ -230,7 +234,9 @@ void functions_that_can_report_nothing_may_throw_too(void**) {
       ddp_optimizer* optimizer = nullptr;
       OK(ddp_optimizer_create_custom(alone.model, nullptr, nullptr, nullptr, update, &released, release, &optimizer));
       ddp_optimizer_destroy(optimizer);
-      expect(ddp_optimizer_create_custom(nullptr, nullptr, nullptr, nullptr, update, &released, release, &optimizer) == DDP_ERROR_INVALID_ARGUMENT, "a NULL model is refused");
+      expect(ddp_optimizer_create_custom(nullptr, nullptr, nullptr, nullptr, update, &released, release, &optimizer) ==
+                 DDP_ERROR_INVALID_ARGUMENT,
+             "a NULL model is refused");
     }
     OK(ddp_set_log(DDP_LOG_WARNING, nullptr, nullptr));
     expect_equal(released.calls.load(), 2, "calls of release");
@@ -274,7 +280,8 @@ struct Cancelled {
 /// Logging is no place to end a thread: the call ends first.
 void a_thread_that_is_cancelled_while_it_logs_ends_after_the_call(void**) {
   static std::atomic<bool> went_on{false};
-  OK(ddp_set_log(DDP_LOG_WARNING, [](void*, ddp_log_level, const char*) { pthread_testcancel(); }, nullptr));
+  OK(ddp_set_log(
+      DDP_LOG_WARNING, [](void*, ddp_log_level, const char*) { pthread_testcancel(); }, nullptr));
   pthread_t thread;
   pthread_create(
       &thread, nullptr,
@@ -297,15 +304,18 @@ void a_thread_that_is_cancelled_while_it_logs_ends_after_the_call(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {ddp_test(an_update_that_throws_fails_the_step),
-                              ddp_test(a_hook_that_throws_fails_the_pass_on_all_ranks),
-                              ddp_test(a_reader_or_writer_that_throws_fails_the_call_on_all_ranks),
-                              ddp_test(a_store_that_throws_fails_the_meeting),
-      ddp_test(a_store_says_its_size),
-                              ddp_test(functions_that_can_report_nothing_may_throw_too),
-#if !defined(__SANITIZE_ADDRESS__)  // whose preset has the undefined-behaviour sanitizer too: it faults GCC's own catch clause for the end of a thread
-                              ddp_test(a_thread_that_is_cancelled_in_a_callback_ends),
+  const CMUnitTest tests[] = {
+    ddp_test(an_update_that_throws_fails_the_step),
+    ddp_test(a_hook_that_throws_fails_the_pass_on_all_ranks),
+    ddp_test(a_reader_or_writer_that_throws_fails_the_call_on_all_ranks),
+    ddp_test(a_store_that_throws_fails_the_meeting),
+    ddp_test(a_store_says_its_size),
+    ddp_test(functions_that_can_report_nothing_may_throw_too),
+#if !defined(__SANITIZE_ADDRESS__)  // whose preset has the undefined-behaviour sanitizer too: it faults GCC's own catch
+                                    // clause for the end of a thread
+    ddp_test(a_thread_that_is_cancelled_in_a_callback_ends),
 #endif
-                              ddp_test(a_thread_that_is_cancelled_while_it_logs_ends_after_the_call)};
+    ddp_test(a_thread_that_is_cancelled_while_it_logs_ends_after_the_call)
+  };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

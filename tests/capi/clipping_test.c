@@ -24,9 +24,10 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
     double max_norm, clip_value;
     const char *name;
   } wrong[] = {
-      {2, 0, 1, 0, 0, 0, 0, 0, "shard"},          {0, -1, 1, 0, 0, 0, 0, 0, "in_backward"}, {0, 0, 7, 0, 0, 0, 0, 0, "undo"},
-      {0, 0, 1, 3, 0, 0, 0, 0, "master_weights"}, {0, 0, 1, 0, 3, 0, 0, 0, "nonfinite"},    {0, 0, 1, 0, 0, 1, 0, 0, "reserved"},
-      {0, 0, 1, 0, 0, 0, -1, 0, "max_norm"},      {0, 0, 1, 0, 0, 0, 0, NAN, "clip_value"},
+      {2, 0, 1, 0, 0, 0, 0, 0, "shard"},     {0, -1, 1, 0, 0, 0, 0, 0, "in_backward"},
+      {0, 0, 7, 0, 0, 0, 0, 0, "undo"},      {0, 0, 1, 3, 0, 0, 0, 0, "master_weights"},
+      {0, 0, 1, 0, 3, 0, 0, 0, "nonfinite"}, {0, 0, 1, 0, 0, 1, 0, 0, "reserved"},
+      {0, 0, 1, 0, 0, 0, -1, 0, "max_norm"}, {0, 0, 1, 0, 0, 0, 0, NAN, "clip_value"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     options.shard = wrong[i].shard;
@@ -37,8 +38,10 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
     options.reserved = wrong[i].reserved;
     options.max_norm = wrong[i].max_norm;
     options.clip_value = wrong[i].clip_value;
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, &options, &optimizer), wrong[i].name);
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &optimizer), wrong[i].name);
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, &options, &optimizer),
+                     wrong[i].name);
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &optimizer),
+                     wrong[i].name);
   }
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_options_init(NULL, sizeof options));
   close_fixture(&f);

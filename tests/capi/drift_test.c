@@ -1,4 +1,5 @@
-/* The model options check_every and drift on three ranks, which are threads; optimizers and averages made through the API take part. */
+/* The model options check_every and drift on three ranks, which are threads; optimizers and averages made through the API
+ * take part. */
 #include "support/ranks.h"
 
 static ddp_model *make_model(rank *self, ddp_drift drift, float *value, int64_t count) {
@@ -55,7 +56,8 @@ static void resend(rank *self) {
   if (self->index == 0) {
     value[3] = 5;
     check_ok(ddp_optimizer_set_rate(optimizer, 0.25));
-    check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL), "make a pass first"); /* drift that would be silent */
+    check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL),
+                     "make a pass first"); /* drift that would be silent */
   }
   check_ok(pass(model));
   check_ok(ddp_model_check(model, NULL));
@@ -93,7 +95,8 @@ static void advise(rank *self) {
   check_ok(ddp_model_commit(model, NULL));
   if (self->index == 2) mean[1] = 7;
   check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "buffer \"mean\" is different on rank 2");
-  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "only buffers differ; ddp_model_sync_buffers on every rank");
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL),
+                   "only buffers differ; ddp_model_sync_buffers on every rank");
   check_true(strstr(ddp_last_error(), "checkpoint") == NULL);
   check_ok(ddp_model_sync_buffers(model, 0, NULL));
   check_ok(ddp_model_check(model, NULL));

@@ -1,5 +1,6 @@
-// Programs that trap on NaN and infinity (Fortran, feenableexcept), flush subnormal numbers to zero (-ffast-math) or round otherwise: no call of the
-// library ends them, the bits are those of an ordinary program, and their settings are as before after each call and in their own functions.
+// Programs that trap on NaN and infinity (Fortran, feenableexcept), flush subnormal numbers to zero (-ffast-math) or round
+// otherwise: no call of the library ends them, the bits are those of an ordinary program, and their settings are as before
+// after each call and in their own functions.
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -84,7 +85,8 @@ template <class Options>
 using Create = ddp_status (*)(ddp_model*, const Options*, const ddp_optimizer_options*, ddp_optimizer**);
 
 template <class Options>
-void step_with(Run& run, ddp_group* group, const ddp_optimizer_options& options, ddp_dtype dtype, bool scaled, Create<Options> create) {
+void step_with(Run& run, ddp_group* group, const ddp_optimizer_options& options, ddp_dtype dtype, bool scaled,
+               Create<Options> create) {
   Model model(run, group, dtype);
   ddp_optimizer* optimizer = nullptr;
   CALL(run, create(model.model, nullptr, &options, &optimizer));
@@ -356,7 +358,8 @@ void is_the_same_for_all_programs(void**) {
     const std::vector<unsigned char> got = run_with(habit, kPart, name);
     expect_equal(got.size(), wanted.size(), std::string(name) + ": bytes");
     for (size_t i = 0; i < got.size(); ++i)
-      expect(got[i] == wanted[i], std::string(name) + ": byte " + std::to_string(i) + " of the results is that of an ordinary program");
+      expect(got[i] == wanted[i],
+             std::string(name) + ": byte " + std::to_string(i) + " of the results is that of an ordinary program");
   }
 }
 

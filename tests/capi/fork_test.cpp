@@ -1,5 +1,5 @@
-// A program that forks in the middle of everything: the child can use nothing that its parent made and can make groups of its own, and the parent
-// goes on as if nothing had been.
+// A program that forks in the middle of everything: the child can use nothing that its parent made and can make groups of
+// its own, and the parent goes on as if nothing had been.
 #include <unistd.h>
 
 #include <atomic>
@@ -30,7 +30,8 @@ struct Case {
 
 ddp_group* make_group(const std::string& place, World world, int rank, int size) {
   ddp_group_options options = patient_options(rank, size);
-  if (world == World::kThreads) options.timeout_ms = options.rendezvous_timeout_ms = 100'000;  // other threads keep the machine busy
+  if (world == World::kThreads)
+    options.timeout_ms = options.rendezvous_timeout_ms = 100'000;  // other threads keep the machine busy
   if (world == World::kShm) options.backend = DDP_BACKEND_SHM;
   if (world == World::kGloo) options.backend = DDP_BACKEND_GLOO;
   if (world == World::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
@@ -61,7 +62,8 @@ int32_t own_hook(void*, ddp_bucket* bucket) {
   return ddp_bucket_all_reduce(bucket, &contents, DDP_AVERAGE);
 }
 
-/// A model with gradients of the program, of the library and values in memory that ranks share; each lies in a bucket of its own.
+/// A model with gradients of the program, of the library and values in memory that ranks share; each lies in a bucket of its
+/// own.
 class Training {
  public:
   static constexpr int kCount = 1000;
@@ -79,7 +81,8 @@ class Training {
     values_[2] = static_cast<float*>(shared);
     for (int i = 0; i < 3; ++i) {
       if (i < 2) values_[i] = own_[i];
-      const ddp_tensor value{values_[i], DDP_F32, DDP_CPU, 0, 1, {kCount}}, grad{grads_[i], DDP_F32, DDP_CPU, 0, 1, {kCount}};
+      const ddp_tensor value{values_[i], DDP_F32, DDP_CPU, 0, 1, {kCount}},
+          grad{grads_[i], DDP_F32, DDP_CPU, 0, 1, {kCount}};
       OK(ddp_model_add_parameter(h.model, ("p" + std::to_string(i)).c_str(), &value, i == 1 ? nullptr : &grad, nullptr));
     }
     if (way == Way::kHook) OK(ddp_model_set_hook(h.model, own_hook, nullptr, nullptr));
@@ -126,8 +129,10 @@ class Training {
     const float all = static_cast<float>(pass_ * size_ * (size_ + 1) / 2) / static_cast<float>(size_);
     for (int i = 0; i < 3; ++i)
       for (int k = 0; k < kCount; ++k) {
-        expect_equal(grad(i)[k], all * static_cast<float>(k + i), "element " + std::to_string(k) + " of gradient " + std::to_string(i));
-        expect_equal(values_[i][k], sum_ * static_cast<float>(k + i), "element " + std::to_string(k) + " of parameter " + std::to_string(i));
+        expect_equal(grad(i)[k], all * static_cast<float>(k + i),
+                     "element " + std::to_string(k) + " of gradient " + std::to_string(i));
+        expect_equal(values_[i][k], sum_ * static_cast<float>(k + i),
+                     "element " + std::to_string(k) + " of parameter " + std::to_string(i));
       }
     OK(ddp_optimizer_step(h.optimizer, nullptr));
     sum_ -= all;
@@ -191,7 +196,8 @@ void run_case(const Case& given) {
     return run_ranks(given.ranks, [&](int rank) { run_rank(given, place, rank, rank == 0); });
   }
   const Folder folder;
-  Procs procs(given.ranks, [&](int rank, Reporter&) { return run_rank(given, "file://" + folder.path() + "/meet", rank, true); });
+  Procs procs(given.ranks,
+              [&](int rank, Reporter&) { return run_rank(given, "file://" + folder.path() + "/meet", rank, true); });
   for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, given.name + ": " + result.describe());
 }
 
@@ -220,12 +226,13 @@ void a_fork_is_refused_everything_and_disturbs_nothing(void**) {
       training.mark(2);
       if (above.group != nullptr) expect_equal(try_everything(above), std::string("refused"), "what was made above");
       if (depth < 2)
-        expect_equal(in_fork(Ending::kAtOnce,
-                             [&] {
-                               train(depth + 1, rank, training.h);
-                               return std::string("trained");
-                             },
-                             40'000),
+        expect_equal(in_fork(
+                         Ending::kAtOnce,
+                         [&] {
+                           train(depth + 1, rank, training.h);
+                           return std::string("trained");
+                         },
+                         40'000),
                      std::string("trained"), "fork at depth " + std::to_string(depth + 1));
       training.mark(1);
       training.mark(0);
@@ -346,12 +353,12 @@ void come_and_go(int which, int rank, const std::atomic<bool>& stop) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(a_fork_is_refused_everything_and_disturbs_nothing),
-      ddp_test(a_fork_does_not_hide_the_death_of_its_parent),
+    ddp_test(a_fork_is_refused_everything_and_disturbs_nothing),
+    ddp_test(a_fork_does_not_hide_the_death_of_its_parent),
 #if !defined(__SANITIZE_THREAD__)  // it knows no threads that a fork of many threads makes
-      ddp_test(a_fork_makes_groups_of_its_own),
+    ddp_test(a_fork_makes_groups_of_its_own),
 #if !defined(__SANITIZE_ADDRESS__)  // a fork may find its allocator locked, unlike the C library's
-      ddp_test(a_fork_finds_no_lock_of_other_threads),
+    ddp_test(a_fork_finds_no_lock_of_other_threads),
 #endif
 #endif
   };

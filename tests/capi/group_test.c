@@ -1,4 +1,5 @@
-/* ddp/group.h on one rank: life cycle, every argument that cannot be right, handles that are none, and collectives that change nothing. */
+/* ddp/group.h on one rank: life cycle, every argument that cannot be right, handles that are none, and collectives that
+ * change nothing. */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,16 +34,17 @@ static ddp_group_options one_rank(void) {
 /* Creating fails with INVALID_ARGUMENT and leaves the output alone. */
 static void check_refused(const char *place, const ddp_group_options *options, const char *file, int line) {
   ddp_group *group = garbage(0);
-  check_error_at((check_arm(), ddp_group_create(place, options, &group)), DDP_ERROR_INVALID_ARGUMENT, place ? place : "NULL", file,
-                 line);
+  check_error_at((check_arm(), ddp_group_create(place, options, &group)), DDP_ERROR_INVALID_ARGUMENT, place ? place : "NULL",
+                 file, line);
   check_true(group == (ddp_group *)garbage(0));
 }
 
 static void create_refuses_places_that_cannot_be_right(void **state) {
   (void)state;
   const ddp_group_options options = one_rank();
-  const char *const places[] = {"", "nonsense", "gopher://host:1", "tcp://", "tcp://host", "tcp://host:", "tcp://host:0x1",
-                                "tcp://host:70000", "file://", "local://", "store://"};
+  const char *const places[] = {"",           "nonsense",    "gopher://host:1", "tcp://",
+                                "tcp://host", "tcp://host:", "tcp://host:0x1",  "tcp://host:70000",
+                                "file://",    "local://",    "store://"};
   for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) check_refused(places[i], &options, __FILE__, __LINE__);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_create("local://x", &options, NULL));
 }
@@ -50,11 +52,11 @@ static void create_refuses_places_that_cannot_be_right(void **state) {
 static void create_refuses_options_that_cannot_be_right(void **state) {
   (void)state;
   ddp_group_options options = one_rank();
-#define REFUSED(member, value)                                        \
-  do {                                                                \
-    options = one_rank();                                             \
-    options.member = (value);                                         \
-    check_refused("local://wrong", &options, __FILE__, __LINE__);     \
+#define REFUSED(member, value)                                    \
+  do {                                                            \
+    options = one_rank();                                         \
+    options.member = (value);                                     \
+    check_refused("local://wrong", &options, __FILE__, __LINE__); \
   } while (0)
   REFUSED(rank, 1);
   REFUSED(rank, -2);
@@ -114,7 +116,8 @@ static void collectives_on_one_rank_change_nothing(void **state) {
   ddp_group *group = alone();
   float values[3] = {1.5f, -2.0f, 3e38f}, copy[3] = {0, 0, 0};
   int64_t whole[2] = {INT64_MAX, -7};
-  ddp_tensor floats = vector_of(values, DDP_F32, 3), other = vector_of(copy, DDP_F32, 3), wholes = vector_of(whole, DDP_I64, 2);
+  ddp_tensor floats = vector_of(values, DDP_F32, 3), other = vector_of(copy, DDP_F32, 3),
+             wholes = vector_of(whole, DDP_I64, 2);
   double metric[2] = {0.1, -4};
   check_ok(ddp_group_barrier(group));
   for (int op = DDP_AVERAGE; op <= DDP_MAX; op++) {
@@ -141,7 +144,8 @@ static void collectives_refuse_wrong_arguments(void **state) {
   (void)state;
   ddp_group *group = alone();
   float values[4] = {1, 2, 3, 4};
-  const ddp_tensor good = vector_of(values, DDP_F32, 2), longer = vector_of(values, DDP_F32, 3), doubles = vector_of(values, DDP_F64, 2);
+  const ddp_tensor good = vector_of(values, DDP_F32, 2), longer = vector_of(values, DDP_F32, 3),
+                   doubles = vector_of(values, DDP_F64, 2);
   ddp_tensor broken[4] = {good, good, good, good};
   broken[0].dtype = (ddp_dtype)77;
   broken[1].ndim = 9;

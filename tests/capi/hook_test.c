@@ -1,4 +1,5 @@
-/* ddp/hook.h: hooks of the program's own as callbacks and pulled, the built-in ones, and what is refused. Ranks are threads. */
+/* ddp/hook.h: hooks of the program's own as callbacks and pulled, the built-in ones, and what is refused. Ranks are
+ * threads. */
 #include <math.h>
 
 #include "support/ranks.h"

@@ -142,9 +142,9 @@ static void tensor_init_refuses_what_is_no_tensor(void **state) {
     void *data;
     int32_t dtype, ndim;
     const int64_t *shape;
-  } wrong[] = {{data, 0, 2, shape},     {data, 10, 2, shape},   {data, -1, 2, shape},     {data, DDP_F32, -1, shape},
-               {data, DDP_F32, 9, many}, {data, DDP_F32, 2, NULL}, {data, DDP_F32, 2, negative}, {data, DDP_F32, 2, huge},
-               {NULL, DDP_F32, 2, shape}};
+  } wrong[] = {{data, 0, 2, shape},          {data, 10, 2, shape},     {data, -1, 2, shape},
+               {data, DDP_F32, -1, shape},   {data, DDP_F32, 9, many}, {data, DDP_F32, 2, NULL},
+               {data, DDP_F32, 2, negative}, {data, DDP_F32, 2, huge}, {NULL, DDP_F32, 2, shape}};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     /* not check_error: its sentinel is this very function */
     status = ddp_tensor_init(&tensor, wrong[i].data, (ddp_dtype)wrong[i].dtype, wrong[i].ndim, wrong[i].shape);

@@ -65,7 +65,8 @@ static void load_parts(rank *self) {
   check_true(ddp_model_get_missing(model, 0) == NULL);
   ddp_load_options options = mode_of(1, 0);
   ddp_load_report report = {.struct_size = sizeof report, .missing = -1};
-  check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&state, path_of("state"), NULL, &report), "1 missing (\"d\" F32 [2]), 2 unexpected (\"a\" F32 [2]");
+  check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&state, path_of("state"), NULL, &report),
+                   "1 missing (\"d\" F32 [2]), 2 unexpected (\"a\" F32 [2]");
   check_number(values[0][0], -1);
   check_int(report.missing, -1);
   check_ok(ddp_state_load_file(&state, path_of("state"), &options, &report));
@@ -126,13 +127,15 @@ static void wrong_arguments_are_refused(void **unused) {
   const ddp_tensor tensor = vector_of(values[0], DDP_F32, 1);
   ddp_state state = state_of(model);
   ddp_load_options options = mode_of(2, 0);
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, path_of("state"), &options, NULL), "partial is 2");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, path_of("state"), &options, NULL),
+                   "partial is 2");
   options = mode_of(0, -1);
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, path_of("state"), &options, NULL), "local -1");
   options = mode_of(0, 1);
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&state, NULL, &options, NULL), "path is NULL");
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_load_options_init(NULL, sizeof options));
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_parameter(model, "__metadata__", &tensor, NULL, NULL), "__metadata__");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_parameter(model, "__metadata__", &tensor, NULL, NULL),
+                   "__metadata__");
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_buffer(model, "__metadata__", &tensor, NULL), "__metadata__");
   for (int i = 0; i < GARBAGE_COUNT; i++) check_true(ddp_model_get_missing(garbage(i), 0) == NULL);
   for (int i = 0; i < GARBAGE_COUNT; i++) check_true(ddp_model_get_unexpected(garbage(i), 0) == NULL);

@@ -1,4 +1,5 @@
-/* ddp_memory_retain and ddp_memory_release: what libddp handed out stays usable after its owner, and goes with the last hold. */
+/* ddp_memory_retain and ddp_memory_release: what libddp handed out stays usable after its owner, and goes with the last
+ * hold. */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,7 +46,7 @@ static void outlive(rank *self) {
 
 static void memory_outlives_its_model_and_group(void **state) {
   (void)state;
-  run_ranks(1, "local://one", outlive, NULL); /* from the heap */
+  run_ranks(1, "local://one", outlive, NULL);   /* from the heap */
   run_ranks(3, "local://three", outlive, NULL); /* from shared memory */
 }
 

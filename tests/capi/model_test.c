@@ -21,11 +21,11 @@ static void create_refuses_wrong_arguments(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(NULL, NULL, &model));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, NULL, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(garbage(4), NULL, &model));
-#define REFUSED(member, value)                                                             \
-  do {                                                                                     \
-    check_ok(ddp_model_options_init(&options, sizeof options));                            \
-    options.member = (value);                                                              \
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model));    \
+#define REFUSED(member, value)                                                          \
+  do {                                                                                  \
+    check_ok(ddp_model_options_init(&options, sizeof options));                         \
+    options.member = (value);                                                           \
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model)); \
   } while (0)
   REFUSED(struct_size, 0);
   REFUSED(first_bucket_bytes, 0);
@@ -117,8 +117,8 @@ static void add_refuses_what_cannot_be_lent(void **state) {
   char long_name[1026];
   memset(long_name, 'n', sizeof long_name);
   long_name[1025] = '\0';
-  const ddp_tensor longer = vector_of(wide, DDP_F32, 8), integers = vector_of(whole, DDP_I64, 4), doubles = vector_of(wide, DDP_F64, 4),
-                   overlapping = vector_of(f.value + 2, DDP_F32, 2);
+  const ddp_tensor longer = vector_of(wide, DDP_F32, 8), integers = vector_of(whole, DDP_I64, 4),
+                   doubles = vector_of(wide, DDP_F64, 4), overlapping = vector_of(f.value + 2, DDP_F32, 2);
   ddp_tensor on_gpu = f.value_tensor, broken = f.value_tensor;
   on_gpu.device = DDP_CUDA;
   broken.ndim = -1;

@@ -36,10 +36,10 @@ static void create_refuses_wrong_sgd_options(void **state) {
   open_fixture(&f);
   ddp_optimizer *optimizer = garbage(0);
   ddp_sgd_options options;
-#define REFUSED(member, value)                                                                           \
-  do {                                                                                                   \
-    check_ok(ddp_sgd_options_init(&options, sizeof options));                                            \
-    options.member = (value);                                                                            \
+#define REFUSED(member, value)                                                                                            \
+  do {                                                                                                                    \
+    check_ok(ddp_sgd_options_init(&options, sizeof options));                                                             \
+    options.member = (value);                                                                                             \
     check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, &options, NULL, &optimizer), #member); \
   } while (0)
   REFUSED(struct_size, 0);
@@ -64,10 +64,10 @@ static void create_refuses_wrong_adam_options(void **state) {
   open_fixture(&f);
   ddp_optimizer *optimizer = garbage(0);
   ddp_adam_options options;
-#define REFUSED(member, value)                                                                            \
-  do {                                                                                                    \
-    check_ok(ddp_adam_options_init(&options, sizeof options));                                            \
-    options.member = (value);                                                                             \
+#define REFUSED(member, value)                                                                                             \
+  do {                                                                                                                     \
+    check_ok(ddp_adam_options_init(&options, sizeof options));                                                             \
+    options.member = (value);                                                                                              \
     check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, &options, NULL, &optimizer), #member); \
   } while (0)
   REFUSED(struct_size, 0);
@@ -275,11 +275,11 @@ static void a_custom_rule_has_state_and_the_options_of_all(void **state) {
   check_number(rule.weight_decay, 0);
   check_int(rule.whole_tensors, 0);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_custom_options_init(NULL, sizeof rule));
-#define REFUSED(member, wrong)                                                                                      \
-  do {                                                                                                              \
-    check_ok(ddp_custom_options_init(&rule, sizeof rule));                                                          \
-    rule.member = (wrong);                                                                                          \
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT,                                                                    \
+#define REFUSED(member, wrong)                                                                                              \
+  do {                                                                                                                      \
+    check_ok(ddp_custom_options_init(&rule, sizeof rule));                                                                  \
+    rule.member = (wrong);                                                                                                  \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT,                                                                            \
                      ddp_optimizer_create_custom(f.model, &rule, &shared, NULL, adagrad, NULL, NULL, &optimizer), #member); \
   } while (0)
   REFUSED(struct_size, 0);
@@ -291,11 +291,13 @@ static void a_custom_rule_has_state_and_the_options_of_all(void **state) {
   const char *const wrong[] = {"a,,b", "a,b,a", "a/b", "a b", "a,", "master", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
     check_error_text(DDP_ERROR_INVALID_ARGUMENT,
-                     ddp_optimizer_create_custom(f.model, NULL, NULL, wrong[i], adagrad, NULL, NULL, &optimizer), "state_names");
+                     ddp_optimizer_create_custom(f.model, NULL, NULL, wrong[i], adagrad, NULL, NULL, &optimizer),
+                     "state_names");
   check_ok(ddp_custom_options_init(&rule, sizeof rule));
   rule.whole_tensors = 1;
   shared.shard = 1;
-  check_error(DDP_ERROR_NOT_SUPPORTED, ddp_optimizer_create_custom(f.model, &rule, &shared, "sum", adagrad, NULL, NULL, &optimizer));
+  check_error(DDP_ERROR_NOT_SUPPORTED,
+              ddp_optimizer_create_custom(f.model, &rule, &shared, "sum", adagrad, NULL, NULL, &optimizer));
   check_true(optimizer == (ddp_optimizer *)garbage(0));
   rule.rate = 0.25;
   rule.weight_decay = 0.5;
@@ -314,11 +316,14 @@ static void a_failed_custom_create_releases_once(void **state) {
   open_fixture(&f);
   calls c = {0, 0, 0, -1};
   ddp_optimizer *optimizer = garbage(0);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(NULL, NULL, NULL, NULL, count_update, &c, count_release, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT,
+              ddp_optimizer_create_custom(NULL, NULL, NULL, NULL, count_update, &c, count_release, &optimizer));
   check_int(c.releases, 1);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, NULL, &c, count_release, &optimizer));
+  check_error(DDP_ERROR_INVALID_ARGUMENT,
+              ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, NULL, &c, count_release, &optimizer));
   check_int(c.releases, 2);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, &c, count_release, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT,
+              ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, &c, count_release, NULL));
   check_int(c.releases, 3);
   check_true(optimizer == (ddp_optimizer *)garbage(0));
   check_ok(ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, NULL, NULL, &optimizer));

@@ -37,8 +37,10 @@ static void wrong_arguments_are_refused(void **state) {
   int32_t small[2] = {0, 1};
   float row[2][2] = {{1, 2}, {3, 4}};
   ddp_group *group = alone();
-  const ddp_tensor indices = vector_of(index, DDP_I64, 2), one = vector_of(index, DDP_I64, 1), narrow = vector_of(small, DDP_I32, 2);
-  const ddp_tensor rows = rows_of(row, DDP_F32, 2, 2), first = rows_of(row, DDP_F32, 1, 2), wide = rows_of(row, DDP_F32, 1, 4);
+  const ddp_tensor indices = vector_of(index, DDP_I64, 2), one = vector_of(index, DDP_I64, 1),
+                   narrow = vector_of(small, DDP_I32, 2);
+  const ddp_tensor rows = rows_of(row, DDP_F32, 2, 2), first = rows_of(row, DDP_F32, 1, 2),
+                   wide = rows_of(row, DDP_F32, 1, 4);
   const ddp_status bad = DDP_ERROR_INVALID_ARGUMENT;
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_group_get_rows(group, &one, &first), "no result");
   check_error_text(bad, ddp_group_all_reduce_rows(NULL, &one, &first, DDP_SUM, &count, NULL), "group");

@@ -1,5 +1,5 @@
-/* ddp/state.h: a run that was saved and loaded goes on with the same bits as one that was not interrupted, in whatever order the
- * objects were made; arguments that can not be right; texts. */
+/* ddp/state.h: a run that was saved and loaded goes on with the same bits as one that was not interrupted, in whatever order
+ * the objects were made; arguments that can not be right; texts. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -160,9 +160,11 @@ static void wrong_arguments(rank *self) {
   check_int(report.epoch, 0);
   check_int(report.step, -5);
   report.struct_size = 0;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, path_of("a"), NULL, &report), "struct_size is 0");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, path_of("a"), NULL, &report),
+                   "struct_size is 0");
   ddp_load_options options = {.struct_size = 0};
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, path_of("a"), &options, NULL), "_init function");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_file(&p.state, path_of("a"), &options, NULL),
+                   "_init function");
   ddp_model_destroy(p.model);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&p.state, path_of("a")));
   p.model = NULL;

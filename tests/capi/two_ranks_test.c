@@ -1,5 +1,5 @@
-/* The public API on two ranks, which are threads of this process: sums and means, agreement at commit, passes, and errors that both
- * ranks see. */
+/* The public API on two ranks, which are threads of this process: sums and means, agreement at commit, passes, and errors
+ * that both ranks see. */
 #include "support/ranks.h"
 
 static void collect(rank *self) {
@@ -8,7 +8,8 @@ static void collect(rank *self) {
   float part[2] = {0, 0}, all[4] = {0, 0, 0, 0}, root[2] = {(float)r, (float)(r + 5)};
   double metric[2] = {r + 0.5, 1};
   const ddp_tensor wholes = vector_of(whole, DDP_I64, 4);
-  const ddp_tensor parts = vector_of(part, DDP_F32, 2), alls = vector_of(all, DDP_F32, 4), roots = vector_of(root, DDP_F32, 2);
+  const ddp_tensor parts = vector_of(part, DDP_F32, 2), alls = vector_of(all, DDP_F32, 4),
+                   roots = vector_of(root, DDP_F32, 2);
   check_int(ddp_group_rank(self->group), r);
   check_int(ddp_group_size(self->group), 2);
   check_int(ddp_group_backend(self->group), DDP_BACKEND_LOCAL);
@@ -47,7 +48,8 @@ static void train(rank *self) {
   ddp_model *model = NULL;
   ddp_tensor owned;
   int64_t hash = 0;
-  const ddp_tensor values = vector_of(value, DDP_F32, 2), grads = vector_of(grad, DDP_F32, 2), buffer = vector_of(running, DDP_F32, 1);
+  const ddp_tensor values = vector_of(value, DDP_F32, 2), grads = vector_of(grad, DDP_F32, 2),
+                   buffer = vector_of(running, DDP_F32, 1);
   float other[3] = {1, 2, 3};
   const ddp_tensor others = vector_of(other, DDP_F32, 3);
   check_ok(ddp_model_create(self->group, NULL, &model));

@@ -1,5 +1,6 @@
-/* ddp/uneven.h: every function works, and refuses NULL, garbage, the wrong state and what is out of range. What the results must be on any
- * number of ranks and any transport is in conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp. */
+/* ddp/uneven.h: every function works, and refuses NULL, garbage, the wrong state and what is out of range. What the results
+ * must be on any number of ranks and any transport is in conformance/uneven_threads_test.cpp and
+ * conformance/uneven_processes_test.cpp. */
 #include <math.h>
 
 #include "support/ranks.h"
@@ -116,7 +117,8 @@ static void join(rank *self) {
     check_ok(pass(model, 1));
     check_ok(ddp_optimizer_step(optimizer, NULL));
     if (batch == 3) check_ok(ddp_optimizer_set_rate(optimizer, 0.125));
-    if (batch == 3) check_error_text(DDP_ERROR_INVALID_STATE, ddp_group_barrier(self->group), "is out of data (ddp_model_join)");
+    if (batch == 3)
+      check_error_text(DDP_ERROR_INVALID_STATE, ddp_group_barrier(self->group), "is out of data (ddp_model_join)");
   }
   check_ok(ddp_model_join(model, NULL));
   check_number(value[0], -3); /* four steps of 1 */

@@ -1,13 +1,14 @@
-// Batch normalisation over several ranks against a float64 batch norm of the joined batch, on every path; and inside a model's backward
-// while its buckets are under way.
+// Batch normalisation over several ranks against a float64 batch norm of the joined batch, on every path; and inside a
+// model's backward while its buckets are under way.
+#include "extra/batch_norm/batch_norm.hpp"
+
 #include <limits>
 #include <numeric>
 
-#include "base/float16.hpp"
-#include "norm/batch_norm.hpp"
+#include "conformance/pass_semantics.hpp"
+#include "core/float16.hpp"
 #include "support/batch_norm_oracle.hpp"
 #include "support/group_paths.hpp"
-#include "conformance/pass_semantics.hpp"
 
 namespace ddp::test {
 namespace {
@@ -68,12 +69,14 @@ double tolerance(ddp_dtype dtype, double value, double magnitude) {
 
 void expect_near(double got, double wanted, double limit, const std::string& what) {
   if (std::abs(got - wanted) <= limit) return;
-  throw std::runtime_error(what + " is " + std::to_string(got) + ", expected " + std::to_string(wanted) + " within " + std::to_string(limit));
+  throw std::runtime_error(what + " is " + std::to_string(got) + ", expected " + std::to_string(wanted) + " within " +
+                           std::to_string(limit));
 }
 
-void expect_same_bits_everywhere(Group& group, const Array& array, const char* what) {
+void expect_same_bits_everywhere(group::Group& group, const Array& array, const char* what) {
   const std::string mine(reinterpret_cast<const char*>(array.bytes.data()), array.bytes.size());
-  for (const std::string& each : group.gather(what, mine)) expect(each == mine, std::string("the same bits on all ranks: ") + what);
+  for (const std::string& each : group.gather(what, mine))
+    expect(each == mine, std::string("the same bits on all ranks: ") + what);
 }
 
 struct Case {
@@ -82,7 +85,7 @@ struct Case {
   double offset;
 };
 
-void check_case(Group& group, int rank, const Case& test) {
+void check_case(group::Group& group, int rank, const Case& test) {
   const auto c_count = static_cast<size_t>(test.shape[0]);
   const int64_t inner = std::accumulate(test.shape.begin() + 1, test.shape.end(), int64_t{1}, std::multiplies<>());
   std::vector<Batch> batches;
@@ -100,16 +103,23 @@ void check_case(Group& group, int rank, const Case& test) {
   std::vector<int64_t> shape{mine.rows};
   shape.insert(shape.end(), test.shape.begin(), test.shape.end());
   std::vector<double> weights, biases;
-  for (size_t c = 0; c < c_count; ++c) weights.push_back(0.5 + static_cast<double>(c % 3)), biases.push_back(static_cast<double>(c % 5) - 2);
+  for (size_t c = 0; c < c_count; ++c)
+    weights.push_back(0.5 + static_cast<double>(c % 3)), biases.push_back(static_cast<double>(c % 5) - 2);
 
   Array x(test.dtype, shape, mine.x), y(test.dtype, shape), dy(test.dtype, shape, mine.dy), dx(test.dtype, shape);
   Array weight(DDP_F32, {test.shape[0]}, weights), bias(DDP_F64, {test.shape[0]}, biases);
-  Array running_mean(DDP_F32, {test.shape[0]}, std::vector<double>(c_count, 7)), running_var(DDP_F64, {test.shape[0]}, std::vector<double>(c_count, 2));
-  Array mean(DDP_F64, {test.shape[0]}), invstd(DDP_F64, {test.shape[0]}), dweight(DDP_F64, {test.shape[0]}), dbias(DDP_F32, {test.shape[0]});
+  Array running_mean(DDP_F32, {test.shape[0]}, std::vector<double>(c_count, 7)),
+      running_var(DDP_F64, {test.shape[0]}, std::vector<double>(c_count, 2));
+  Array mean(DDP_F64, {test.shape[0]}), invstd(DDP_F64, {test.shape[0]}), dweight(DDP_F64, {test.shape[0]}),
+      dbias(DDP_F32, {test.shape[0]});
 
-  const int64_t count = norm::forward(group, options, {x.tensor, weight.tensor, bias.tensor, running_mean.tensor, running_var.tensor, y.tensor, mean.tensor, invstd.tensor});
+  const int64_t count = batch_norm::forward(
+      group, options,
+      {x.tensor, weight.tensor, bias.tensor, running_mean.tensor, running_var.tensor, y.tensor, mean.tensor, invstd.tensor});
   expect_equal(count, oracle.count, "count");
-  norm::backward(group, options, {dy.tensor, x.tensor, weight.tensor, mean.tensor, invstd.tensor, count, dx.tensor, dweight.tensor, dbias.tensor});
+  batch_norm::backward(
+      group, options,
+      {dy.tensor, x.tensor, weight.tensor, mean.tensor, invstd.tensor, count, dx.tensor, dweight.tensor, dbias.tensor});
 
   const double level = 1 + std::abs(test.offset) * static_cast<double>(c_count);
   for (size_t i = 0; i < mine.x.size(); ++i) {
@@ -125,20 +135,20 @@ void check_case(Group& group, int rank, const Case& test) {
     own_dy_xhat[c] += gradient * oracle.xhat(c, value);
   });
   for (size_t c = 0; c < c_count; ++c) {
-    expect_near(running_mean.get(c), 0.7 * 7 + 0.3 * oracle.mean[c], tolerance(DDP_F32, 7 + std::abs(oracle.mean[c]), level), "running mean");
+    expect_near(running_mean.get(c), 0.7 * 7 + 0.3 * oracle.mean[c], tolerance(DDP_F32, 7 + std::abs(oracle.mean[c]), level),
+                "running mean");
     expect_near(running_var.get(c), 0.7 * 2 + 0.3 * oracle.unbiased_var(c), 1e-11 * level, "running variance");
     expect_near(dweight.get(c), own_dy_xhat[c], 1e-11 * level, "dweight");
     expect_near(dbias.get(c), own_dy[c], tolerance(DDP_F32, own_dy[c], level), "dbias");
   }
-  expect_same_bits_everywhere(group, running_mean, "running_mean");
-  expect_same_bits_everywhere(group, running_var, "running_var");
-  expect_same_bits_everywhere(group, mean, "saved_mean");
-  expect_same_bits_everywhere(group, invstd, "saved_invstd");
+  for (const auto& [array, what] : std::initializer_list<std::pair<Array*, const char*>>{
+           {&running_mean, "running_mean"}, {&running_var, "running_var"}, {&mean, "saved_mean"}, {&invstd, "saved_invstd"}})
+    expect_same_bits_everywhere(group, *array, what);
 }
 
 void unequal_and_empty_batches_equal_the_joined_batch(Path path) {
   for (const int size : kWorldSizes)
-    run_on(path, size, [](Group& group, int rank) {
+    run_on(path, size, [](group::Group& group, int rank) {
       for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16})
         for (const std::vector<int64_t>& shape : {std::vector<int64_t>{37}, {1, 2}, {5, 3, 3}, {3, 41, 26}, {2, 1, 700, 3}})
           check_case(group, rank, {dtype, shape, 0.25});
@@ -150,37 +160,44 @@ void unequal_and_empty_batches_equal_the_joined_batch(Path path) {
 
 void a_single_value_in_all_is_an_error_on_every_rank(Path path) {
   for (const int size : {1, 3})
-    run_on(path, size, [](Group& group, int rank) {
+    run_on(path, size, [](group::Group& group, int rank) {
       const int64_t rows = rank == 0 ? 1 : 0;
       Array x(DDP_F32, {rows, 2}, std::vector<double>(static_cast<size_t>(2 * rows), 3)), y(DDP_F32, {rows, 2});
       Array running_mean(DDP_F32, {2}), running_var(DDP_F32, {2});
-      const norm::Forward call{x.tensor, {}, {}, running_mean.tensor, running_var.tensor, y.tensor, {}, {}};
-      expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { norm::forward(group, norm_options(), call); }), "single value");
+      const batch_norm::Forward call{x.tensor, {}, {}, running_mean.tensor, running_var.tensor, y.tensor, {}, {}};
+      expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::forward(group, norm_options(), call); }),
+                      "single value");
       expect(running_mean.get(0) == 0, "nothing was written");
       group.barrier();  // the group is whole
       ddp_batch_norm_options options = norm_options();
       options.training = 0;
-      expect_equal(norm::forward(group, options, call), rows, "one value without training");
+      expect_equal(batch_norm::forward(group, options, call), rows, "one value without training");
     });
 }
 
 void nothing_on_any_rank_changes_nothing(Path path) {
-  run_on(path, 2, [](Group& group, int) {
-    Array x(DDP_F32, {0, 2}), running_mean(DDP_F32, {2}, {1, 2}), running_var(DDP_F32, {2}, {3, 4}), saved(DDP_F64, {2}), scale(DDP_F64, {2});
-    const int64_t count = norm::forward(group, norm_options(), {x.tensor, {}, {}, running_mean.tensor, running_var.tensor, x.tensor, saved.tensor, scale.tensor});
+  run_on(path, 2, [](group::Group& group, int) {
+    Array x(DDP_F32, {0, 2}), running_mean(DDP_F32, {2}, {1, 2}), running_var(DDP_F32, {2}, {3, 4}), saved(DDP_F64, {2}),
+        scale(DDP_F64, {2});
+    const int64_t count = batch_norm::forward(
+        group, norm_options(),
+        {x.tensor, {}, {}, running_mean.tensor, running_var.tensor, x.tensor, saved.tensor, scale.tensor});
     expect(count == 0 && running_mean.get(1) == 2 && running_var.get(0) == 3, "untouched");
     Array dbias(DDP_F32, {2}, {9, 9});
-    norm::backward(group, norm_options(), {x.tensor, x.tensor, {}, saved.tensor, scale.tensor, 0, x.tensor, {}, dbias.tensor});
+    batch_norm::backward(group, norm_options(),
+                         {x.tensor, x.tensor, {}, saved.tensor, scale.tensor, 0, x.tensor, {}, dbias.tensor});
     expect(dbias.get(0) == 0, "the gradient of nothing");
   });
 }
 
 void different_options_are_a_mismatch_and_the_group_stays(Path path) {
-  run_on(path, 3, [](Group& group, int rank) {
+  run_on(path, 3, [](group::Group& group, int rank) {
     ddp_batch_norm_options options = norm_options();
     if (rank == 2) options.momentum = 0.4;
     Array x(DDP_F32, {2, 2}), y(DDP_F32, {2, 2});
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { norm::forward(group, options, {x.tensor, {}, {}, {}, {}, y.tensor, {}, {}}); });
+    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
+      batch_norm::forward(group, options, {x.tensor, {}, {}, {}, {}, y.tensor, {}, {}});
+    });
     expect_contains(text, "rank 2");
     expect_contains(text, "0.4");
     group.barrier();
@@ -188,18 +205,19 @@ void different_options_are_a_mismatch_and_the_group_stays(Path path) {
 }
 
 void without_training_nothing_is_sent(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     ddp_batch_norm_options options = norm_options();
     options.training = 0;
     for (int i = 0; i < rank + 1; ++i) {  // another number of calls on each rank
-      Array x(DDP_F64, {2, 1}, {1, 5}), y(DDP_F64, {2, 1}), m(DDP_F32, {1}, {2}), v(DDP_F32, {1}, {4}), sm(DDP_F64, {1}), si(DDP_F64, {1});
-      norm::forward(group, options, {x.tensor, {}, {}, m.tensor, v.tensor, y.tensor, sm.tensor, si.tensor});
+      Array x(DDP_F64, {2, 1}, {1, 5}), y(DDP_F64, {2, 1}), m(DDP_F32, {1}, {2}), v(DDP_F32, {1}, {4}), sm(DDP_F64, {1}),
+          si(DDP_F64, {1});
+      batch_norm::forward(group, options, {x.tensor, {}, {}, m.tensor, v.tensor, y.tensor, sm.tensor, si.tensor});
       const double invstd = 1 / std::sqrt(4.001);
       expect_near(y.get(1), 3 * invstd, 1e-14, "y");
       expect(m.get(0) == 2 && v.get(0) == 4 && sm.get(0) == 2, "running statistics are used and kept");
       Array dx(DDP_F64, {2, 1}), dweight(DDP_F32, {1}, {10});
       options.accumulate = 1;
-      norm::backward(group, options, {y.tensor, x.tensor, {}, sm.tensor, si.tensor, 2, dx.tensor, dweight.tensor, {}});
+      batch_norm::backward(group, options, {y.tensor, x.tensor, {}, sm.tensor, si.tensor, 2, dx.tensor, dweight.tensor, {}});
       expect_near(dx.get(0), -invstd * invstd, 1e-14, "dx is dy * invstd");
       expect_near(dweight.get(0), 10 + 10 / 4.001, 1e-5, "dweight was added");
     }
@@ -208,7 +226,7 @@ void without_training_nothing_is_sent(Path path) {
 
 void a_second_group_normalises_while_buckets_are_under_way(Path path) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
-    run_pairs_on(path, 3, [&](Group& main, Group& second, int rank) {
+    run_pairs_on(path, 3, [&](group::Group& main, group::Group& second, int rank) {
       ddp_model_options options = model_options();
       options.progress = progress;
       World world(main, Memory::kMixed, options);

@@ -1,11 +1,11 @@
-// The rule of tests/README.md, "The rule of bits", on random models: whatever the sizes, limits, memory, marking orders and threads are, a
-// gradient is the naive sum in the tree, to the last bit. A failure names the seed of its combination.
+// The rule of tests/README.md, "The rule of bits", on random models: whatever the sizes, limits, memory, marking orders and
+// threads are, a gradient is the naive sum in the tree, to the last bit. A failure names the seed of its combination.
 #include <algorithm>
 #include <numeric>
 #include <random>
 #include <thread>
 
-#include "reduce/model.hpp"
+#include "model/model.hpp"
 #include "support/group_paths.hpp"
 #include "support/values.hpp"
 #include "unit/device/oracle.hpp"
@@ -47,8 +47,10 @@ Combination make_combination(uint64_t seed) {
   const bool one_memory = random() % 2 == 0;
   const auto memory = static_cast<Memory>(random() % 4);
   for (uint64_t left = 1 + random() % 12; left > 0; --left) {
-    const int64_t count = random() % 8 == 0 ? static_cast<int64_t>(random() % 3) : static_cast<int64_t>(random() % (random() % 4 == 0 ? 40'000 : 900));
-    made.shapes.push_back({kDtypes[random() % std::size(kDtypes)], count, one_memory ? memory : static_cast<Memory>(random() % 4)});
+    const int64_t count = random() % 8 == 0 ? static_cast<int64_t>(random() % 3)
+                                            : static_cast<int64_t>(random() % (random() % 4 == 0 ? 40'000 : 900));
+    made.shapes.push_back(
+        {kDtypes[random() % std::size(kDtypes)], count, one_memory ? memory : static_cast<Memory>(random() % 4)});
   }
   made.options.first_bucket_bytes = kLimits[random() % std::size(kLimits)];
   made.options.bucket_bytes = kLimits[random() % std::size(kLimits)];
@@ -67,7 +69,8 @@ bool marks(const Combination& of, int rank, int pass, size_t p) {
   return mix(of.seed, 3 + static_cast<uint64_t>(rank), p, static_cast<uint64_t>(pass)) % 2 == 0;
 }
 
-/// What a rank's gradient holds when pass `pass` reduces, if it held `before` at the beginning of the passes that accumulate.
+/// What a rank's gradient holds when pass `pass` reduces, if it held `before` at the beginning of the passes that
+/// accumulate.
 Bytes contribution(const Combination& of, int rank, int pass, size_t p, const Bytes& before) {
   const Shape& shape = of.shapes[p];
   const int parts = is_complex(shape.dtype) ? 2 : 1;
@@ -75,7 +78,8 @@ Bytes contribution(const Combination& of, int rank, int pass, size_t p, const By
   for (int step = 0; step <= of.accumulations; ++step) {
     const int at = pass * 10 + step;
     if (!marks(of, rank, at, p)) continue;
-    const Bytes more = random_values(part_dtype(shape.dtype), shape.count * parts, mix(of.seed, 50 + static_cast<uint64_t>(rank), p, static_cast<uint64_t>(at)));
+    const Bytes more = random_values(part_dtype(shape.dtype), shape.count * parts,
+                                     mix(of.seed, 50 + static_cast<uint64_t>(rank), p, static_cast<uint64_t>(at)));
     Bytes sum(held.size());  // the caller adds up, except that it starts anew in the first pass
     if (step == 0)
       sum = more;
@@ -94,13 +98,13 @@ bool used_by(const Combination& of, int rank, int pass, size_t p) {
 
 struct World {
   const Combination& of;
-  Group& group;
+  group::Group& group;
   std::vector<Bytes> values, own, other;  // `other`: where a moving gradient is in odd passes
   std::vector<void*> allocated;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
 
-  World(const Combination& combination, Group& of_group) : of(combination), group(of_group) {
-    model = std::make_unique<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), of.options);
+  World(const Combination& combination, group::Group& of_group) : of(combination), group(of_group) {
+    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), of.options);
     for (size_t p = 0; p < of.shapes.size(); ++p) {
       const Shape& shape = of.shapes[p];
       const auto bytes = static_cast<size_t>(shape.count * dtype_size(shape.dtype));
@@ -136,8 +140,10 @@ struct World {
     std::vector<size_t> order(of.shapes.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::mt19937_64 random(mix(of.seed, 90 + static_cast<uint64_t>(rank), static_cast<uint64_t>(at)));
-    if (random() % 3 != 0) std::shuffle(order.begin(), order.end(), random);
-    else std::reverse(order.begin(), order.end());
+    if (random() % 3 != 0)
+      std::shuffle(order.begin(), order.end(), random);
+    else
+      std::reverse(order.begin(), order.end());
     model->begin_backward(step < of.accumulations ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE);
     const auto mark = [&](size_t first, size_t stride) {
       for (size_t i = first; i < order.size(); i += stride) {
@@ -165,27 +171,29 @@ struct World {
   }
 };
 
-void check_combination(Group& group, int rank, uint64_t seed) {
+void check_combination(group::Group& group, int rank, uint64_t seed) {
   const Combination of = make_combination(seed);
   World world(of, group);
   const int size = group.size();
   std::vector<std::vector<Bytes>> held(static_cast<size_t>(size));  // by rank and parameter; what each rank's gradient holds
-  for (auto& of_rank : held) of_rank = world.own;                     // zeros
+  for (auto& of_rank : held) of_rank = world.own;                   // zeros
   for (int pass = 0; pass < 2; ++pass) {
     std::vector<std::vector<Bytes>> sent(static_cast<size_t>(size));
     for (int r = 0; r < size; ++r)
-      for (size_t p = 0; p < of.shapes.size(); ++p) sent[static_cast<size_t>(r)].push_back(contribution(of, r, pass, p, held[static_cast<size_t>(r)][p]));
+      for (size_t p = 0; p < of.shapes.size(); ++p)
+        sent[static_cast<size_t>(r)].push_back(contribution(of, r, pass, p, held[static_cast<size_t>(r)][p]));
     for (int step = 0; step <= of.accumulations; ++step) {
       Combination until = of;  // what the caller has after this many passes
       until.accumulations = step;
       std::vector<Bytes> now;
-      for (size_t p = 0; p < of.shapes.size(); ++p) now.push_back(contribution(until, rank, pass, p, held[static_cast<size_t>(rank)][p]));
+      for (size_t p = 0; p < of.shapes.size(); ++p)
+        now.push_back(contribution(until, rank, pass, p, held[static_cast<size_t>(rank)][p]));
       world.run(rank, pass, step, now);
     }
     for (size_t p = 0; p < of.shapes.size(); ++p) {
       const Shape& shape = of.shapes[p];
-      const std::string what = "seed " + std::to_string(seed) + ", pass " + std::to_string(pass) + ", parameter " + std::to_string(p) + " of " +
-                               std::to_string(shape.count) + " " + dtype_name(shape.dtype);
+      const std::string what = "seed " + std::to_string(seed) + ", pass " + std::to_string(pass) + ", parameter " +
+                               std::to_string(p) + " of " + std::to_string(shape.count) + " " + dtype_name(shape.dtype);
       bool used = false;
       std::vector<const void*> in;
       for (int r = 0; r < size; ++r) {
@@ -204,7 +212,7 @@ void check_combination(Group& group, int rank, uint64_t seed) {
 
 template <int kSize>
 void random_models_keep_the_rule(Path path) {
-  run_on(path, kSize, [path](Group& group, int rank) {
+  run_on(path, kSize, [path](group::Group& group, int rank) {
     for (int i = 0; i < kCombinations; ++i)
       check_combination(group, rank, static_cast<uint64_t>(10'000 * (static_cast<int>(path) + 1) + 1'000 * kSize + i));
   });

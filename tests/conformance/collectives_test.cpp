@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/group.hpp"
 #include "device/cpu/reduce.hpp"
+#include "group/group.hpp"
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 #include "support/sum_oracle.hpp"
@@ -49,11 +49,13 @@ const std::vector<float>& mean_of(int size, int64_t count) {
 
 float* data_of(const std::vector<float>& input) { return const_cast<float*>(input.data()); }  // read only
 
-bool same_bits(const void* a, const std::vector<float>& b) { return b.empty() || std::memcmp(a, b.data(), b.size() * 4) == 0; }
+bool same_bits(const void* a, const std::vector<float>& b) {
+  return b.empty() || std::memcmp(a, b.data(), b.size() * 4) == 0;
+}
 
 void all_reduce_gives_the_bits_of_the_rule(void**) {
   for (const int size : kSizes)
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const int64_t count : kCounts)
         for (const bool in_reach : {false, true}) {
           std::vector<float> data = input_of(rank, count);
@@ -63,7 +65,8 @@ void all_reduce_gives_the_bits_of_the_rule(void**) {
             if (count > 0) std::memcpy(memory, data.data(), data.size() * 4);
           }
           group.all_reduce(flat_tensor(memory, DDP_F32, count), DDP_AVERAGE);
-          expect(same_bits(memory, mean_of(size, count)), "mean of " + std::to_string(count) + " on " + std::to_string(size));
+          expect(same_bits(memory, mean_of(size, count)),
+                 "mean of " + std::to_string(count) + " on " + std::to_string(size));
           group.barrier();
           if (in_reach) group.free(memory);
         }
@@ -72,7 +75,7 @@ void all_reduce_gives_the_bits_of_the_rule(void**) {
 
 void gather_scatter_and_broadcast_move_the_right_elements(void**) {
   for (const int size : kSizes)
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{200003}}) {
         const std::vector<float> mine = input_of(rank, count);
         std::vector<float> all(static_cast<size_t>(count * size), -1.0F);
@@ -81,8 +84,8 @@ void gather_scatter_and_broadcast_move_the_right_elements(void**) {
 
         const std::vector<float> wide = input_of(rank, count * size);
         std::vector<float> part(static_cast<size_t>(count));
-        group.reduce_scatter(flat_tensor(data_of(wide), DDP_F32, count * size),
-                             flat_tensor(part.data(), DDP_F32, count), DDP_AVERAGE);
+        group.reduce_scatter(flat_tensor(data_of(wide), DDP_F32, count * size), flat_tensor(part.data(), DDP_F32, count),
+                             DDP_AVERAGE);
         const std::vector<float> mean = mean_of(size, count * size);
         const std::vector<float> wanted(mean.begin() + rank * count, mean.begin() + (rank + 1) * count);
         expect(same_bits(part.data(), wanted), "scattered part");
@@ -98,7 +101,7 @@ void gather_scatter_and_broadcast_move_the_right_elements(void**) {
 
 void different_calls_are_a_mismatch_on_every_rank(void**) {
   std::atomic<int> mismatches{0};
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     std::vector<float> data(5000, 1.0F);
     try {
       if (rank == 1)
@@ -107,7 +110,8 @@ void different_calls_are_a_mismatch_on_every_rank(void**) {
         group.all_reduce(flat_tensor(data.data(), DDP_F32, 5000), DDP_SUM);
     } catch (const Error& error) {
       expect(error.status() == DDP_ERROR_MISMATCH, error.text());
-      expect(error.text().find("rank 1") != std::string::npos && error.text().find("barrier") != std::string::npos, error.text());
+      expect(error.text().find("rank 1") != std::string::npos && error.text().find("barrier") != std::string::npos,
+             error.text());
       ++mismatches;
     }
   });
@@ -116,7 +120,7 @@ void different_calls_are_a_mismatch_on_every_rank(void**) {
 
 /// Small ones leave without a word, and the ring of announcements goes round several times; ranks take turns at being late.
 void many_small_collectives_of_all_kinds_follow_one_another(void**) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     for (int64_t i = 0; i < 600; ++i) {
       if (i % 97 == rank * 7) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep
       int64_t mine = i * 10 + rank;
@@ -137,25 +141,24 @@ void a_rank_that_does_not_come_is_named(void**) {
   std::atomic<int> named{0};
   ddp_group_options options = world_options();
   options.timeout_ms = 200;
-  run_groups_with(
-      3, options, [&](Group& group, int rank) {
-        if (rank == 2) {
-          wait_until([&] { return named.load() == 2; });
-          return;
-        }
-        try {
-          group.barrier();
-        } catch (const Error& error) {
-          expect(error.status() == DDP_ERROR_TIMED_OUT && error.text().find("rank 2") != std::string::npos, error.text());
-          ++named;
-        }
-      });
+  run_groups_with(3, options, [&](group::Group& group, int rank) {
+    if (rank == 2) {
+      wait_until([&] { return named.load() == 2; });
+      return;
+    }
+    try {
+      group.barrier();
+    } catch (const Error& error) {
+      expect(error.status() == DDP_ERROR_TIMED_OUT && error.text().find("rank 2") != std::string::npos, error.text());
+      ++named;
+    }
+  });
   assert_int_equal(named.load(), 2);
 }
 
 void an_abort_wakes_a_waiting_rank(void**) {
   std::atomic<int> aborted{0};
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     if (rank == 1) {
       group.abort(Error(DDP_ERROR_ABORTED, "enough"));
       return;

@@ -1,10 +1,10 @@
-// A rule of the program gives the bits of the built-in rule with the same formula, wherever and however its steps are made; its state is
-// saved and sharded as theirs; and a step in which it fails on one rank is taken back on all.
+// A rule of the program gives the bits of the built-in rule with the same formula, wherever and however its steps are made;
+// its state is saved and sharded as theirs; and a step in which it fails on one rank is taken back on all.
 #include <fstream>
 #include <iterator>
 #include <vector>
 
-#include "state/state.hpp"
+#include "checkpoint/state.hpp"
 #include "support/fused_world.hpp"
 
 namespace ddp::test {
@@ -14,16 +14,17 @@ constexpr int kSteps = 3;
 constexpr double kScale = 1024;
 
 std::string describe(const Ways& ways, Rule rule) {
-  return "rule " + std::to_string(static_cast<int>(rule)) + (ways.shard ? ", shard" : "") + (ways.in_backward ? ", in_backward" : "");
+  return "rule " + std::to_string(static_cast<int>(rule)) + (ways.shard ? ", shard" : "") +
+         (ways.in_backward ? ", in_backward" : "");
 }
 
 /// The parameters after some steps; in step 2 two parameters are used by nobody. `scale`: of the loss.
-std::string train(Group& group, Rule rule, const Ways& ways, double scale = 1) {
+std::string train(group::Group& group, Rule rule, const Ways& ways, double scale = 1) {
   FusedWorld world(group, rule, ways);
   world.optimizer->set_group(4, 0.2, 0.5);
   world.optimizer->set_group(5, 0, 0);
   if (scale != 1) {
-    ddp_loss_scale_options options = default_loss_scale_options();
+    ddp_loss_scale_options options = optim::default_loss_scale_options();
     options.initial = scale;
     options.interval = 0;
     world.optimizer->set_loss_scale(options);
@@ -41,7 +42,7 @@ std::string train(Group& group, Rule rule, const Ways& ways, double scale = 1) {
 
 void expect_bits_of_the_built_in(Path path, const Ways& base, const std::vector<int>& sizes, double scale = 1) {
   for (const int size : sizes)
-    run_on(path, size, [&](Group& group, int) {
+    run_on(path, size, [&](group::Group& group, int) {
       for (const Rule rule : {Rule::kSgd, Rule::kMomentum, Rule::kAdamW}) {
         Ways built_in = base;
         built_in.custom = built_in.whole_tensors = false;
@@ -52,7 +53,8 @@ void expect_bits_of_the_built_in(Path path, const Ways& base, const std::vector<
           ways.shard = (way & 1) != 0;
           ways.in_backward = (way & 2) != 0;
           if (ways.shard && ways.whole_tensors) continue;
-          expect(train(group, rule, ways, scale) == wanted, "the bits of " + describe(ways, rule) + ", size " + std::to_string(size));
+          expect(train(group, rule, ways, scale) == wanted,
+                 "the bits of " + describe(ways, rule) + ", size " + std::to_string(size));
         }
       }
     });
@@ -107,7 +109,7 @@ void whole_tensors_have_the_same_bits(Path path) {
 }
 
 void rules_that_are_not_built_in_do_not_depend_on_the_way(Path path) {
-  run_on(path, 3, [](Group& group, int) {
+  run_on(path, 3, [](group::Group& group, int) {
     for (const Rule rule : {Rule::kLion, Rule::kAdagrad}) {
       std::string wanted;
       for (int way = 0; way < 4; ++way) {
@@ -124,11 +126,12 @@ void rules_that_are_not_built_in_do_not_depend_on_the_way(Path path) {
   });
 }
 
-/// In step 2 the rule fails on one rank, in its second call. Then the step is made again, and nothing is left of the first attempt.
+/// In step 2 the rule fails on one rank, in its second call. Then the step is made again, and nothing is left of the first
+/// attempt.
 void a_failure_on_one_rank_is_that_of_all(Path path) {
   for (const auto end : {OwnRule::End::kReturns, OwnRule::End::kThrows})
     for (int way = 1; way < 4; ++way)
-      run_on(path, 3, [end, way](Group& group, int rank) {
+      run_on(path, 3, [end, way](group::Group& group, int rank) {
         Ways ways;
         ways.custom = true;
         ways.shard = (way & 1) != 0;
@@ -141,8 +144,8 @@ void a_failure_on_one_rank_is_that_of_all(Path path) {
             world.own.end = end;
             if (rank == 1) world.own.fails_at = world.own.calls + 1;
             if (!ways.in_backward) world.pass(rank, step);
-            const std::string text =
-                expect_error(DDP_ERROR_CALLBACK, [&] { ways.in_backward ? world.pass(rank, step) : world.optimizer->step(); });
+            const std::string text = expect_error(
+                DDP_ERROR_CALLBACK, [&] { ways.in_backward ? world.pass(rank, step) : world.optimizer->step(); });
             expect_contains(text, "rank 1");
             expect_contains(text, end == OwnRule::End::kReturns ? "returned 42" : "the rule gives up");
             expect_contains(text, ways.in_backward ? "ddp_model_end_backward: " : "ddp_optimizer_step: ");
@@ -160,7 +163,7 @@ void a_failure_on_one_rank_is_that_of_all(Path path) {
 
 void a_failure_without_undo_ends_the_training_until_a_load(Path path) {
   for (const bool shard : {false, true})
-    run_on(path, 2, [shard](Group& group, int rank) {
+    run_on(path, 2, [shard](group::Group& group, int rank) {
       Ways ways;
       ways.custom = true;
       ways.shard = shard;
@@ -178,7 +181,7 @@ void a_failure_without_undo_ends_the_training_until_a_load(Path path) {
 
 /// A step that no other rank takes part in fails alone.
 void a_replicated_step_fails_on_its_rank_alone(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.custom = true;
     FusedWorld world(group, Rule::kMomentum, ways);
@@ -198,7 +201,7 @@ void a_replicated_step_fails_on_its_rank_alone(Path path) {
 
 void a_void_pass_is_taken_back(Path path) {
   for (const bool shard : {false, true})
-    run_on(path, 3, [shard](Group& group, int rank) {
+    run_on(path, 3, [shard](group::Group& group, int rank) {
       Ways ways;
       ways.custom = true;
       ways.in_backward = true;
@@ -210,8 +213,8 @@ void a_void_pass_is_taken_back(Path path) {
         world.fill(rank, step);
         if (step == 1) {
           if (rank == 2) world.own.fails_at = world.own.calls + 1;  // a rule that fails in a pass that is void anyway
-          const std::string text =
-              expect_error(DDP_ERROR_INVALID_STATE, [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
+          const std::string text = expect_error(
+              DDP_ERROR_INVALID_STATE, [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
           expect_contains(text, "rank 1 did not mark \"p0\"");
           expect(world.bytes() == before, "the parameters are as before the pass");
           world.own.fails_at = -1;
@@ -226,7 +229,7 @@ void a_void_pass_is_taken_back(Path path) {
 
 /// Rank 1 has joined when the rule fails on rank 0; it goes on answering.
 void a_joined_rank_hears_of_a_failure(Path path) {
-  run_on(path, 3, [](Group& group, int rank) {
+  run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways;
     ways.custom = true;
     ways.in_backward = true;
@@ -266,13 +269,14 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
       return ways;
     };
     const auto write = [&](int size, bool shard) {
-      run_on(path, size, [&](Group& group, int) {
+      run_on(path, size, [&](group::Group& group, int) {
         FusedWorld world(group, Rule::kAdamW, ways_of(shard));
         for (int step = 0; step < 3; ++step) {
           world.pass(0, step);
           world.optimizer->step();
         }
-        state::save_file("save", {*world.model, world.optimizer.get()}, {3, 7}, file + std::to_string(size) + (shard ? "s" : "o"), std::nullopt);
+        checkpoint::save_file("save", {*world.model, world.optimizer.get()}, {3, 7},
+                              file + std::to_string(size) + (shard ? "s" : "o"), std::nullopt);
       });
     };
     write(1, false);
@@ -281,9 +285,9 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
     expect(read_file(file + "1o").find("p6.exp_avg_sq") != std::string::npos, "the names of the state");
     const auto go_on = [&](int size, bool shard) {
       const std::string result = folder.path() + "/result";
-      run_on(path, size, [&](Group& group, int rank) {
+      run_on(path, size, [&](group::Group& group, int rank) {
         FusedWorld world(group, Rule::kAdamW, ways_of(shard));
-        (void)state::load_file("load", {*world.model, world.optimizer.get()}, file + "4s", std::nullopt);
+        (void)checkpoint::load_file("load", {*world.model, world.optimizer.get()}, file + "4s", std::nullopt);
         for (int step = 3; step < 5; ++step) {
           world.pass(0, step);
           world.optimizer->step();
@@ -291,8 +295,9 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
         expect_same_everywhere(group, world.bytes(), "the model");
         if (rank == 0) std::ofstream(result, std::ios::binary) << world.bytes();
         FusedWorld lion(group, Rule::kLion, ways_of(shard));
-        const std::string text =
-            expect_error(DDP_ERROR_MISMATCH, [&] { (void)state::load_file("load", {*lion.model, lion.optimizer.get()}, file + "4s", std::nullopt); });
+        const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
+          (void)checkpoint::load_file("load", {*lion.model, lion.optimizer.get()}, file + "4s", std::nullopt);
+        });
         expect_contains(text, "exp_avg");
       });
       return read_file(result);

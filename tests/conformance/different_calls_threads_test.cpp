@@ -12,9 +12,9 @@ void a_late_rank_is_waited_for(void**) { expect_patience(Path::kLocal); }
 
 /// A rank that computes inside its pass is not blocked, whatever its lane waits for.
 void a_rank_that_computes_is_waited_for(void**) {
-  run_groups(2, [](Group& group, int rank) {
-    CallWorld world(std::shared_ptr<Group>(&group, [](Group*) {}), false);
-    Model& model = *world.threaded;
+  run_groups(2, [](group::Group& group, int rank) {
+    CallWorld world(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), false);
+    model::Model& model = *world.threaded;
     model.begin_backward(DDP_PASS_REDUCE);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     model.mark_ready(0);
@@ -27,7 +27,8 @@ void a_rank_that_computes_is_waited_for(void**) {
   });
 }
 
-/// The group goes on: random calls, the same on all ranks, with pauses around the time after which ranks begin to tell what they wait for.
+/// The group goes on: random calls, the same on all ranks, with pauses around the time after which ranks begin to tell what
+/// they wait for.
 void random_delays_are_no_mismatch(void**) {
   std::vector<std::thread> worlds;
   std::mutex mutex;  // guards text
@@ -35,8 +36,8 @@ void random_delays_are_no_mismatch(void**) {
   for (unsigned seed = 1; seed <= 6; ++seed)
     worlds.emplace_back([&, seed] {
       try {
-        run_groups(3, [&](Group& group, int rank) {
-          CallWorld world(std::shared_ptr<Group>(&group, [](Group*) {}), false);
+        run_groups(3, [&](group::Group& group, int rank) {
+          CallWorld world(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), false);
           std::mt19937 calls(seed), delays(seed * 97 + static_cast<unsigned>(rank));
           for (int step = 0; step < 8; ++step) {
             const CollectiveCall& call = collective_calls()[calls() % (collective_calls().size() - 1)];

@@ -1,14 +1,14 @@
-// Replicas that drift apart: the periodic check finds them at the pass that was asked for, names them on every rank, and makes them equal
-// again with everything that belongs to them.
+// Replicas that drift apart: the periodic check finds them at the pass that was asked for, names them on every rank, and
+// makes them equal again with everything that belongs to them.
 #include <atomic>
 
-#include "base/log.hpp"
-#include "support/group_paths.hpp"
 #include "conformance/pass_semantics.hpp"
+#include "optim/adam.hpp"
+#include "optim/ema.hpp"
+#include "optim/rules.hpp"
+#include "os/log.hpp"
+#include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
-#include "update/adam.hpp"
-#include "update/ema.hpp"
-#include "update/rules.hpp"
 
 namespace ddp::test {
 namespace {
@@ -35,7 +35,7 @@ ddp_model_stats stats_of(const World& world) {
 
 void the_third_pass_reports_what_differs(Path path) {
   for (const int size : {2, 3, 4})
-    run_on(path, size, [size](Group& group, int rank) {
+    run_on(path, size, [size](group::Group& group, int rank) {
       World world(group, Memory::kOwned, check_options(DDP_DRIFT_REPORT));
       for (int pass = 0; pass < 7; ++pass) {
         if (pass == 4 && rank == 1) world.values[4][8999] += 1;
@@ -48,7 +48,8 @@ void the_third_pass_reports_what_differs(Path path) {
           continue;
         }
         const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(world, rank, pass); });
-        expect_contains(text, size > 2 ? "parameter \"p4\" is different on rank 1" : "parameter \"p4\" has no content that most ranks hold");
+        expect_contains(text, size > 2 ? "parameter \"p4\" is different on rank 1"
+                                       : "parameter \"p4\" has no content that most ranks hold");
         world.expect_mean(size, pass, "the pass itself is whole");
       }
       expect(stats_of(world).checks == 2 && stats_of(world).repairs == 0, "two comparisons");
@@ -56,8 +57,8 @@ void the_third_pass_reports_what_differs(Path path) {
 }
 
 void buffers_may_differ_until_they_are_synchronised(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
-    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), check_options(DDP_DRIFT_REPORT, 1));
+  run_on(path, 2, [](group::Group& group, int rank) {
+    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), check_options(DDP_DRIFT_REPORT, 1));
     float weight = 1, running = 2;
     model.add_parameter("w", flat_tensor(&weight, DDP_F32, 1), nullptr);
     model.add_buffer("running", flat_tensor(&running, DDP_F32, 1));
@@ -79,16 +80,16 @@ void count_warnings(void*, ddp_log_level level, const char* text) {
 struct Trainer {
   World world;
   float buffer = 5;
-  std::shared_ptr<Adam> adam;
-  std::shared_ptr<Ema> ema;
-  std::shared_ptr<Model> shared;
+  std::shared_ptr<optim::Adam> adam;
+  std::shared_ptr<optim::Ema> ema;
+  std::shared_ptr<model::Model> shared;
 
-  Trainer(Group& group, const ddp_model_options& options) : world(group, Memory::kMixed, options) {
-    shared = std::shared_ptr<Model>(world.model.get(), [](Model*) {});
+  Trainer(group::Group& group, const ddp_model_options& options) : world(group, Memory::kMixed, options) {
+    shared = std::shared_ptr<model::Model>(world.model.get(), [](model::Model*) {});
     AdamOptions rule;
     rule.rate = 0.01;
-    adam = std::make_shared<Adam>(shared, rule, rule);
-    ema = std::make_shared<Ema>(shared, std::vector<double>{0.9});
+    adam = std::make_shared<optim::Adam>(shared, rule, rule);
+    ema = std::make_shared<optim::Ema>(shared, std::vector<double>{0.9});
     shared->keep_equal(adam);
     shared->keep_equal(ema);
   }
@@ -100,10 +101,12 @@ struct Trainer {
   /// All state as bytes.
   std::string contents() {
     std::string all;
-    const auto add = [&](const Tensor& tensor) { all.append(reinterpret_cast<const char*>(tensor.data), static_cast<size_t>(tensor.bytes())); };
+    const auto add = [&](const Tensor& tensor) {
+      all.append(reinterpret_cast<const char*>(tensor.data), static_cast<size_t>(tensor.bytes()));
+    };
     for (const Parameter& parameter : world.model->table().parameters()) add(parameter.value);
-    for (const StateTensor& each : adam->state_tensors()) add(each.tensor);
-    for (const StateTensor& each : ema->state_tensors()) add(each.tensor);
+    for (const model::StateTensor& each : adam->state_tensors()) add(each.tensor);
+    for (const model::StateTensor& each : ema->state_tensors()) add(each.tensor);
     for (const auto& [key, value] : adam->state_fields()) all += key + "=" + value + "\n";
     for (const auto& [key, value] : ema->state_fields()) all += key + "=" + value + "\n";
     return all;
@@ -112,10 +115,10 @@ struct Trainer {
 
 void the_majority_is_sent_again_with_all_that_belongs_to_it(Path path) {
   for (const int32_t odd : {0, 2})
-    run_on(path, 3, [odd](Group& group, int rank) {
+    run_on(path, 3, [odd](group::Group& group, int rank) {
       logged = 0;
       group.barrier();
-      set_log_sink(DDP_LOG_WARNING, &count_warnings, nullptr);
+      os::set_log_sink(DDP_LOG_WARNING, &count_warnings, nullptr);
       Trainer trained(group, check_options(DDP_DRIFT_RESEND)), reference(group, model_options());
       for (int pass = 0; pass < 8; ++pass) {
         if (pass == 4 && rank == odd) {  // a rank that loaded another checkpoint by itself
@@ -131,19 +134,20 @@ void the_majority_is_sent_again_with_all_that_belongs_to_it(Path path) {
         trained.step(rank, pass);
         reference.step(rank, pass);
         const bool drifted = rank == odd && pass == 4;
-        expect((trained.contents() == reference.contents()) != drifted, "pass " + std::to_string(pass) + (drifted ? ": drifted" : ": as if nothing had happened"));
+        expect((trained.contents() == reference.contents()) != drifted,
+               "pass " + std::to_string(pass) + (drifted ? ": drifted" : ": as if nothing had happened"));
       }
       const ddp_model_stats stats = stats_of(trained.world);
       expect(stats.checks == 2 && stats.repairs == 1, "one repair");
       group.barrier();
-      set_log_sink(DDP_LOG_WARNING, nullptr, nullptr);
+      os::set_log_sink(DDP_LOG_WARNING, nullptr, nullptr);
       expect(logged >= (rank == odd ? 1 : 0) && logged <= 2, "a line in the log");
       group.barrier();
     });
 }
 
 void without_a_majority_nothing_is_sent(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
     trained.world.values[0][0] = static_cast<float>(rank + 40);
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { trained.step(rank, 0); });
@@ -153,7 +157,7 @@ void without_a_majority_nothing_is_sent(Path path) {
 }
 
 void ranks_with_different_optimizers_are_refused(Path path) {
-  run_on(path, 3, [](Group& group, int rank) {
+  run_on(path, 3, [](group::Group& group, int rank) {
     Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
     if (rank == 1) trained.ema.reset();
     if (rank == 2) trained.world.values[0][0] = 9;

@@ -1,17 +1,17 @@
-// Complex numbers as elements: collectives, a model that trains and is saved, and what they cannot do. (Mixed dtypes in one model are part
-// of bit_rule_test.cpp.)
+// Complex numbers as elements: collectives, a model that trains and is saved, and what they cannot do. (Mixed dtypes in one
+// model are part of bit_rule_test.cpp.)
 #include <complex>
 #include <cstring>
 
-#include "state/layout.hpp"
-#include "state/state.hpp"
+#include "checkpoint/layout.hpp"
+#include "checkpoint/state.hpp"
+#include "optim/adam.hpp"
+#include "optim/custom.hpp"
+#include "optim/ema.hpp"
+#include "optim/rules.hpp"
 #include "support/file_faults.hpp"
 #include "support/group_paths.hpp"
 #include "support/sum_oracle.hpp"
-#include "update/adam.hpp"
-#include "update/custom.hpp"
-#include "update/ema.hpp"
-#include "update/rules.hpp"
 
 namespace ddp::test {
 namespace {
@@ -33,7 +33,7 @@ std::complex<T> sum(int size, int64_t i) {
 }
 
 template <class T>
-void reduce_and_collect(Group& group, int rank) {
+void reduce_and_collect(group::Group& group, int rank) {
   const int size = group.size();
   std::vector<std::complex<T>> values, all(static_cast<size_t>(5 * size)), part(5);
   for (int64_t i = 0; i < 5 * size; ++i) values.push_back(number<T>(rank, i));
@@ -56,7 +56,7 @@ void reduce_and_collect(Group& group, int rank) {
 
 void collectives_take_complex_numbers(Path path) {
   for (const int size : {1, 2, 3, 4})
-    run_on(path, size, [](Group& group, int rank) {
+    run_on(path, size, [](group::Group& group, int rank) {
       reduce_and_collect<float>(group, rank);
       reduce_and_collect<double>(group, rank);
     });
@@ -65,21 +65,21 @@ void collectives_take_complex_numbers(Path path) {
 /// A model of pairs and one of complex numbers must go the same way to the last bit.
 struct Twin {
   std::vector<std::complex<float>> value = std::vector<std::complex<float>>(6);
-  std::shared_ptr<Model> model;
-  std::unique_ptr<Adam> adam;
-  std::unique_ptr<Ema> ema;
+  std::shared_ptr<model::Model> model;
+  std::unique_ptr<optim::Adam> adam;
+  std::unique_ptr<optim::Ema> ema;
 
-  Twin(Group& group, bool is_complex) {
+  Twin(group::Group& group, bool is_complex) {
     for (size_t i = 0; i < value.size(); ++i) value[i] = {static_cast<float>(i), -static_cast<float>(i)};
     ddp_model_options options{};
     options.first_bucket_bytes = options.bucket_bytes = 64;
-    model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     Tensor tensor = flat_tensor(value.data(), DDP_C64, 6);
     tensor.ndim = 2, tensor.shape[0] = 2, tensor.shape[1] = 3;
     model->add_parameter("z", is_complex ? tensor : real_view(tensor), nullptr);
     model->commit();
-    adam = std::make_unique<Adam>(model, default_adam_options(), default_optimizer_options());
-    ema = std::make_unique<Ema>(model, std::vector<double>{0.5});
+    adam = std::make_unique<optim::Adam>(model, optim::default_adam_options(), optim::default_optimizer_options());
+    ema = std::make_unique<optim::Ema>(model, std::vector<double>{0.5});
   }
   void step(int rank, int pass) {
     auto* grad = reinterpret_cast<float*>(model->table().parameter(0).grad.data);
@@ -90,26 +90,27 @@ struct Twin {
     adam->step();
     ema->update();
   }
-  state::Parts parts() const { return {*model, adam.get(), ema.get()}; }
+  checkpoint::Parts parts() const { return {*model, adam.get(), ema.get()}; }
 };
 
 void a_complex_parameter_trains_and_is_saved_as_pairs(Path path) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   for (const int size : {1, 3})
-    run_on(path, size, [&](Group& group, int rank) {
+    run_on(path, size, [&](group::Group& group, int rank) {
       Twin z(group, true), pairs(group, false);
       for (int pass = 0; pass < 4; ++pass) z.step(rank, pass), pairs.step(rank, pass);
       expect(z.value == pairs.value, "the same numbers");
       expect(z.model->grad_norm(2) == pairs.model->grad_norm(2), "the same norm");
-      state::save_file("save", z.parts(), {}, file, std::nullopt);
+      checkpoint::save_file("save", z.parts(), {}, file, std::nullopt);
       const std::string bytes = read_whole(file);
       uint64_t length = 0;
       std::memcpy(&length, bytes.data(), sizeof length);
-      for (const auto& entry : state::read_head(std::string_view(bytes).substr(0, length + 8)).header.tensors)
-        expect(std::string(entry.dtype->name) == "F32" && entry.shape == std::vector<int64_t>{2, 3, 2}, entry.name + " is a real tensor");
+      for (const auto& entry : checkpoint::read_head(std::string_view(bytes).substr(0, length + 8)).header.tensors)
+        expect(std::string(entry.dtype->name) == "F32" && entry.shape == std::vector<int64_t>{2, 3, 2},
+               entry.name + " is a real tensor");
       Twin loaded(group, true);
-      (void)state::load_file("load", loaded.parts(), file, std::nullopt);
+      (void)checkpoint::load_file("load", loaded.parts(), file, std::nullopt);
       expect(loaded.value == z.value, "comes back");
       loaded.step(rank, 9), z.step(rank, 9);
       expect(loaded.value == z.value, "goes on");
@@ -118,29 +119,31 @@ void a_complex_parameter_trains_and_is_saved_as_pairs(Path path) {
 
 void a_complex_tensor_of_another_program_loads(void**) {
   const TemporaryFolder folder;
-  state::Header header;
-  header.tensors.push_back({"z", state::find_dtype("C64"), {2, 3}, 0, 48});
+  checkpoint::Header header;
+  header.tensors.push_back({"z", checkpoint::find_dtype("C64"), {2, 3}, 0, 48});
   std::vector<std::complex<float>> wanted;
   for (int i = 0; i < 6; ++i) wanted.emplace_back(static_cast<float>(i), 0.5F);
-  write_whole(folder.file("a"), state::serialize_header(header) + std::string(reinterpret_cast<const char*>(wanted.data()), 48));
-  run_groups(2, [&](Group& group, int) {
+  write_whole(folder.file("a"),
+              checkpoint::serialize_header(header) + std::string(reinterpret_cast<const char*>(wanted.data()), 48));
+  run_groups(2, [&](group::Group& group, int) {
     Twin z(group, true);
-    (void)state::load_file("load", {*z.model}, folder.file("a"), std::nullopt);
+    (void)checkpoint::load_file("load", {*z.model}, folder.file("a"), std::nullopt);
     expect(z.value == wanted, "the numbers");
     group.barrier();
   });
 }
 
 void another_dtype_on_another_rank_is_named(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     float data[8] = {};
-    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), [] {
+    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), [] {
       ddp_model_options options{};
       options.first_bucket_bytes = options.bucket_bytes = 64;
       return options;
     }());
     model.add_parameter("z", rank == 0 ? flat_tensor(data, DDP_C64, 2) : flat_tensor(data, DDP_F64, 2), nullptr);
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.commit(); }), "\"z\" C64 [2] on rank 0, but \"z\" F64 [2] on rank 1");
+    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.commit(); }),
+                    "\"z\" C64 [2] on rank 0, but \"z\" F64 [2] on rank 1");
   });
 }
 

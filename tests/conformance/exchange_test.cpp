@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/transport.hpp"
+#include "collective/transport.hpp"
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 
@@ -40,7 +40,7 @@ Ownership cut(int size) {
 
 /// Arrays of one rank: in memory that all reach, or private.
 struct Arrays {
-  Arrays(Group& group, bool in_reach) : group_(group), in_reach_(in_reach) {
+  Arrays(group::Group& group, bool in_reach) : group_(group), in_reach_(in_reach) {
     for (const int64_t count : kCounts) {
       kept_.emplace_back(static_cast<size_t>(count));
       data.push_back(in_reach ? static_cast<float*>(group.alloc(count * 4)) : kept_.back().data());
@@ -57,22 +57,22 @@ struct Arrays {
     for (size_t piece = 0; piece < kCounts.size(); ++piece)
       for (int64_t i = 0; i < kCounts[piece]; ++i) data[piece][i] = value(piece, i);
   }
-  [[nodiscard]] std::vector<BucketSpec::Piece> pieces() const {
-    std::vector<BucketSpec::Piece> pieces;
+  [[nodiscard]] std::vector<collective::BucketSpec::Piece> pieces() const {
+    std::vector<collective::BucketSpec::Piece> pieces;
     for (size_t piece = 0; piece < kCounts.size(); ++piece)
-      pieces.push_back(BucketSpec::Piece{reinterpret_cast<std::byte*>(data[piece]), kCounts[piece], false});
+      pieces.push_back(collective::BucketSpec::Piece{reinterpret_cast<std::byte*>(data[piece]), kCounts[piece], false});
     return pieces;
   }
   std::vector<float*> data;
 
  private:
-  Group& group_;
+  group::Group& group_;
   bool in_reach_;
   std::vector<std::vector<float>> kept_;
 };
 
 /// value -= gradient, and what it has seen.
-class Descent final : public SliceWork {
+class Descent final : public collective::SliceWork {
  public:
   Descent(const Arrays* gradients, Arrays& values) : gradients_(gradients), values_(values) {}
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
@@ -88,8 +88,8 @@ class Descent final : public SliceWork {
   Arrays& values_;
 };
 
-Note note_of(bool is_void) {
-  Note note;
+collective::BucketHeader note_of(bool is_void) {
+  collective::BucketHeader note;
   note.incomplete = is_void;
   note.used.assign(1, 0);
   for (size_t piece = 0; piece < kCounts.size(); ++piece)
@@ -97,8 +97,8 @@ Note note_of(bool is_void) {
   return note;
 }
 
-ExchangeSpec spec_of(int size, const Arrays& arrays) {
-  ExchangeSpec spec;
+collective::ExchangeSpec spec_of(int size, const Arrays& arrays) {
+  collective::ExchangeSpec spec;
   spec.rule = cpu::ReduceRule{DDP_F32, DDP_SUM, size};
   spec.pieces = arrays.pieces();
   return spec;
@@ -113,15 +113,15 @@ void expect_all(const Arrays& arrays, const std::string& what, Wanted&& wanted) 
 }
 
 /// Started and finished once; polled in small shares if asked. `is_void`: as this rank says.
-void run(BucketOperation& operation, bool is_void, bool polled) {
+void run(collective::BucketOperation& operation, bool is_void, bool polled) {
   operation.start(note_of(is_void));
-  while (polled && operation.advance(1'000) != Progress::kDone) std::this_thread::yield();
+  while (polled && operation.advance(1'000) != collective::Progress::kDone) std::this_thread::yield();
   operation.finish();
 }
 
 void sums_come_to_all(void**) {
   for (const int size : {1, 2, 3, 5})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       if (size == 1) return;  // nothing to add
       for (const bool in_reach : {true, false}) {
         Arrays gradients(group, in_reach);
@@ -140,12 +140,12 @@ void sums_come_to_all(void**) {
 
 void owners_get_their_slice(void**) {
   for (const int size : {1, 2, 3, 5})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       const Ownership ownership = cut(size);
       for (const bool in_reach : {true, false}) {
         Arrays gradients(group, in_reach), counted(group, false);
         Descent work(nullptr, counted);
-        ExchangeSpec spec = spec_of(size, gradients);
+        collective::ExchangeSpec spec = spec_of(size, gradients);
         spec.gives = false;
         spec.ownership = &ownership;
         spec.work = &work;
@@ -171,13 +171,13 @@ void owners_get_their_slice(void**) {
 
 void values_come_from_their_owners(void**) {
   for (const int size : {1, 2, 3, 5})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const int root : {-1, size - 1}) {  // -1: divided
         const Ownership ownership = root < 0 ? cut(size) : Ownership::of_root(kCounts, root, size);
         for (const bool in_reach : {true, false}) {
           Arrays values(group, in_reach);
           Descent work(nullptr, values);
-          ExchangeSpec spec = spec_of(size, values);
+          collective::ExchangeSpec spec = spec_of(size, values);
           spec.collects = false;
           spec.ownership = &ownership;
           spec.work = root < 0 ? &work : nullptr;
@@ -201,13 +201,13 @@ void values_come_from_their_owners(void**) {
 /// Gradients and values each in reach or not; also a list of which only a part is.
 void a_step_is_one_sweep(void**) {
   for (const int size : {1, 2, 3, 5})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       const Ownership ownership = cut(size);
       for (int place = 0; place < 8; ++place) {
         Arrays gradients(group, (place & 1) != 0), values(group, (place & 2) != 0), elsewhere(group, (place & 1) == 0);
         if ((place & 4) != 0) std::swap(gradients.data[1], elsewhere.data[1]);
         Descent work(&gradients, values);
-        ExchangeSpec spec = spec_of(size, gradients);
+        collective::ExchangeSpec spec = spec_of(size, gradients);
         spec.outputs = values.pieces();
         spec.ownership = &ownership;
         spec.work = &work;

@@ -1,17 +1,18 @@
-// Checkpoints of sharded optimizers: written from any number of ranks, they are the files of an ordinary optimizer, and any number of
-// ranks goes on from them with the same bits, sharded or not.
+// Checkpoints of sharded optimizers: written from any number of ranks, they are the files of an ordinary optimizer, and any
+// number of ranks goes on from them with the same bits, sharded or not.
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 
-#include "state/state.hpp"
+#include "checkpoint/state.hpp"
 #include "support/fused_world.hpp"
 #include "support/rule_options.hpp"
 
 namespace ddp::test {
 namespace {
 
-/// Gradients that do not depend on the rank, so that the mean is the same on any number of ranks (counts that are powers of two).
+/// Gradients that do not depend on the rank, so that the mean is the same on any number of ranks (counts that are powers of
+/// two).
 void step_alone(FusedWorld& world, int step) {
   world.pass(0, step);
   world.optimizer->step();
@@ -36,10 +37,11 @@ void a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere(Path path) {
     const Folder folder;
     const std::string file = folder.path() + "/model";
     const auto write = [&](int size, bool shard) {
-      run_on(path, size, [&](Group& group, int) {
+      run_on(path, size, [&](group::Group& group, int) {
         FusedWorld world(group, Rule::kAdamW, ways_of(shard, masters));
         for (int step = 0; step < 3; ++step) step_alone(world, step);
-        state::save_file("save", {*world.model, world.optimizer.get()}, {3, 7}, file + std::to_string(size) + (shard ? "s" : "o"), std::nullopt);
+        checkpoint::save_file("save", {*world.model, world.optimizer.get()}, {3, 7},
+                              file + std::to_string(size) + (shard ? "s" : "o"), std::nullopt);
       });
     };
     write(1, false);
@@ -51,9 +53,10 @@ void a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere(Path path) {
 
     const auto go_on = [&](int size, bool shard) {
       const std::string result = folder.path() + "/result";
-      run_on(path, size, [&](Group& group, int rank) {
+      run_on(path, size, [&](group::Group& group, int rank) {
         FusedWorld world(group, Rule::kAdamW, ways_of(shard, masters));
-        const state::Counters counters = state::load_file("load", {*world.model, world.optimizer.get()}, file + "4s", std::nullopt);
+        const checkpoint::Counters counters =
+            checkpoint::load_file("load", {*world.model, world.optimizer.get()}, file + "4s", std::nullopt);
         expect(counters.epoch == 3 && counters.step == 7, "counters");
         expect_equal(world.optimizer->step_count(), int64_t{3}, "steps");
         for (int step = 3; step < 5; ++step) step_alone(world, step);
@@ -64,20 +67,22 @@ void a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere(Path path) {
     };
     const std::string ordinary = go_on(1, false);
     expect(!ordinary.empty(), "a result");
-    expect(go_on(2, true) == ordinary && go_on(4, true) == ordinary && go_on(4, false) == ordinary, "the same bits after loading");
+    expect(go_on(2, true) == ordinary && go_on(4, true) == ordinary && go_on(4, false) == ordinary,
+           "the same bits after loading");
   }
 }
 
 void a_sharded_optimizer_has_no_state_before_commit(void**) {
-  run_groups(2, [](Group& group, int) {
+  run_groups(2, [](group::Group& group, int) {
     ddp_model_options model_options{};
     model_options.first_bucket_bytes = model_options.bucket_bytes = 1000;
-    const auto model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), model_options);
+    const auto model =
+        std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options);
     std::vector<float> value(3);
     model->add_parameter("w", flat_tensor(value.data(), DDP_F32, 3), nullptr);
     AdamOptions options;
     options.shard = 1;
-    const auto optimizer = std::make_shared<Adam>(model, options, options);
+    const auto optimizer = std::make_shared<optim::Adam>(model, options, options);
     model->attach(optimizer);
     const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)optimizer->state_tensors(); });
     expect_contains(text, "ddp_model_commit");

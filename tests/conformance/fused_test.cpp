@@ -1,8 +1,9 @@
-// Fused and sharded updates give the bits of an ordinary optimizer, on every path, wherever parameters and gradients lie; a pass that fails takes
-// nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in unit/update/optimizer_test.cpp.
+// Fused and sharded updates give the bits of an ordinary optimizer, on every path, wherever parameters and gradients lie; a
+// pass that fails takes nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in
+// unit/optim/optimizer_test.cpp.
 #include <csignal>
 
-#include "reduce/hook_bucket.hpp"
+#include "pass/hook_bucket.hpp"
 #include "support/fused_world.hpp"
 
 namespace ddp::test {
@@ -11,7 +12,7 @@ namespace {
 constexpr int kSteps = 4;
 
 /// The parameters after some steps; in step 2 two parameters are used by nobody.
-std::string train(Group& group, Rule rule, const Ways& ways) {
+std::string train(group::Group& group, Rule rule, const Ways& ways) {
   FusedWorld world(group, rule, ways);
   world.optimizer->set_group(4, 0.2, 0.5);
   world.optimizer->set_group(5, 0, 0);
@@ -27,7 +28,7 @@ std::string train(Group& group, Rule rule, const Ways& ways) {
 
 void expect_bits_of_the_ordinary_step(Path path, const Ways& base) {
   for (const int size : {1, 2, 3, 4})
-    run_on(path, size, [&](Group& group, int) {
+    run_on(path, size, [&](group::Group& group, int) {
       for (const Rule rule : {Rule::kSgd, Rule::kMomentum, Rule::kAdamW}) {
         Ways ordinary = base;
         ordinary.values_in_group = false;
@@ -36,8 +37,8 @@ void expect_bits_of_the_ordinary_step(Path path, const Ways& base) {
           Ways ways = base;
           ways.shard = (way & 1) != 0;
           ways.in_backward = (way & 2) != 0;
-          expect(train(group, rule, ways) == wanted, "the bits of rule " + std::to_string(static_cast<int>(rule)) + ", way " + std::to_string(way) +
-                                                         ", size " + std::to_string(size));
+          expect(train(group, rule, ways) == wanted, "the bits of rule " + std::to_string(static_cast<int>(rule)) +
+                                                         ", way " + std::to_string(way) + ", size " + std::to_string(size));
         }
       }
     });
@@ -76,7 +77,8 @@ void clipping_has_the_same_bits_in_every_way(Path path) {
 void clipping_behind_a_hook_has_the_same_bits_in_every_way(Path path) {
   Ways ways;
   ways.max_norm = 3;
-  ways.hook = Hook{Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs, [](HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
+  ways.hook = pass::Hook{pass::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
+                         [](pass::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
   expect_bits_of_the_ordinary_step(path, ways);
 }
 
@@ -90,8 +92,8 @@ void master_weights_have_the_same_bits_in_every_way(Path path) {
 /// Staged gradients travel with half the bytes, also where only slices are wanted.
 void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
   if (path == Path::kGloo) return;  // reduces everywhere; conformance/wire_hook_processes_test.cpp counts there
-  run_on(path, 3, [](Group& group, int rank) {
-    const auto sent = [&](const Hook& hook, bool shard) {
+  run_on(path, 3, [](group::Group& group, int rank) {
+    const auto sent = [&](const pass::Hook& hook, bool shard) {
       Ways ways;
       ways.shard = shard;
       ways.owned_grads = false;
@@ -105,11 +107,12 @@ void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
       }
       return std::pair{stats.sent_bytes, world.bytes()};
     };
-    const Hook none;
-    const Hook bf16 = Hook::as_16_bits(DDP_BF16);
+    const pass::Hook none;
+    const pass::Hook bf16 = pass::Hook::as_16_bits(DDP_BF16);
     const auto plain = sent(none, true);
     const auto packed = sent(bf16, true);
-    expect(plain.first > 0 && packed.first * 2 == plain.first, "half the bytes: " + std::to_string(packed.first) + " of " + std::to_string(plain.first));
+    expect(plain.first > 0 && packed.first * 2 == plain.first,
+           "half the bytes: " + std::to_string(packed.first) + " of " + std::to_string(plain.first));
     expect(packed.second == sent(bf16, false).second, "and the bits of an ordinary pass with the hook");
     expect(plain.second != packed.second, "the hook rounds");
     expect(plain.first < sent(none, false).first, "slices alone send less than everything");
@@ -117,7 +120,7 @@ void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
 }
 
 void a_clipped_step_is_that_of_gradients_scaled_by_hand(Path path) {
-  run_on(path, 3, [](Group& group, int rank) {
+  run_on(path, 3, [](group::Group& group, int rank) {
     Ways clipped;
     clipped.shard = true;
     clipped.max_norm = 5;
@@ -141,13 +144,13 @@ void a_clipped_step_is_that_of_gradients_scaled_by_hand(Path path) {
 }
 
 void state_is_divided_among_the_ranks(Path path) {
-  run_on(path, 4, [](Group& group, int) {
+  run_on(path, 4, [](group::Group& group, int) {
     Ways ways;
     ways.shard = true;
     FusedWorld world(group, Rule::kAdamW, ways);
     int64_t total = 0;
     int64_t own = 0;
-    for (const StateTensor& each : world.optimizer->state_tensors()) {
+    for (const model::StateTensor& each : world.optimizer->state_tensors()) {
       expect_equal(each.parts.size(), size_t{4}, "parts");
       int64_t next = 0;
       for (const OwnedSpan& part : each.parts) next += part.count;
@@ -161,7 +164,7 @@ void state_is_divided_among_the_ranks(Path path) {
 
 void a_void_pass_is_taken_back_everywhere(Path path) {
   for (const bool shard : {false, true})
-    run_on(path, 3, [shard](Group& group, int rank) {
+    run_on(path, 3, [shard](group::Group& group, int rank) {
       Ways ways;
       ways.in_backward = true;
       ways.shard = shard;
@@ -179,8 +182,8 @@ void a_void_pass_is_taken_back_everywhere(Path path) {
         world.fill(rank, step);
         if (fails) {
           // The last bucket misses a gradient on one rank, when the first ones have been updated.
-          const std::string text =
-              expect_error(DDP_ERROR_INVALID_STATE, [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
+          const std::string text = expect_error(
+              DDP_ERROR_INVALID_STATE, [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
           expect_contains(text, "rank 1 did not mark \"p0\"");
           expect(world.bytes() == before, "the parameters are as before the pass");
           continue;
@@ -196,7 +199,7 @@ void a_void_pass_is_taken_back_everywhere(Path path) {
 
 void gradients_that_are_not_finite_are_met_alike(Path path) {
   for (const bool shard : {false, true})
-    run_on(path, 3, [shard](Group& group, int rank) {
+    run_on(path, 3, [shard](group::Group& group, int rank) {
       Ways ways;
       ways.shard = shard;
       ways.nonfinite = DDP_NONFINITE_SKIP;
@@ -205,7 +208,8 @@ void gradients_that_are_not_finite_are_met_alike(Path path) {
       world.optimizer->step();
       const std::string before = world.bytes();
       world.fill(rank, 1);
-      if (rank == 2) world.set(world.model->table().parameter(6).grad.data, 19'999, std::numeric_limits<double>::quiet_NaN());
+      if (rank == 2)
+        world.set(world.model->table().parameter(6).grad.data, 19'999, std::numeric_limits<double>::quiet_NaN());
       world.reduce();
       world.optimizer->step();
       expect(world.bytes() == before, "a skipped step changes nothing");
@@ -227,12 +231,12 @@ void gradients_that_are_not_finite_are_met_alike(Path path) {
 }
 
 void a_loss_scale_adapts_alike_and_leaves_the_bits(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.shard = true;
     FusedWorld world(group, Rule::kAdamW, ways);
     FusedWorld plain(group, Rule::kAdamW, Ways{});
-    ddp_loss_scale_options options = default_loss_scale_options();
+    ddp_loss_scale_options options = optim::default_loss_scale_options();
     options.initial = 1024;
     options.interval = 2;
     world.optimizer->set_loss_scale(options);
@@ -261,7 +265,7 @@ void a_loss_scale_adapts_alike_and_leaves_the_bits(Path path) {
 }
 
 void steps_and_passes_must_alternate_with_in_backward(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.in_backward = true;
     FusedWorld world(group, Rule::kSgd, ways);
@@ -275,14 +279,17 @@ void steps_and_passes_must_alternate_with_in_backward(Path path) {
     for (int32_t p = 0; p < world.model->table().parameter_count(); ++p) world.model->mark_ready(p);
     world.model->end_backward();
     world.optimizer->step();
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->attach(std::make_shared<Sgd>(world.model, default_sgd_options(), default_optimizer_options())); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] {
+      world.model->attach(
+          std::make_shared<optim::Sgd>(world.model, optim::default_sgd_options(), optim::default_optimizer_options()));
+    });
   });
 }
 
 void ranks_that_shard_differently_are_told(Path path) {
   if (path == Path::kGloo) return;  // every transport but this one reduces to slices, and says so in its stamp
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
-    const auto group = Group::create(place.c_str(), options);
+    const auto group = group::Group::create(place.c_str(), options);
     Ways ways;
     ways.shard = rank == 0;
     FusedWorld world(*group, Rule::kSgd, ways);

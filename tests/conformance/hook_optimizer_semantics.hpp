@@ -1,31 +1,33 @@
-// Hooks and local passes beside optimizers that work inside the pass or in slices: whatever the optimizer's way, the parameters have the bits of
-// a plain step after the pass. Runs on any kind of ranks: conformance/hook_optimizer_threads_test.cpp, conformance/hook_optimizer_processes_test.cpp.
+// Hooks and local passes beside optimizers that work inside the pass or in slices: whatever the optimizer's way, the
+// parameters have the bits of a plain step after the pass. Runs on any kind of ranks:
+// conformance/hook_optimizer_threads_test.cpp, conformance/hook_optimizer_processes_test.cpp.
 #pragma once
 
 #include <cstring>
 
 #include "conformance/hook_semantics.hpp"
 #include "conformance/powersgd_semantics.hpp"
+#include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
-#include "update/sgd.hpp"
 
 namespace ddp::test {
 
 struct HookTrainer {
   static constexpr int64_t kShapes[][2] = {{40, 30}, {1, 7}, {64, 50}, {1, 300}};
   std::vector<std::vector<float>> values, grads;
-  std::shared_ptr<Model> model;
-  std::shared_ptr<Sgd> sgd;
+  std::shared_ptr<model::Model> model;
+  std::shared_ptr<optim::Sgd> sgd;
 
-  HookTrainer(Group& group, const Hook& hook, bool shard, bool in_backward) {
+  HookTrainer(group::Group& group, const pass::Hook& hook, bool shard, bool in_backward) {
     ddp_model_options options = wire_options();
     options.bucket_bytes = 6'000;
-    model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(hook);
     for (const auto& [rows, columns] : kShapes) {
       values.emplace_back(static_cast<size_t>(rows * columns), 1.0F);
       grads.emplace_back(values.back().size());
-      Tensor value = flat_tensor(values.back().data(), DDP_F32, rows * columns), grad = flat_tensor(grads.back().data(), DDP_F32, rows * columns);
+      Tensor value = flat_tensor(values.back().data(), DDP_F32, rows * columns),
+             grad = flat_tensor(grads.back().data(), DDP_F32, rows * columns);
       for (Tensor* matrix : {&value, &grad}) {
         matrix->ndim = 2;
         matrix->shape[0] = rows;
@@ -38,7 +40,7 @@ struct HookTrainer {
     sgd_options.momentum = 0.9;
     sgd_options.shard = shard ? 1 : 0;
     sgd_options.in_backward = in_backward ? 1 : 0;
-    sgd = std::make_shared<Sgd>(model, sgd_options, sgd_options);
+    sgd = std::make_shared<optim::Sgd>(model, sgd_options, sgd_options);
     if (sgd->in_passes() != nullptr) model->attach(sgd);
     model->commit();
   }
@@ -51,7 +53,8 @@ struct HookTrainer {
     }
     model->end_backward();
   }
-  /// A pass that fails on all ranks, in the last bucket in plan order: 1: rank 1 does not mark, 2: rank 2 abandons it, 3: nobody takes part.
+  /// A pass that fails on all ranks, in the last bucket in plan order: 1: rank 1 does not mark, 2: rank 2 abandons it, 3:
+  /// nobody takes part.
   void begin_void(int rank, int pass, int kind) const {
     if (kind == 3) return (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { model->skip_backward(); });
     model->begin_backward(DDP_PASS_REDUCE);
@@ -65,18 +68,20 @@ struct HookTrainer {
   }
   void expect_same(const std::vector<std::vector<float>>& wanted, const std::string& what) const {
     for (size_t p = 0; p < values.size(); ++p)
-      expect(std::memcmp(values[p].data(), wanted[p].data(), values[p].size() * sizeof(float)) == 0, what + ": parameter " + std::to_string(p));
+      expect(std::memcmp(values[p].data(), wanted[p].data(), values[p].size() * sizeof(float)) == 0,
+             what + ": parameter " + std::to_string(p));
   }
 };
 
-inline std::vector<Hook> all_hooks() {
-  return {Hook::as_16_bits(DDP_BF16), Hook::as_16_bits(DDP_F16), callback(average), powersgd_hook(powersgd_options(2))};
+inline std::vector<pass::Hook> all_hooks() {
+  return {pass::Hook::as_16_bits(DDP_BF16), pass::Hook::as_16_bits(DDP_F16), callback(average),
+          extra::powersgd_hook(powersgd_options(2))};
 }
 
 inline void every_way_of_an_optimizer_gives_the_same_parameters(const RunGroups& run_groups) {
   for (const int size : {1, 3})
-    run_groups(size, [&](Group& group, int rank) {
-      for (const Hook& hook : all_hooks()) {
+    run_groups(size, [&](group::Group& group, int rank) {
+      for (const pass::Hook& hook : all_hooks()) {
         std::vector<std::vector<float>> plain;
         for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
           const HookTrainer trainer(group, hook, shard, in_backward);
@@ -94,12 +99,13 @@ inline void every_way_of_an_optimizer_gives_the_same_parameters(const RunGroups&
 }
 
 inline void a_failed_hook_leaves_the_parameters_as_they_were(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}}) {
       bool fails = false;
-      const HookTrainer trainer(group, callback([&](HookBucket& bucket) {
+      const HookTrainer trainer(group, callback([&](pass::HookBucket& bucket) {
                                   average(bucket);
-                                  if (fails && rank == 2 && bucket.is_last()) throw Error(DDP_ERROR_CALLBACK, "at the very end");
+                                  if (fails && rank == 2 && bucket.is_last())
+                                    throw Error(DDP_ERROR_CALLBACK, "at the very end");
                                 }),
                                 shard, in_backward);
       trainer.backward(rank, 0);
@@ -121,18 +127,19 @@ inline void a_failed_hook_leaves_the_parameters_as_they_were(const RunGroups& ru
 /// What makes a pass void in step `pass`; 0: nothing.
 inline int kind_of_void(int pass) { return pass == 0 ? 1 : pass == 2 ? 2 : pass == 3 ? 3 : 0; }
 
-/// Passes that a rank does not finish, and are made again, leave no trace: hooks, moments, values and counts have the bits of a run without them.
+/// Passes that a rank does not finish, and are made again, leave no trace: hooks, moments, values and counts have the bits
+/// of a run without them.
 inline void a_void_pass_that_is_made_again_leaves_no_trace(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
-    std::vector<Hook> hooks = all_hooks();
-    hooks.push_back(Hook{});
+  run_groups(3, [&](group::Group& group, int rank) {
+    std::vector<pass::Hook> hooks = all_hooks();
+    hooks.push_back(pass::Hook{});
     for (const bool warm_start : {true, false}) {
       ddp_powersgd_options options = powersgd_options(1);
       options.warm_start = warm_start ? 1 : 0;
       options.start_pass = 2;
-      hooks.push_back(powersgd_hook(options));
+      hooks.push_back(extra::powersgd_hook(options));
     }
-    for (const Hook& hook : hooks)
+    for (const pass::Hook& hook : hooks)
       for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
         const HookTrainer clean(group, hook, shard, in_backward), broken(group, hook, shard, in_backward);
         for (int pass = 0; pass < 6; ++pass) {
@@ -144,8 +151,8 @@ inline void a_void_pass_that_is_made_again_leaves_no_trace(const RunGroups& run_
           }
           broken.backward(rank, pass);
           broken.sgd->step();
-          broken.expect_same(clean.values, hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : "") + ", pass " +
-                                               std::to_string(pass));
+          broken.expect_same(clean.values, hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : "") +
+                                               ", pass " + std::to_string(pass));
           expect_equal(broken.sgd->step_count(), clean.sgd->step_count(), "steps");
         }
       }
@@ -154,10 +161,10 @@ inline void a_void_pass_that_is_made_again_leaves_no_trace(const RunGroups& run_
 }
 
 inline void local_passes_step_alike_in_backward(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     std::vector<std::vector<float>> plain;
     for (const bool in_backward : {false, true}) {
-      const HookTrainer trainer(group, Hook{}, false, in_backward);
+      const HookTrainer trainer(group, pass::Hook{}, false, in_backward);
       for (int pass = 0; pass < 6; ++pass) {
         trainer.backward(rank, pass, pass % 3 == 2 ? DDP_PASS_REDUCE : DDP_PASS_LOCAL);
         trainer.sgd->step();
@@ -166,7 +173,7 @@ inline void local_passes_step_alike_in_backward(const RunGroups& run_groups) {
       if (plain.empty()) plain = trainer.values;
       trainer.expect_same(plain, "in backward");
     }
-    const HookTrainer sliced(group, Hook{}, true, false);
+    const HookTrainer sliced(group, pass::Hook{}, true, false);
     (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { sliced.model->begin_backward(DDP_PASS_LOCAL); });
     group.barrier();
   });

@@ -1,27 +1,28 @@
-// What hooks of a program's own promise, as callbacks and pulled, as tests that run on any kind of ranks: threads (conformance/hook_threads_test.cpp), processes
-// over shared memory, over Gloo and on several hosts (conformance/hook_processes_test.cpp). The oracle is the public rule, written naively.
+// What hooks of a program's own promise, as callbacks and pulled, as tests that run on any kind of ranks: threads
+// (conformance/hook_threads_test.cpp), processes over shared memory, over Gloo and on several hosts
+// (conformance/hook_processes_test.cpp). The oracle is the public rule, written naively.
 #pragma once
 
 #include <cstring>
 
-#include "reduce/hook_bucket.hpp"
 #include "conformance/wire_semantics.hpp"
+#include "pass/hook_bucket.hpp"
 
 namespace ddp::test {
 
-using HookBody = std::function<void(HookBucket&)>;
+using HookBody = std::function<void(pass::HookBucket&)>;
 
-inline Hook callback(HookBody body) {
-  Hook hook;
-  hook.kind = Hook::Kind::kCallback;
+inline pass::Hook callback(HookBody body) {
+  pass::Hook hook;
+  hook.kind = pass::Hook::Kind::kCallback;
   hook.name = "a callback";
   hook.body = std::move(body);
   return hook;
 }
 
-inline Hook pulled() {
-  Hook hook;
-  hook.kind = Hook::Kind::kPulled;
+inline pass::Hook pulled() {
+  pass::Hook hook;
+  hook.kind = pass::Hook::Kind::kPulled;
   hook.name = "pulled";
   return hook;
 }
@@ -29,7 +30,9 @@ inline Hook pulled() {
 inline const std::vector<int64_t> kHookShapes = {1, 17, 1000, 3, 90'000, 128, 77};
 
 inline float hook_gradient(int rank, int pass, size_t parameter, int64_t i) {
-  return static_cast<float>((rank * 7919 + pass * 104'729 + static_cast<int>(parameter) * 31 + static_cast<int>(i)) % 4093) / 61.0F - 30.0F;
+  return static_cast<float>((rank * 7919 + pass * 104'729 + static_cast<int>(parameter) * 31 + static_cast<int>(i)) % 4093) /
+             61.0F -
+         30.0F;
 }
 inline float hook_sum(int size, int pass, size_t parameter, int64_t i) {
   std::vector<float> of_ranks;
@@ -39,26 +42,30 @@ inline float hook_sum(int size, int pass, size_t parameter, int64_t i) {
 
 struct HookWorld {
   std::vector<std::vector<float>> values, grads;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
 
-  HookWorld(Group& group, Hook hook, ddp_progress progress = DDP_PROGRESS_AUTO, ddp_unused unused = DDP_UNUSED_ERROR) {
+  HookWorld(group::Group& group, pass::Hook hook, ddp_progress progress = DDP_PROGRESS_AUTO,
+            ddp_unused unused = DDP_UNUSED_ERROR) {
     ddp_model_options options{};
     options.first_bucket_bytes = 4'000;
     options.bucket_bytes = 20'000;
     options.reduce = DDP_AVERAGE;
     options.progress = progress;
     options.unused = unused;
-    model = std::make_unique<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(std::move(hook));
     for (size_t p = 0; p < kHookShapes.size(); ++p) {
       values.emplace_back(static_cast<size_t>(kHookShapes[p]));
       grads.emplace_back(static_cast<size_t>(kHookShapes[p]));
       const Tensor grad = flat_tensor(grads[p].data(), DDP_F32, kHookShapes[p]);
-      model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), DDP_F32, kHookShapes[p]), p % 2 == 0 ? nullptr : &grad);
+      model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), DDP_F32, kHookShapes[p]),
+                           p % 2 == 0 ? nullptr : &grad);
     }
     model->commit();
   }
-  [[nodiscard]] float* grad(size_t p) const { return reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data); }
+  [[nodiscard]] float* grad(size_t p) const {
+    return reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data);
+  }
   void fill(int rank, int pass) const {
     for (size_t p = 0; p < kHookShapes.size(); ++p)
       for (int64_t i = 0; i < kHookShapes[p]; ++i) grad(p)[i] = hook_gradient(rank, pass, p, i);
@@ -77,17 +84,17 @@ struct HookWorld {
       for (int64_t i = 0; i < kHookShapes[p]; ++i) {
         const float wanted = hook_sum(size, pass, p, i) / divisor;
         if (std::memcmp(&wanted, &grad(p)[i], 4) != 0)
-          throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " + std::to_string(grad(p)[i]) +
-                                   ", expected " + std::to_string(wanted));
+          throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " +
+                                   std::to_string(grad(p)[i]) + ", expected " + std::to_string(wanted));
       }
   }
 };
 
-inline void average(HookBucket& bucket) { bucket.all_reduce(bucket.contents(), DDP_AVERAGE); }
+inline void average(pass::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), DDP_AVERAGE); }
 
 inline void a_hook_that_averages_gives_the_mean(const RunGroups& run_groups) {
   for (const int size : {1, 2, 4})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const ddp_progress progress : {DDP_PROGRESS_AUTO, DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
         const HookWorld world(group, callback(average), progress);
         for (int pass = 0; pass < 3; ++pass) {
@@ -100,7 +107,7 @@ inline void a_hook_that_averages_gives_the_mean(const RunGroups& run_groups) {
 }
 
 /// Sums by all-gather, by reduce-scatter and all-gather, and by way of one rank, bucket for bucket.
-inline void every_collective(HookBucket& bucket) {
+inline void every_collective(pass::HookBucket& bucket) {
   const Tensor whole = bucket.contents();
   auto* data = reinterpret_cast<float*>(whole.data);
   const auto size = static_cast<size_t>(bucket.size());
@@ -129,7 +136,7 @@ inline void every_collective(HookBucket& bucket) {
 
 inline void a_hook_may_use_every_collective(const RunGroups& run_groups) {
   for (const int size : {1, 4})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       const HookWorld world(group, callback(every_collective));
       for (int pass = 0; pass < 2; ++pass) {
         world.run(rank, pass);
@@ -140,10 +147,10 @@ inline void a_hook_may_use_every_collective(const RunGroups& run_groups) {
 }
 
 inline void a_hook_that_fails_on_one_rank_voids_the_pass_on_all(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     for (const int when : {0, 1, 2}) {  // before its collective, between two, after the last
       bool fails = true;
-      const HookWorld world(group, callback([&](HookBucket& bucket) {
+      const HookWorld world(group, callback([&](pass::HookBucket& bucket) {
                               const bool here = fails && rank == 1 && bucket.index() == 1;
                               for (int step = 0; step < 3; ++step) {
                                 if (here && step == when) throw Error(DDP_ERROR_CALLBACK, "the quantiser has no table");
@@ -156,7 +163,7 @@ inline void a_hook_that_fails_on_one_rank_voids_the_pass_on_all(const RunGroups&
       expect_contains(text, "the quantiser has no table");
       group.barrier();  // the group is whole
       if (when == 0) {
-        const HookWorld poor(group, callback([&](HookBucket&) {
+        const HookWorld poor(group, callback([&](pass::HookBucket&) {
                                if (rank == 2) throw std::bad_alloc();
                              }));
         expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { poor.run(rank, 0); }), "out of memory");
@@ -170,9 +177,9 @@ inline void a_hook_that_fails_on_one_rank_voids_the_pass_on_all(const RunGroups&
 }
 
 inline void hooks_that_do_different_things_are_a_mismatch_and_the_group_stays(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     int pass = 0;
-    const HookWorld world(group, callback([&](HookBucket& bucket) {
+    const HookWorld world(group, callback([&](pass::HookBucket& bucket) {
                             if (pass == 0 && rank == 2 && bucket.index() == 2) return;
                             if (pass == 1 && rank == 0) return bucket.broadcast(bucket.contents(), 1);
                             average(bucket);
@@ -209,7 +216,7 @@ inline void pull(const HookWorld& world, const HookBody& body, bool early) {
 
 inline void pulled_buckets_give_the_mean(const RunGroups& run_groups) {
   for (const int size : {1, 3})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       const HookWorld world(group, pulled());
       for (int pass = 0; pass < 4; ++pass) {
         world.fill(rank, pass);
@@ -223,7 +230,7 @@ inline void pulled_buckets_give_the_mean(const RunGroups& run_groups) {
 }
 
 inline void what_is_wrong_with_a_pulled_bucket_is_told_to_all(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     const HookWorld world(group, pulled());
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.model->next_bucket(true); });
     world.mark(rank, 0);
@@ -260,9 +267,9 @@ inline void what_is_wrong_with_a_pulled_bucket_is_told_to_all(const RunGroups& r
 }
 
 inline void missing_and_unused_gradients_keep_their_promises(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     int calls = 0;
-    const HookWorld strict(group, callback([&](HookBucket& bucket) {
+    const HookWorld strict(group, callback([&](pass::HookBucket& bucket) {
                              ++calls;
                              average(bucket);
                            }));
@@ -270,7 +277,8 @@ inline void missing_and_unused_gradients_keep_their_promises(const RunGroups& ru
     strict.model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t p = 0; p < strict.model->table().parameter_count(); ++p)
       if (rank != 1 || p != 4) strict.model->mark_ready(p);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { strict.model->end_backward(); }), "rank 1 did not mark \"p4\"");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { strict.model->end_backward(); }),
+                    "rank 1 did not mark \"p4\"");
     calls = 0;
     strict.run(rank, 1);
     strict.expect_scaled_sum(3, 1, 3.0F, "the pass after");
@@ -287,18 +295,21 @@ inline void missing_and_unused_gradients_keep_their_promises(const RunGroups& ru
     if (rank == 0) mild.model->mark_ready(1);
     mild.model->end_backward();
     for (const size_t p : {size_t{1}, size_t{2}})
-      for (int64_t i = 0; i < kHookShapes[p]; ++i) expect(mild.grad(p)[i] == hook_sum(3, 2, p, i) / 3.0F, "used on one rank");
+      for (int64_t i = 0; i < kHookShapes[p]; ++i)
+        expect(mild.grad(p)[i] == hook_sum(3, 2, p, i) / 3.0F, "used on one rank");
     for (const size_t p : {size_t{0}, size_t{4}})
-      for (int64_t i = 0; i < kHookShapes[p]; ++i) expect(mild.grad(p)[i] == hook_gradient(rank, 2, p, i), "used on none: untouched");
+      for (int64_t i = 0; i < kHookShapes[p]; ++i)
+        expect(mild.grad(p)[i] == hook_gradient(rank, 2, p, i), "used on none: untouched");
     expect(mild.model->was_used(1) && mild.model->was_used(2) && !mild.model->was_used(4), "who was used");
     group.barrier();
   });
 }
 
-/// Batches of ranks 0, 1, 2: the last two run out of data. Weights 1, 3 and 0.5; divided by the weights of those that take part.
+/// Batches of ranks 0, 1, 2: the last two run out of data. Weights 1, 3 and 0.5; divided by the weights of those that take
+/// part.
 inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGroups& run_groups) {
   for (const bool own : {true, false})
-    run_groups(3, [&](Group& group, int rank) {
+    run_groups(3, [&](group::Group& group, int rank) {
       constexpr float kWeights[] = {1.0F, 3.0F, 0.5F};
       constexpr int kBatches[] = {4, 3, 1};
       ddp_model_options options{};
@@ -306,8 +317,8 @@ inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGr
       options.reduce = DDP_AVERAGE;
       options.uneven_inputs = 1;
       options.divisor = DDP_DIVISOR_WEIGHTS;
-      Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
-      model.set_hook(own ? callback(average) : Hook::as_16_bits(DDP_BF16));
+      model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
+      model.set_hook(own ? callback(average) : pass::Hook::as_16_bits(DDP_BF16));
       std::vector<float> values(900), more(70);
       model.add_parameter("a", flat_tensor(values.data(), DDP_F32, 900), nullptr);
       model.add_parameter("b", flat_tensor(more.data(), DDP_F32, 70), nullptr);
@@ -317,7 +328,8 @@ inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGr
         model.begin_backward(DDP_PASS_REDUCE);
         for (const int32_t p : {1, 0}) {
           const Tensor grad = model.table().parameter(p).grad;
-          for (int64_t i = 0; i < grad.count; ++i) reinterpret_cast<float*>(grad.data)[i] = static_cast<float>((i % 8) * 12 * (rank + 1) + pass);
+          for (int64_t i = 0; i < grad.count; ++i)
+            reinterpret_cast<float*>(grad.data)[i] = static_cast<float>((i % 8) * 12 * (rank + 1) + pass);
           model.mark_ready(p);
         }
         model.end_backward();
@@ -331,8 +343,9 @@ inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGr
               if (pass < kBatches[of]) sum += kWeights[of] * static_cast<float>((i % 8) * 12 * (of + 1) + pass);
             const float got = reinterpret_cast<const float*>(grad.data)[i];
             const float tolerance = (own ? 1e-6F : 0.02F) * (sum / weights) + 1e-6F;  // F32, or three roundings to 8 bits
-            expect(std::fabs(got - sum / weights) <= tolerance, "pass " + std::to_string(pass) + " element " + std::to_string(i) + " is " +
-                                                                     std::to_string(got) + ", expected " + std::to_string(sum / weights));
+            expect(std::fabs(got - sum / weights) <= tolerance, "pass " + std::to_string(pass) + " element " +
+                                                                    std::to_string(i) + " is " + std::to_string(got) +
+                                                                    ", expected " + std::to_string(sum / weights));
           }
         }
       }
@@ -345,7 +358,8 @@ inline constexpr Semantics kHookSemantics[] = {
     {"a_hook_that_averages_gives_the_mean", &a_hook_that_averages_gives_the_mean},
     {"a_hook_may_use_every_collective", &a_hook_may_use_every_collective},
     {"a_hook_that_fails_on_one_rank_voids_the_pass_on_all", &a_hook_that_fails_on_one_rank_voids_the_pass_on_all},
-    {"hooks_that_do_different_things_are_a_mismatch_and_the_group_stays", &hooks_that_do_different_things_are_a_mismatch_and_the_group_stays},
+    {"hooks_that_do_different_things_are_a_mismatch_and_the_group_stays",
+     &hooks_that_do_different_things_are_a_mismatch_and_the_group_stays},
     {"pulled_buckets_give_the_mean", &pulled_buckets_give_the_mean},
     {"what_is_wrong_with_a_pulled_bucket_is_told_to_all", &what_is_wrong_with_a_pulled_bucket_is_told_to_all},
     {"missing_and_unused_gradients_keep_their_promises", &missing_and_unused_gradients_keep_their_promises},

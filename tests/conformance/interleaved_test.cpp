@@ -1,9 +1,10 @@
-// Several groups and models in one process: passes that are open at the same time on different groups, collectives of another group inside
-// them, groups of fewer ranks, and models that threads drive side by side. Every result is what it would be alone.
+// Several groups and models in one process: passes that are open at the same time on different groups, collectives of
+// another group inside them, groups of fewer ranks, and models that threads drive side by side. Every result is what it
+// would be alone.
 #include <thread>
 
-#include "support/group_paths.hpp"
 #include "conformance/pass_semantics.hpp"
+#include "support/group_paths.hpp"
 
 namespace ddp::test {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 /// Sum over the ranks 0 to size - 1 of (rank + 1) * weight.
 float ranks_sum(int size, int weight) { return static_cast<float>(size * (size + 1) / 2 * weight); }
 
-void sum_on(Group& group, int rank, int weight) {
+void sum_on(group::Group& group, int rank, int weight) {
   std::vector<float> values(3001, static_cast<float>((rank + 1) * weight));
   group.all_reduce(flat_tensor(values.data(), DDP_F32, 3001), DDP_SUM);
   expect(values.front() == ranks_sum(group.size(), weight) && values.back() == values.front(), "the sum on another group");
@@ -26,9 +27,9 @@ ddp_model_options options_with(ddp_progress progress) {
 void passes_of_two_groups_are_open_at_the_same_time(Path path) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
     run_at(path, 3, [&](const std::string& place, const ddp_group_options& options, int rank) {
-      const auto a = Group::create((place + "#a").c_str(), options);
-      const auto b = Group::create((place + "#b").c_str(), options);
-      const auto c = Group::create((place + "#c").c_str(), options);
+      const auto a = group::Group::create((place + "#a").c_str(), options);
+      const auto b = group::Group::create((place + "#b").c_str(), options);
+      const auto c = group::Group::create((place + "#c").c_str(), options);
       World first(*a, Memory::kMixed, options_with(progress)), second(*b, Memory::kPrivate, options_with(progress));
       World third(*a, Memory::kOwned, options_with(progress));  // takes turns with the first
       for (int pass = 0; pass < 5; ++pass) {
@@ -63,11 +64,11 @@ void passes_of_two_groups_are_open_at_the_same_time(Path path) {
 
 void a_group_of_fewer_ranks_works_inside_a_pass_of_all(Path path) {
   run_at(path, 4, [&](const std::string& place, const ddp_group_options& options, int rank) {
-    const auto all = Group::create((place + "#all").c_str(), options);
+    const auto all = group::Group::create((place + "#all").c_str(), options);
     ddp_group_options half = options;  // even and odd ranks
     half.world_size = 2;
     half.rank = rank / 2;
-    const auto pair = Group::create((place + (rank % 2 == 0 ? "#even" : "#odd")).c_str(), half);
+    const auto pair = group::Group::create((place + (rank % 2 == 0 ? "#even" : "#odd")).c_str(), half);
     World whole(*all, Memory::kOwned), part(*pair, Memory::kMixed);
     for (int pass = 0; pass < 3; ++pass) {
       whole.model->begin_backward(DDP_PASS_REDUCE);
@@ -93,8 +94,9 @@ void threads_drive_models_of_their_own_groups(Path path) {
   constexpr int kThreads = 3;
   run_at(path, 2, [&](const std::string& place, const ddp_group_options& options, int rank) {
     run_ranks(kThreads, [&](int thread) {
-      const auto group = Group::create((place + "#t" + std::to_string(thread)).c_str(), options);
-      World world(*group, thread == 0 ? Memory::kOwned : Memory::kMixed, options_with(thread == 1 ? DDP_PROGRESS_THREAD : DDP_PROGRESS_AUTO));
+      const auto group = group::Group::create((place + "#t" + std::to_string(thread)).c_str(), options);
+      World world(*group, thread == 0 ? Memory::kOwned : Memory::kMixed,
+                  options_with(thread == 1 ? DDP_PROGRESS_THREAD : DDP_PROGRESS_AUTO));
       for (int pass = 0; pass < 10; ++pass) {
         world.fill(rank, pass + thread * 1000);
         world.model->begin_backward(DDP_PASS_REDUCE);
@@ -109,10 +111,10 @@ void threads_drive_models_of_their_own_groups(Path path) {
 
 void a_group_that_breaks_leaves_the_others_alone(Path path) {
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
-    const auto good = Group::create((place + "#good").c_str(), options);
+    const auto good = group::Group::create((place + "#good").c_str(), options);
     World world(*good, Memory::kOwned);
     {
-      const auto bad = Group::create((place + "#bad").c_str(), options);
+      const auto bad = group::Group::create((place + "#bad").c_str(), options);
       good->barrier();  // `bad` is made on both ranks
       world.model->begin_backward(DDP_PASS_REDUCE);
       for (size_t p = kShapes.size(); p-- > 0;) {

@@ -1,12 +1,12 @@
 // What ddp_model_join promises: see uneven_semantics.hpp.
 #pragma once
 
-#include "state/state.hpp"
-#include "support/rule_options.hpp"
+#include "checkpoint/state.hpp"
 #include "conformance/weight_semantics.hpp"
-#include "update/adam.hpp"
-#include "update/ema.hpp"
-#include "update/rules.hpp"
+#include "optim/adam.hpp"
+#include "optim/ema.hpp"
+#include "optim/rules.hpp"
+#include "support/rule_options.hpp"
 
 namespace ddp::test {
 
@@ -21,12 +21,12 @@ struct Learner {
   static constexpr int64_t kCounts[] = {5, 700, 1, 2'000};
   std::vector<std::vector<float>> values;
   float buffer[3] = {};
-  std::shared_ptr<Model> model;
-  std::shared_ptr<Adam> adam;
-  std::shared_ptr<Ema> ema;
+  std::shared_ptr<model::Model> model;
+  std::shared_ptr<optim::Adam> adam;
+  std::shared_ptr<optim::Ema> ema;
 
-  Learner(Group& group, const ddp_model_options& options, bool shard = false, bool in_backward = false)
-      : model(std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options)) {
+  Learner(group::Group& group, const ddp_model_options& options, bool shard = false, bool in_backward = false)
+      : model(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options)) {
     for (size_t p = 0; p < std::size(kCounts); ++p) {
       values.emplace_back(static_cast<size_t>(kCounts[p]), 0.5F * static_cast<float>(p + 1));
       model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), DDP_F32, kCounts[p]), nullptr);
@@ -41,8 +41,8 @@ struct Learner {
     adam_options.beta1 = 0.9;
     adam_options.beta2 = 0.99;
     adam_options.epsilon = 1e-8;
-    adam = std::make_shared<Adam>(model, adam_options, adam_options);
-    ema = std::make_shared<Ema>(model, std::vector<double>{0.5, 0.9});
+    adam = std::make_shared<optim::Adam>(model, adam_options, adam_options);
+    ema = std::make_shared<optim::Ema>(model, std::vector<double>{0.5, 0.9});
     if (adam->in_passes() != nullptr) model->attach(adam);
     model->keep_equal(adam);
     model->keep_equal(ema);
@@ -65,11 +65,14 @@ struct Learner {
   /// All that a rank holds, as text that can be compared to the bit.
   [[nodiscard]] std::string state() {
     std::string all;
-    const auto add = [&](const Tensor& tensor) { all.append(reinterpret_cast<const char*>(tensor.data), static_cast<size_t>(tensor.bytes())); };
+    const auto add = [&](const Tensor& tensor) {
+      all.append(reinterpret_cast<const char*>(tensor.data), static_cast<size_t>(tensor.bytes()));
+    };
     for (const Parameter& parameter : model->table().parameters()) add(parameter.value);
     for (const Buffer& each : model->table().buffers()) add(each.value);
-    for (ReplicaState* each_state : {static_cast<ReplicaState*>(adam.get()), static_cast<ReplicaState*>(ema.get())}) {
-      for (const StateTensor& each : each_state->state_tensors()) add(each.tensor);
+    for (model::ReplicaState* each_state :
+         {static_cast<model::ReplicaState*>(adam.get()), static_cast<model::ReplicaState*>(ema.get())}) {
+      for (const model::StateTensor& each : each_state->state_tensors()) add(each.tensor);
       for (const auto& [key, value] : each_state->state_fields()) all += key + "=" + value + ";";
     }
     return all;
@@ -77,7 +80,7 @@ struct Learner {
 };
 
 /// What training must come to: one rank alone, given the means that a naive loop over the ranks with data forms.
-inline std::string state_alone(Group& alone, const std::vector<int>& batches, bool in_backward) {
+inline std::string state_alone(group::Group& alone, const std::vector<int>& batches, bool in_backward) {
   Learner learner(alone, model_options(), false, in_backward);
   const int most = *std::max_element(batches.begin(), batches.end());
   for (int pass = 0; pass < most; ++pass) {
@@ -86,7 +89,8 @@ inline std::string state_alone(Group& alone, const std::vector<int>& batches, bo
     learner.adam->set_rate(0.01 / (pass + 1));
     learner.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = std::size(Learner::kCounts); p-- > 0;) {
-      for (int64_t i = 0; i < Learner::kCounts[p]; ++i) learner.grad(p)[i] = weighted_mean(weights, sum_of(weights), pass, p, i).exact;
+      for (int64_t i = 0; i < Learner::kCounts[p]; ++i)
+        learner.grad(p)[i] = weighted_mean(weights, sum_of(weights), pass, p, i).exact;
       learner.model->mark_ready(static_cast<int32_t>(p));
     }
     learner.model->end_backward();
@@ -99,13 +103,13 @@ inline std::string state_alone(const std::vector<int>& batches, bool in_backward
   ddp_group_options options = world_options();
   options.rank = 0;
   options.world_size = 1;
-  const auto alone = Group::create("local://uneven-alone", options);
+  const auto alone = group::Group::create("local://uneven-alone", options);
   return state_alone(*alone, batches, in_backward);
 }
 
-inline const std::vector<std::vector<int>> kBatches = {{3},    {1, 4},    {4, 1},       {3, 3},       {0, 2},
-                                                       {0, 0}, {5, 2, 3}, {1, 5, 5},    {2, 2, 0},    {7, 1, 4, 2},
-                                                       {1, 2, 3, 4},      {4, 4, 4, 1}, {0, 0, 0, 3}};
+inline const std::vector<std::vector<int>> kBatches = {{3},          {1, 4},       {4, 1},      {3, 3},    {0, 2},
+                                                       {0, 0},       {5, 2, 3},    {1, 5, 5},   {2, 2, 0}, {7, 1, 4, 2},
+                                                       {1, 2, 3, 4}, {4, 4, 4, 1}, {0, 0, 0, 3}};
 
 inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_groups) {
   int turn = 0;
@@ -113,7 +117,7 @@ inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_gr
     ++turn;
     const bool in_backward = turn % 3 == 0;
     const std::string wanted = state_alone(batches, in_backward);
-    run_groups(static_cast<int>(batches.size()), [&](Group& group, int rank) {
+    run_groups(static_cast<int>(batches.size()), [&](group::Group& group, int rank) {
       const ddp_progress progress = turn % 2 == 0 ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
       {
         ddp_model_options options = uneven_options();
@@ -124,7 +128,8 @@ inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_gr
           learner.backward(rank, pass);
           const auto contributing = std::count_if(batches.begin(), batches.end(), [&](int number) { return pass < number; });
           expect(report_of(*learner.model).contributors == contributing, "contributors");
-          expect((report_of(*learner.model).last != 0) == (contributing < static_cast<int>(batches.size())), "some rank is out");
+          expect((report_of(*learner.model).last != 0) == (contributing < static_cast<int>(batches.size())),
+                 "some rank is out");
           learner.step(pass);
         }
         learner.model->join();
@@ -133,7 +138,8 @@ inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_gr
         learner.model->check_replicas();
         group.barrier();
         learner.backward(rank, 50);
-        expect(report_of(*learner.model).contributors == group.size() && report_of(*learner.model).last == 0, "everybody is back");
+        expect(report_of(*learner.model).contributors == group.size() && report_of(*learner.model).last == 0,
+               "everybody is back");
         const int others = group.size();
         expect(learner.grad(1)[7] == mean(others, 50, 1, 7) || others == 1, "the mean of all");
         learner.step(50);
@@ -145,7 +151,7 @@ inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_gr
 }
 
 inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     Learner learner(group, uneven_options());
     if (rank == 1) {
       learner.model->join();
@@ -163,14 +169,15 @@ inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& r
     refused([&] { group.barrier(); });
     refused([&] { learner.model->check_replicas(); });
     refused([&] { learner.model->average_parameters(); });
-    refused([&] { (void)state::save_file("save", {*learner.model, learner.adam.get(), nullptr}, {}, "/nowhere", std::nullopt); });
     refused([&] {
-      World other(group, Memory::kOwned);
+      (void)checkpoint::save_file("save", {*learner.model, learner.adam.get(), nullptr}, {}, "/nowhere", std::nullopt);
     });
+    refused([&] { World other(group, Memory::kOwned); });
     learner.buffer[0] = static_cast<float>(20 + rank);
     learner.model->sync_buffers(0);
     expect(learner.buffer[0] == 20, "buffers of rank 0");
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->sync_buffers(1); }), "rank 1, which is out of data");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->sync_buffers(1); }),
+                    "rank 1, which is out of data");
     // A void pass is the others' affair.
     learner.model->begin_backward(DDP_PASS_REDUCE);
     if (rank == 2) learner.model->mark_ready(0);
@@ -192,28 +199,29 @@ inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& r
 }
 
 inline void a_check_is_refused_also_when_nobody_knew_of_the_joined_rank(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     Learner learner(group, uneven_options());
     if (rank == 0) {
       learner.model->join();
       return learner.model->check_replicas();
     }
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->check_replicas(); }), "rank 0 (host");
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)state::save_file("save", {*learner.model}, {}, "/nowhere", std::nullopt); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE,
+                       [&] { (void)checkpoint::save_file("save", {*learner.model}, {}, "/nowhere", std::nullopt); });
     learner.model->join();
     learner.model->check_replicas();
   });
 }
 
 inline void a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_name(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     Learner learner(group, uneven_options());
     if (rank == 0)
       (void)expect_error(DDP_ERROR_MISMATCH, [&] { learner.model->join(); });
     else
       expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { group.barrier(); }), "ddp_model_join");
   });
-  run_groups(2, [&](Group& group, int rank) {  // the same for what only exchanges words
+  run_groups(2, [&](group::Group& group, int rank) {  // the same for what only exchanges words
     Learner learner(group, uneven_options());
     if (rank == 1)
       (void)expect_error(DDP_ERROR_MISMATCH, [&] { learner.model->join(); });
@@ -224,10 +232,11 @@ inline void a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_n
 
 inline void a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins(const RunGroups& run_groups) {
   for (const int size : {2, 3, 4})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { Learner(group, uneven_options(), true); });
       std::vector<std::unique_ptr<Learner>> learners;  // an ordinary one first
-      for (const int way : {0, 1, 2, 3}) learners.push_back(std::make_unique<Learner>(group, weighted_options(), way % 2 == 1, way / 2 == 1));
+      for (const int way : {0, 1, 2, 3})
+        learners.push_back(std::make_unique<Learner>(group, weighted_options(), way % 2 == 1, way / 2 == 1));
       for (int pass = 0; pass < 5; ++pass) {
         for (const auto& learner : learners) {
           learner->adam->set_rate(0.01 / (pass + 1));
@@ -245,7 +254,7 @@ inline void a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins(const R
 }
 
 inline void joining_needs_the_option(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     Learner learner(group, weighted_options());
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->join(); }), "uneven_inputs");
     learner.backward(rank, 0);
@@ -254,7 +263,7 @@ inline void joining_needs_the_option(const RunGroups& run_groups) {
 }
 
 inline void replicas_are_not_compared_while_a_rank_only_answers(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     ddp_model_options options = uneven_options();
     options.check_every = 2;
     Learner learner(group, options);
@@ -277,7 +286,7 @@ inline void replicas_are_not_compared_while_a_rank_only_answers(const RunGroups&
 }
 
 inline void a_rank_that_leaves_ends_the_wait_of_those_that_joined(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     Learner learner(group, uneven_options());
     learner.backward(rank, 0);
     if (rank == 2) return;  // leaves
@@ -288,10 +297,12 @@ inline void a_rank_that_leaves_ends_the_wait_of_those_that_joined(const RunGroup
 inline constexpr PassSemantics kJoinSemantics[] = {
     {"joined_ranks_hold_what_the_last_ones_learned", &joined_ranks_hold_what_the_last_ones_learned},
     {"calls_of_the_others_are_served_or_refused_by_name", &calls_of_the_others_are_served_or_refused_by_name},
-    {"a_check_is_refused_also_when_nobody_knew_of_the_joined_rank", &a_check_is_refused_also_when_nobody_knew_of_the_joined_rank},
+    {"a_check_is_refused_also_when_nobody_knew_of_the_joined_rank",
+     &a_check_is_refused_also_when_nobody_knew_of_the_joined_rank},
     {"a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_name",
      &a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_name},
-    {"a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins", &a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins},
+    {"a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins",
+     &a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins},
     {"joining_needs_the_option", &joining_needs_the_option},
     {"replicas_are_not_compared_while_a_rank_only_answers", &replicas_are_not_compared_while_a_rank_only_answers},
     {"a_rank_that_leaves_ends_the_wait_of_those_that_joined", &a_rank_that_leaves_ends_the_wait_of_those_that_joined},

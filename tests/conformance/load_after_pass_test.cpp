@@ -1,23 +1,23 @@
 // A load between a pass and its step: afterwards everything is as in a new process that loads the same file, whatever the
 // optimizer's way of stepping, and the step that the pass may have made is forgotten.
-#include "reduce/powersgd.hpp"
-#include "state/state.hpp"
-#include "support/fused_world.hpp"
+#include "checkpoint/state.hpp"
 #include "conformance/powersgd_semantics.hpp"
-#include "update/ema.hpp"
+#include "extra/powersgd.hpp"
+#include "optim/ema.hpp"
+#include "support/fused_world.hpp"
 
 namespace ddp::test {
 namespace {
 
 struct Trained {
   FusedWorld world;
-  std::shared_ptr<Ema> ema;
-  Trained(Group& group, Rule rule, const Ways& ways, bool dynamic_scale = false) : world(group, rule, ways) {
-    ema = std::make_shared<Ema>(world.model, std::vector<double>{0.5});
+  std::shared_ptr<optim::Ema> ema;
+  Trained(group::Group& group, Rule rule, const Ways& ways, bool dynamic_scale = false) : world(group, rule, ways) {
+    ema = std::make_shared<optim::Ema>(world.model, std::vector<double>{0.5});
     world.model->keep_equal(world.optimizer);
     world.model->keep_equal(ema);
     if (dynamic_scale) {
-      ddp_loss_scale_options options = default_loss_scale_options();
+      ddp_loss_scale_options options = optim::default_loss_scale_options();
       options.initial = 4;
       options.interval = 2;
       world.optimizer->set_loss_scale(options);
@@ -28,17 +28,17 @@ struct Trained {
     world.optimizer->step();
     ema->update();
   }
-  [[nodiscard]] state::Parts parts() { return {*world.model, world.optimizer.get(), ema.get()}; }
+  [[nodiscard]] checkpoint::Parts parts() { return {*world.model, world.optimizer.get(), ema.get()}; }
   /// Everything that a checkpoint says, as its bytes; on rank 0.
   [[nodiscard]] std::string saved(bool with_optimizer = true) {
     std::string bytes;
     const auto push = [&](const void* data, int64_t count) {
       return bytes.append(static_cast<const char*>(data), static_cast<size_t>(count)), 0;
     };
-    state::save_stream("save", with_optimizer ? parts() : state::Parts{*world.model}, {1, 2}, push, std::nullopt);
+    checkpoint::save_stream("save", with_optimizer ? parts() : checkpoint::Parts{*world.model}, {1, 2}, push, std::nullopt);
     return bytes;
   }
-  void load(const std::string& bytes, state::LoadMode mode = {}, bool with_optimizer = true) {
+  void load(const std::string& bytes, checkpoint::LoadMode mode = {}, bool with_optimizer = true) {
     size_t at = 0;
     const auto pull = [&](void* data, int64_t capacity) {
       const size_t now = std::min(static_cast<size_t>(capacity), bytes.size() - at);
@@ -46,7 +46,8 @@ struct Trained {
       at += now;
       return static_cast<int64_t>(now);
     };
-    (void)state::load_stream("load", with_optimizer ? parts() : state::Parts{*world.model}, pull, std::nullopt, mode);
+    (void)checkpoint::load_stream("load", with_optimizer ? parts() : checkpoint::Parts{*world.model}, pull, std::nullopt,
+                                  mode);
   }
 };
 
@@ -75,7 +76,7 @@ std::vector<Case> cases_of(int way) {
   add(
       "a dynamic scale", [](Ways&) {}, Rule::kAdamW, true);
   add("master weights", [](Ways& ways) { ways.master_weights = true, ways.dtype = DDP_BF16; });
-  add("PowerSGD", [](Ways& ways) { ways.hook = powersgd_hook(powersgd_options(1)); });
+  add("PowerSGD", [](Ways& ways) { ways.hook = extra::powersgd_hook(powersgd_options(1)); });
   return all;
 }
 
@@ -85,7 +86,7 @@ std::string name_of(const Case& each) {
 
 void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
   for (int way = 0; way < 4; ++way)
-    run_groups(2, [way](Group& group, int rank) {
+    run_groups(2, [way](group::Group& group, int rank) {
       for (const Case& each : cases_of(way)) {
         Trained old(group, each.rule, each.ways, each.dynamic_scale);
         for (int step = 0; step < 3; ++step) old.step(rank, step);
@@ -115,7 +116,7 @@ void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
 
 /// The step that a pass made is in the file that is written before ddp_optimizer_step, with its count.
 void a_file_written_before_the_step_holds_all_of_it(void**) {
-  run_groups(2, [](Group& group, int rank) {
+  run_groups(2, [](group::Group& group, int rank) {
     for (const bool shard : {false, true}) {
       Ways ways;
       ways.shard = shard;
@@ -135,7 +136,7 @@ void a_file_written_before_the_step_holds_all_of_it(void**) {
 
 void a_load_that_fails_forgets_nothing(void**) {
   for (int way = 0; way < 4; ++way)
-    run_groups(2, [way](Group& group, int rank) {
+    run_groups(2, [way](group::Group& group, int rank) {
       for (const Case& each : cases_of(way)) {
         Trained world(group, each.rule, each.ways, each.dynamic_scale),
             plain(group, each.rule, each.ways, each.dynamic_scale);
@@ -167,7 +168,7 @@ void a_load_that_fails_forgets_nothing(void**) {
 
 /// Values without their master weights: the copies begin anew, also where the old copy would round to the new value.
 void values_that_are_loaded_alone_have_new_master_weights(void**) {
-  run_groups(2, [](Group& group, int rank) {
+  run_groups(2, [](group::Group& group, int rank) {
     for (int way = 0; way < 4; ++way)
       for (const bool partial : {false, true}) {
         Ways ways;
@@ -191,7 +192,7 @@ void values_that_are_loaded_alone_have_new_master_weights(void**) {
         expect(old.world.bytes() == fresh.world.bytes(), "the parameters");
         const auto masters = [](Trained& of) {
           std::string all;
-          for (const StateTensor& each : of.world.optimizer->state_tensors()) {
+          for (const model::StateTensor& each : of.world.optimizer->state_tensors()) {
             const int64_t count = each.parts.empty() ? each.tensor.count
                                                      : each.parts[static_cast<size_t>(of.world.model->group().rank())].count;
             all.append(reinterpret_cast<const char*>(each.tensor.data), static_cast<size_t>(count) * sizeof(float));
@@ -205,7 +206,7 @@ void values_that_are_loaded_alone_have_new_master_weights(void**) {
 }
 
 void a_model_without_its_optimizer_loads_after_a_pass(void**) {
-  run_groups(2, [](Group& group, int rank) {
+  run_groups(2, [](group::Group& group, int rank) {
     Ways ways;
     ways.in_backward = true;
     Trained world(group, Rule::kAdamW, ways);
@@ -224,7 +225,7 @@ void a_model_without_its_optimizer_loads_after_a_pass(void**) {
 
 /// Without undo a void pass leaves half a step; nothing goes on from it but a load.
 void half_a_step_is_not_trained_on(void**) {
-  run_groups(2, [](Group& group, int rank) {
+  run_groups(2, [](group::Group& group, int rank) {
     for (const bool shard : {false, true}) {
       Ways ways;
       ways.in_backward = true;

@@ -1,4 +1,5 @@
-// What local SGD promises, as tests that run on any kind of ranks. The oracle trains all ranks one after the other in a naive loop.
+// What local SGD promises, as tests that run on any kind of ranks. The oracle trains all ranks one after the other in a
+// naive loop.
 #pragma once
 
 #include <cstring>
@@ -11,7 +12,8 @@ inline const std::vector<int64_t> kLocalShapes = {3, 20'000, 1, 512, 7};
 inline constexpr float kLocalRate = 0.125F;
 
 inline float local_gradient(int rank, int step, size_t parameter, int64_t i, float value) {
-  return value * 0.25F + static_cast<float>((rank * 31 + step * 7 + static_cast<int>(parameter) + static_cast<int>(i)) % 13) - 6.0F;
+  return value * 0.25F +
+         static_cast<float>((rank * 31 + step * 7 + static_cast<int>(parameter) + static_cast<int>(i)) % 13) - 6.0F;
 }
 
 /// All ranks' parameters after `steps` steps, averaged after every `period` of them.
@@ -40,8 +42,8 @@ inline std::vector<std::vector<std::vector<float>>> train_naively(int size, int 
 
 inline void steps_between_averages_are_each_ranks_own(const RunGroups& run_groups) {
   for (const int size : {1, 2, 3, 4})
-    run_groups(size, [&](Group& group, int rank) {
-      Model model(std::shared_ptr<Group>(&group, [](Group*) {}), wire_options());
+    run_groups(size, [&](group::Group& group, int rank) {
+      model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), wire_options());
       std::vector<std::vector<float>> values;
       for (const int64_t count : kLocalShapes) values.emplace_back(static_cast<size_t>(count), 1.0F);
       for (size_t p = 0; p < values.size(); ++p)
@@ -51,7 +53,8 @@ inline void steps_between_averages_are_each_ranks_own(const RunGroups& run_group
         model.begin_backward(DDP_PASS_LOCAL);
         for (size_t p = values.size(); p-- > 0;) {
           auto* grad = reinterpret_cast<float*>(model.table().parameter(static_cast<int32_t>(p)).grad.data);
-          for (int64_t i = 0; i < kLocalShapes[p]; ++i) grad[i] = local_gradient(rank, step, p, i, values[p][static_cast<size_t>(i)]);
+          for (int64_t i = 0; i < kLocalShapes[p]; ++i)
+            grad[i] = local_gradient(rank, step, p, i, values[p][static_cast<size_t>(i)]);
           model.mark_ready(static_cast<int32_t>(p));
         }
         model.end_backward();
@@ -66,7 +69,8 @@ inline void steps_between_averages_are_each_ranks_own(const RunGroups& run_group
         const auto wanted = train_naively(size, step + 1, 3)[static_cast<size_t>(rank)];
         for (size_t p = 0; p < values.size(); ++p)
           expect(std::memcmp(values[p].data(), wanted[p].data(), values[p].size() * sizeof(float)) == 0,
-                 "parameter " + std::to_string(p) + " after step " + std::to_string(step) + " on " + std::to_string(size) + " ranks");
+                 "parameter " + std::to_string(p) + " after step " + std::to_string(step) + " on " + std::to_string(size) +
+                     " ranks");
       }
       if (size > 1) expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.check_replicas(); }), "parameter \"p0\"");
       ddp_model_stats stats{};
@@ -77,11 +81,11 @@ inline void steps_between_averages_are_each_ranks_own(const RunGroups& run_group
 }
 
 inline void what_was_marked_on_this_rank_counts(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW}) {
       ddp_model_options options = wire_options();
       options.unused = unused;
-      Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+      model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
       float a[4] = {}, b[4] = {};
       model.add_parameter("a", flat_tensor(a, DDP_F32, 4), nullptr);
       model.add_parameter("b", flat_tensor(b, DDP_F32, 4), nullptr);

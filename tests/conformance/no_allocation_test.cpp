@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "reduce/model.hpp"
-#include "reduce/powersgd.hpp"
+#include "extra/powersgd.hpp"
+#include "model/model.hpp"
 #include "support/group_world.hpp"
 
 namespace {
@@ -14,7 +14,8 @@ std::atomic<int64_t> allocations{0};
 
 void* counted(std::size_t bytes, std::size_t alignment) {
   if (counting.load()) ++allocations;
-  void* data = alignment == 0 ? std::malloc(bytes) : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void* data =
+      alignment == 0 ? std::malloc(bytes) : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (data == nullptr) throw std::bad_alloc();
   return data;
 }
@@ -22,7 +23,9 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 }  // namespace
 
 void* operator new(std::size_t bytes) { return counted(bytes, 0); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, static_cast<std::size_t>(alignment)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return counted(bytes, static_cast<std::size_t>(alignment));
 }
@@ -36,10 +39,10 @@ namespace {
 
 constexpr int kParameters = 40;
 
-int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused, const Hook& hook = {},
+int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused, const pass::Hook& hook = {},
                               bool uneven = false) {
   allocations = 0;
-  run_groups(size, [&](Group& group, int rank) {
+  run_groups(size, [&](group::Group& group, int rank) {
     ddp_model_options options{};
     options.first_bucket_bytes = 2'000;
     options.bucket_bytes = 8'000;
@@ -47,7 +50,7 @@ int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_u
     options.unused = unused;
     options.uneven_inputs = uneven ? 1 : 0;
     options.divisor = uneven ? DDP_DIVISOR_WEIGHTS : DDP_DIVISOR_WORLD;
-    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model.set_hook(hook);
     std::vector<std::vector<float>> values(kParameters, std::vector<float>(301)), grads = values;
     for (size_t p = 0; p < kParameters; ++p) {
@@ -102,15 +105,17 @@ void passes_with_weights_and_skipping_ranks_allocate_nothing(void**) {
 void passes_with_16_bits_on_the_wire_allocate_nothing(void**) {
   for (const bool owned : {true, false})
     for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
-      expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, Hook::as_16_bits(DDP_BF16)), int64_t{0}, "allocations");
+      expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, pass::Hook::as_16_bits(DDP_BF16)), int64_t{0},
+                   "allocations");
 }
 
 void passes_with_powersgd_allocate_nothing(void**) {
-  ddp_powersgd_options options = default_powersgd_options();
+  ddp_powersgd_options options = extra::default_powersgd_options();
   options.start_pass = 0;
   options.min_compression_rate = 1;
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
-    expect_equal(allocations_in_passes(3, false, progress, DDP_UNUSED_ALLOW, powersgd_hook(options)), int64_t{0}, "allocations");
+    expect_equal(allocations_in_passes(3, false, progress, DDP_UNUSED_ALLOW, extra::powersgd_hook(options)), int64_t{0},
+                 "allocations");
 }
 
 void the_counter_counts(void**) {
@@ -127,9 +132,8 @@ void the_counter_counts(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing),
-                               ddp_test(passes_with_weights_and_skipping_ranks_allocate_nothing),
-                               ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
-                               ddp_test(passes_with_powersgd_allocate_nothing),
-                               ddp_test(the_counter_counts)};
+                              ddp_test(passes_with_weights_and_skipping_ranks_allocate_nothing),
+                              ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
+                              ddp_test(passes_with_powersgd_allocate_nothing), ddp_test(the_counter_counts)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,10 +1,10 @@
-// The pass between processes, over shared memory and over Gloo: every promise of conformance/pass_semantics.hpp, the collectives' bits,
-// and what the others learn when a rank is killed or stopped.
+// The pass between processes, over shared memory and over Gloo: every promise of conformance/pass_semantics.hpp, the
+// collectives' bits, and what the others learn when a rank is killed or stopped.
 #include <signal.h>
 
-#include "comm/control/control.hpp"
-#include "support/group_paths.hpp"
+#include "bootstrap/control/control.hpp"
 #include "conformance/pass_semantics.hpp"
+#include "support/group_paths.hpp"
 
 namespace ddp::test {
 namespace {
@@ -18,8 +18,8 @@ ddp_group_options options_of(ddp_backend backend) {
 template <size_t kIndex, ddp_backend kBackend>
 void on_processes(void**) {
   if (kBackend == DDP_BACKEND_GLOO && !has_gloo()) return;
-  kPassSemantics[kIndex].run([](int size, const std::function<void(Group&, int)>& body) {
-    run_group_procs(size, options_of(kBackend), [&](Group& group, int rank) {
+  kPassSemantics[kIndex].run([](int size, const std::function<void(group::Group&, int)>& body) {
+    run_group_procs(size, options_of(kBackend), [&](group::Group& group, int rank) {
       expect(size == 1 || group.backend() == kBackend, "the backend that was asked for");
       body(group, rank);
     });
@@ -51,7 +51,7 @@ void hit_rank_1(ddp_backend backend, int number, ddp_status status, double limit
     }
   });
   for (int rank = 0; rank < 4; ++rank) procs.wait_for(rank, "training");
-  const int64_t hit = now_ns();
+  const int64_t hit = os::now_ns();
   procs.signal(1, number);
   std::string text;
   for (const int rank : {0, 2, 3}) {
@@ -60,7 +60,7 @@ void hit_rank_1(ddp_backend backend, int number, ddp_status status, double limit
     expect(text.empty() || text == result.text, "the same cause on all ranks: " + text + " / " + result.text);
     text = result.text;
   }
-  const double seconds = static_cast<double>(now_ns() - hit) * 1e-9;
+  const double seconds = static_cast<double>(os::now_ns() - hit) * 1e-9;
   expect(seconds < limit_seconds, "told within " + std::to_string(seconds) + " s");
   if (number == SIGSTOP) procs.signal(1, SIGKILL);
 }
@@ -72,9 +72,7 @@ void a_killed_rank_is_named_over_gloo(void**) {
   if (!has_gloo()) return;
   for (int i = 0; i < 5; ++i) hit_rank_1(DDP_BACKEND_GLOO, SIGKILL, DDP_ERROR_PEER_FAILED, 1.0 + 2.0);
 }
-void a_stopped_rank_is_named_over_shared_memory(void**) {
-  hit_rank_1(DDP_BACKEND_SHM, SIGSTOP, DDP_ERROR_PEER_FAILED, 5.0);
-}
+void a_stopped_rank_is_named_over_shared_memory(void**) { hit_rank_1(DDP_BACKEND_SHM, SIGSTOP, DDP_ERROR_PEER_FAILED, 5.0); }
 
 void the_process_makes_a_new_group_after_a_failure(void**) {
   const Folder folder;
@@ -90,7 +88,7 @@ void the_process_makes_a_new_group_after_a_failure(void**) {
     ddp_group_options options = options_of(DDP_BACKEND_AUTO);
     options.rank = rank;
     options.world_size = 2;
-    const auto group = Group::create(("file://" + folder.path() + "/again").c_str(), options);
+    const auto group = group::Group::create(("file://" + folder.path() + "/again").c_str(), options);
     World world(*group, Memory::kOwned);
     for (int pass = 0; pass < 10; ++pass) {
       world.fill(rank, pass);

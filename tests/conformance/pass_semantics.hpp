@@ -1,5 +1,6 @@
-// What a pass promises, as tests that run on any kind of ranks: threads over shared memory (conformance/pass_threads_test.cpp), processes over shared
-// memory and over Gloo (conformance/pass_processes_test.cpp). The oracle is the public rule, written naively.
+// What a pass promises, as tests that run on any kind of ranks: threads over shared memory
+// (conformance/pass_threads_test.cpp), processes over shared memory and over Gloo (conformance/pass_processes_test.cpp). The
+// oracle is the public rule, written naively.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +10,15 @@
 #include <random>
 #include <thread>
 
-#include "base/clock.hpp"
-#include "reduce/model.hpp"
+#include "model/model.hpp"
+#include "os/clock.hpp"
 #include "support/group_world.hpp"
 #include "support/sum_oracle.hpp"
 
 namespace ddp::test {
 
 /// Make a group of `size` ranks and run the body on each; throws what a rank threw.
-using RunGroups = std::function<void(int size, const std::function<void(Group&, int)>& body)>;
+using RunGroups = std::function<void(int size, const std::function<void(group::Group&, int)>& body)>;
 
 inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
 
@@ -49,11 +50,11 @@ inline float mean(int size, int pass, size_t parameter, int64_t i) {
 /// One rank's model with gradients in the asked kind of memory.
 struct World {
   std::vector<std::vector<float>> values, grads;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
 
-  World(Group& group, Memory memory, const ddp_model_options& options = model_options()) {
+  World(group::Group& group, Memory memory, const ddp_model_options& options = model_options()) {
     // The caller keeps the group; the model only needs a pointer that does not own it.
-    model = std::make_unique<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     for (size_t p = 0; p < kShapes.size(); ++p) {
       values.emplace_back(static_cast<size_t>(kShapes[p]), static_cast<float>(p));
       grads.emplace_back(static_cast<size_t>(kShapes[p]));
@@ -96,7 +97,7 @@ inline void every_way_order_and_thread_gives_the_mean(const RunGroups& run_group
   for (const int size : kSizes)
     for (const Memory memory : {Memory::kOwned, Memory::kPrivate, Memory::kGroup, Memory::kMixed})
       for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
-        run_groups(size, [&](Group& group, int rank) {
+        run_groups(size, [&](group::Group& group, int rank) {
           ddp_model_options options = model_options();
           options.progress = progress;
           World world(group, memory, options);
@@ -107,15 +108,16 @@ inline void every_way_order_and_thread_gives_the_mean(const RunGroups& run_group
               world.model->mark_ready(p);
             }
             world.model->end_backward();
-            world.expect_mean(size, pass, "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) +
-                                              ", pass " + std::to_string(pass));
+            world.expect_mean(size, pass,
+                              "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) +
+                                  ", pass " + std::to_string(pass));
           }
           group.barrier();
         });
 }
 
 inline void marks_from_several_threads_give_the_mean(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     World world(group, Memory::kMixed);
     for (int pass = 0; pass < 20; ++pass) {
       world.fill(rank, pass);
@@ -123,7 +125,8 @@ inline void marks_from_several_threads_give_the_mean(const RunGroups& run_groups
       std::vector<std::thread> threads;
       for (int t = 0; t < 3; ++t)
         threads.emplace_back([&, t] {
-          for (size_t p = static_cast<size_t>(t); p < kShapes.size(); p += 3) world.model->mark_ready(static_cast<int32_t>(p));
+          for (size_t p = static_cast<size_t>(t); p < kShapes.size(); p += 3)
+            world.model->mark_ready(static_cast<int32_t>(p));
         });
       for (std::thread& thread : threads) thread.join();
       world.model->end_backward();
@@ -134,7 +137,7 @@ inline void marks_from_several_threads_give_the_mean(const RunGroups& run_groups
 }
 
 inline void accumulated_gradients_are_reduced_as_a_whole(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     World world(group, Memory::kOwned);
     world.model->zero_grad();
     for (int step = 0; step < 3; ++step) {
@@ -144,14 +147,15 @@ inline void accumulated_gradients_are_reduced_as_a_whole(const RunGroups& run_gr
         world.model->mark_ready(static_cast<int32_t>(p));
       }
       world.model->end_backward();
-      if (step < 2) expect(world.grad(0)[0] == static_cast<float>((rank + 1) * (step + 1)), "an accumulation pass sends nothing");
+      if (step < 2)
+        expect(world.grad(0)[0] == static_cast<float>((rank + 1) * (step + 1)), "an accumulation pass sends nothing");
     }
     for (size_t p = 0; p < kShapes.size(); ++p) expect(world.grad(p)[0] == 4.5F, "mean of 3 and 6");
   });
 }
 
 inline void a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     World world(group, Memory::kOwned);
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
@@ -172,7 +176,7 @@ inline void a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on(con
 
 inline void gradients_that_nobody_uses_are_untouched(const RunGroups& run_groups) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate, Memory::kMixed})
-    run_groups(3, [&](Group& group, int rank) {
+    run_groups(3, [&](group::Group& group, int rank) {
       ddp_model_options options = model_options();
       options.unused = DDP_UNUSED_ALLOW;
       World world(group, memory, options);
@@ -188,7 +192,8 @@ inline void gradients_that_nobody_uses_are_untouched(const RunGroups& run_groups
         world.model->mark_ready(static_cast<int32_t>(p));
       }
       world.model->end_backward();
-      for (int64_t i = 0; i < kShapes[4]; ++i) expect(world.grad(4)[i] == gradient(rank, 0, 4, i), "unused everywhere: untouched");
+      for (int64_t i = 0; i < kShapes[4]; ++i)
+        expect(world.grad(4)[i] == gradient(rank, 0, 4, i), "unused everywhere: untouched");
       for (int64_t i = 0; i < kShapes[2]; ++i)
         expect(world.grad(2)[i] == (0.0F + gradient(1, 0, 2, i)) / 3.0F, "used on one rank: mean with zeros");
       expect(!world.model->was_used(4) && world.model->was_used(2) && world.model->was_used(0), "was_used");
@@ -196,7 +201,7 @@ inline void gradients_that_nobody_uses_are_untouched(const RunGroups& run_groups
 }
 
 inline void misuse_is_refused_and_harms_nothing(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     World world(group, Memory::kPrivate);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->mark_ready(0); });
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
@@ -214,8 +219,8 @@ inline void misuse_is_refused_and_harms_nothing(const RunGroups& run_groups) {
 }
 
 inline void different_models_are_refused_with_the_first_difference(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
-    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), model_options());
+  run_groups(3, [&](group::Group& group, int rank) {
+    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
     float a[6] = {};
     float b[6] = {};
     model.add_parameter("a", flat_tensor(a, DDP_F32, 6), nullptr);
@@ -227,8 +232,8 @@ inline void different_models_are_refused_with_the_first_difference(const RunGrou
 }
 
 inline void commit_gives_everybody_the_values_of_rank_0(const RunGroups& run_groups) {
-  run_groups(4, [&](Group& group, int rank) {
-    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), model_options());
+  run_groups(4, [&](group::Group& group, int rank) {
+    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
     std::vector<float> value(70'000, static_cast<float>(rank + 1));
     int64_t counter = rank + 5;
     model.add_parameter("w", flat_tensor(value.data(), DDP_F32, 70'000), nullptr);
@@ -245,18 +250,18 @@ inline void commit_gives_everybody_the_values_of_rank_0(const RunGroups& run_gro
 }
 
 inline void a_rank_that_left_after_the_last_pass_stops_no_local_work(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     World world(group, Memory::kOwned);
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kShapes.size(); ++p) world.model->mark_ready(static_cast<int32_t>(p));
     world.model->end_backward();
     if (rank == 2) return;  // leaves
-    const int64_t limit = now_ns() + 20'000'000'000;
+    const int64_t limit = os::now_ns() + 20'000'000'000;
     for (bool left = false; !left;) {
       try {
         group.check_usable();
-        expect(now_ns() < limit, "the others learn of it");
+        expect(os::now_ns() < limit, "the others learn of it");
       } catch (const Error& error) {
         expect_contains(error.text(), "rank 2");
         left = true;
@@ -277,7 +282,8 @@ inline constexpr PassSemantics kPassSemantics[] = {
     {"every_way_order_and_thread_gives_the_mean", &every_way_order_and_thread_gives_the_mean},
     {"marks_from_several_threads_give_the_mean", &marks_from_several_threads_give_the_mean},
     {"accumulated_gradients_are_reduced_as_a_whole", &accumulated_gradients_are_reduced_as_a_whole},
-    {"a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on", &a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on},
+    {"a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on",
+     &a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on},
     {"gradients_that_nobody_uses_are_untouched", &gradients_that_nobody_uses_are_untouched},
     {"misuse_is_refused_and_harms_nothing", &misuse_is_refused_and_harms_nothing},
     {"different_models_are_refused_with_the_first_difference", &different_models_are_refused_with_the_first_difference},

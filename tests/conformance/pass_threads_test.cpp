@@ -6,7 +6,7 @@ namespace {
 
 template <size_t kIndex>
 void on_threads(void**) {
-  kPassSemantics[kIndex].run([](int size, const std::function<void(Group&, int)>& body) { run_groups(size, body); });
+  kPassSemantics[kIndex].run([](int size, const std::function<void(group::Group&, int)>& body) { run_groups(size, body); });
 }
 
 template <size_t... kIndex>

@@ -1,18 +1,19 @@
-// What PowerSGD promises, as tests that run on any kind of ranks: threads (conformance/powersgd_threads_test.cpp), processes over shared memory, over Gloo and
-// on several hosts (conformance/powersgd_processes_test.cpp). The oracle is the mean by a naive loop over all ranks' gradients in F64.
+// What PowerSGD promises, as tests that run on any kind of ranks: threads (conformance/powersgd_threads_test.cpp), processes
+// over shared memory, over Gloo and on several hosts (conformance/powersgd_processes_test.cpp). The oracle is the mean by a
+// naive loop over all ranks' gradients in F64.
 #pragma once
 
 #include <cmath>
 #include <cstring>
 
-#include "base/random.hpp"
-#include "reduce/powersgd.hpp"
 #include "conformance/wire_semantics.hpp"
+#include "core/random.hpp"
+#include "extra/powersgd.hpp"
 
 namespace ddp::test {
 
 inline ddp_powersgd_options powersgd_options(int32_t rank) {
-  ddp_powersgd_options options = default_powersgd_options();
+  ddp_powersgd_options options = extra::default_powersgd_options();
   options.rank = rank;
   options.start_pass = 0;
   options.seed = 7;
@@ -32,12 +33,12 @@ using PowerGradient = std::function<double(int rank, size_t parameter, int64_t r
 
 struct PowerWorld {
   std::vector<std::vector<std::byte>> values;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
 
-  PowerWorld(Group& group, const Hook& hook, ddp_unused unused = DDP_UNUSED_ERROR) {
+  PowerWorld(group::Group& group, const pass::Hook& hook, ddp_unused unused = DDP_UNUSED_ERROR) {
     ddp_model_options options = wire_options();
     options.unused = unused;
-    model = std::make_unique<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(hook);
     for (size_t p = 0; p < kPowerShapes.size(); ++p) {
       ddp_tensor shape{};
@@ -93,10 +94,11 @@ struct PowerWorld {
     return most / largest;
   }
   /// All ranks hold the same bits.
-  void expect_equal_bits(Group& group) const {
+  void expect_equal_bits(group::Group& group) const {
     for (size_t p = 0; p < kPowerShapes.size(); ++p) {
       std::vector<std::byte> all(static_cast<size_t>(grad(p).bytes() * group.size()));
-      group.all_gather(flat_tensor(grad(p).data, DDP_U8, grad(p).bytes()), flat_tensor(all.data(), DDP_U8, static_cast<int64_t>(all.size())));
+      group.all_gather(flat_tensor(grad(p).data, DDP_U8, grad(p).bytes()),
+                       flat_tensor(all.data(), DDP_U8, static_cast<int64_t>(all.size())));
       for (int rank = 1; rank < group.size(); ++rank)
         expect(std::memcmp(all.data(), all.data() + rank * grad(p).bytes(), static_cast<size_t>(grad(p).bytes())) == 0,
                "parameter " + std::to_string(p) + " has rank 0's bits on rank " + std::to_string(rank));
@@ -113,23 +115,25 @@ inline double low_rank_gradient(int rank, size_t parameter, int64_t row, int64_t
 }
 /// Of full rank, different on every rank.
 inline double full_gradient(int rank, size_t parameter, int64_t row, int64_t column) {
-  const auto bits = mix64(static_cast<uint64_t>(row * 1'000'003 + column) ^ static_cast<uint64_t>(parameter) << 50 ^ static_cast<uint64_t>(rank) << 58);
+  const auto bits = mix64(static_cast<uint64_t>(row * 1'000'003 + column) ^ static_cast<uint64_t>(parameter) << 50 ^
+                          static_cast<uint64_t>(rank) << 58);
   return static_cast<double>(bits >> 40) / 8388608.0 - 1.0;
 }
 
 inline void gradients_of_low_rank_are_exact(const RunGroups& run_groups) {
   for (const int size : {1, 2, 3, 4})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const bool remembers : {true, false}) {
         ddp_powersgd_options options = powersgd_options(3);
         options.warm_start = options.error_feedback = remembers ? 1 : 0;
-        const PowerWorld world(group, powersgd_hook(options));
+        const PowerWorld world(group, extra::powersgd_hook(options));
         for (int pass = 0; pass < 3; ++pass) {
           world.run(rank, low_rank_gradient);
           for (size_t p = 0; p < kPowerShapes.size(); ++p) {
             const double error = world.error(size, low_rank_gradient, p);
             const double tolerance = p == 4 ? 1e-11 : 2e-5;
-            expect(error < tolerance, "parameter " + std::to_string(p) + " is off by " + std::to_string(error) + " in pass " + std::to_string(pass));
+            expect(error < tolerance, "parameter " + std::to_string(p) + " is off by " + std::to_string(error) +
+                                          " in pass " + std::to_string(pass));
           }
           world.expect_equal_bits(group);
         }
@@ -139,8 +143,8 @@ inline void gradients_of_low_rank_are_exact(const RunGroups& run_groups) {
 }
 
 /// The same gradient in every pass; answers how far the mean of all results is from it.
-inline double running_error(Group& group, int rank, const ddp_powersgd_options& options, int passes) {
-  const PowerWorld world(group, powersgd_hook(options));
+inline double running_error(group::Group& group, int rank, const ddp_powersgd_options& options, int passes) {
+  const PowerWorld world(group, extra::powersgd_hook(options));
   std::vector<std::vector<double>> sums(kPowerShapes.size());
   for (size_t p = 0; p < sums.size(); ++p) sums[p].resize(static_cast<size_t>(world.grad(p).count));
   for (int pass = 0; pass < passes; ++pass) {
@@ -160,23 +164,24 @@ inline double running_error(Group& group, int rank, const ddp_powersgd_options& 
 }
 
 inline void error_feedback_makes_the_running_sum_converge(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     ddp_powersgd_options options = powersgd_options(4);
     const double few = running_error(group, rank, options, 10);
     const double many = running_error(group, rank, options, 100);
     options.error_feedback = 0;
     const double without = running_error(group, rank, options, 100);
-    expect(few > 0.2 && many < 0.15 && many < few / 3, "after 10 passes " + std::to_string(few) + ", after 100 " + std::to_string(many));
+    expect(few > 0.2 && many < 0.15 && many < few / 3,
+           "after 10 passes " + std::to_string(few) + ", after 100 " + std::to_string(many));
     expect(without > 0.5, "without feedback " + std::to_string(without));
     group.barrier();
   });
 }
 
 inline void the_first_passes_are_plain_and_the_rest_sends_less(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     ddp_powersgd_options options = powersgd_options(1);
     options.start_pass = 2;
-    const PowerWorld world(group, powersgd_hook(options));
+    const PowerWorld world(group, extra::powersgd_hook(options));
     int64_t plain = 0, compressed = 0;
     for (int pass = 0; pass < 4; ++pass) {
       world.run(rank, full_gradient);
@@ -185,20 +190,23 @@ inline void the_first_passes_are_plain_and_the_rest_sends_less(const RunGroups& 
       (pass < 2 ? plain : compressed) = stats.sent_bytes;
       for (const size_t p : kCompressed) {
         const double error = world.error(3, full_gradient, p);
-        expect(pass < 2 ? error < 1e-6 : error > 0.05, "pass " + std::to_string(pass) + " is off by " + std::to_string(error));
+        expect(pass < 2 ? error < 1e-6 : error > 0.05,
+               "pass " + std::to_string(pass) + " is off by " + std::to_string(error));
       }
-      for (const size_t p : {size_t{2}, size_t{3}}) expect(world.error(3, full_gradient, p) < 1e-6, "what is not compressed is the mean");
+      for (const size_t p : {size_t{2}, size_t{3}})
+        expect(world.error(3, full_gradient, p) < 1e-6, "what is not compressed is the mean");
     }
-    // Between hosts; in shared memory the ranks read each other's buckets where they are, unless they are small. The vectors are small enough to go
-    // whole to every rank: n - 1 times, where the gradients go 2 (n - 1) / n times.
-    expect(group.backend() != DDP_BACKEND_GLOO || compressed <= plain / 4, "sent " + std::to_string(compressed) + " bytes instead of " + std::to_string(plain));
+    // Between hosts; in shared memory the ranks read each other's buckets where they are, unless they are small. The vectors
+    // are small enough to go whole to every rank: n - 1 times, where the gradients go 2 (n - 1) / n times.
+    expect(group.backend() != DDP_BACKEND_GLOO || compressed <= plain / 4,
+           "sent " + std::to_string(compressed) + " bytes instead of " + std::to_string(plain));
     group.barrier();
   });
 }
 
 inline void what_is_not_finite_is_nan_everywhere_for_one_pass(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
-    const PowerWorld world(group, powersgd_hook(powersgd_options(3)));
+  run_groups(3, [&](group::Group& group, int rank) {
+    const PowerWorld world(group, extra::powersgd_hook(powersgd_options(3)));
     world.run(rank, low_rank_gradient);
     for (const double bad : {NAN, INFINITY}) {
       world.run(rank, [&](int of, size_t p, int64_t row, int64_t column) {
@@ -215,8 +223,8 @@ inline void what_is_not_finite_is_nan_everywhere_for_one_pass(const RunGroups& r
 }
 
 inline void unused_and_zero_gradients_do_no_harm(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
-    const PowerWorld world(group, powersgd_hook(powersgd_options(2)), DDP_UNUSED_ALLOW);
+  run_groups(3, [&](group::Group& group, int rank) {
+    const PowerWorld world(group, extra::powersgd_hook(powersgd_options(2)), DDP_UNUSED_ALLOW);
     for (int pass = 0; pass < 2; ++pass) {
       world.run(rank, [](int, size_t, int64_t, int64_t) { return 0.0; });
       for (const size_t p : kCompressed)
@@ -227,7 +235,8 @@ inline void unused_and_zero_gradients_do_no_harm(const RunGroups& run_groups) {
     if (rank == 0) world.model->mark_ready(2);
     world.model->end_backward();
     for (int64_t i = 0; i < world.grad(0).count; ++i)
-      expect(world.get(0, i) == static_cast<double>(static_cast<float>(full_gradient(rank, 0, i / 50, i % 50))), "unused: untouched");
+      expect(world.get(0, i) == static_cast<double>(static_cast<float>(full_gradient(rank, 0, i / 50, i % 50))),
+             "unused: untouched");
     world.run(rank, low_rank_gradient);  // nothing of what was unused was remembered, and no vector died of the zeros
     for (size_t p = 0; p < kPowerShapes.size(); ++p) expect(world.error(3, low_rank_gradient, p) < 3e-5, "exact again");
     world.expect_equal_bits(group);
@@ -236,8 +245,9 @@ inline void unused_and_zero_gradients_do_no_harm(const RunGroups& run_groups) {
 }
 
 inline void options_that_differ_are_a_mismatch(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { const PowerWorld world(group, powersgd_hook(powersgd_options(rank + 1))); });
+  run_groups(2, [&](group::Group& group, int rank) {
+    const std::string text = expect_error(
+        DDP_ERROR_MISMATCH, [&] { const PowerWorld world(group, extra::powersgd_hook(powersgd_options(rank + 1))); });
     expect_contains(text, "powersgd of rank 2");
     group.barrier();
   });

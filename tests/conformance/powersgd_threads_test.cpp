@@ -1,6 +1,6 @@
 // PowerSGD with ranks as threads: every promise of conformance/powersgd_semantics.hpp.
-#include "support/on_processes.hpp"
 #include "conformance/powersgd_semantics.hpp"
+#include "support/on_processes.hpp"
 
 int main() {
   using namespace ddp::test;

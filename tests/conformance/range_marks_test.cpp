@@ -1,4 +1,5 @@
-// Gradients that are marked range by range: the bits of whole marks, whatever the order and the thread; and what is refused or missing.
+// Gradients that are marked range by range: the bits of whole marks, whatever the order and the thread; and what is refused
+// or missing.
 #include <algorithm>
 #include <complex>
 #include <thread>
@@ -33,13 +34,13 @@ std::vector<Range> random_marks(unsigned seed) {
   return marks;
 }
 
-void mark(Model& model, const Range& each) {
+void mark(model::Model& model, const Range& each) {
   each.count == 0 ? model.mark_ready(each.index) : model.mark_range_ready(each.index, each.first, each.count);
 }
 
 void ranges_in_any_order_give_the_bits_of_whole_marks(Path path) {
   for (int way = 0; way < 4; ++way)
-    run_on(path, 3, [way](Group& group, int rank) {
+    run_on(path, 3, [way](group::Group& group, int rank) {
       Ways ways;
       ways.shard = (way & 1) != 0;
       ways.in_backward = (way & 2) != 0;
@@ -59,7 +60,7 @@ void ranges_in_any_order_give_the_bits_of_whole_marks(Path path) {
 }
 
 void ranges_come_from_several_threads(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.progress = DDP_PROGRESS_THREAD;
     FusedWorld world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, Ways{});
@@ -83,20 +84,25 @@ void ranges_come_from_several_threads(Path path) {
 }
 
 void what_is_wrong_is_refused_and_marks_nothing(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.unused = DDP_UNUSED_ERROR;
     FusedWorld world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
-    Model& model = *world.model;
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(0, 0, 1); }), "no backward pass is open");
+    model::Model& model = *world.model;
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(0, 0, 1); }),
+                    "no backward pass is open");
     world.fill(rank, 0);
     model.begin_backward(DDP_PASS_REDUCE);
-    const int64_t wrong[][2] = {{-1, 1}, {0, 0}, {0, -1}, {0, 8}, {7, 1}, {8, 1}, {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}};
+    const int64_t wrong[][2] = {{-1, 1}, {0, 0},         {0, -1},        {0, 8},        {7, 1},
+                                {8, 1},  {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}};
     for (const auto& [first, count] : wrong)
-      expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&, f = first, c = count] { model.mark_range_ready(0, f, c); }), "\"p0\" has 7 elements");
+      expect_contains(
+          expect_error(DDP_ERROR_INVALID_ARGUMENT, [&, f = first, c = count] { model.mark_range_ready(0, f, c); }),
+          "\"p0\" has 7 elements");
     model.mark_range_ready(0, 2, 3);
     for (const auto& [first, count] : {std::pair{2, 3}, {4, 1}, {0, 3}, {4, 3}, {0, 7}})
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&, f = first, c = count] { model.mark_range_ready(0, f, c); }), "marked already");
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&, f = first, c = count] { model.mark_range_ready(0, f, c); }),
+                      "marked already");
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_ready(0); }), "marked twice");
     model.mark_ready(1);
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(1, 0, 1); }), "as a whole");
@@ -116,12 +122,12 @@ void what_is_wrong_is_refused_and_marks_nothing(Path path) {
 void what_is_missing_is_named(Path path) {
   for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
     for (const ddp_pass mode : {DDP_PASS_REDUCE, DDP_PASS_LOCAL})
-      run_on(path, 3, [unused, mode](Group& group, int rank) {
+      run_on(path, 3, [unused, mode](group::Group& group, int rank) {
         Ways ways;
         ways.unused = unused;
         ways.in_backward = true;
         FusedWorld world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
-        Model& model = *world.model;
+        model::Model& model = *world.model;
         const std::string before = world.bytes();
         world.fill(rank, 0);
         model.begin_backward(mode);
@@ -156,7 +162,7 @@ void what_is_missing_is_named(Path path) {
 
 /// What one pass accumulates range by range counts as used in the next.
 void ranges_accumulate(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     FusedWorld world(group, Rule::kSgd, Ways{}), other(group, Rule::kSgd, Ways{});
     for (FusedWorld* each : {&world, &other}) {
       each->fill(rank, 0);
@@ -180,10 +186,10 @@ void ranges_accumulate(Path path) {
 }
 
 void complex_gradients_are_counted_in_complex_numbers(Path path) {
-  run_on(path, 2, [](Group& group, int rank) {
+  run_on(path, 2, [](group::Group& group, int rank) {
     ddp_model_options options{};
     options.first_bucket_bytes = options.bucket_bytes = 1000;
-    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     std::vector<std::complex<float>> value(4), grad(4, {static_cast<float>(rank), 2});
     const Tensor values = flat_tensor(value.data(), DDP_C64, 4), grads = flat_tensor(grad.data(), DDP_C64, 4);
     model.add_parameter("z", values, &grads);

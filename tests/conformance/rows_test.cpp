@@ -20,7 +20,8 @@ Given given_by(int rank, ddp_dtype dtype, int64_t width, uint64_t seed) {
   Given given;
   given.indices.resize(random() % 4 == 0 ? 0 : random() % 60);
   for (int64_t& index : given.indices) index = static_cast<int64_t>(random() % 40) * (seed % 2 == 0 ? 1 : 1'000'000'007);
-  given.rows = random_values(part_dtype(dtype), static_cast<int64_t>(given.indices.size()) * width * (is_complex(dtype) ? 2 : 1), random());
+  given.rows = random_values(part_dtype(dtype),
+                             static_cast<int64_t>(given.indices.size()) * width * (is_complex(dtype) ? 2 : 1), random());
   return given;
 }
 
@@ -31,7 +32,8 @@ std::map<int64_t, Bytes> dense_reduce(const std::vector<Given>& all, ddp_dtype d
   for (size_t rank = 0; rank < all.size(); ++rank)
     for (size_t i = 0; i < all[rank].indices.size(); ++i) {
       auto& ranks = dense.emplace(all[rank].indices[i], std::vector<Bytes>(all.size(), Bytes(row))).first->second;
-      const Bytes more(all[rank].rows.begin() + static_cast<std::ptrdiff_t>(i * row), all[rank].rows.begin() + static_cast<std::ptrdiff_t>((i + 1) * row));
+      const Bytes more(all[rank].rows.begin() + static_cast<std::ptrdiff_t>(i * row),
+                       all[rank].rows.begin() + static_cast<std::ptrdiff_t>((i + 1) * row));
       Bytes added(row);
       naive_reduce({dtype, DDP_SUM, 1}, {ranks[rank].data(), more.data()}, added.data(), width);
       ranks[rank] = added;
@@ -53,12 +55,13 @@ Tensor rows_tensor(Bytes& bytes, ddp_dtype dtype, int64_t count, int64_t width) 
   return tensor;
 }
 
-void check(Group& group, int rank, ddp_dtype dtype, int64_t width, ddp_reduce op, uint64_t seed) {
+void check(group::Group& group, int rank, ddp_dtype dtype, int64_t width, ddp_reduce op, uint64_t seed) {
   std::vector<Given> all;
   for (int r = 0; r < group.size(); ++r) all.push_back(given_by(r, dtype, width, seed));
   Given& mine = all[static_cast<size_t>(rank)];
   const auto given = static_cast<int64_t>(mine.indices.size());
-  const int64_t count = group.all_reduce_rows(flat_tensor(mine.indices.data(), DDP_I64, given), rows_tensor(mine.rows, dtype, given, width), op);
+  const int64_t count = group.all_reduce_rows(flat_tensor(mine.indices.data(), DDP_I64, given),
+                                              rows_tensor(mine.rows, dtype, given, width), op);
   const std::map<int64_t, Bytes> wanted = dense_reduce(all, dtype, width, op);
   const std::string what = "seed " + std::to_string(seed) + ", " + dtype_name(dtype) + ", width " + std::to_string(width);
   expect_equal(static_cast<size_t>(count), wanted.size(), what + ": rows");
@@ -69,14 +72,15 @@ void check(Group& group, int rank, ddp_dtype dtype, int64_t width, ddp_reduce op
   for (const auto& [index, row] : wanted) {
     expect_equal(indices[at], index, what + ": index");
     if (group.size() > 1)  // alone nothing is added to anything, so a negative zero stays one
-      expect(std::memcmp(rows.data() + at * row.size(), row.data(), row.size()) == 0, what + ": row " + std::to_string(index));
+      expect(std::memcmp(rows.data() + at * row.size(), row.data(), row.size()) == 0,
+             what + ": row " + std::to_string(index));
     ++at;
   }
 }
 
 void rows_have_the_bits_of_dense_gradients(Path path) {
   for (const int size : {1, 2, 3, 4})
-    run_on(path, size, [](Group& group, int rank) {
+    run_on(path, size, [](group::Group& group, int rank) {
       uint64_t seed = 1;
       for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_C64, DDP_C128})
         for (const int64_t width : {1, 3, 64})
@@ -85,7 +89,7 @@ void rows_have_the_bits_of_dense_gradients(Path path) {
 }
 
 void nobody_may_have_rows(Path path) {
-  run_on(path, 3, [](Group& group, int) {
+  run_on(path, 3, [](group::Group& group, int) {
     Tensor rows = flat_tensor(nullptr, DDP_F32, 0);
     rows.ndim = 2, rows.shape[1] = 7;
     expect_equal(group.all_reduce_rows(flat_tensor(nullptr, DDP_I64, 0), rows, DDP_SUM), int64_t{0}, "rows");
@@ -94,7 +98,7 @@ void nobody_may_have_rows(Path path) {
 }
 
 void rows_of_another_width_are_a_mismatch_and_the_group_stays(Path path) {
-  run_on(path, 3, [](Group& group, int rank) {
+  run_on(path, 3, [](group::Group& group, int rank) {
     float row[4] = {1, 2, 3, 4};
     int64_t index = 5;
     Tensor rows = flat_tensor(row, DDP_F32, rank == 1 ? 4 : 3);

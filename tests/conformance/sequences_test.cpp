@@ -7,11 +7,11 @@
 #include <functional>
 #include <random>
 
-#include "state/state.hpp"
+#include "checkpoint/state.hpp"
+#include "optim/ema.hpp"
 #include "support/fused_world.hpp"
 #include "support/rule_options.hpp"
 #include "support/training_oracle.hpp"
-#include "update/ema.hpp"
 
 namespace ddp::test {
 namespace {
@@ -46,7 +46,7 @@ struct Setting {
 /// One rank's library beside the oracle of all ranks. Every rank draws the same numbers.
 class Sequence {
  public:
-  Sequence(Group& group, int rank, unsigned seed)
+  Sequence(group::Group& group, int rank, unsigned seed)
       : group_(group), rank_(rank), seed_(seed), random_(seed), setting_(random_), oracle_(oracle_options(group.size())) {
     ddp_model_options options{};
     options.first_bucket_bytes = 4'000;
@@ -54,7 +54,7 @@ class Sequence {
     options.reduce = DDP_AVERAGE;
     options.unused = setting_.allows_unused ? DDP_UNUSED_ALLOW : DDP_UNUSED_ERROR;
     options.progress = setting_.threads ? DDP_PROGRESS_THREAD : DDP_PROGRESS_CALLER;
-    model_ = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model_ = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     for (size_t p = 0; p < kCounts.size(); ++p) {
       auto& value = values_.emplace_back(static_cast<size_t>(kCounts[p]));
       auto& grad = grads_.emplace_back(value.size());
@@ -64,7 +64,7 @@ class Sequence {
                             p % 2 == 0 ? &lent : nullptr);
     }
     make_optimizer();
-    ema_ = std::make_shared<Ema>(model_, std::vector<double>{0.5});
+    ema_ = std::make_shared<optim::Ema>(model_, std::vector<double>{0.5});
     model_->keep_equal(optimizer_);
     model_->keep_equal(ema_);
     model_->commit();
@@ -104,15 +104,15 @@ class Sequence {
       AdamOptions options;
       fill(options);
       options.epsilon = 1e-2;
-      optimizer_ = std::make_shared<Adam>(model_, options, options);
+      optimizer_ = std::make_shared<optim::Adam>(model_, options, options);
     } else {
       SgdOptions options;
       fill(options);
       options.momentum = 0.5;
-      optimizer_ = std::make_shared<Sgd>(model_, options, options);
+      optimizer_ = std::make_shared<optim::Sgd>(model_, options, options);
     }
     if (setting_.loss_scale > 1) {
-      ddp_loss_scale_options scale = default_loss_scale_options();
+      ddp_loss_scale_options scale = optim::default_loss_scale_options();
       scale.initial = setting_.loss_scale;
       scale.interval = 0;
       optimizer_->set_loss_scale(scale);
@@ -298,13 +298,13 @@ class Sequence {
     oracle_.swap();
     step();  // refused, unless it only ends what a pass has made
   }
-  [[nodiscard]] state::Parts parts() { return {*model_, optimizer_.get(), ema_.get()}; }
+  [[nodiscard]] checkpoint::Parts parts() { return {*model_, optimizer_.get(), ema_.get()}; }
   void save() {
     std::string bytes;
     const auto push = [&](const void* data, int64_t count) {
       return bytes.append(static_cast<const char*>(data), static_cast<size_t>(count)), 0;
     };
-    const auto call = [&] { state::save_stream("save", parts(), {}, push, std::nullopt); };
+    const auto call = [&] { checkpoint::save_stream("save", parts(), {}, push, std::nullopt); };
     if (oracle_.is_swapped) return refused(call);
     call();
     file_ = bytes;
@@ -318,7 +318,7 @@ class Sequence {
       at += now;
       return static_cast<int64_t>(now);
     };
-    (void)state::load_stream("load", whole ? parts() : state::Parts{*model_}, pull, std::nullopt);
+    (void)checkpoint::load_stream("load", whole ? parts() : checkpoint::Parts{*model_}, pull, std::nullopt);
   }
   void load() {
     if (!saved_) return;
@@ -352,16 +352,16 @@ class Sequence {
            " of " + std::to_string(group_.size()) + " (" + setting_.describe() + ")";
   }
 
-  Group& group_;
+  group::Group& group_;
   int rank_;
   unsigned seed_;
   std::mt19937 random_;
   Setting setting_;
   TrainingOracle oracle_;
   std::vector<std::vector<float>> values_, grads_;
-  std::shared_ptr<Model> model_;
-  std::shared_ptr<ScheduledOptimizer> optimizer_;
-  std::shared_ptr<Ema> ema_;
+  std::shared_ptr<model::Model> model_;
+  std::shared_ptr<optim::BuiltinOptimizer> optimizer_;
+  std::shared_ptr<optim::Ema> ema_;
   std::string file_;
   std::optional<TrainingOracle::State> saved_;
   int serial_ = 0;
@@ -371,7 +371,7 @@ class Sequence {
 void random_sequences_mean_what_the_model_says(void**) {
   for (unsigned seed = first_seed; seed < first_seed + sequences; ++seed) {
     try {
-      run_groups(1 + static_cast<int>(seed % 3), [&](Group& group, int rank) { Sequence(group, rank, seed).run(); });
+      run_groups(1 + static_cast<int>(seed % 3), [&](group::Group& group, int rank) { Sequence(group, rank, seed).run(); });
     } catch (...) {
       std::printf("seed %u failed\n", seed);
       throw;

@@ -1,28 +1,31 @@
 // ddp_group_split: sub-groups of threads and of processes, what they compute, and what happens to them when a rank fails.
+#include "group/split.hpp"
+
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 
-#include "base/bytes.hpp"
-#include "comm/control/agree.hpp"
-#include "comm/split.hpp"
+#include "bootstrap/control/consensus.hpp"
+#include "conformance/pass_semantics.hpp"
+#include "core/bytes.hpp"
 #include "support/group_paths.hpp"
 #include "support/on_processes.hpp"
-#include "conformance/pass_semantics.hpp"
 
 namespace ddp::test {
 namespace {
 
-std::shared_ptr<Group> split(Group& group, int32_t color, int32_t key = 0) { return split_group(group, {color, key}, group.options()); }
+std::shared_ptr<group::Group> split(group::Group& group, int32_t color, int32_t key = 0) {
+  return group::split_group(group, {color, key}, group.options());
+}
 
-double sum_of(Group& group, double mine) {
+double sum_of(group::Group& group, double mine) {
   group.all_reduce(flat_tensor(&mine, DDP_F64, 1), DDP_SUM);
   return mine;
 }
 
 void halves_sum_for_themselves(Path path) {
-  run_on(path, 4, [](Group& group, int rank) {
+  run_on(path, 4, [](group::Group& group, int rank) {
     const auto half = split(group, rank / 2);
     expect_equal(half->size(), 2, "size");
     expect_equal(half->rank(), rank % 2, "rank");
@@ -36,7 +39,7 @@ void halves_sum_for_themselves(Path path) {
 }
 
 void rows_and_columns_of_a_grid(Path path) {
-  run_on(path, 4, [](Group& group, int rank) {
+  run_on(path, 4, [](group::Group& group, int rank) {
     const auto row = split(group, rank / 2);
     const auto column = split(group, rank % 2);
     expect_equal(sum_of(*row, 1 << rank), rank < 2 ? 3.0 : 12.0, "sum of a row");
@@ -46,7 +49,7 @@ void rows_and_columns_of_a_grid(Path path) {
 }
 
 void keys_turn_the_order_around(Path path) {
-  run_on(path, 3, [](Group& group, int rank) {
+  run_on(path, 3, [](group::Group& group, int rank) {
     const auto turned = split(group, 5, -rank);
     expect_equal(turned->rank(), 2 - rank, "rank");
     double all[3] = {};
@@ -57,7 +60,7 @@ void keys_turn_the_order_around(Path path) {
 }
 
 void some_get_no_group_and_some_are_alone(Path path) {
-  run_on(path, 4, [](Group& group, int rank) {
+  run_on(path, 4, [](group::Group& group, int rank) {
     const auto made = split(group, rank == 1 ? DDP_NO_COLOR : rank == 2 ? 9 : 0);
     expect_equal(made == nullptr, rank == 1, "no group");
     if (made != nullptr) expect_equal(made->size(), rank == 2 ? 1 : 2, "size");
@@ -66,7 +69,7 @@ void some_get_no_group_and_some_are_alone(Path path) {
 }
 
 void a_split_of_a_split(Path path) {
-  run_on(path, 4, [](Group& group, int rank) {
+  run_on(path, 4, [](group::Group& group, int rank) {
     const auto three = split(group, rank == 0 ? DDP_NO_COLOR : 1, -rank);  // ranks 3, 2, 1 are 0, 1, 2
     if (rank == 0) return;
     const auto two = split(*three, three->rank() == 1 ? 1 : 0, 0);
@@ -77,7 +80,7 @@ void a_split_of_a_split(Path path) {
 
 void parent_and_child_end_in_any_order(Path path) {
   run_at(path, 4, [](const std::string& place, const ddp_group_options& options, int rank) {
-    auto group = Group::create(place.c_str(), options);
+    auto group = group::Group::create(place.c_str(), options);
     auto first = split(*group, rank / 2), second = split(*group, rank % 2);
     first.reset();
     expect_equal(sum_of(*group, 1), 4.0, "the parent after a child has gone");
@@ -89,7 +92,7 @@ void parent_and_child_end_in_any_order(Path path) {
 }
 
 /// Bits of the gradients of some passes over a group of two.
-std::vector<float> trained(Group& group) {
+std::vector<float> trained(group::Group& group) {
   World world(group, Memory::kMixed);
   std::vector<float> bits;
   for (int pass = 0; pass < 3; ++pass) {
@@ -106,7 +109,7 @@ std::vector<float> trained(Group& group) {
 
 void models_on_sub_groups_train_as_on_fresh_groups(Path path) {
   run_at(path, 4, [](const std::string& place, const ddp_group_options& options, int rank) {
-    const auto group = Group::create(place.c_str(), options);
+    const auto group = group::Group::create(place.c_str(), options);
     World around(*group, Memory::kPrivate);  // its pass stays open meanwhile
     const auto half = split(*group, rank % 2);
     around.model->begin_backward(DDP_PASS_REDUCE);
@@ -114,9 +117,10 @@ void models_on_sub_groups_train_as_on_fresh_groups(Path path) {
     ddp_group_options fresh_options = options;
     fresh_options.rank = rank / 2;
     fresh_options.world_size = 2;
-    const auto fresh = Group::create((place + "#fresh" + std::to_string(rank % 2)).c_str(), fresh_options);
+    const auto fresh = group::Group::create((place + "#fresh" + std::to_string(rank % 2)).c_str(), fresh_options);
     const std::vector<float> here = trained(*fresh);
-    expect(there.size() == here.size() && std::memcmp(there.data(), here.data(), here.size() * sizeof(float)) == 0, "the same bits");
+    expect(there.size() == here.size() && std::memcmp(there.data(), here.data(), here.size() * sizeof(float)) == 0,
+           "the same bits");
     for (size_t p = 0; p < kShapes.size(); ++p) {
       around.fill(rank, 0, p);
       around.model->mark_ready(static_cast<int32_t>(p));
@@ -129,22 +133,25 @@ void models_on_sub_groups_train_as_on_fresh_groups(Path path) {
 }
 
 void an_open_pass_is_refused(Path path) {
-  run_on(path, 2, [](Group& group, int) {
+  run_on(path, 2, [](group::Group& group, int) {
     ddp_model_options options = model_options();
     options.unused = DDP_UNUSED_ALLOW;
     World world(group, Memory::kPrivate, options);
     world.model->begin_backward(DDP_PASS_LOCAL);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)split(group, 0); }), "ddp_group_split: a backward pass is open");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)split(group, 0); }),
+                    "ddp_group_split: a backward pass is open");
     world.model->end_backward();
   });
 }
 
 void another_call_is_a_mismatch(Path path) {
   run_at(path, 3, [](const std::string& place, const ddp_group_options& options, int rank) {
-    const auto group = Group::create(place.c_str(), options);
+    const auto group = group::Group::create(place.c_str(), options);
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
-      if (rank == 1) group->barrier();
-      else (void)split(*group, 0);
+      if (rank == 1)
+        group->barrier();
+      else
+        (void)split(*group, 0);
     });
     expect_contains(text, "ddp_group_split");
     expect_contains(text, "ddp_group_barrier");
@@ -152,10 +159,12 @@ void another_call_is_a_mismatch(Path path) {
 }
 
 void different_backends_are_a_mismatch_and_the_parent_stays(Path path) {
-  run_on(path, 4, [](Group& group, int rank) {
+  run_on(path, 4, [](group::Group& group, int rank) {
     ddp_group_options options = group.options();
     options.backend = rank == 3 ? DDP_BACKEND_GLOO : DDP_BACKEND_AUTO;
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { (void)split_group(group, {rank / 2, 0}, options); });
+    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
+      (void)group::split_group(group, {rank / 2, 0}, options);
+    });
     expect_contains(text, "ddp_group_split: the ranks ask for different backends or orders: rank 0 (world rank 2, host ");
     expect_equal(sum_of(group, 1), 4.0, "the parent goes on");
   });
@@ -186,7 +195,8 @@ void a_rank_that_ends_is_named(Hosts hosts) {
     });
     int rank = 0;
     for (const ProcResult& result : procs.wait(30'000)) {
-      if (rank != 2) expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
+      if (rank != 2)
+        expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
       if (rank == 0) expect_contains(result.said, before ? "rank 2 (host " : "rank 1 (world rank 2, host ");
       ++rank;
     }
@@ -208,9 +218,9 @@ void a_rank_that_never_comes_to_the_new_group_is_noticed(void**) {
     if (rank == 1) {  // takes part in the exchanges of a split, then ends
       ByteWriter said;
       said.number(int32_t{0}).number(int32_t{0});
-      const CallState::In inside(group->calls(), UserCall::kSplit);
+      const bootstrap::CallState::In inside(group->calls(), bootstrap::UserCall::kSplit);
       (void)group->gather("colors", std::move(said).bytes());
-      (void)group->gather("places", outcome_bytes(nullptr));
+      (void)group->gather("places", bootstrap::outcome_bytes(nullptr));
       _exit(0);
     }
     const auto begin = std::chrono::steady_clock::now();
@@ -221,7 +231,8 @@ void a_rank_that_never_comes_to_the_new_group_is_noticed(void**) {
   });
   int rank = 0;
   for (const ProcResult& result : procs.wait(40'000)) {
-    if (rank != 1) expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
+    if (rank != 1)
+      expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
     ++rank;
   }
 }
@@ -229,7 +240,7 @@ void a_rank_that_never_comes_to_the_new_group_is_noticed(void**) {
 /// Two made-up hosts with two ranks each: groups inside the hosts share memory, groups across them use Gloo.
 void groups_follow_the_hosts(void**) {
   if (!gloo_is_there()) return;
-  run_on_hosts(Hosts::kSeveral, 4, [](Group& group, int rank) {
+  run_on_hosts(Hosts::kSeveral, 4, [](group::Group& group, int rank) {
     const auto inside = split(group, rank / 2), across = split(group, rank % 2);
     expect_equal(static_cast<int>(inside->backend()), static_cast<int>(DDP_BACKEND_SHM), "inside a host");
     expect_equal(static_cast<int>(across->backend()), static_cast<int>(DDP_BACKEND_GLOO), "between hosts");
@@ -240,7 +251,7 @@ void groups_follow_the_hosts(void**) {
 
 /// Descriptors of groups that are gone are gone too.
 void nothing_stays_of_many_splits(Path path) {
-  run_on(path, 2, [](Group& group, int) {
+  run_on(path, 2, [](group::Group& group, int) {
     (void)split(group, 0);
     group.barrier();
     const auto open_files = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); };

@@ -16,7 +16,7 @@ using namespace ddp::test;
 void a_save_that_fails_fails_everywhere_with_one_text(void**) {
   const TemporaryFolder folder;
   Texts texts;
-  run_groups(3, [&](Group& group, int) {
+  run_groups(3, [&](group::Group& group, int) {
     StateWorld world(group);
     texts.add(expect_error(DDP_ERROR_IO, [&] { world.save(folder.file("missing/a")); }));
     world.save(folder.file("a"));  // and the group goes on
@@ -32,10 +32,11 @@ void a_missing_file_is_named_on_every_rank(void**) {
 void ranks_that_pass_other_parts_are_told(void**) {
   const TemporaryFolder folder;
   Texts texts;
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     StateWorld world(group);
-    const state::Parts parts{*world.model, rank == 1 ? nullptr : world.optimizer.get()};
-    texts.add(expect_error(DDP_ERROR_MISMATCH, [&] { state::save_file("save", parts, {}, folder.file("a"), std::nullopt); }));
+    const checkpoint::Parts parts{*world.model, rank == 1 ? nullptr : world.optimizer.get()};
+    texts.add(
+        expect_error(DDP_ERROR_MISMATCH, [&] { checkpoint::save_file("save", parts, {}, folder.file("a"), std::nullopt); }));
   });
   expect_contains(texts.one(), "rank 1 (");
   expect_contains(texts.one(), "passes no optimizer and no averages, but rank 0 passes optimizer plain and no averages");
@@ -45,7 +46,7 @@ void ranks_that_pass_other_parts_are_told(void**) {
 void ranks_that_registered_other_tensors_are_told(void**) {
   const TemporaryFolder folder;
   Texts texts;
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     StateWorld world(group, rank == 2 ? 7 : 6);
     texts.add(expect_error(DDP_ERROR_MISMATCH, [&] { (void)world.load(folder.file("a")); }));
   });
@@ -55,11 +56,12 @@ void ranks_that_registered_other_tensors_are_told(void**) {
 
 void a_refusal_of_one_rank_is_everybodys(void**) {
   Texts texts;
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     StateWorld world(group);
     std::optional<Error> refusal;
     if (rank == 2) refusal = Error(DDP_ERROR_INVALID_ARGUMENT, "the argument is wrong");
-    texts.add(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)state::load_file("load", world.parts(), "a", refusal); }));
+    texts.add(
+        expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)checkpoint::load_file("load", world.parts(), "a", refusal); }));
   });
   expect_contains(texts.one(), "load, on rank 2 (");
 }
@@ -67,7 +69,7 @@ void a_refusal_of_one_rank_is_everybodys(void**) {
 void fields_go_back_when_one_rank_cannot_take_them(void**) {
   const TemporaryFolder folder;
   (void)saved_file(folder.file("a"));
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     StateWorld world(group);
     world.fill(30 + rank);
     world.optimizer->refuses = rank == 2;
@@ -78,7 +80,7 @@ void fields_go_back_when_one_rank_cannot_take_them(void**) {
 }
 
 void an_open_pass_refuses_both(void**) {
-  run_groups(2, [&](Group& group, int) {
+  run_groups(2, [&](group::Group& group, int) {
     StateWorld world(group);
     world.model->commit();
     world.model->begin_backward(DDP_PASS_REDUCE);
@@ -90,13 +92,18 @@ void an_open_pass_refuses_both(void**) {
 }
 
 void callbacks_that_fail_or_throw_fail_everywhere(void**) {
-  run_groups(2, [&](Group& group, int) {
+  run_groups(2, [&](group::Group& group, int) {
     StateWorld world(group);
-    const auto save = [&](const state::PushFn& push) { state::save_stream("save", world.parts(), {}, push, std::nullopt); };
-    const auto load = [&](const state::PullFn& pull) { (void)state::load_stream("load", world.parts(), pull, std::nullopt); };
+    const auto save = [&](const checkpoint::PushFn& push) {
+      checkpoint::save_stream("save", world.parts(), {}, push, std::nullopt);
+    };
+    const auto load = [&](const checkpoint::PullFn& pull) {
+      (void)checkpoint::load_stream("load", world.parts(), pull, std::nullopt);
+    };
     expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { save([](const void*, int64_t) { return 3; }); }), "returned 3");
     (void)expect_error(DDP_ERROR_CALLBACK, [&] { save([](const void*, int64_t) -> int32_t { throw 1; }); });
-    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { load([](void*, int64_t) { return int64_t{-1}; }); }), "returned -1");
+    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { load([](void*, int64_t) { return int64_t{-1}; }); }),
+                    "returned -1");
     expect_contains(expect_error(DDP_ERROR_IO, [&] { load([](void*, int64_t) { return int64_t{0}; }); }), "too short");
   });
 }
@@ -111,15 +118,15 @@ void a_file_that_changes_while_it_is_read_is_noticed(void**) {
   const auto overwrite = [&] { std::fstream(path, std::ios::binary | std::ios::in | std::ios::out) << bytes; };
   const FileFaults faults({.at = reads_to_verify + 1, .only = "read", .before = overwrite});
   Texts texts;
-  run_groups(2, [&](Group& group, int) {
+  run_groups(2, [&](group::Group& group, int) {
     StateWorld world(group);
     texts.add(expect_error(DDP_ERROR_IO, [&] { (void)world.load(path); }));
   });
   expect_contains(texts.one(), "changed while it was read; the model is partly overwritten, so load again");
 }
 
-// Each call in turn: the other rank learns it, the former file stays whole, a failed load touches nothing or says that it did, and the
-// next save and load work.
+// Each call in turn: the other rank learns it, the former file stays whole, a failed load touches nothing or says that it
+// did, and the next save and load work.
 void after_any_failed_call_both_ranks_know_and_go_on(void**) {
   const std::string of_one = content_of_seed(1);
   const std::string of_two = content_of_seed(2);
@@ -132,7 +139,7 @@ void after_any_failed_call_both_ranks_know_and_go_on(void**) {
       int64_t calls = 0;
       std::mutex mutex;
       std::optional<FileFaults> faults(std::in_place, FilePlan{.at = at, .code = code});
-      run_groups(2, [&](Group& group, int rank) {
+      run_groups(2, [&](group::Group& group, int rank) {
         StateWorld world(group);
         bool failed = false;
         const auto attempt = [&](auto&& body) {
@@ -151,15 +158,17 @@ void after_any_failed_call_both_ranks_know_and_go_on(void**) {
         world.fill(3 + rank);
         const std::string before = world.content();
         const std::string text = attempt([&] { (void)world.load(path); });
-        if (text.empty()) expect(world.content() == (saved ? of_two : of_one), "the former or the new state, whole");
-        else if (text.find("partly overwritten") == std::string::npos) expect(world.content() == before, "something was touched");
+        if (text.empty())
+          expect(world.content() == (saved ? of_two : of_one), "the former or the new state, whole");
+        else if (text.find("partly overwritten") == std::string::npos)
+          expect(world.content() == before, "something was touched");
         const std::lock_guard lock(mutex);
         if (rank == 0) calls = faults->calls();
         saves_failed += save_text.empty() ? 0 : 1;
         loads_failed += text.empty() ? 0 : 1;
       });
       faults.reset();
-      run_groups(2, [&](Group& group, int) {
+      run_groups(2, [&](group::Group& group, int) {
         StateWorld world(group);
         world.fill(2);
         world.save(path);

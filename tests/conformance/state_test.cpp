@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "state/layout.hpp"
+#include "checkpoint/layout.hpp"
 #include "support/file_faults.hpp"
 #include "support/state_world.hpp"
 
@@ -20,7 +20,7 @@ void a_checkpoint_of_any_number_of_ranks_loads_on_any_other(void**) {
   std::string bytes;
   for (const int savers : {1, 2, 3}) {
     const std::string path = folder.file("a");
-    run_groups(savers, [&](Group& group, int rank) {
+    run_groups(savers, [&](group::Group& group, int rank) {
       StateWorld world(group);
       world.fill(rank == 0 ? 1 : 5);  // rank 0's values are the ones saved
       if (savers == 2) world.model->commit();
@@ -31,11 +31,11 @@ void a_checkpoint_of_any_number_of_ranks_loads_on_any_other(void**) {
     expect(savers == 2 || read_whole(path) == bytes, "the same state gives the same bytes");
     for (const int loaders : {1, 2, 3})
       for (const bool committed : {false, true})
-        run_groups(loaders, [&](Group& group, int rank) {
+        run_groups(loaders, [&](group::Group& group, int rank) {
           StateWorld world(group);
           world.fill(20 + rank);
           if (committed) world.model->commit();
-          const state::Counters counters = world.load(path);
+          const checkpoint::Counters counters = world.load(path);
           expect(world.content() == wanted, "the content on rank " + std::to_string(rank));
           expect_equal(counters.epoch, 7, "epoch");
           expect_equal(counters.step, 1234567890123, "step");
@@ -49,11 +49,11 @@ void names_in_the_file_are_the_users_own(void**) {
   const std::string bytes = saved_file(folder.file("a"));
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
-  const state::Layout layout = state::read_head(std::string_view(bytes).substr(0, length + 8));
+  const checkpoint::Layout layout = checkpoint::read_head(std::string_view(bytes).substr(0, length + 8));
   std::set<std::string> names;
   for (const auto& entry : layout.header.tensors) names.insert(entry.name);
-  const std::set<std::string> wanted = {"layer.weight", "ddp:odd", "seen", "none", "ddp1:optimizer/layer.weight.exp_avg",
-                                        "ddp1:optimizer/ddp:odd.exp_avg"};
+  const std::set<std::string> wanted = {
+      "layer.weight", "ddp:odd", "seen", "none", "ddp1:optimizer/layer.weight.exp_avg", "ddp1:optimizer/ddp:odd.exp_avg"};
   expect(names == wanted, "names");
   expect_equal(static_cast<size_t>(layout.file_bytes), bytes.size(), "size");
   expect_equal(layout.header.metadata.at("user.note"), "seed 1", "the user's text");
@@ -61,8 +61,8 @@ void names_in_the_file_are_the_users_own(void**) {
 
 void tensors_larger_than_a_chunk_travel_whole(void**) {
   const TemporaryFolder folder;
-  constexpr int64_t kWidth = 3 * state::kChunkBytes / 4 + 17;
-  run_groups(2, [&](Group& group, int rank) {
+  constexpr int64_t kWidth = 3 * checkpoint::kChunkBytes / 4 + 17;
+  run_groups(2, [&](group::Group& group, int rank) {
     StateWorld world(group, kWidth);
     world.fill(1);
     world.save(folder.file("a"));
@@ -76,11 +76,11 @@ void tensors_larger_than_a_chunk_travel_whole(void**) {
 void without_an_optimizer_its_state_is_left_alone(void**) {
   const TemporaryFolder folder;
   (void)saved_file(folder.file("a"));
-  run_groups(2, [&](Group& group, int) {
+  run_groups(2, [&](group::Group& group, int) {
     StateWorld world(group);
     world.fill(3);
     const auto averages = world.optimizer->averages;
-    (void)state::load_file("load", {*world.model}, folder.file("a"), std::nullopt);
+    (void)checkpoint::load_file("load", {*world.model}, folder.file("a"), std::nullopt);
     expect(world.optimizer->averages == averages, "the optimizer is not touched");
     expect_equal(world.weight[0], 1000.0F, "the first weight");
   });
@@ -88,19 +88,20 @@ void without_an_optimizer_its_state_is_left_alone(void**) {
 
 void an_optimizer_that_the_file_lacks_is_a_mismatch(void**) {
   const TemporaryFolder folder;
-  run_groups(1, [&](Group& group, int) {
+  run_groups(1, [&](group::Group& group, int) {
     StateWorld world(group);
-    state::save_file("save", {*world.model}, {}, folder.file("weights"), std::nullopt);
+    checkpoint::save_file("save", {*world.model}, {}, folder.file("weights"), std::nullopt);
     PlainOptimizer other(world.model, "other");
-    state::save_file("save", {*world.model, &other}, {}, folder.file("other"), std::nullopt);
+    checkpoint::save_file("save", {*world.model, &other}, {}, folder.file("other"), std::nullopt);
   });
   expect_contains(refused_load(2, folder.file("weights"), DDP_ERROR_MISMATCH), "holds no optimizer; pass optimizer = NULL");
-  expect_contains(refused_load(2, folder.file("other"), DDP_ERROR_MISMATCH), "the optimizer \"other\", but \"plain\" was passed");
+  expect_contains(refused_load(2, folder.file("other"), DDP_ERROR_MISMATCH),
+                  "the optimizer \"other\", but \"plain\" was passed");
 }
 
 void a_checkpoint_of_another_model_is_named_and_refused(void**) {
   const TemporaryFolder folder;
-  run_groups(1, [&](Group& group, int) { StateWorld(group, 8).save(folder.file("a")); });
+  run_groups(1, [&](group::Group& group, int) { StateWorld(group, 8).save(folder.file("a")); });
   const std::string text = refused_load(3, folder.file("a"), DDP_ERROR_MISMATCH);
   expect_contains(text, "load, on rank 0 (");
   expect_contains(text, "\"layer.weight\" is F32 [8] in the file and F32 [6] here");
@@ -108,21 +109,21 @@ void a_checkpoint_of_another_model_is_named_and_refused(void**) {
 
 void plain_weights_of_another_program_load(void**) {
   const TemporaryFolder folder;
-  state::Header header;
+  checkpoint::Header header;
   header.metadata["format"] = "pt";
   const auto add = [&](const char* name, const char* dtype, int64_t count, int64_t bytes) {
     const int64_t at = header.data_bytes();
-    header.tensors.push_back({name, state::find_dtype(dtype), {count}, at, at + bytes});
+    header.tensors.push_back({name, checkpoint::find_dtype(dtype), {count}, at, at + bytes});
   };
   add("seen", "U8", 5, 5);
   add("none", "I64", 0, 0);
   add("layer.weight", "F32", 6, 24);  // at an odd address
   add("ddp:odd", "F64", 3, 24);
-  write_whole(folder.file("a"), state::serialize_header(header) + std::string("\1\2\3\4\5") + std::string(48, '\0'));
-  run_groups(2, [&](Group& group, int) {
+  write_whole(folder.file("a"), checkpoint::serialize_header(header) + std::string("\1\2\3\4\5") + std::string(48, '\0'));
+  run_groups(2, [&](group::Group& group, int) {
     StateWorld world(group);
     world.fill(3);
-    const state::Counters counters = state::load_file("load", {*world.model}, folder.file("a"), std::nullopt);
+    const checkpoint::Counters counters = checkpoint::load_file("load", {*world.model}, folder.file("a"), std::nullopt);
     expect(counters.epoch == 0 && counters.step == 0, "counters");
     expect(world.seen == std::vector<uint8_t>({1, 2, 3, 4, 5}) && world.weight == std::vector<float>(6), "the content");
     expect_equal(world.model->metadata().at("note"), "seed 3", "texts stay");
@@ -134,7 +135,7 @@ void any_damaged_byte_is_refused(void**) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   const std::string bytes = saved_file(folder.file("a"));
   const std::string path = folder.file("damaged");
-  run_groups(1, [&](Group& group, int) {
+  run_groups(1, [&](group::Group& group, int) {
     StateWorld world(group);
     world.fill(4);
     const std::string before = world.content();
@@ -158,7 +159,7 @@ void a_file_of_another_length_is_refused(void**) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   const std::string bytes = saved_file(folder.file("a"));
   const std::string path = folder.file("cut");
-  run_groups(1, [&](Group& group, int) {
+  run_groups(1, [&](group::Group& group, int) {
     StateWorld world(group);
     world.fill(4);
     const std::string before = world.content();
@@ -178,26 +179,26 @@ void streams_carry_the_same_bytes_as_files(void**) {
   const TemporaryFolder folder;
   const std::string bytes = saved_file(folder.file("a"));
   const std::string wanted = content_of_seed(1);
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     StateWorld world(group);
     world.fill(1);
     std::string written;
-    const state::PushFn push = [&](const void* data, int64_t count) {
+    const checkpoint::PushFn push = [&](const void* data, int64_t count) {
       expect(rank == 0, "only rank 0 is asked");
       written.append(static_cast<const char*>(data), static_cast<size_t>(count));
       return 0;
     };
-    state::save_stream("save", world.parts(), {7, 1234567890123}, push, std::nullopt);
+    checkpoint::save_stream("save", world.parts(), {7, 1234567890123}, push, std::nullopt);
     expect(written == (rank == 0 ? bytes : ""), "what was written");
     world.fill(2);
     size_t at = 0;
-    const state::PullFn pull = [&](void* data, int64_t capacity) {
+    const checkpoint::PullFn pull = [&](void* data, int64_t capacity) {
       const size_t now = std::min({static_cast<size_t>(capacity), size_t{100}, bytes.size() - at});
       std::memcpy(data, bytes.data() + at, now);
       at += now;
       return static_cast<int64_t>(now);
     };
-    expect_equal(state::load_stream("load", world.parts(), pull, std::nullopt).epoch, 7, "epoch");
+    expect_equal(checkpoint::load_stream("load", world.parts(), pull, std::nullopt).epoch, 7, "epoch");
     expect(world.content() == wanted, "the content");
   });
 }

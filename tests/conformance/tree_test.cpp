@@ -1,5 +1,6 @@
-// The sum over ranks is formed in the tree, wherever it is formed: numbers of ranks that are no powers of two, threads as ranks, every dtype, operation
-// and kind of memory, with weights, ranks that do not count, and two bytes on the wire. The oracle is plain recursion (support/sum_oracle.hpp).
+// The sum over ranks is formed in the tree, wherever it is formed: numbers of ranks that are no powers of two, threads as
+// ranks, every dtype, operation and kind of memory, with weights, ranks that do not count, and two bytes on the wire. The
+// oracle is plain recursion (support/sum_oracle.hpp).
 #include <algorithm>
 #include <string>
 
@@ -29,16 +30,18 @@ struct Sum {
   Bytes wanted;
 };
 
-void check_sum(Group& group, int rank, const Sum& sum) {
+void check_sum(group::Group& group, int rank, const Sum& sum) {
   const int64_t count = sum.part * group.size();
-  const std::string what = std::to_string(count) + " " + dtype_name(sum.dtype) + ", op " + std::to_string(sum.op) + ", size " + std::to_string(group.size());
+  const std::string what = std::to_string(count) + " " + dtype_name(sum.dtype) + ", op " + std::to_string(sum.op) +
+                           ", size " + std::to_string(group.size());
   const Bytes& input = sum.inputs[static_cast<size_t>(rank)];
   Bytes mine = input, part(input.size() / static_cast<size_t>(group.size()));
   group.all_reduce(flat_tensor(mine.data(), sum.dtype, count), sum.op);
   expect(mine == sum.wanted, what + ": private");
   mine = input;
   group.reduce_scatter(flat_tensor(mine.data(), sum.dtype, count), flat_tensor(part.data(), sum.dtype, sum.part), sum.op);
-  expect(std::equal(part.begin(), part.end(), sum.wanted.begin() + static_cast<std::ptrdiff_t>(part.size()) * rank), what + ": scattered");
+  expect(std::equal(part.begin(), part.end(), sum.wanted.begin() + static_cast<std::ptrdiff_t>(part.size()) * rank),
+         what + ": scattered");
   auto* const shared = static_cast<std::byte*>(group.alloc(static_cast<int64_t>(input.size())));
   std::copy(input.begin(), input.end(), shared);
   group.all_reduce(flat_tensor(shared, sum.dtype, count), sum.op);
@@ -56,7 +59,7 @@ void collectives_add_in_the_tree(void**) {
         sums.push_back({dtype, op, part, random_inputs(size, dtype, part * size, static_cast<uint64_t>(size)), {}});
         sums.back().wanted = naive_result(sums.back().inputs, dtype, op, part * size);
       }
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const Sum& sum : sums) check_sum(group, rank, sum);
     });
   }
@@ -86,13 +89,14 @@ void passes_add_in_the_tree_and_who_does_not_count_moves_nobody(void**) {
       for (const double weight : weights) counting.push_back(weight > 0 ? 1 : 0);
       by_world.push_back(means_of(counting, size, pass));
     }
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
         World weighted(group, memory, weighted_options());
         World plain(group, memory);
         for (int pass = 0; pass < kPasses; ++pass) {
           const std::vector<double> weights = tree_weights(size, pass);
-          const std::string what = "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) + ", pass " + std::to_string(pass);
+          const std::string what = "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) +
+                                   ", pass " + std::to_string(pass);
           const bool checks = rank == pass % size || rank == size - 1;  // the others have the same bits
           weighted.model->set_weight(weights[static_cast<size_t>(rank)]);
           run_pass(weighted, rank, pass);
@@ -115,11 +119,11 @@ void passes_add_in_the_tree_and_who_does_not_count_moves_nobody(void**) {
 
 void two_bytes_on_the_wire_are_added_in_the_tree(void**) {
   for (const int size : {3, 5, 7, 9, 12, 17, 24})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       int pass = 0;
       for (const Place place : {Place::kOwned, Place::kPrivate}) {
         const ddp_dtype wire = (size + pass) % 2 == 0 ? DDP_F16 : DDP_BF16;
-        const WireWorld world(group, place, Hook::as_16_bits(wire), wire_options());
+        const WireWorld world(group, place, pass::Hook::as_16_bits(wire), wire_options());
         world.run(rank, pass);
         if (rank == size - 1 - pass) expect_wire_results(world, size, pass, wire, DDP_AVERAGE);
         ++pass;

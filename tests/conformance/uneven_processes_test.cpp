@@ -1,9 +1,9 @@
-// Unequal data between processes, over shared memory, over Gloo, and on several hosts: every promise of conformance/uneven_semantics.hpp, and
-// what those that joined learn when a rank is killed.
+// Unequal data between processes, over shared memory, over Gloo, and on several hosts: every promise of
+// conformance/uneven_semantics.hpp, and what those that joined learn when a rank is killed.
 #include <signal.h>
 
-#include "support/group_paths.hpp"
 #include "conformance/uneven_semantics.hpp"
+#include "support/group_paths.hpp"
 
 namespace ddp::test {
 namespace {
@@ -17,7 +17,7 @@ ddp_group_options options_of(ddp_backend backend) {
 template <size_t kIndex, ddp_backend kBackend>
 void on_processes(void**) {
   if (kBackend == DDP_BACKEND_GLOO && !has_gloo()) return;
-  kUnevenSemantics[kIndex].run([](int size, const std::function<void(Group&, int)>& body) {
+  kUnevenSemantics[kIndex].run([](int size, const std::function<void(group::Group&, int)>& body) {
     if (size > 1) run_group_procs(size, options_of(kBackend), body);
   });
 }
@@ -26,7 +26,7 @@ void on_processes(void**) {
 template <size_t kIndex>
 void on_hosts(void**) {
   if (!has_gloo()) return;
-  kUnevenSemantics[kIndex].run([](int size, const std::function<void(Group&, int)>& body) {
+  kUnevenSemantics[kIndex].run([](int size, const std::function<void(group::Group&, int)>& body) {
     if (size < 3) return;
     const Folder folder;
     Procs procs(size, [&](int rank, Reporter&) {

@@ -1,5 +1,6 @@
 // What a model promises to ranks with unequal data, as tests that run on any kind of ranks: threads over shared memory
-// (conformance/uneven_threads_test.cpp), processes over shared memory, over Gloo and on several hosts (conformance/uneven_processes_test.cpp).
+// (conformance/uneven_threads_test.cpp), processes over shared memory, over Gloo and on several hosts
+// (conformance/uneven_processes_test.cpp).
 #pragma once
 
 #include <array>

@@ -6,7 +6,8 @@ namespace {
 
 template <size_t kIndex>
 void on_threads(void**) {
-  kUnevenSemantics[kIndex].run([](int size, const std::function<void(Group&, int)>& body) { run_groups(size, body); });
+  kUnevenSemantics[kIndex].run(
+      [](int size, const std::function<void(group::Group&, int)>& body) { run_groups(size, body); });
 }
 
 template <size_t... kIndex>

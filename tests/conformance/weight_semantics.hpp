@@ -16,13 +16,13 @@ inline ddp_model_options weighted_options() {
   return options;
 }
 
-inline ddp_pass_report report_of(const Model& model) {
+inline ddp_pass_report report_of(const model::Model& model) {
   ddp_pass_report report{};
   model.fill_report(report);
   return report;
 }
 
-inline void mark_all(Model& model) {
+inline void mark_all(model::Model& model) {
   for (int32_t p = model.table().parameter_count(); p-- > 0;) model.mark_ready(p);
 }
 
@@ -35,7 +35,8 @@ inline void run_pass(World& world, int rank, int pass) {
   world.model->end_backward();
 }
 
-/// The public rule for one element: in the tree, in F32, every product rounded, who does not count as -0.0, divided once. And in F64, as everybody would write it.
+/// The public rule for one element: in the tree, in F32, every product rounded, who does not count as -0.0, divided once.
+/// And in F64, as everybody would write it.
 struct Expected {
   float exact = 0;
   double rough = 0;
@@ -69,12 +70,14 @@ inline void expect_means(World& world, const Means& means, const std::string& wh
       const float got = world.grad(p)[i];
       const Expected& wanted = means[p][i];
       if (std::memcmp(&wanted.exact, &got, 4) == 0 && std::abs(static_cast<double>(got) - wanted.rough) < 1e-4) continue;
-      throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " + std::to_string(got) +
-                               ", expected " + std::to_string(wanted.exact) + ", in F64 " + std::to_string(wanted.rough));
+      throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " +
+                               std::to_string(got) + ", expected " + std::to_string(wanted.exact) + ", in F64 " +
+                               std::to_string(wanted.rough));
     }
 }
 
-inline void expect_weighted(World& world, const std::vector<double>& weights, double divisor, int pass, const std::string& what) {
+inline void expect_weighted(World& world, const std::vector<double>& weights, double divisor, int pass,
+                            const std::string& what) {
   expect_means(world, means_of(weights, divisor, pass), what);
 }
 
@@ -100,11 +103,13 @@ inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const Run
   for (const int size : kFewSizes) {
     turn = !turn;
     std::vector<Means> means;
-    for (int pass = 0; pass < 6; ++pass) means.push_back(means_of(weights_of(size, pass), sum_of(weights_of(size, pass)), pass));
-    run_groups(size, [&](Group& group, int rank) {
+    for (int pass = 0; pass < 6; ++pass)
+      means.push_back(means_of(weights_of(size, pass), sum_of(weights_of(size, pass)), pass));
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const Memory memory : kMemories)
         for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
-          if (memory != Memory::kMixed && (progress == DDP_PROGRESS_THREAD) == ((memory == Memory::kPrivate) == turn)) continue;
+          if (memory != Memory::kMixed && (progress == DDP_PROGRESS_THREAD) == ((memory == Memory::kPrivate) == turn))
+            continue;
           ddp_model_options options = weighted_options();
           options.progress = progress;
           World world(group, memory, options);
@@ -112,12 +117,13 @@ inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const Run
             const std::vector<double> weights = weights_of(size, pass);
             world.model->set_weight(weights[static_cast<size_t>(rank)]);
             run_pass(world, rank, pass);
-            const std::string what = "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) + ", pass " +
-                                     std::to_string(pass);
+            const std::string what = "size " + std::to_string(size) + ", memory " +
+                                     std::to_string(static_cast<int>(memory)) + ", pass " + std::to_string(pass);
             // A group of one computes nothing.
             if (size > 1) expect_means(world, means[static_cast<size_t>(pass)], what);
             if (size == 1) world.expect_mean(1, pass, what);
-            const auto contributing = std::count_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
+            const auto contributing =
+                std::count_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
             expect(report_of(*world.model).contributors == contributing && report_of(*world.model).weight == sum_of(weights),
                    what + ": the report");
           }
@@ -128,7 +134,7 @@ inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const Run
 }
 
 inline void a_weight_of_zero_keeps_even_a_nan_out(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     for (const Memory memory : kMemories) {
       World world(group, memory, weighted_options());
       world.model->set_weight(rank == 1 ? 0 : 2);
@@ -146,7 +152,7 @@ inline void a_weight_of_zero_keeps_even_a_nan_out(const RunGroups& run_groups) {
 
 inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups& run_groups) {
   for (const int size : kFewSizes)
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
         World world(group, memory, weighted_options());
         world.fill(rank, 0);
@@ -154,7 +160,8 @@ inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups
         world.model->begin_backward(DDP_PASS_REDUCE);
         mark_all(*world.model);
         expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }), "no rank contributed");
-        for (size_t p = 0; p < kShapes.size(); ++p) expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
+        for (size_t p = 0; p < kShapes.size(); ++p)
+          expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
         world.model->set_weight(1);
         run_pass(world, rank, 1);
         world.expect_mean(size, 1, "the pass after");
@@ -163,7 +170,7 @@ inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups
 }
 
 inline void a_weight_is_refused_when_it_is_wrong_or_too_late(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     World plain(group, Memory::kOwned);
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { plain.model->set_weight(2); }), "DDP_DIVISOR_WEIGHTS");
     World world(group, Memory::kOwned, weighted_options());
@@ -179,7 +186,8 @@ inline void a_weight_is_refused_when_it_is_wrong_or_too_late(const RunGroups& ru
     expect_weighted(world, {1, 2}, 3, 0, "after misuse");
     ddp_model_options sum = weighted_options();
     sum.reduce = DDP_SUM;
-    (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { Model(std::shared_ptr<Group>(&group, [](Group*) {}), sum); });
+    (void)expect_error(DDP_ERROR_INVALID_ARGUMENT,
+                       [&] { model::Model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), sum); });
     group.barrier();
   });
 }
@@ -196,7 +204,7 @@ inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const 
         if (size == 4) weights.back()[static_cast<size_t>((pass + 2) % size)] = 0;  // two of them
         means.push_back(means_of(weights.back(), divisor == DDP_DIVISOR_WORLD ? size : sum_of(weights.back()), pass));
       }
-      run_groups(size, [&](Group& group, int rank) {
+      run_groups(size, [&](group::Group& group, int rank) {
         for (const Memory memory : kMemories) {
           ddp_model_options options = model_options();
           options.divisor = divisor;
@@ -220,11 +228,12 @@ inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const 
 
 inline void a_pass_that_all_skip_is_an_error_and_training_goes_on(const RunGroups& run_groups) {
   for (const int size : kFewSizes)
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       World world(group, Memory::kMixed);
       world.fill(rank, 0);
       expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->skip_backward(); }), "no rank contributed");
-      for (size_t p = 0; p < kShapes.size(); ++p) expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
+      for (size_t p = 0; p < kShapes.size(); ++p)
+        expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
       run_pass(world, rank, 1);
       world.expect_mean(size, 1, "the pass after");
     });
@@ -232,7 +241,7 @@ inline void a_pass_that_all_skip_is_an_error_and_training_goes_on(const RunGroup
 
 inline void what_only_a_skipping_rank_would_use_stays_untouched(const RunGroups& run_groups) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate})
-    run_groups(3, [&](Group& group, int rank) {
+    run_groups(3, [&](group::Group& group, int rank) {
       ddp_model_options options = model_options();
       options.unused = DDP_UNUSED_ALLOW;
       World world(group, memory, options);
@@ -248,7 +257,8 @@ inline void what_only_a_skipping_rank_would_use_stays_untouched(const RunGroups&
           if (p != 4) world.model->mark_ready(static_cast<int32_t>(p));
         world.model->end_backward();
       }
-      for (int64_t i = 0; i < kShapes[4]; ++i) expect(world.grad(4)[i] == gradient(rank, 0, 4, i), "nobody who counts used it");
+      for (int64_t i = 0; i < kShapes[4]; ++i)
+        expect(world.grad(4)[i] == gradient(rank, 0, 4, i), "nobody who counts used it");
       expect(!world.model->was_used(4) && world.model->was_used(3), "was_used");
       group.barrier();
     });
@@ -256,7 +266,7 @@ inline void what_only_a_skipping_rank_would_use_stays_untouched(const RunGroups&
 
 inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const RunGroups& run_groups) {
   for (const int size : kFewSizes)
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
         for (const size_t marked : {size_t{0}, size_t{3}, kShapes.size() - 1}) {
           ddp_model_options options = model_options();
@@ -282,14 +292,15 @@ inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const 
 }
 
 inline void abandoning_after_the_last_mark_is_too_late(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     World world(group, Memory::kOwned);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->abandon_backward(""); });  // no pass is open
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
     mark_all(*world.model);
     if (rank == 1)
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->abandon_backward("too late"); }), "all gradients had been sent");
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->abandon_backward("too late"); }),
+                      "all gradients had been sent");
     else
       world.model->end_backward();
     world.expect_mean(3, 0, "it ended well");
@@ -302,7 +313,7 @@ inline void abandoning_after_the_last_mark_is_too_late(const RunGroups& run_grou
 
 inline void everybody_learns_of_a_last_pass_when_it_has_ended(const RunGroups& run_groups) {
   for (const int size : kFewSizes)
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       World world(group, Memory::kOwned);
       const int batches = rank == size / 2 ? 3 : 5;
       int pass = 0;
@@ -320,14 +331,17 @@ inline void everybody_learns_of_a_last_pass_when_it_has_ended(const RunGroups& r
 }
 
 inline constexpr PassSemantics kWeightSemantics[] = {
-    {"a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere", &a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere},
+    {"a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere",
+     &a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere},
     {"a_weight_of_zero_keeps_even_a_nan_out", &a_weight_of_zero_keeps_even_a_nan_out},
     {"weights_that_are_all_zero_are_an_error_on_every_rank", &weights_that_are_all_zero_are_an_error_on_every_rank},
     {"a_weight_is_refused_when_it_is_wrong_or_too_late", &a_weight_is_refused_when_it_is_wrong_or_too_late},
-    {"a_rank_that_skips_contributes_nothing_and_receives_the_result", &a_rank_that_skips_contributes_nothing_and_receives_the_result},
+    {"a_rank_that_skips_contributes_nothing_and_receives_the_result",
+     &a_rank_that_skips_contributes_nothing_and_receives_the_result},
     {"a_pass_that_all_skip_is_an_error_and_training_goes_on", &a_pass_that_all_skip_is_an_error_and_training_goes_on},
     {"what_only_a_skipping_rank_would_use_stays_untouched", &what_only_a_skipping_rank_would_use_stays_untouched},
-    {"an_abandoned_pass_is_void_with_the_reason_on_every_other_rank", &an_abandoned_pass_is_void_with_the_reason_on_every_other_rank},
+    {"an_abandoned_pass_is_void_with_the_reason_on_every_other_rank",
+     &an_abandoned_pass_is_void_with_the_reason_on_every_other_rank},
     {"abandoning_after_the_last_mark_is_too_late", &abandoning_after_the_last_mark_is_too_late},
     {"everybody_learns_of_a_last_pass_when_it_has_ended", &everybody_learns_of_a_last_pass_when_it_has_ended},
 };

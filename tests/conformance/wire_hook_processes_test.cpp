@@ -1,6 +1,6 @@
 // The hooks fp16 and bf16 with ranks as processes: every promise of conformance/wire_semantics.hpp.
-#include "support/on_processes.hpp"
 #include "conformance/wire_semantics.hpp"
+#include "support/on_processes.hpp"
 
 int main() {
   using namespace ddp::test;

@@ -1,19 +1,20 @@
-// What the hooks fp16 and bf16 promise, as tests that run on any kind of ranks: threads (conformance/wire_hook_threads_test.cpp), processes over shared
-// memory, over Gloo and on several hosts (conformance/wire_hook_processes_test.cpp). The oracle is the public rule, one element at a time, with conversions
-// of its own (unit/device/oracle.hpp).
+// What the hooks fp16 and bf16 promise, as tests that run on any kind of ranks: threads
+// (conformance/wire_hook_threads_test.cpp), processes over shared memory, over Gloo and on several hosts
+// (conformance/wire_hook_processes_test.cpp). The oracle is the public rule, one element at a time, with conversions of its
+// own (unit/device/oracle.hpp).
 #pragma once
 
 #include <cmath>
 #include <cstring>
 #include <random>
 
-#include "reduce/model.hpp"
+#include "model/model.hpp"
 #include "support/group_world.hpp"
 #include "unit/device/oracle.hpp"
 
 namespace ddp::test {
 
-using RunGroups = std::function<void(int size, const std::function<void(Group&, int)>& body)>;
+using RunGroups = std::function<void(int size, const std::function<void(group::Group&, int)>& body)>;
 
 inline constexpr ddp_dtype kWires[] = {DDP_F16, DDP_BF16};
 
@@ -25,14 +26,20 @@ struct WireParameter {
   ddp_dtype dtype;
   int64_t count;
 };
-inline const std::vector<WireParameter> kWireParameters = {{DDP_F32, 7}, {DDP_F32, 140'001}, {DDP_F64, 5'003}, {DDP_BF16, 999}, {DDP_F32, 129}};
+inline const std::vector<WireParameter> kWireParameters = {
+    {DDP_F32, 7}, {DDP_F32, 140'001}, {DDP_F64, 5'003}, {DDP_BF16, 999}, {DDP_F32, 129}};
 
-inline double wire_decoded(ddp_dtype dtype, uint16_t bits) { return dtype == DDP_F16 ? decode_half(bits) : decode_bfloat(bits); }
-inline uint16_t wire_encoded(ddp_dtype dtype, double value) { return dtype == DDP_F16 ? encode_half(value) : encode_bfloat(value); }
+inline double wire_decoded(ddp_dtype dtype, uint16_t bits) {
+  return dtype == DDP_F16 ? decode_half(bits) : decode_bfloat(bits);
+}
+inline uint16_t wire_encoded(ddp_dtype dtype, double value) {
+  return dtype == DDP_F16 ? encode_half(value) : encode_bfloat(value);
+}
 
 /// Usual values, some that F16 cannot hold, and some that are no numbers.
 inline float wire_gradient(int rank, int pass, size_t parameter, int64_t i) {
-  const auto seed = static_cast<uint64_t>(rank) * 1'000'003 + static_cast<uint64_t>(pass) * 1009 + parameter * 31 + static_cast<uint64_t>(i) * 7919;
+  const auto seed = static_cast<uint64_t>(rank) * 1'000'003 + static_cast<uint64_t>(pass) * 1009 + parameter * 31 +
+                    static_cast<uint64_t>(i) * 7919;
   const uint64_t bits = seed * 0x9e3779b97f4a7c15ULL ^ (seed * 0xbf58476d1ce4e5b9ULL) >> 29;
   const auto usual = static_cast<float>(static_cast<int64_t>(bits % 200'003) - 100'001) / 977.0F;
   switch (bits % 4099) {
@@ -46,10 +53,10 @@ inline float wire_gradient(int rank, int pass, size_t parameter, int64_t i) {
 
 struct WireWorld {
   std::vector<std::vector<std::byte>> values, grads;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
 
-  WireWorld(Group& group, Place place, const Hook& hook, const ddp_model_options& options) {
-    model = std::make_unique<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+  WireWorld(group::Group& group, Place place, const pass::Hook& hook, const ddp_model_options& options) {
+    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(hook);
     for (size_t p = 0; p < kWireParameters.size(); ++p) {
       const WireParameter& of = kWireParameters[p];
@@ -57,7 +64,8 @@ struct WireWorld {
       grads.emplace_back(values.back().size());
       const Tensor grad = flat_tensor(grads[p].data(), of.dtype, of.count);
       const bool owned = place == Place::kOwned || (place == Place::kMixed && p % 2 == 0);
-      model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), of.dtype, of.count), owned ? nullptr : &grad);
+      model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), of.dtype, of.count),
+                           owned ? nullptr : &grad);
     }
     model->commit();
   }
@@ -94,7 +102,8 @@ T wire_result(ddp_dtype wire, ddp_reduce reduce, const std::vector<T>& of_ranks)
     volatile const float added = a + b;
     return static_cast<float>(wire_decoded(wire, wire_encoded(wire, static_cast<double>(added))));
   };
-  return static_cast<T>(oracle_tree(0, of_ranks.size(), [&](size_t rank) { return term(of_ranks[rank]); }, add));
+  return static_cast<T>(oracle_tree(
+      0, of_ranks.size(), [&](size_t rank) { return term(of_ranks[rank]); }, add));
 }
 
 inline void expect_wire_results(const WireWorld& world, int size, int pass, ddp_dtype wire, ddp_reduce reduce) {
@@ -116,15 +125,16 @@ inline void expect_wire_results(const WireWorld& world, int size, int pass, ddp_
         got = load<double>(world.grad(p), i);
       } else {  // 16 bits already: the plain rule
         std::vector<float> rounded;
-        for (const float single : singles) rounded.push_back(static_cast<float>(decode_bfloat(encode_bfloat(static_cast<double>(single)))));
+        for (const float single : singles)
+          rounded.push_back(static_cast<float>(decode_bfloat(encode_bfloat(static_cast<double>(single)))));
         float sum = oracle_sum(rounded);
         if (reduce == DDP_AVERAGE) sum = sum / static_cast<float>(size);
         wanted = decode_bfloat(encode_bfloat(static_cast<double>(sum)));
         got = decode_bfloat(load<uint16_t>(world.grad(p), i));
       }
       if (std::isnan(wanted) ? !std::isnan(got) : got != wanted)
-        throw std::runtime_error("parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " + std::to_string(got) + ", expected " +
-                                 std::to_string(wanted));
+        throw std::runtime_error("parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " +
+                                 std::to_string(got) + ", expected " + std::to_string(wanted));
     }
 }
 
@@ -138,7 +148,7 @@ inline ddp_model_options wire_options() {
 
 inline void values_are_rounded_by_the_rule_on_every_way(const RunGroups& run_groups) {
   for (const int size : {1, 2, 3, 4})
-    run_groups(size, [&](Group& group, int rank) {
+    run_groups(size, [&](group::Group& group, int rank) {
       int pass = 0;
       for (const Place place : kPlaces)
         for (const ddp_dtype wire : kWires)
@@ -147,7 +157,7 @@ inline void values_are_rounded_by_the_rule_on_every_way(const RunGroups& run_gro
             ddp_model_options options = wire_options();
             options.reduce = reduce;
             options.progress = pass % 2 == 0 ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
-            const WireWorld world(group, place, Hook::as_16_bits(wire), options);
+            const WireWorld world(group, place, pass::Hook::as_16_bits(wire), options);
             for (int i = 0; i < 2; ++i, ++pass) {
               world.run(rank, pass);
               expect_wire_results(world, size, pass, wire, reduce);
@@ -157,7 +167,7 @@ inline void values_are_rounded_by_the_rule_on_every_way(const RunGroups& run_gro
     });
 }
 
-inline int64_t sent_in_a_pass(Group& group, int rank, const Hook& hook) {
+inline int64_t sent_in_a_pass(group::Group& group, int rank, const pass::Hook& hook) {
   const WireWorld world(group, Place::kPrivate, hook, wire_options());
   ddp_model_stats stats{};
   for (int pass = 0; pass < 3; ++pass) world.run(rank, pass);
@@ -169,10 +179,10 @@ inline int64_t sent_in_a_pass(Group& group, int rank, const Hook& hook) {
 /// F32 and F64 shrink to two bytes; the BF16 parameter stays as it is.
 inline void half_as_many_bytes_travel(const RunGroups& run_groups) {
   for (const int size : {2, 3, 4})
-    run_groups(size, [&](Group& group, int rank) {
-      const int64_t plain = sent_in_a_pass(group, rank, Hook{});
-      const int64_t half = sent_in_a_pass(group, rank, Hook::as_16_bits(DDP_BF16));
-      expect_equal(sent_in_a_pass(group, rank, Hook::as_16_bits(DDP_F16)), half, "bytes as F16");
+    run_groups(size, [&](group::Group& group, int rank) {
+      const int64_t plain = sent_in_a_pass(group, rank, pass::Hook{});
+      const int64_t half = sent_in_a_pass(group, rank, pass::Hook::as_16_bits(DDP_BF16));
+      expect_equal(sent_in_a_pass(group, rank, pass::Hook::as_16_bits(DDP_F16)), half, "bytes as F16");
       int64_t whole = 0, two = 0;
       for (const WireParameter& of : kWireParameters) {
         whole += of.count * dtype_size(of.dtype);
@@ -181,17 +191,20 @@ inline void half_as_many_bytes_travel(const RunGroups& run_groups) {
       const auto ratio = static_cast<double>(half) / static_cast<double>(plain);
       const auto wanted = static_cast<double>(two) / static_cast<double>(whole);
       if (plain == 0 && half == 0) return group.barrier();  // a rank without a rail between hosts
-      // Between processes a bucket that is small enough goes whole to every rank, so the smaller one may take more than its share.
-      expect(plain > 0 && std::fabs(ratio - wanted) < 0.025,
-             "rank " + std::to_string(rank) + " of " + std::to_string(size) + " sent " + std::to_string(half) + " bytes instead of " + std::to_string(plain));
+      // Between processes a bucket that is small enough goes whole to every rank, so the smaller one may take more than its
+      // share.
+      expect(plain > 0 && std::fabs(ratio - wanted) < 0.025, "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                                                                 " sent " + std::to_string(half) + " bytes instead of " +
+                                                                 std::to_string(plain));
       group.barrier();
     });
 }
 
 inline void hooks_that_differ_are_a_mismatch_at_commit(const RunGroups& run_groups) {
-  run_groups(2, [&](Group& group, int rank) {
+  run_groups(2, [&](group::Group& group, int rank) {
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
-      const WireWorld world(group, Place::kOwned, rank == 0 ? Hook{} : Hook::as_16_bits(DDP_F16), wire_options());
+      const WireWorld world(group, Place::kOwned, rank == 0 ? pass::Hook{} : pass::Hook::as_16_bits(DDP_F16),
+                            wire_options());
     });
     expect_contains(text, "hook is none on rank 0, but wire = DDP_F16 on rank 1");
     group.barrier();
@@ -199,11 +212,11 @@ inline void hooks_that_differ_are_a_mismatch_at_commit(const RunGroups& run_grou
 }
 
 inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
+  run_groups(3, [&](group::Group& group, int rank) {
     for (const Place place : kPlaces) {
       ddp_model_options options = wire_options();
       options.unused = DDP_UNUSED_ALLOW;
-      const WireWorld world(group, place, Hook::as_16_bits(DDP_BF16), options);
+      const WireWorld world(group, place, pass::Hook::as_16_bits(DDP_BF16), options);
       for (size_t p = 0; p < kWireParameters.size(); ++p) world.fill(rank, 0, p);
       world.model->begin_backward(DDP_PASS_ACCUMULATE);
       if (rank == 1) world.model->mark_ready(1);
@@ -220,7 +233,8 @@ inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const 
       }
       for (const size_t p : {size_t{0}, size_t{1}})
         for (int64_t i = 0; i < kWireParameters[p].count; ++i) {
-          const std::vector<float> of_ranks = {wire_gradient(0, 0, p, i), wire_gradient(1, 0, p, i), wire_gradient(2, 0, p, i)};
+          const std::vector<float> of_ranks = {wire_gradient(0, 0, p, i), wire_gradient(1, 0, p, i),
+                                               wire_gradient(2, 0, p, i)};
           const auto wanted = wire_result<float>(DDP_BF16, DDP_AVERAGE, of_ranks);
           const auto got = load<float>(world.grad(p), i);
           expect(std::isnan(wanted) ? std::isnan(got) : got == wanted, "used somewhere: what all ranks hold");
@@ -231,8 +245,8 @@ inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const 
 }
 
 inline void a_forgotten_gradient_is_named_and_the_next_pass_works(const RunGroups& run_groups) {
-  run_groups(3, [&](Group& group, int rank) {
-    const WireWorld world(group, Place::kMixed, Hook::as_16_bits(DDP_F16), wire_options());
+  run_groups(3, [&](group::Group& group, int rank) {
+    const WireWorld world(group, Place::kMixed, pass::Hook::as_16_bits(DDP_F16), wire_options());
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t p = 0; p < world.model->table().parameter_count(); ++p)
       if (rank != 2 || p != 1) world.model->mark_ready(p);
@@ -253,7 +267,8 @@ inline constexpr Semantics kWireSemantics[] = {
     {"values_are_rounded_by_the_rule_on_every_way", &values_are_rounded_by_the_rule_on_every_way},
     {"half_as_many_bytes_travel", &half_as_many_bytes_travel},
     {"hooks_that_differ_are_a_mismatch_at_commit", &hooks_that_differ_are_a_mismatch_at_commit},
-    {"what_nobody_uses_is_untouched_and_what_was_accumulated_counts", &what_nobody_uses_is_untouched_and_what_was_accumulated_counts},
+    {"what_nobody_uses_is_untouched_and_what_was_accumulated_counts",
+     &what_nobody_uses_is_untouched_and_what_was_accumulated_counts},
     {"a_forgotten_gradient_is_named_and_the_next_pass_works", &a_forgotten_gradient_is_named_and_the_next_pass_works},
 };
 

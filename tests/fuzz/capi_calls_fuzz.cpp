@@ -1,6 +1,6 @@
-// Any bytes as a program: a sequence of calls of the public API, right and wrong ones, made by one rank or by two that are threads. Whatever
-// the sequence, a call returns a documented status and no INTERNAL, a failure has a text, two ranks that make the same calls get the same
-// answers, and in the end they hold the same parameters.
+// Any bytes as a program: a sequence of calls of the public API, right and wrong ones, made by one rank or by two that are
+// threads. Whatever the sequence, a call returns a documented status and no INTERNAL, a failure has a text, two ranks that
+// make the same calls get the same answers, and in the end they hold the same parameters.
 // A byte selects a call, the next ones are its arguments; missing bytes are 0.
 #include <algorithm>
 #include <atomic>
@@ -39,7 +39,13 @@ struct Shared {
 class Rank {
  public:
   Rank(const uint8_t* bytes, size_t size, int32_t rank, int32_t ranks, const std::string& place, Shared& shared)
-      : at_(bytes), end_(bytes + size), rank_(rank), ranks_(ranks), place_(place), shared_(shared), aborted_(shared.aborted) {}
+      : at_(bytes),
+        end_(bytes + size),
+        rank_(rank),
+        ranks_(ranks),
+        place_(place),
+        shared_(shared),
+        aborted_(shared.aborted) {}
 
   Answers run() {
     create_group();
@@ -98,7 +104,8 @@ class Rank {
       const int64_t count = next() % 60;
       values_[i].assign(static_cast<size_t>(count * kBytes[type]), 0);
       grads_[i].assign(values_[i].size(), 0);
-      for (size_t at = 0; at < values_[i].size(); ++at) values_[i][at] = static_cast<uint8_t>((at * 7 + static_cast<size_t>(i)) % 60);
+      for (size_t at = 0; at < values_[i].size(); ++at)
+        values_[i][at] = static_cast<uint8_t>((at * 7 + static_cast<size_t>(i)) % 60);
       ddp_tensor value, grad;
       ddp_tensor_init(&value, values_[i].data(), kTypes[type], 1, &count);
       ddp_tensor_init(&grad, grads_[i].data(), kTypes[type], 1, &count);
@@ -188,21 +195,27 @@ class Rank {
     mode.local = ranks_ == 1 ? bits >> 3 & 1 : 0;  // of two ranks only rank 0 has what was saved
     if (which == 0) {
       saved_.clear();
-      note(ddp_state_save(&state, [](void* self, const void* data, int64_t bytes) -> int32_t {
-        auto& saved = static_cast<Rank*>(self)->saved_;
-        const auto* begin = static_cast<const uint8_t*>(data);
-        saved.insert(saved.end(), begin, begin + bytes);
-        return 0;
-      }, this));
+      note(ddp_state_save(
+          &state,
+          [](void* self, const void* data, int64_t bytes) -> int32_t {
+            auto& saved = static_cast<Rank*>(self)->saved_;
+            const auto* begin = static_cast<const uint8_t*>(data);
+            saved.insert(saved.end(), begin, begin + bytes);
+            return 0;
+          },
+          this));
     } else {
       read_ = 0;
-      note(ddp_state_load(&state, [](void* self, void* data, int64_t capacity) -> int64_t {
-        auto& me = *static_cast<Rank*>(self);
-        const int64_t bytes = std::min(capacity, static_cast<int64_t>(me.saved_.size() - me.read_));
-        if (bytes > 0) std::memcpy(data, me.saved_.data() + me.read_, static_cast<size_t>(bytes));
-        me.read_ += static_cast<size_t>(bytes);
-        return bytes;
-      }, this, &mode, nullptr));
+      note(ddp_state_load(
+          &state,
+          [](void* self, void* data, int64_t capacity) -> int64_t {
+            auto& me = *static_cast<Rank*>(self);
+            const int64_t bytes = std::min(capacity, static_cast<int64_t>(me.saved_.size() - me.read_));
+            if (bytes > 0) std::memcpy(data, me.saved_.data() + me.read_, static_cast<size_t>(bytes));
+            me.read_ += static_cast<size_t>(bytes);
+            return bytes;
+          },
+          this, &mode, nullptr));
     }
   }
 
@@ -252,9 +265,7 @@ class Rank {
         for (int32_t i = 0; i < kParameters; ++i) note(ddp_model_mark_ready(model_, i, nullptr));
         return end();
       case 9: return static_cast<void>(note(ddp_model_skip_backward(model_, nullptr)));
-      case 10:
-        open_ = false;
-        return static_cast<void>(note(ddp_model_abandon_backward(model_, "no reason", nullptr)));
+      case 10: open_ = false; return static_cast<void>(note(ddp_model_abandon_backward(model_, "no reason", nullptr)));
       case 11: return static_cast<void>(note(ddp_model_zero_grad(model_, nullptr)));
       case 12: return static_cast<void>(note(ddp_model_scale_grad(model_, number(), nullptr)));
       case 13: return static_cast<void>(note(ddp_model_clip_grad_norm(model_, number(), number(), &norm, nullptr)));
@@ -278,12 +289,13 @@ class Rank {
         return static_cast<void>(note(ddp_ema_create(model_, decays, 1 + next() % 2, &ema_)));
       }
       case 22: return static_cast<void>(note(ddp_ema_update(ema_, nullptr)));
-      case 23:
-        return static_cast<void>(note(ddp_ema_swap(ema_, next() % 3, nullptr)));
+      case 23: return static_cast<void>(note(ddp_ema_swap(ema_, next() % 3, nullptr)));
       case 24: return state(0);
       case 25: return state(1);
       case 26: return static_cast<void>(note(ddp_optimizer_set_rate(optimizer_, number())));
-      case 27: return static_cast<void>(note(ddp_optimizer_set_group(optimizer_, next() % (kParameters + 1) - 1, number(), number())));
+      case 27:
+        return static_cast<void>(
+            note(ddp_optimizer_set_group(optimizer_, next() % (kParameters + 1) - 1, number(), number())));
       case 28: {
         ddp_loss_scale_options options;
         ddp_loss_scale_options_init(&options, sizeof options);
@@ -292,7 +304,12 @@ class Rank {
         return static_cast<void>(note(ddp_optimizer_set_loss_scale(optimizer_, &options)));
       }
       case 29: return static_cast<void>(note(ddp_optimizer_get_step_count(optimizer_, &count)));
-      case 30: case 31: case 32: case 33: case 34: case 35: return collective(static_cast<uint8_t>(which - 30));
+      case 30:
+      case 31:
+      case 32:
+      case 33:
+      case 34:
+      case 35: return collective(static_cast<uint8_t>(which - 30));
       case 36: return destroy_model();
       case 37: return destroy_optimizer();
       case 38: return ddp_ema_destroy(std::exchange(ema_, nullptr));
@@ -362,18 +379,13 @@ class Rank {
   Answers answers_;
 };
 
-std::string new_place() {
-  static std::atomic<int64_t> count{0};
-  return "local://calls" + std::to_string(++count);
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0 || size > kLongestProgram) return 0;
-  static const bool quiet = ddp_set_log(DDP_LOG_OFF, nullptr, nullptr) == DDP_OK;
-  must(quiet, "no log");
-  const std::string place = new_place();
+  must(ddp_set_log(DDP_LOG_OFF, nullptr, nullptr) == DDP_OK, "no log");
+  static std::atomic<int64_t> count{0};
+  const std::string place = "local://calls" + std::to_string(++count);
   Shared shared(1 + data[0] % 2);
   if (data[0] % 2 == 0) {
     Rank(data + 1, size - 1, 0, 1, place, shared).run();
@@ -383,7 +395,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::thread other([&] { theirs = Rank(data + 1, size - 1, 1, 2, place, shared).run(); });
   const Answers mine = Rank(data + 1, size - 1, 0, 2, place, shared).run();
   other.join();
-  // When a rank hears of an abort is a matter of time.
-  must(shared.aborted || mine == theirs, "two ranks that make the same calls get the same answers");
+  must(shared.aborted || mine == theirs, "two ranks that make the same calls get the same answers");  // an abort takes time
   return 0;
 }

@@ -1,6 +1,9 @@
-// main() for fuzz targets where libFuzzer is not: gives every file of the corpus to the target, then the same file cut short and with
-// single bytes damaged. Deterministic, so a failure repeats; the input that was being tried is named when the target dies.
+// main() for fuzz targets where libFuzzer is not: gives every file of the corpus to the target, then the same file cut short
+// and with single bytes damaged. Deterministic, so a failure repeats; the input that was being tried is named when the
+// target dies.
 // Cost: at most kVariants calls for a file.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -12,8 +15,6 @@
 #include <iterator>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -75,7 +76,8 @@ int main(int argc, char** argv) {
   name_the_input_on_death();
   std::vector<std::filesystem::path> files;
   for (int i = 1; i < argc; ++i) {
-    if (!std::filesystem::is_directory(argv[i])) files.emplace_back(argv[i]);
+    if (!std::filesystem::is_directory(argv[i]))
+      files.emplace_back(argv[i]);
     else
       for (const auto& entry : std::filesystem::directory_iterator(argv[i])) files.push_back(entry.path());
   }

@@ -1,5 +1,5 @@
-// Any bytes as the environment that a launcher leaves: lines of NAME=VALUE. A rank is refused with INVALID_ARGUMENT, or it gets a rank
-// inside the world, and a place that can be parsed again.
+// Any bytes as the environment that a launcher leaves: lines of NAME=VALUE. A rank is refused with INVALID_ARGUMENT, or it
+// gets a rank inside the world, and a place that can be parsed again.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -7,11 +7,11 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.hpp"
-#include "comm/control/limits.hpp"
-#include "comm/control/net.hpp"
-#include "comm/rendezvous/launchers.hpp"
-#include "comm/rendezvous/rendezvous.hpp"
+#include "bootstrap/control/limits.hpp"
+#include "bootstrap/control/net.hpp"
+#include "bootstrap/rendezvous/launchers.hpp"
+#include "bootstrap/rendezvous/rendezvous.hpp"
+#include "core/error.hpp"
 
 namespace {
 
@@ -38,7 +38,8 @@ void read_variables(std::string_view bytes) {
     const size_t equals = line.find('=');
     // A variable ends at its first NUL.
     if (equals != std::string_view::npos)
-      variables[std::string(line.substr(0, equals))] = std::string(line.substr(equals + 1, line.find('\0', equals) - equals - 1));
+      variables[std::string(line.substr(0, equals))] =
+          std::string(line.substr(equals + 1, line.find('\0', equals) - equals - 1));
   }
 }
 
@@ -47,10 +48,11 @@ void resolve(const char* rendezvous) {
   options.struct_size = sizeof options;
   options.rank = options.world_size = -1;
   try {
-    const Meeting meeting = resolve_meeting(rendezvous, options, look_up);
-    must(meeting.size >= 1 && meeting.size <= limits::kRanks && meeting.rank >= 0 && meeting.rank < meeting.size, "a rank inside the world");
-    if (meeting.size == 1 || meeting.kind != Meeting::Kind::kEnvironment) return;
-    const auto [host, port] = net::split_place(meeting.place);
+    const bootstrap::Meeting meeting = bootstrap::resolve_meeting(rendezvous, options, look_up);
+    must(meeting.size >= 1 && meeting.size <= bootstrap::limits::kRanks && meeting.rank >= 0 && meeting.rank < meeting.size,
+         "a rank inside the world");
+    if (meeting.size == 1 || meeting.kind != bootstrap::Meeting::Kind::kEnvironment) return;
+    const auto [host, port] = bootstrap::net::split_place(meeting.place);
     must(!host.empty() && port >= 1 && port <= 65'535, "a host and a port");
   } catch (const Error& error) {
     must(error.status() == DDP_ERROR_INVALID_ARGUMENT && !error.text().empty(), "refusals are INVALID_ARGUMENT with a text");
@@ -63,6 +65,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   read_variables({reinterpret_cast<const char*>(data), size});
   resolve("env://");
   resolve("tcp://node:29500#second");
-  (void)describe_variables(look_up);
+  (void)bootstrap::describe_variables(look_up);
   return 0;
 }

@@ -1,17 +1,17 @@
-// Any bytes as what a rank is told about where to meet: a rendezvous text, the record that rank 0 leaves in a file or a store, and
-// Slurm's list of hosts. They are refused with INVALID_ARGUMENT, or what was understood holds together.
+// Any bytes as what a rank is told about where to meet: a rendezvous text, the record that rank 0 leaves in a file or a
+// store, and Slurm's list of hosts. They are refused with INVALID_ARGUMENT, or what was understood holds together.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
-#include "base/error.hpp"
-#include "comm/control/limits.hpp"
-#include "comm/control/net.hpp"
-#include "comm/rendezvous/nodelist.hpp"
-#include "comm/rendezvous/posted.hpp"
-#include "comm/rendezvous/rendezvous.hpp"
+#include "bootstrap/control/limits.hpp"
+#include "bootstrap/control/net.hpp"
+#include "bootstrap/rendezvous/nodelist.hpp"
+#include "bootstrap/rendezvous/record_store.hpp"
+#include "bootstrap/rendezvous/rendezvous.hpp"
+#include "core/error.hpp"
 
 namespace {
 
@@ -27,7 +27,7 @@ int32_t set(void*, const char*, const void*, int64_t) { return 0; }
 int32_t get(void*, const char*, void*, int64_t, int64_t, int64_t*) { return 1; }
 
 void check_port(const std::string& place) {
-  const auto [host, port] = net::split_place(place);
+  const auto [host, port] = bootstrap::net::split_place(place);
   must(!host.empty() && port >= 1 && port <= 65'535, "a host and a port");
 }
 
@@ -39,26 +39,28 @@ void as_rendezvous(const std::string& text) {
   options.world_size = 3;
   options.store = &store;
   try {
-    const Meeting meeting = resolve_meeting(text.c_str(), options, [](const char*) -> const char* { return nullptr; });
+    const bootstrap::Meeting meeting =
+        bootstrap::resolve_meeting(text.c_str(), options, [](const char*) -> const char* { return nullptr; });
     must(meeting.rank == 1 && meeting.size == 3, "rank and size are those of the options");
     must(meeting.group_name.size() <= 64 && meeting.group_name.find('/') == std::string::npos, "a name that is no path");
-    if (meeting.kind == Meeting::Kind::kTcp) check_port(meeting.place);
-    if (meeting.kind == Meeting::Kind::kFile) must(meeting.place.front() == '/', "an absolute path");
-    if (meeting.kind == Meeting::Kind::kLocal) must(!meeting.place.empty(), "a name");
+    if (meeting.kind == bootstrap::Meeting::Kind::kTcp) check_port(meeting.place);
+    if (meeting.kind == bootstrap::Meeting::Kind::kFile) must(meeting.place.front() == '/', "an absolute path");
+    if (meeting.kind == bootstrap::Meeting::Kind::kLocal) must(!meeting.place.empty(), "a name");
   } catch (const Error& error) {
     must(error.status() == DDP_ERROR_INVALID_ARGUMENT && !error.text().empty(), "refusals are INVALID_ARGUMENT with a text");
   }
 }
 
 void as_record(std::string_view text) {
-  const auto record = read_note(text);
+  const auto record = bootstrap::read_note(text);
   if (!record.has_value()) return;
-  must(write_note(*record) == text, "what was read is written the same");
+  must(bootstrap::write_note(*record) == text, "what was read is written the same");
 }
 
 void as_hosts(std::string_view text) {
-  const std::string host = first_host(text);
-  must(host.size() <= text.size() && host.find(',') == std::string::npos && host.find('[') == std::string::npos, "one host of the list");
+  const std::string host = bootstrap::first_host(text);
+  must(host.size() <= text.size() && host.find(',') == std::string::npos && host.find('[') == std::string::npos,
+       "one host of the list");
 }
 
 }  // namespace

@@ -1,17 +1,17 @@
-// Any bytes as the beginning of a checkpoint: they are refused with status IO, or what was understood holds together by a check that
-// shares nothing with the reader, and survives being written and read again.
+// Any bytes as the beginning of a checkpoint: they are refused with status IO, or what was understood holds together by a
+// check that shares nothing with the reader, and survives being written and read again.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
-#include "base/error.hpp"
-#include "state/layout.hpp"
+#include "checkpoint/layout.hpp"
+#include "core/error.hpp"
 
 namespace {
 
 using namespace ddp;
-using namespace ddp::state;
+using namespace ddp::checkpoint;
 
 void must(bool holds, const char* what) {
   if (holds) return;

@@ -1,4 +1,5 @@
-// What is wrong with a CUDA tensor, or not done for one, is said in one sentence by the call that gets it, and nothing else breaks.
+// What is wrong with a CUDA tensor, or not done for one, is said in one sentence by the call that gets it, and nothing else
+// breaks.
 #include "gpu/support/trainer.hpp"
 
 using namespace ddp;
@@ -72,7 +73,8 @@ void a_collective_of_one_rank_takes_cuda_tensors(void**) {
   const std::string bytes = encoded(DDP_F32, 16, [](int64_t i) { return static_cast<double>(i); });
   memory.write(bytes);
   const ddp_tensor tensor = flat(memory.data(), DDP_F32, 16, kGpu), other = flat(copy.data(), DDP_F32, 16, kGpu);
-  for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX}) OK(ddp_group_all_reduce(group.get(), &tensor, op, stream.get()));
+  for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX})
+    OK(ddp_group_all_reduce(group.get(), &tensor, op, stream.get()));
   OK(ddp_group_broadcast(group.get(), &tensor, 0, stream.get()));
   OK(ddp_group_all_gather(group.get(), &tensor, &other, stream.get()));
   stream.wait();

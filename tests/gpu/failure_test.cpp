@@ -1,7 +1,8 @@
-// A rank that is killed or stopped in the middle of a step: every survivor gets the right error within the limit, and its parameters are those of a whole
-// step, never of half a one. Ranks are processes; on the GPU that is none they would be threads, which cannot be killed.
-#include <csignal>
+// A rank that is killed or stopped in the middle of a step: every survivor gets the right error within the limit, and its
+// parameters are those of a whole step, never of half a one. Ranks are processes; on the GPU that is none they would be
+// threads, which cannot be killed.
 #include <chrono>
+#include <csignal>
 
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
@@ -85,7 +86,8 @@ std::string survive(Trainer& t, ddp_optimizer* optimizer, ddp_group* group) {
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const std::string text = ddp_last_error();
-  expect(status == DDP_ERROR_PEER_FAILED, std::string("the status is DDP_ERROR_PEER_FAILED, not ") + ddp_status_name(status) + ": " + text);
+  expect(status == DDP_ERROR_PEER_FAILED,
+         std::string("the status is DDP_ERROR_PEER_FAILED, not ") + ddp_status_name(status) + ": " + text);
   expect_contains(text, "rank 1");
   expect(seconds < kLimit, "it was noticed after " + std::to_string(seconds) + " s");
   expect_same_bytes(t.value_bytes(), values_after(kWholeSteps), "parameters of the last whole step");

@@ -1,5 +1,5 @@
-// CUDA graphs: a pass that was captured may be replayed, each time on what its gradients hold then; what cannot be captured says so. Needs the runtime itself,
-// because capture is the program's business and no part of the module's table.
+// CUDA graphs: a pass that was captured may be replayed, each time on what its gradients hold then; what cannot be captured
+// says so. Needs the runtime itself, because capture is the program's business and no part of the module's table.
 #include <cuda_runtime.h>
 
 #include "gpu/support/trainer.hpp"
@@ -71,7 +71,8 @@ void replayed_passes_reduce_what_gradients_hold(const Rank& at, bool own_gradien
 
 void a_captured_pass_may_be_replayed(void**) {
   for (const int size : {1, 2})
-    for (const bool own : {false, true}) run_world(size, [own](const Rank& at) { replayed_passes_reduce_what_gradients_hold(at, own); });
+    for (const bool own : {false, true})
+      run_world(size, [own](const Rank& at) { replayed_passes_reduce_what_gradients_hold(at, own); });
 }
 
 void a_step_in_a_capture_is_refused_with_a_reason(void**) {
@@ -105,6 +106,7 @@ void a_step_in_a_capture_is_refused_with_a_reason(void**) {
 int main(int argc, char** argv) {
   if (is_fake()) end_skipped("capture needs the CUDA runtime");
   need_world();
-  const CMUnitTest tests[] = {ddp_test(a_captured_pass_may_be_replayed), ddp_test(a_step_in_a_capture_is_refused_with_a_reason)};
+  const CMUnitTest tests[] = {ddp_test(a_captured_pass_may_be_replayed),
+                              ddp_test(a_step_in_a_capture_is_refused_with_a_reason)};
   return card::run_matching(tests, argc, argv);
 }

@@ -1,5 +1,5 @@
-// The kernels of the module that move, sum and compare, called through its table as the library calls them, beside the CPU's loops: the same bits for every
-// dtype, length, alignment and number of spans. A NaN is a NaN, whatever its payload.
+// The kernels of the module that move, sum and compare, called through its table as the library calls them, beside the CPU's
+// loops: the same bits for every dtype, length, alignment and number of spans. A NaN is a NaN, whatever its payload.
 #include "device/cpu/arrays.hpp"
 #include "gpu/support/kernel_arrays.hpp"
 
@@ -45,7 +45,8 @@ void move_converts_scales_and_limits(void**) {
           GPU_CALL(move(spans.data(), static_cast<int64_t>(spans.size()), from, to, factor, limit, nullptr, stream.get()));
           stream.wait();
           const auto got = target.read();
-          for (size_t k = 0; k < got.size(); ++k) expect_same(to, got[k], wanted[k], std::string("moved from ") + dtype_name(from));
+          for (size_t k = 0; k < got.size(); ++k)
+            expect_same(to, got[k], wanted[k], std::string("moved from ") + dtype_name(from));
         }
 }
 
@@ -58,8 +59,10 @@ void move_works_in_place_and_writes_zeros(void**) {
     for (size_t k = 0; k < wanted.size(); ++k) {
       const bool zero = k % 2 == 0;
       spans.push_back({zero ? nullptr : arrays.at(k), arrays.at(k), arrays.count(k)});
-      if (zero) wanted[k].assign(wanted[k].size(), '\0');
-      else cpu::scale(dtype, wanted[k].data(), arrays.count(k), 0.3);
+      if (zero)
+        wanted[k].assign(wanted[k].size(), '\0');
+      else
+        cpu::scale(dtype, wanted[k].data(), arrays.count(k), 0.3);
     }
     GPU_CALL(move(spans.data(), static_cast<int64_t>(spans.size()), dtype, dtype, 0.3, kInfinity, nullptr, stream.get()));
     stream.wait();
@@ -105,11 +108,13 @@ void norms_have_the_bits_of_the_cpu(void**) {
           spans.push_back({arrays.at(k), nullptr, arrays.count(k)});
           cpu::add_norm_terms(dtype, arrays.host[k].data(), arrays.count(k), p, wanted);
         }
-        GPU_CALL(add_norm_terms(spans.data(), static_cast<int64_t>(spans.size()), dtype, p, static_cast<int64_t*>(words.data()), stream.get()));
+        GPU_CALL(add_norm_terms(spans.data(), static_cast<int64_t>(spans.size()), dtype, p,
+                                static_cast<int64_t*>(words.data()), stream.get()));
         stream.wait();
         const std::string bytes = words.read();
         std::memcpy(got.words().data(), bytes.data(), bytes.size());
-        expect_same(DDP_F64, encoded_double(got.value()), encoded_double(wanted.value()), "norm of order " + std::to_string(p));
+        expect_same(DDP_F64, encoded_double(got.value()), encoded_double(wanted.value()),
+                    "norm of order " + std::to_string(p));
         expect_equal(got.all_finite(), wanted.all_finite(), "are all finite");
       }
 }
@@ -127,7 +132,8 @@ void the_largest_magnitude_is_found(void**) {
         const double most = cpu::largest_magnitude(dtype, arrays.host[k].data(), arrays.count(k));
         wanted = std::isnan(wanted) || most < wanted ? wanted : most;
       }
-      GPU_CALL(largest(spans.data(), static_cast<int64_t>(spans.size()), dtype, static_cast<uint64_t*>(bits.data()), stream.get()));
+      GPU_CALL(largest(spans.data(), static_cast<int64_t>(spans.size()), dtype, static_cast<uint64_t*>(bits.data()),
+                       stream.get()));
       stream.wait();
       expect_same(DDP_F64, bits.read(), encoded_double(wanted), "the largest magnitude");
     }
@@ -142,7 +148,8 @@ void a_decision_is_that_of_the_policy(void**) {
         ExactSum sum;
         sum.add(square);
         words.write(std::string(reinterpret_cast<const char*>(sum.words().data()), ExactSum::kWords * 8));
-        GPU_CALL(decide(static_cast<const int64_t*>(words.data()), loss_scale, max_norm, 1, static_cast<ddp_gpu_gate*>(gate.data()), stream.get()));
+        GPU_CALL(decide(static_cast<const int64_t*>(words.data()), loss_scale, max_norm, 1,
+                        static_cast<ddp_gpu_gate*>(gate.data()), stream.get()));
         stream.wait();
         ddp_gpu_gate got{};
         std::memcpy(&got, gate.read().data(), sizeof got);
@@ -167,14 +174,16 @@ void a_hash_depends_on_the_bytes_alone(void**) {
     return out.read();
   };
   std::vector<std::string> data;
-  for (const size_t length : {size_t{1}, size_t{7}, size_t{64}, size_t{1000}, size_t{65'537}, size_t{1'000'001}}) data.push_back(numbers(DDP_F64, static_cast<int64_t>(length / 8 + 1), length).substr(0, length));
+  for (const size_t length : {size_t{1}, size_t{7}, size_t{64}, size_t{1000}, size_t{65'537}, size_t{1'000'001}})
+    data.push_back(numbers(DDP_F64, static_cast<int64_t>(length / 8 + 1), length).substr(0, length));
   const std::string first = hash_of(data, 0);
   expect(first == hash_of(data, 3), "the place changes nothing");
   for (size_t k = 0; k < data.size(); ++k) {
     auto changed = data;
     changed[k].back() = static_cast<char>(changed[k].back() ^ 0x10);
     const std::string other = hash_of(changed, 0);
-    for (size_t j = 0; j < data.size(); ++j) expect_equal(other.substr(8 * j, 8) == first.substr(8 * j, 8), j != k, "the hash of array " + std::to_string(j));
+    for (size_t j = 0; j < data.size(); ++j)
+      expect_equal(other.substr(8 * j, 8) == first.substr(8 * j, 8), j != k, "the hash of array " + std::to_string(j));
   }
 }
 
@@ -183,14 +192,10 @@ void a_hash_depends_on_the_bytes_alone(void**) {
 int main(int argc, char** argv) {
   card::need_devices(1);
   const CMUnitTest tests[] = {
-      ddp_test(move_converts_scales_and_limits),
-      ddp_test(move_works_in_place_and_writes_zeros),
-      ddp_test(thousands_of_spans_are_all_done),
-      ddp_test(exchange_swaps_bytes),
-      ddp_test(norms_have_the_bits_of_the_cpu),
-      ddp_test(the_largest_magnitude_is_found),
-      ddp_test(a_decision_is_that_of_the_policy),
-      ddp_test(a_hash_depends_on_the_bytes_alone),
+      ddp_test(move_converts_scales_and_limits),  ddp_test(move_works_in_place_and_writes_zeros),
+      ddp_test(thousands_of_spans_are_all_done),  ddp_test(exchange_swaps_bytes),
+      ddp_test(norms_have_the_bits_of_the_cpu),   ddp_test(the_largest_magnitude_is_found),
+      ddp_test(a_decision_is_that_of_the_policy), ddp_test(a_hash_depends_on_the_bytes_alone),
   };
   return card::run_matching(tests, argc, argv);
 }

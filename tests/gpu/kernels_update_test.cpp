@@ -1,6 +1,7 @@
-// The kernels of the module that change parameters and averages, called through its table, beside the CPU's loops: the same bits; and what stops them.
+// The kernels of the module that change parameters and averages, called through its table, beside the CPU's loops: the same
+// bits; and what stops them.
+#include "device/cpu/update_kernels.hpp"
 #include "gpu/support/kernel_arrays.hpp"
-#include "update/kernels.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -10,7 +11,7 @@ namespace {
 void averages_have_the_bits_of_the_cpu(void**) {
   const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats) {
-    const ddp_dtype wide = moment_dtype(dtype);
+    const ddp_dtype wide = cpu::moment_dtype(dtype);
     Arrays value(dtype, all_lengths(dtype, 7), 1), average(wide, all_lengths(wide, 8), 0);
     auto wanted = average.host;
     const double decay = 0.99;
@@ -18,7 +19,7 @@ void averages_have_the_bits_of_the_cpu(void**) {
     for (size_t k = 0; k < wanted.size(); ++k) {
       spans.push_back({value.at(k), average.at(k), value.count(k)});
       void* const to = wanted[k].data();
-      ema_update(&decay, 1, dtype, value.host[k].data(), &to, value.count(k));
+      cpu::ema_update(&decay, 1, dtype, value.host[k].data(), &to, value.count(k));
     }
     GPU_CALL(ema(spans.data(), static_cast<int64_t>(spans.size()), dtype, decay, nullptr, stream.get()));
     stream.wait();
@@ -35,45 +36,56 @@ struct Rule {
   std::vector<ddp_gpu_update> updates;
 
   Rule(ddp_dtype element, int64_t offset)
-      : dtype(element), value(element, all_lengths(element, 11), offset), grad(element, all_lengths(element, 12, true), 1 - offset),
-        first(moment_dtype(element), all_lengths(moment_dtype(element), 13), offset), second(moment_dtype(element), positive(), 0),
-        values(value.host), firsts(first.host), seconds(second.host) {
+      : dtype(element),
+        value(element, all_lengths(element, 11), offset),
+        grad(element, all_lengths(element, 12, true), 1 - offset),
+        first(cpu::moment_dtype(element), all_lengths(cpu::moment_dtype(element), 13), offset),
+        second(cpu::moment_dtype(element), positive(), 0),
+        values(value.host),
+        firsts(first.host),
+        seconds(second.host) {
     for (size_t k = 0; k < values.size(); ++k)
-      updates.push_back({value.at(k), grad.at(k), {first.at(k), second.at(k)}, nullptr, value.count(k), static_cast<int64_t>(k % 2)});
+      updates.push_back(
+          {value.at(k), grad.at(k), {first.at(k), second.at(k)}, nullptr, value.count(k), static_cast<int64_t>(k % 2)});
   }
   [[nodiscard]] std::vector<std::string> positive() const {
-    auto data = all_lengths(moment_dtype(dtype), 14);
+    auto data = all_lengths(cpu::moment_dtype(dtype), 14);
     for (std::string& array : data)
-      for (size_t i = 0; i < array.size() / static_cast<size_t>(dtype_size(moment_dtype(dtype))); ++i)
-        set_element(moment_dtype(dtype), array.data(), i, std::abs(get_element(moment_dtype(dtype), array.data(), i)));
+      for (size_t i = 0; i < array.size() / static_cast<size_t>(dtype_size(cpu::moment_dtype(dtype))); ++i)
+        set_element(cpu::moment_dtype(dtype), array.data(), i,
+                    std::abs(get_element(cpu::moment_dtype(dtype), array.data(), i)));
     return data;
   }
   void expect_same_arrays(const std::string& what) const {
     const auto v = value.read(), f = first.read(), s = second.read();
     for (size_t k = 0; k < v.size(); ++k) {
       expect_same(dtype, v[k], values[k], what + ", value");
-      expect_same(moment_dtype(dtype), f[k], firsts[k], what + ", first moment");
-      expect_same(moment_dtype(dtype), s[k], seconds[k], what + ", second moment");
+      expect_same(cpu::moment_dtype(dtype), f[k], firsts[k], what + ", first moment");
+      expect_same(cpu::moment_dtype(dtype), s[k], seconds[k], what + ", second moment");
     }
   }
 };
 
-const GradShape kShapes[] = {{1, kInfinity}, {0.125, kInfinity}, {0.3, 0.7}};
+const cpu::GradShape kShapes[] = {{1, kInfinity}, {0.125, kInfinity}, {0.3, 0.7}};
 
 void adam_has_the_bits_of_the_cpu(void**) {
   const card::Stream stream(kGpu);
-  const ddp_gpu_adam_rule rules[2] = {{0.999, 0, 0.9, 0.1, 0.999, 0.001, 0.0123, 3.7, 1e-8}, {1, 0.05, 0.8, 0.2, 0.99, 0.01, 0.001, 1.5, 1e-6}};
+  const ddp_gpu_adam_rule rules[2] = {{0.999, 0, 0.9, 0.1, 0.999, 0.001, 0.0123, 3.7, 1e-8},
+                                      {1, 0.05, 0.8, 0.2, 0.99, 0.01, 0.001, 1.5, 1e-6}};
   for (const ddp_dtype dtype : kFloats)
-    for (const GradShape& shape : kShapes)
+    for (const cpu::GradShape& shape : kShapes)
       for (const int64_t offset : {0, 1}) {
         Rule rule(dtype, offset);
         for (size_t k = 0; k < rule.values.size(); ++k) {
           const ddp_gpu_adam_rule& r = rules[k % 2];
-          const AdamStep step{r.keep, r.weight_decay, r.beta1, r.share1, r.beta2, r.share2, r.size, r.root_scale, r.epsilon, shape};
-          adam_update(step, dtype, rule.values[k].data(), rule.grad.host[k].data(), rule.firsts[k].data(), rule.seconds[k].data(), rule.value.count(k));
+          const cpu::AdamStep step{r.keep,   r.weight_decay, r.beta1,      r.share1,  r.beta2,
+                                   r.share2, r.size,         r.root_scale, r.epsilon, shape};
+          cpu::adam_update(step, dtype, rule.values[k].data(), rule.grad.host[k].data(), rule.firsts[k].data(),
+                           rule.seconds[k].data(), rule.value.count(k));
         }
         const ddp_gpu_shape how{shape.scale, shape.limit, nullptr};
-        GPU_CALL(adam(rule.updates.data(), static_cast<int64_t>(rule.updates.size()), rules, 2, dtype, &how, nullptr, stream.get()));
+        GPU_CALL(adam(rule.updates.data(), static_cast<int64_t>(rule.updates.size()), rules, 2, dtype, &how, nullptr,
+                      stream.get()));
         stream.wait();
         rule.expect_same_arrays("Adam");
       }
@@ -81,9 +93,9 @@ void adam_has_the_bits_of_the_cpu(void**) {
 
 void sgd_has_the_bits_of_the_cpu(void**) {
   const card::Stream stream(kGpu);
-  const Momentum modes[] = {Momentum::kNone, Momentum::kFirst, Momentum::kRunning};
+  const cpu::Momentum modes[] = {cpu::Momentum::kNone, cpu::Momentum::kFirst, cpu::Momentum::kRunning};
   for (const ddp_dtype dtype : kFloats)
-    for (const GradShape& shape : kShapes)
+    for (const cpu::GradShape& shape : kShapes)
       for (const int32_t mode : {0, 1, 2})
         for (const int32_t nesterov : {0, 1}) {
           if (mode == 0 && nesterov == 1) continue;
@@ -91,13 +103,15 @@ void sgd_has_the_bits_of_the_cpu(void**) {
           const ddp_gpu_sgd_rule rules[2] = {{0.05, 0, 0.9, 1, mode, nesterov}, {0.01, 0.1, 0.5, 0.7, mode, nesterov}};
           for (size_t k = 0; k < rule.values.size(); ++k) {
             const ddp_gpu_sgd_rule& r = rules[k % 2];
-            const SgdStep step{r.rate, r.weight_decay, r.momentum, r.gradient_share, modes[mode], nesterov == 1, shape};
-            sgd_update(step, dtype, rule.values[k].data(), rule.grad.host[k].data(), mode == 0 ? nullptr : rule.firsts[k].data(), rule.value.count(k));
+            const cpu::SgdStep step{r.rate, r.weight_decay, r.momentum, r.gradient_share, modes[mode], nesterov == 1, shape};
+            cpu::sgd_update(step, dtype, rule.values[k].data(), rule.grad.host[k].data(),
+                            mode == 0 ? nullptr : rule.firsts[k].data(), rule.value.count(k));
             if (mode == 0) rule.updates[k].state[0] = nullptr;
             rule.updates[k].state[1] = nullptr;
           }
           const ddp_gpu_shape how{shape.scale, shape.limit, nullptr};
-          GPU_CALL(sgd(rule.updates.data(), static_cast<int64_t>(rule.updates.size()), rules, 2, dtype, &how, nullptr, stream.get()));
+          GPU_CALL(sgd(rule.updates.data(), static_cast<int64_t>(rule.updates.size()), rules, 2, dtype, &how, nullptr,
+                       stream.get()));
           stream.wait();
           rule.expect_same_arrays("SGD");
         }

@@ -1,4 +1,5 @@
-// A hundred lives of a group, a model and an optimizer on the GPU leave nothing behind: no device memory, no threads, no file descriptors, and little on the host.
+// A hundred lives of a group, a model and an optimizer on the GPU leave nothing behind: no device memory, no threads, no
+// file descriptors, and little on the host.
 #include <cuda_runtime.h>
 
 #include <filesystem>
@@ -14,7 +15,8 @@ namespace {
 
 int64_t free_device_bytes() {
   size_t free = 0, total = 0;
-  if (cudaDeviceSynchronize() != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) throw std::runtime_error("cudaMemGetInfo failed");
+  if (cudaDeviceSynchronize() != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess)
+    throw std::runtime_error("cudaMemGetInfo failed");
   return static_cast<int64_t>(free);
 }
 
@@ -58,13 +60,16 @@ void live_once(bool own_gradients) {
 
 void a_hundred_lives_leave_nothing_behind(void**) {
   for (int k = 0; k < 10; ++k) live_once(k % 2 == 0);
-  const int64_t free = free_device_bytes(), threads = entries("/proc/self/task"), files = entries("/proc/self/fd"), pages = resident_pages();
+  const int64_t free = free_device_bytes(), threads = entries("/proc/self/task"), files = entries("/proc/self/fd"),
+                pages = resident_pages();
   for (int k = 0; k < 100; ++k) live_once(k % 2 == 0);
   expect_equal(entries("/proc/self/task"), threads, "threads");
   expect_equal(entries("/proc/self/fd"), files, "file descriptors");
   // One life has 25 MB on the device; others may use it at the same time.
-  expect(free - free_device_bytes() < int64_t{64} << 20, "device memory came back but for " + std::to_string((free - free_device_bytes()) >> 20) + " MiB");
-  expect(resident_pages() - pages < (int64_t{64} << 20) / 4096, "host memory came back but for " + std::to_string((resident_pages() - pages) >> 8) + " MiB");
+  expect(free - free_device_bytes() < int64_t{64} << 20,
+         "device memory came back but for " + std::to_string((free - free_device_bytes()) >> 20) + " MiB");
+  expect(resident_pages() - pages < (int64_t{64} << 20) / 4096,
+         "host memory came back but for " + std::to_string((resident_pages() - pages) >> 8) + " MiB");
 }
 
 /// Gone in the middle of a pass, when the gradients that libddp is to pack are not even written.
@@ -85,7 +90,8 @@ void models_may_be_destroyed_while_the_gpu_works(void**) {
     t.model.reset();  // nobody touches the gradients after this
     t.own_grads.clear();
   }
-  if (cudaDeviceSynchronize() != cudaSuccess) throw std::runtime_error(std::string("the GPU says ") + cudaGetErrorString(cudaGetLastError()));
+  if (cudaDeviceSynchronize() != cudaSuccess)
+    throw std::runtime_error(std::string("the GPU says ") + cudaGetErrorString(cudaGetLastError()));
 }
 
 }  // namespace
@@ -93,6 +99,7 @@ void models_may_be_destroyed_while_the_gpu_works(void**) {
 int main(int argc, char** argv) {
   if (is_fake()) end_skipped("memory is counted by the CUDA runtime");
   need_devices(1);
-  const CMUnitTest tests[] = {ddp_test(a_hundred_lives_leave_nothing_behind), ddp_test(models_may_be_destroyed_while_the_gpu_works)};
+  const CMUnitTest tests[] = {ddp_test(a_hundred_lives_leave_nothing_behind),
+                              ddp_test(models_may_be_destroyed_while_the_gpu_works)};
   return card::run_matching(tests, argc, argv);
 }

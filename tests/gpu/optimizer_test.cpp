@@ -1,4 +1,5 @@
-// Optimizers and averages over CUDA tensors on one rank: the same model on the CPU, with the same gradients, holds the same bits after every step.
+// Optimizers and averages over CUDA tensors on one rank: the same model on the CPU, with the same gradients, holds the same
+// bits after every step.
 #include <cmath>
 #include <optional>
 

@@ -1,4 +1,5 @@
-// Passes over CUDA tensors on one rank: what gradients hold afterwards, in every dtype and both kinds of memory, is what the CPU gives, bit for bit.
+// Passes over CUDA tensors on one rank: what gradients hold afterwards, in every dtype and both kinds of memory, is what the
+// CPU gives, bit for bit.
 #include <cmath>
 
 #include "gpu/support/trainer.hpp"
@@ -13,7 +14,8 @@ constexpr ddp_dtype kAll[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64, DDP_
 
 /// Runs `body` on the CPU and on the GPU, for each dtype and both kinds of gradients, and compares what it returns.
 template <class Body>
-void same_on_both(const std::string& what, Body body, std::initializer_list<ddp_dtype> dtypes = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64, DDP_C128}) {
+void same_on_both(const std::string& what, Body body,
+                  std::initializer_list<ddp_dtype> dtypes = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64, DDP_C128}) {
   const GroupHandle group = alone();
   for (const ddp_dtype dtype : dtypes)
     for (const bool own : {false, true}) {
@@ -25,7 +27,8 @@ void same_on_both(const std::string& what, Body body, std::initializer_list<ddp_
         Trainer trainer(group.get(), plan);
         return body(trainer);
       };
-      expect_same_bytes(run(kGpu), run(kCpu), what + ", " + dtype_name(dtype) + (own ? ", own gradients" : ", libddp's gradients"));
+      expect_same_bytes(run(kGpu), run(kCpu),
+                        what + ", " + dtype_name(dtype) + (own ? ", own gradients" : ", libddp's gradients"));
     }
 }
 
@@ -39,7 +42,9 @@ void a_pass_of_one_rank_leaves_its_gradients(void**) {
       Trainer trainer(group.get(), plan);
       for (int step = 0; step < 3; ++step) {
         trainer.pass(step);
-        expect_same_bytes(trainer.grad_bytes(), trainer.expected_grads([&](size_t p, int64_t i) { return fine_gradient(0, step, p, i); }), dtype_name(dtype));
+        expect_same_bytes(trainer.grad_bytes(),
+                          trainer.expected_grads([&](size_t p, int64_t i) { return fine_gradient(0, step, p, i); }),
+                          dtype_name(dtype));
       }
     }
 }
@@ -89,17 +94,19 @@ void a_nan_reaches_the_norm(void**) {
 }
 
 void accumulated_gradients_are_reduced_by_the_last_pass(void**) {
-  same_on_both("accumulated", [](Trainer& t) {
-    t.pass(0, DDP_PASS_ACCUMULATE);
-    t.pass(1, DDP_PASS_ACCUMULATE);
-    t.pass(2);
-    ddp_model_stats stats{};
-    stats.struct_size = sizeof stats;
-    OK(ddp_model_get_stats(t.model.get(), &stats));
-    expect_equal(stats.passes, int64_t{1}, "passes that reduced");
-    t.pass(3, DDP_PASS_LOCAL);
-    return t.grad_bytes();
-  }, {DDP_F32, DDP_BF16});
+  same_on_both("accumulated",
+               [](Trainer& t) {
+                 t.pass(0, DDP_PASS_ACCUMULATE);
+                 t.pass(1, DDP_PASS_ACCUMULATE);
+                 t.pass(2);
+                 ddp_model_stats stats{};
+                 stats.struct_size = sizeof stats;
+                 OK(ddp_model_get_stats(t.model.get(), &stats));
+                 expect_equal(stats.passes, int64_t{1}, "passes that reduced");
+                 t.pass(3, DDP_PASS_LOCAL);
+                 return t.grad_bytes();
+               },
+               {DDP_F32, DDP_BF16});
 }
 
 void what_nobody_used_is_left_alone(void**) {
@@ -128,7 +135,8 @@ void a_gradient_that_nobody_marked_is_named_and_the_next_pass_works(void**) {
   OK(ddp_model_mark_ready(t.model.get(), 1, t.stream.get()));
   FAILS(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(t.model.get(), t.stream.get()), "p0");
   t.pass(1);
-  expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return fine_gradient(0, 1, p, i); }), "the pass after it");
+  expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return fine_gradient(0, 1, p, i); }),
+                    "the pass after it");
 }
 
 void gradients_that_move_are_found(void**) {
@@ -144,7 +152,10 @@ void gradients_that_move_are_found(void**) {
   }
   t.pass(4);
   OK(ddp_model_scale_grad(t.model.get(), 2.0, t.stream.get()));
-  expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return 2 * static_cast<double>(static_cast<float>(fine_gradient(0, 4, p, i))); }), "moved gradients");
+  expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) {
+    return 2 * static_cast<double>(static_cast<float>(fine_gradient(0, 4, p, i)));
+  }),
+                    "moved gradients");
 }
 
 /// Tensors on the CPU and on the GPU in one model.

@@ -1,5 +1,5 @@
-// Several ranks with CUDA tensors: sums of whole numbers are exact, all ranks hold the same bits, and what one process computes from the mean gradient is
-// what they compute together.
+// Several ranks with CUDA tensors: sums of whole numbers are exact, all ranks hold the same bits, and what one process
+// computes from the mean gradient is what they compute together.
 #include <cmath>
 
 #include "gpu/support/trainer.hpp"
@@ -46,7 +46,9 @@ void sums_of_whole_numbers_are_exact(void**) {
           Trainer t(at.group, plan);
           for (int step = 0; step < 2; ++step) {
             t.pass(step);
-            expect_same_bytes(t.grad_bytes(), t.expected_grads([&](size_t p, int64_t i) { return sum_of(at.size, step, p, i); }), dtype_name(dtype));
+            expect_same_bytes(t.grad_bytes(),
+                              t.expected_grads([&](size_t p, int64_t i) { return sum_of(at.size, step, p, i); }),
+                              dtype_name(dtype));
           }
         }
     });
@@ -70,7 +72,8 @@ void means_are_the_same_bits_everywhere_and_near_the_exact_ones(void**) {
             magnitude += std::abs(fine_gradient(rank, 7, p, i));
           }
           const double got = get_element(DDP_F32, bytes.data(), k);
-          expect(std::abs(got - sum / at.size) <= (at.size + 1) * 0x1p-24 * magnitude, "a mean within the rounding of its additions");
+          expect(std::abs(got - sum / at.size) <= (at.size + 1) * 0x1p-24 * magnitude,
+                 "a mean within the rounding of its additions");
         }
     });
 }
@@ -117,7 +120,8 @@ std::string train_alone(int ranks, int steps) {
   for (int step = 0; step < steps; ++step) {
     OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
     for (auto p = plan.counts.size(); p-- > 0;) {
-      const std::string mean = encoded(DDP_F32, plan.counts[p], [&](int64_t i) { return sum_of(ranks, step, p, i) / ranks; });
+      const std::string mean =
+          encoded(DDP_F32, plan.counts[p], [&](int64_t i) { return sum_of(ranks, step, p, i) / ranks; });
       std::memcpy(t.grads[p], mean.data(), mean.size());
       OK(ddp_model_mark_ready(t.model.get(), static_cast<int32_t>(p), nullptr));
     }
@@ -129,8 +133,9 @@ std::string train_alone(int ranks, int steps) {
 
 void two_hundred_steps_are_those_of_one_process(void**) {
   const int steps = 200;
-  run_world(2, [&](const Rank& at) { expect_same_bytes(train(at, {}, steps), train_alone(2, steps), "parameters"); },
-            30'000 + 5 * steps * collective_ms(2));
+  run_world(
+      2, [&](const Rank& at) { expect_same_bytes(train(at, {}, steps), train_alone(2, steps), "parameters"); },
+      30'000 + 5 * steps * collective_ms(2));
 }
 
 void every_way_to_step_gives_the_bits_of_the_plain_one(void**) {
@@ -140,7 +145,8 @@ void every_way_to_step_gives_the_bits_of_the_plain_one(void**) {
       for (const bool own : {false, true})
         for (const bool shard : {false, true})
           for (const bool in_backward : {false, true})
-            expect_same_bytes(train(at, {shard, in_backward, own, 0}, 5), plain, std::string(shard ? "sharded " : "") + (in_backward ? "in backward" : ""));
+            expect_same_bytes(train(at, {shard, in_backward, own, 0}, 5), plain,
+                              std::string(shard ? "sharded " : "") + (in_backward ? "in backward" : ""));
       const std::string clipped = train(at, {false, false, false, 2.0}, 5);
       expect(clipped != plain, "clipping does something");
       expect_same_bytes(train(at, {true, true, false, 2.0}, 5), clipped, "clipped, sharded, in backward");
@@ -152,7 +158,8 @@ void each_rank_may_keep_its_gradients_where_it_likes(void**) {
     const std::string plain = train(at, {}, 3);
     const bool own = at.rank == 0;
     for (const bool shard : {false, true})
-      for (const bool in_backward : {false, true}) expect_same_bytes(train(at, {shard, in_backward, own, 0}, 3), plain, "gradients in different memory");
+      for (const bool in_backward : {false, true})
+        expect_same_bytes(train(at, {shard, in_backward, own, 0}, 3), plain, "gradients in different memory");
   });
 }
 
@@ -165,7 +172,8 @@ void gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit(void**) {
         plan.options = [wire](ddp_model_options& options) { options.wire = wire; };
         Trainer t(at.group, plan);
         t.pass(1);
-        expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return sum_of(2, 1, p, i) / 2; }), "means of 16 bits");
+        expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return sum_of(2, 1, p, i) / 2; }),
+                          "means of 16 bits");
       }
   });
 }
@@ -177,10 +185,16 @@ void gradients_count_by_their_weights(void**) {
     Trainer t(at.group, plan);
     OK(ddp_model_set_weight(t.model.get(), at.rank == 0 ? 3.0 : 1.0));
     t.pass(0);
-    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return (3 * whole_gradient(0, 0, p, i) + whole_gradient(1, 0, p, i)) / 4; }), "weighted");
-    if (at.rank == 1) OK(ddp_model_skip_backward(t.model.get(), t.stream.get()));
-    else t.pass(1);
-    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return whole_gradient(0, 1, p, i); }), "one rank skipped");
+    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) {
+      return (3 * whole_gradient(0, 0, p, i) + whole_gradient(1, 0, p, i)) / 4;
+    }),
+                      "weighted");
+    if (at.rank == 1)
+      OK(ddp_model_skip_backward(t.model.get(), t.stream.get()));
+    else
+      t.pass(1);
+    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return whole_gradient(0, 1, p, i); }),
+                      "one rank skipped");
   });
 }
 
@@ -218,7 +232,8 @@ void collectives_take_cuda_tensors(void**) {
     OK(ddp_group_all_gather(at.group, &p, &w, stream.get()));
     OK(ddp_group_reduce_scatter(at.group, &w, &p, DDP_SUM, stream.get()));
     stream.wait();
-    expect(part.read() == encoded_one(3.0F * (1.0F + static_cast<float>(at.rank))) + encoded_one(-3.0F), "the part that was reduced");
+    expect(part.read() == encoded_one(3.0F * (1.0F + static_cast<float>(at.rank))) + encoded_one(-3.0F),
+           "the part that was reduced");
     OK(ddp_group_broadcast(at.group, &p, 2, stream.get()));
     stream.wait();
     expect(part.read() == encoded_one(9) + encoded_one(-3), "rank 2's part");
@@ -238,7 +253,8 @@ void a_gradient_missing_on_one_rank_is_named_on_all(void**) {
     FAILS(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(t.model.get(), t.stream.get()), "p3");
     OK(ddp_model_zero_grad(t.model.get(), t.stream.get()));
     t.pass(2);
-    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return sum_of(2, 2, p, i) / 2; }), "the pass after it");
+    expect_same_bytes(t.grad_bytes(), t.expected_grads([](size_t p, int64_t i) { return sum_of(2, 2, p, i) / 2; }),
+                      "the pass after it");
   });
 }
 

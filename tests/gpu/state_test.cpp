@@ -1,4 +1,5 @@
-// What leaves a GPU by a file or a hash: checkpoints travel between GPU and CPU in both directions, and training goes on with the same bits.
+// What leaves a GPU by a file or a hash: checkpoints travel between GPU and CPU in both directions, and training goes on
+// with the same bits.
 #include "gpu/support/trainer.hpp"
 #include "support/group_procs.hpp"
 

@@ -1,5 +1,5 @@
-// Order on the GPU: a gradient that a slow kernel is still going to write is waited for, wherever it is written; nobody's result is read too early or
-// overwritten too soon; and the host does not wait.
+// Order on the GPU: a gradient that a slow kernel is still going to write is waited for, wherever it is written; nobody's
+// result is read too early or overwritten too soon; and the host does not wait.
 #include <chrono>
 #include <thread>
 
@@ -125,7 +125,8 @@ void the_stream_given_at_the_end_comes_after_all_gradients(void**) {
   consumer.wait();
   std::string all;
   for (const Memory& memory : seen) all += memory.read();
-  expect_same_bytes(all, t.expected_grads([](size_t p, int64_t i) { return fine_gradient(0, 0, p, i); }), "what the consumer's stream saw");
+  expect_same_bytes(all, t.expected_grads([](size_t p, int64_t i) { return fine_gradient(0, 0, p, i); }),
+                    "what the consumer's stream saw");
 }
 
 /// The gradient is overwritten in the order of the stream given to the end, at once: the former pass must have taken it.

@@ -1,9 +1,11 @@
-// Batch normalisation on GPUs against the same call in host memory, which conformance/batch_norm_test.cpp compares with formulas.
+// Batch normalisation on GPUs against the same call in host memory, which conformance/batch_norm_test.cpp compares with
+// formulas.
+#include "extra/batch_norm/batch_norm.hpp"
+
 #include <cmath>
 #include <numeric>
 
 #include "device/cpu/arrays.hpp"
-#include "norm/batch_norm.hpp"
 #include "support/batch_norm_oracle.hpp"
 #include "support/mixed_model.hpp"
 
@@ -27,14 +29,16 @@ struct Twin {
   GpuArray array;
   Tensor device;
 
-  Twin(Group& group, int rank, ddp_dtype dtype, const std::vector<int64_t>& shape, const std::vector<double>& values = {})
+  Twin(group::Group& group, int rank, ddp_dtype dtype, const std::vector<int64_t>& shape,
+       const std::vector<double>& values = {})
       : bytes(static_cast<size_t>(count_of(shape) * dtype_size(dtype))), array(rank, static_cast<int64_t>(bytes.size())) {
     host.dtype = dtype;
     host.ndim = static_cast<int32_t>(shape.size());
     std::copy(shape.begin(), shape.end(), host.shape.begin());
     host.count = count_of(shape);
     host.data = bytes.data();
-    for (size_t i = 0; i < values.size(); ++i) cpu::convert(DDP_F64, &values[i], dtype, host.data + static_cast<int64_t>(i) * dtype_size(dtype), 1);
+    for (size_t i = 0; i < values.size(); ++i)
+      cpu::convert(DDP_F64, &values[i], dtype, host.data + static_cast<int64_t>(i) * dtype_size(dtype), 1);
     array.poke(bytes);
     device = host;
     device.data = static_cast<std::byte*>(array.data());
@@ -44,11 +48,16 @@ struct Twin {
   static int64_t count_of(const std::vector<int64_t>& shape) {
     return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   }
-  void expect_same_bits(const char* what) const { expect(array.peek<std::byte>() == bytes, std::string("the bits of host memory: ") + what); }
+  void expect_same_bits(const char* what) const {
+    expect(array.peek<std::byte>() == bytes, std::string("the bits of host memory: ") + what);
+  }
   /// Within `units` of the last place of its dtype and 1e-12 of 1.
   void expect_near(double units, const char* what) const {
     const std::vector<double> wanted = numbers(bytes), got = numbers(array.peek<std::byte>());
-    const double unit = host.dtype == DDP_F64 ? 0x1p-53 : host.dtype == DDP_F32 ? 0x1p-24 : host.dtype == DDP_F16 ? 0x1p-11 : 0x1p-8;
+    const double unit = host.dtype == DDP_F64   ? 0x1p-53
+                        : host.dtype == DDP_F32 ? 0x1p-24
+                        : host.dtype == DDP_F16 ? 0x1p-11
+                                                : 0x1p-8;
     for (size_t i = 0; i < wanted.size(); ++i)
       expect(std::abs(got[i] - wanted[i]) <= units * unit * std::abs(wanted[i]) + 1e-12,
              std::string(what) + " is " + std::to_string(got[i]) + " and " + std::to_string(wanted[i]) + " in host memory");
@@ -64,31 +73,39 @@ struct Twin {
 struct Layer {
   Twin x, y, dy, dx, weight, bias, running_mean, running_var, mean, invstd, dweight, dbias;
 
-  Layer(Group& group, int rank, ddp_dtype dtype, const std::vector<int64_t>& shape, const Batch& batch)
-      : x(group, rank, dtype, shape, batch.x), y(group, rank, dtype, shape), dy(group, rank, dtype, shape, batch.dy), dx(group, rank, dtype, shape),
-        weight(group, rank, DDP_F32, {shape[1]}, ramp(shape[1], 0.5)), bias(group, rank, DDP_F64, {shape[1]}, ramp(shape[1], -2)),
-        running_mean(group, rank, DDP_F32, {shape[1]}, ramp(shape[1], 7)), running_var(group, rank, DDP_F64, {shape[1]}, ramp(shape[1], 2)),
-        mean(group, rank, DDP_F64, {shape[1]}), invstd(group, rank, DDP_F64, {shape[1]}), dweight(group, rank, DDP_F64, {shape[1]}, ramp(shape[1], 4)),
+  Layer(group::Group& group, int rank, ddp_dtype dtype, const std::vector<int64_t>& shape, const Batch& batch)
+      : x(group, rank, dtype, shape, batch.x),
+        y(group, rank, dtype, shape),
+        dy(group, rank, dtype, shape, batch.dy),
+        dx(group, rank, dtype, shape),
+        weight(group, rank, DDP_F32, {shape[1]}, ramp(shape[1], 0.5)),
+        bias(group, rank, DDP_F64, {shape[1]}, ramp(shape[1], -2)),
+        running_mean(group, rank, DDP_F32, {shape[1]}, ramp(shape[1], 7)),
+        running_var(group, rank, DDP_F64, {shape[1]}, ramp(shape[1], 2)),
+        mean(group, rank, DDP_F64, {shape[1]}),
+        invstd(group, rank, DDP_F64, {shape[1]}),
+        dweight(group, rank, DDP_F64, {shape[1]}, ramp(shape[1], 4)),
         dbias(group, rank, DDP_F32, {shape[1]}, ramp(shape[1], 3)) {}
   static std::vector<double> ramp(int64_t channels, double first) {
     std::vector<double> values(static_cast<size_t>(channels));
     for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<double>(i % 3);
     return values;
   }
-  [[nodiscard]] norm::Forward forward(Tensor Twin::* place) const {
-    return {x.*place, weight.*place, bias.*place, running_mean.*place, running_var.*place, y.*place, mean.*place, invstd.*place};
+  [[nodiscard]] batch_norm::Forward forward(Tensor Twin::*place) const {
+    return {x.*place,           weight.*place, bias.*place, running_mean.*place,
+            running_var.*place, y.*place,      mean.*place, invstd.*place};
   }
-  [[nodiscard]] norm::Backward backward(Tensor Twin::* place, int64_t count) const {
+  [[nodiscard]] batch_norm::Backward backward(Tensor Twin::*place, int64_t count) const {
     return {dy.*place, x.*place, weight.*place, mean.*place, invstd.*place, count, dx.*place, dweight.*place, dbias.*place};
   }
-  void run(Group& group, const ddp_batch_norm_options& options, void* stream) const {
-    const int64_t count = norm::forward(group, options, forward(&Twin::device), stream);
-    norm::backward(group, options, backward(&Twin::device, count), stream);
+  void run(group::Group& group, const ddp_batch_norm_options& options, void* stream) const {
+    const int64_t count = batch_norm::forward(group, options, forward(&Twin::device), stream);
+    batch_norm::backward(group, options, backward(&Twin::device, count), stream);
   }
   /// Forward joins in rank order as the CPU does; backward adds in NCCL's order.
-  void expect_that_of_the_host(Group& group, const ddp_batch_norm_options& options) const {
-    const int64_t count = norm::forward(group, options, forward(&Twin::host));
-    norm::backward(group, options, backward(&Twin::host, count));
+  void expect_that_of_the_host(group::Group& group, const ddp_batch_norm_options& options) const {
+    const int64_t count = batch_norm::forward(group, options, forward(&Twin::host));
+    batch_norm::backward(group, options, backward(&Twin::host, count));
     y.expect_same_bits("y");
     running_mean.expect_same_bits("running_mean");
     running_var.expect_same_bits("running_var");
@@ -100,7 +117,7 @@ struct Layer {
   }
 };
 
-Layer make_layer(Group& group, int rank, ddp_dtype dtype, std::vector<int64_t> shape, int64_t rows) {
+Layer make_layer(group::Group& group, int rank, ddp_dtype dtype, std::vector<int64_t> shape, int64_t rows) {
   const int64_t inner = std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
   const Batch batch = make_batch(rank, rows, shape[0], inner, 0.25);
   shape.insert(shape.begin(), rows);
@@ -115,7 +132,7 @@ void correct_and_nothing_left() {
 void it_is_what_host_memory_gives(void**) {
   for (const int size : {1, 2, 3, 4}) {
     const FakeGpus gpus(static_cast<uint64_t>(size) * 3);
-    run_gpu_groups(size, [&](Group& group, int rank) {
+    run_gpu_groups(size, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16})
         for (const std::vector<int64_t>& shape : {std::vector<int64_t>{37}, {1, 2}, {5, 3, 3}, {3, 41, 26}})
@@ -135,7 +152,7 @@ void it_is_what_host_memory_gives(void**) {
 
 void without_training_each_rank_is_alone(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     ddp_batch_norm_options options = norm_options();
     options.training = 0;
@@ -151,7 +168,7 @@ void without_training_each_rank_is_alone(void**) {
 
 void the_host_waits_for_no_device(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     const Layer layer = make_layer(group, rank, DDP_F32, {5, 7}, 4);
     layer.run(group, norm_options(), stream.get());
@@ -175,7 +192,7 @@ void the_host_waits_for_no_device(void**) {
 
 void layers_on_two_streams_share_memory_without_a_race(void**) {
   const FakeGpus gpus(77);
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     const GpuStream first(rank), second(rank);
     const Layer a = make_layer(group, rank, DDP_F32, {5, 7}, 4), b = make_layer(group, rank, DDP_F32, {9, 3}, 2);
     a.run(group, norm_options(), first.get());
@@ -191,12 +208,14 @@ void layers_on_two_streams_share_memory_without_a_race(void**) {
 void what_cannot_be_normalised_is_refused_before_anything_is_written(void**) {
   for (const int size : {1, 3}) {
     const FakeGpus gpus;
-    run_gpu_groups(size, [&](Group& group, int rank) {
+    run_gpu_groups(size, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       const Layer single = make_layer(group, rank, DDP_F32, {2}, rank == 0 ? 1 : 0);
-      expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { single.run(group, norm_options(), stream.get()); }), "single value");
+      expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { single.run(group, norm_options(), stream.get()); }),
+                      "single value");
       const Layer nothing = make_layer(group, rank, DDP_F32, {2}, 0);
-      expect_equal(norm::forward(group, norm_options(), nothing.forward(&Twin::device), stream.get()), int64_t{0}, "count");
+      expect_equal(batch_norm::forward(group, norm_options(), nothing.forward(&Twin::device), stream.get()), int64_t{0},
+                   "count");
       if (size > 1) {
         ddp_batch_norm_options options = norm_options();
         if (rank == 2) options.epsilon = 0.4;
@@ -216,25 +235,28 @@ void what_cannot_be_normalised_is_refused_before_anything_is_written(void**) {
 
 void all_tensors_lie_in_one_place(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(1, [&](Group& group, int rank) {
+  run_gpu_groups(1, [&](group::Group& group, int rank) {
     const Layer layer = make_layer(group, rank, DDP_F32, {2}, 3);
-    norm::Forward call = layer.forward(&Twin::device);
+    batch_norm::Forward call = layer.forward(&Twin::device);
     call.bias = layer.bias.host;
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { norm::forward(group, norm_options(), call); }), "bias is in host memory");
-    norm::Backward back = layer.backward(&Twin::host, 3);
+    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::forward(group, norm_options(), call); }),
+                    "bias is in host memory");
+    batch_norm::Backward back = layer.backward(&Twin::host, 3);
     back.dweight = layer.dweight.device;
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { norm::backward(group, norm_options(), back); }), "dweight is on a GPU");
+    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::backward(group, norm_options(), back); }),
+                    "dweight is on a GPU");
   });
   correct_and_nothing_left();
 }
 
 void a_graph_cannot_hold_it(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(1, [&](Group& group, int rank) {
+  run_gpu_groups(1, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     const Layer layer = make_layer(group, rank, DDP_F32, {2}, 3);
     expect(fake_gpu::begin_capture(stream.get()), "capturing");
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { layer.run(group, norm_options(), stream.get()); }), "CUDA graph");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { layer.run(group, norm_options(), stream.get()); }),
+                    "CUDA graph");
     (void)fake_gpu::end_capture(stream.get());
   });
   correct_and_nothing_left();
@@ -243,7 +265,7 @@ void a_graph_cannot_hold_it(void**) {
 void a_rank_whose_gpu_fails_ends_the_group_for_all(void**) {
   for (const char* function : {"bn_moments", "alloc"}) {
     const FakeGpus gpus;
-    run_gpu_groups(3, [&](Group& group, int rank) {
+    run_gpu_groups(3, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       (void)group.gpu_side();
       const Layer layer = make_layer(group, rank, DDP_F32, {5, 7}, 4);

@@ -1,10 +1,11 @@
-// A pass that is captured into a graph of the GPU and launched again: the graph holds what the pass enqueued, and the hosts have spoken once.
-#include "comm/nccl/side.hpp"
-#include "reduce/model.hpp"
+// A pass that is captured into a graph of the GPU and launched again: the graph holds what the pass enqueued, and the hosts
+// have spoken once.
+#include "collective/nccl/nccl_transport.hpp"
+#include "model/model.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
-#include "update/rules.hpp"
-#include "update/sgd.hpp"
 
 namespace ddp::test {
 namespace {
@@ -14,11 +15,11 @@ constexpr int64_t kCount = 3000;
 void a_captured_pass_can_be_launched_again(void**) {
   for (const bool owned : {false, true}) {
     const FakeGpus gpus;
-    run_gpu_groups(2, [&](Group& group, int rank) {
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       GpuArray value(rank, kCount * 4), grad(rank, kCount * 4), fresh(rank, kCount * 4);
       value.poke(std::vector<float>(kCount, 0));
-      Model model(std::shared_ptr<Group>(&group, [](Group*) {}), [] {
+      model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), [] {
         ddp_model_options options{};
         options.first_bucket_bytes = options.bucket_bytes = 1 << 20;
         return options;
@@ -41,7 +42,7 @@ void a_captured_pass_can_be_launched_again(void**) {
       pass();
       SgdOptions options;
       options.rate = 1;
-      Sgd sgd(std::shared_ptr<Model>(&model, [](Model*) {}), options, options);
+      optim::Sgd sgd(std::shared_ptr<model::Model>(&model, [](model::Model*) {}), options, options);
       float wanted = 0;
       std::string why;
       const fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream.get(), &why);

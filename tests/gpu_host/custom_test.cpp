@@ -1,10 +1,13 @@
-// A rule of the program whose parameters lie on GPUs of several ranks: where its steps are made changes nothing, and one that fails is taken back.
-// The rule keeps the last value as its state and takes the gradient as the new value: copies, so that every order of the stream shows.
+// A rule of the program whose parameters lie on GPUs of several ranks: where its steps are made changes nothing, and one
+// that fails is taken back.
+// The rule keeps the last value as its state and takes the gradient as the new value: copies, so that every order of the
+// stream shows.
+#include "optim/custom.hpp"
+
 #include <atomic>
 
 #include "gpu_host/placed_model.hpp"
 #include "support/rule_options.hpp"
-#include "update/custom.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -22,21 +25,24 @@ int32_t copy_rule(void* user_data, const ddp_update_slice* slice) {
   if (slice->device != DDP_CUDA) return 1;
   const int64_t bytes = slice->count * dtype_size(slice->dtype);
   const ddp_gpu_table& table = fake_gpu::table();
-  return table.copy(slice->state[0], slice->value, bytes, slice->stream) == 0 && table.copy(slice->value, slice->grad, bytes, slice->stream) == 0 ? 0 : 2;
+  return table.copy(slice->state[0], slice->value, bytes, slice->stream) == 0 &&
+                 table.copy(slice->value, slice->grad, bytes, slice->stream) == 0
+             ? 0
+             : 2;
 }
 
 struct Trained {
   PlacedModel placed;
   CopyRule rule;
-  std::shared_ptr<Custom> optimizer;
+  std::shared_ptr<optim::Custom> optimizer;
 
-  Trained(Group& group, bool shard, bool in_backward)
-      : placed(std::shared_ptr<Group>(&group, [](Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR) {
-    ddp_optimizer_options options = default_optimizer_options();
+  Trained(group::Group& group, bool shard, bool in_backward)
+      : placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR) {
+    ddp_optimizer_options options = optim::default_optimizer_options();
     options.shard = shard;
     options.in_backward = in_backward;
-    const CustomRule read(default_custom_options(), options, "before", "test");
-    optimizer = std::make_shared<Custom>(placed.model, copy_rule, read, options, UserData(&rule, nullptr));
+    const optim::CustomRule read(optim::default_custom_options(), options, "before", "test");
+    optimizer = std::make_shared<optim::Custom>(placed.model, copy_rule, read, options, optim::UserData(&rule, nullptr));
     if (optimizer->in_passes() != nullptr) placed.model->attach(optimizer);
   }
   void fill_grads(int rank, int step) const {
@@ -44,7 +50,8 @@ struct Trained {
       const Tensor& grad = placed.grad(p);
       Bytes bytes(static_cast<size_t>(grad.bytes()));
       for (int64_t i = 0; i < grad.count; ++i)
-        set_element(grad.dtype, bytes.data(), static_cast<size_t>(i), static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
+        set_element(grad.dtype, bytes.data(), static_cast<size_t>(i),
+                    static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
       placed.write(grad, bytes);
     }
   }
@@ -57,7 +64,7 @@ struct Trained {
 
 void every_way_gives_the_same_values_and_a_failure_none(void**) {
   for (const auto& [shard, in_backward] : {std::pair{true, false}, {false, true}, {true, true}})
-    run_gpu_groups(2, [s = shard, b = in_backward](Group& group, int rank) {
+    run_gpu_groups(2, [s = shard, b = in_backward](group::Group& group, int rank) {
       Trained wanted(group, false, false), got(group, s, b);
       for (int step = 0; step < 4; ++step) {
         const std::string what = std::string(s ? "shard " : "") + (b ? "in_backward " : "") + std::to_string(step);
@@ -84,13 +91,15 @@ void every_way_gives_the_same_values_and_a_failure_none(void**) {
 }
 
 void what_a_rule_cannot_have_on_a_gpu_is_refused(void**) {
-  run_gpu_groups(2, [](Group& group, int) {
-    PlacedModel placed(std::shared_ptr<Group>(&group, [](Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR);
+  run_gpu_groups(2, [](group::Group& group, int) {
+    PlacedModel placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR);
     const auto refused = [&](auto change, const char* what) {
-      ddp_optimizer_options options = default_optimizer_options();
+      ddp_optimizer_options options = optim::default_optimizer_options();
       change(options);
       CopyRule rule;
-      Custom optimizer(placed.model, copy_rule, CustomRule(default_custom_options(), options, "before", "test"), options, UserData(&rule, nullptr));
+      optim::Custom optimizer(placed.model, copy_rule,
+                              optim::CustomRule(optim::default_custom_options(), options, "before", "test"), options,
+                              optim::UserData(&rule, nullptr));
       placed.pass();
       expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }), what);
     };

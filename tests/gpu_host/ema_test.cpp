@@ -1,8 +1,9 @@
-// Averages of parameters on a GPU: the bits of host memory, swaps that are exact, and no wait but where memory is made or freed.
-#include "update/ema.hpp"
+// Averages of parameters on a GPU: the bits of host memory, swaps that are exact, and no wait but where memory is made or
+// freed.
+#include "optim/ema.hpp"
 
+#include "device/cpu/update_kernels.hpp"
 #include "gpu_host/placed_model.hpp"
-#include "update/kernels.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -13,13 +14,14 @@ const std::vector<double> kDecays{0.9, 0.0, 0.999};
 
 void change_values(const PlacedModel& placed, uint64_t step) {
   for (int32_t i = 0; i < placed.size(); ++i)
-    placed.write(placed.value(i), PlacedModel::random_bytes(placed.value(i).dtype, placed.value(i).count, 2.0, 100 * step + static_cast<uint64_t>(i)));
+    placed.write(placed.value(i), PlacedModel::random_bytes(placed.value(i).dtype, placed.value(i).count, 2.0,
+                                                            100 * step + static_cast<uint64_t>(i)));
 }
 
 void averages_have_the_bits_of_the_cpu(void**) {
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()}) {
     PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), homes);
-    Ema wanted(host.model, kDecays), got(gpu.model, kDecays);
+    optim::Ema wanted(host.model, kDecays), got(gpu.model, kDecays);
     for (uint64_t step = 0; step < 5; ++step) {
       change_values(host, step);
       change_values(gpu, step);
@@ -40,7 +42,7 @@ void averages_have_the_bits_of_the_cpu(void**) {
 
 void a_swap_there_and_back_changes_nothing(void**) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
-  Ema ema(placed.model, kDecays);
+  optim::Ema ema(placed.model, kDecays);
   ema.update(placed.stream());
   change_values(placed, 3);
   ema.update(placed.stream());
@@ -59,7 +61,7 @@ void a_swap_there_and_back_changes_nothing(void**) {
 
 void updates_allocate_nothing_and_wait_for_nobody_after_the_first(void**) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
-  Ema ema(placed.model, kDecays);
+  optim::Ema ema(placed.model, kDecays);
   ema.update(placed.stream());
   fake_gpu::clear_log();
   fake_gpu::pause(placed.stream());
@@ -74,7 +76,7 @@ void updates_allocate_nothing_and_wait_for_nobody_after_the_first(void**) {
 
 void swaps_of_wide_types_wait_for_nobody(void**) {
   PlacedModel placed(lone_group(), {{DDP_F32, 3000}, {DDP_F64, 200}});
-  Ema ema(placed.model, {0.5});
+  optim::Ema ema(placed.model, {0.5});
   ema.update(placed.stream());
   fake_gpu::clear_log();
   ema.swap(0, placed.stream());
@@ -84,19 +86,20 @@ void swaps_of_wide_types_wait_for_nobody(void**) {
 
 void an_average_that_a_checkpoint_lacks_begins_at_its_parameter(void**) {
   PlacedModel placed(lone_group(), mixed_homes());
-  Ema ema(placed.model, {0.5});
-  for (const StateTensor& state : ema.state_tensors()) ema.begin_at_parameter(state.name);
+  optim::Ema ema(placed.model, {0.5});
+  for (const model::StateTensor& state : ema.state_tensors()) ema.begin_at_parameter(state.name);
   const auto tensors = ema.state_tensors();
   for (int32_t i = 0; i < placed.size(); ++i) {
     const Bytes value = placed.read(placed.value(i)), average = placed.read(tensors[static_cast<size_t>(i)].tensor);
     for (size_t k = 0; k < static_cast<size_t>(placed.value(i).count); ++k)
-      expect_equal(get_element(moment_dtype(placed.value(i).dtype), average.data(), k), get_element(placed.value(i).dtype, value.data(), k), "element");
+      expect_equal(get_element(cpu::moment_dtype(placed.value(i).dtype), average.data(), k),
+                   get_element(placed.value(i).dtype, value.data(), k), "element");
   }
 }
 
 void a_capture_is_refused_and_not_spoiled(void**) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
-  Ema ema(placed.model, {0.5});
+  optim::Ema ema(placed.model, {0.5});
   ema.update(placed.stream());
   expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
   expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(placed.stream()); }), "ddp_ema_update");

@@ -1,11 +1,11 @@
-// What a group with GPUs does when a rank, a GPU, NCCL or its connections fail: a named error on every rank within bounds, nothing written that
-// should not be, nothing left.
-#include "base/clock.hpp"
-#include "comm/nccl/side.hpp"
-#include "reduce/model.hpp"
+// What a group with GPUs does when a rank, a GPU, NCCL or its connections fail: a named error on every rank within bounds,
+// nothing written that should not be, nothing left.
+#include "collective/nccl/nccl_transport.hpp"
+#include "model/model.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
+#include "os/clock.hpp"
 #include "support/gpu_world.hpp"
-#include "update/rules.hpp"
-#include "update/sgd.hpp"
 
 namespace ddp::test {
 namespace {
@@ -16,11 +16,14 @@ constexpr int64_t kCount = 5000;
 struct SmallModel {
   GpuStream stream;
   GpuArray value, grad, fresh;
-  Model model;
+  model::Model model;
 
-  SmallModel(Group& group, int rank)
-      : stream(rank), value(rank, kCount * 4), grad(rank, kCount * 4), fresh(rank, kCount * 4),
-        model(std::shared_ptr<Group>(&group, [](Group*) {}), options()) {
+  SmallModel(group::Group& group, int rank)
+      : stream(rank),
+        value(rank, kCount * 4),
+        grad(rank, kCount * 4),
+        fresh(rank, kCount * 4),
+        model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options()) {
     value.poke(std::vector<float>(kCount, 1));
     fresh.poke(std::vector<float>(kCount, static_cast<float>(rank + 1)));
     const Tensor lent = grad.tensor(group, DDP_F32);
@@ -41,13 +44,13 @@ struct SmallModel {
 };
 
 int64_t ms_of(const std::function<void()>& body) {
-  const int64_t begin = now_ns();
+  const int64_t begin = os::now_ns();
   body();
-  return (now_ns() - begin) / 1'000'000;
+  return (os::now_ns() - begin) / 1'000'000;
 }
 
 /// Calls until the group is known to be broken.
-std::string first_error(Group& group, ddp_status status) {
+std::string first_error(group::Group& group, ddp_status status) {
   std::string text;
   wait_until([&] {
     try {
@@ -63,7 +66,7 @@ std::string first_error(Group& group, ddp_status status) {
 
 void an_error_that_nccl_reports_breaks_the_group_within_a_second(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallModel world(group, rank);
     world.pass();
     world.stream.synchronize();
@@ -82,7 +85,7 @@ void an_error_that_nccl_reports_breaks_the_group_within_a_second(void**) {
 void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
   const FakeGpus gpus;
   std::atomic<bool> marked{false};
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallModel world(group, rank);
     world.pass();
     world.stream.synchronize();
@@ -108,7 +111,7 @@ void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
 void an_update_behind_a_broken_collective_changes_nothing(void**) {
   const FakeGpus gpus;
   std::atomic<bool> ended{false};
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallModel world(group, rank);
     world.pass();
     world.stream.synchronize();
@@ -126,8 +129,8 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
     first_error(group, DDP_ERROR_ABORTED);
     // The program, which does not know yet, has an update enqueued that believes in the gradient.
     const ddp_gpu_span span{world.grad.data(), world.value.data(), kCount};
-    expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(), group.gpu_stop(world.stream.get()),
-                                  world.stream.get()) == 0,
+    expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(),
+                                  group.gpu_stop(world.stream.get()), world.stream.get()) == 0,
            "an update");
     world.stream.synchronize();
     expect(world.value.peek<float>() == std::vector<float>(kCount, 1), "the parameter is what it was");
@@ -138,18 +141,19 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
 
 void a_lost_gpu_is_named_on_every_rank(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallModel world(group, rank);
     world.pass();
     world.stream.synchronize();
     group.barrier();
     if (rank == 1) {
       fake_gpu::lose_device(1);
-      expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] {
-                        world.model.begin_backward(DDP_PASS_REDUCE);
-                        world.model.mark_ready(0, world.stream.get());
-                        world.model.end_backward(world.stream.get());
-                      }),
+      expect_contains(expect_error(DDP_ERROR_PEER_FAILED,
+                                   [&] {
+                                     world.model.begin_backward(DDP_PASS_REDUCE);
+                                     world.model.mark_ready(0, world.stream.get());
+                                     world.model.end_backward(world.stream.get());
+                                   }),
                       "restart");
     }
     expect_contains(first_error(group, DDP_ERROR_PEER_FAILED), "rank 1");
@@ -160,7 +164,7 @@ void work_that_does_not_end_is_a_time_out(void**) {
   const FakeGpus gpus;
   ddp_group_options options = world_options();
   options.timeout_ms = 700;
-  run_gpu_groups_with(2, options, [&](Group& group, int rank) {
+  run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
     SmallModel world(group, rank);
     world.pass();
     world.stream.synchronize();
@@ -179,7 +183,7 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
   std::atomic<bool> enqueued{false};
   ddp_group_options options = world_options();
   options.timeout_ms = 700;
-  run_gpu_groups_with(2, options, [&](Group& group, int rank) {
+  run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
     SmallModel world(group, rank);
     world.pass();
     world.stream.synchronize();
@@ -188,7 +192,7 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
       wait_until([&] { return enqueued.load(); });
       return group.close();
     }
-    nccl::Side& side = group.gpu_side();
+    nccl::NcclTransport& side = group.gpu_side();
     side.order_after(world.stream.get());
     side.communicator().all_reduce(world.grad.data(), world.grad.data(), kCount, DDP_F32, DDP_GPU_SUM, side.stream());
     side.order_before(world.stream.get());
@@ -199,10 +203,10 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
 
 void a_lost_gpu_in_a_step_ends_the_group(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallModel world(group, rank);
-    const auto model = std::shared_ptr<Model>(&world.model, [](Model*) {});
-    Sgd sgd(model, default_sgd_options(), default_optimizer_options());
+    const auto model = std::shared_ptr<model::Model>(&world.model, [](model::Model*) {});
+    optim::Sgd sgd(model, optim::default_sgd_options(), optim::default_optimizer_options());
     world.pass();
     sgd.step(world.stream.get());
     world.stream.synchronize();
@@ -228,10 +232,12 @@ void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
     options.device_index = rank;
     const int64_t ms = ms_of([&] {
       try {
-        static_cast<void>(Group::create("local://late-nccl", options));
+        static_cast<void>(group::Group::create("local://late-nccl", options));
         expect(false, "it cannot be made");
       } catch (const Error& error) {
-        expect(error.status() == DDP_ERROR_TIMED_OUT || error.status() == DDP_ERROR_ABORTED || error.status() == DDP_ERROR_PEER_FAILED, error.text());
+        expect(error.status() == DDP_ERROR_TIMED_OUT || error.status() == DDP_ERROR_ABORTED ||
+                   error.status() == DDP_ERROR_PEER_FAILED,
+               error.text());
       }
     });
     expect(ms < 6000, "bounded: " + std::to_string(ms) + " ms");
@@ -241,7 +247,7 @@ void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
 void leaving_is_bounded_when_nccl_blocks(void**) {
   for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
     const FakeGpus gpus;
-    run_gpu_groups(2, [&](Group& group, int rank) {
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
       SmallModel world(group, rank);
       world.pass();
       world.stream.synchronize();
@@ -252,12 +258,14 @@ void leaving_is_bounded_when_nccl_blocks(void**) {
   }
 }
 
-/// Every call of the runtime and of NCCL in a pass fails once: an error, or a pass that was right; and the ranks agree about the group.
+/// Every call of the runtime and of NCCL in a pass fails once: an error, or a pass that was right; and the ranks agree about
+/// the group.
 void every_call_of_a_pass_may_fail(void**) {
-  for (const char* const function : {"event_record", "stream_wait", "move", "copy", "nccl.all_reduce", "set_device", "get_device", "stream_is_capturing"})
+  for (const char* const function :
+       {"event_record", "stream_wait", "move", "copy", "nccl.all_reduce", "set_device", "get_device", "stream_is_capturing"})
     for (int64_t nth = 1; nth <= 6; ++nth) {
       const FakeGpus gpus;
-      run_gpu_groups(2, [&](Group& group, int rank) {
+      run_gpu_groups(2, [&](group::Group& group, int rank) {
         SmallModel world(group, rank);
         world.pass();
         world.stream.synchronize();

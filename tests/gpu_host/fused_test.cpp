@@ -1,16 +1,17 @@
-// Steps that follow a bucket within the pass, and steps divided among the ranks, on GPUs: the same bits as the step at the end, and as the CPU's.
+// Steps that follow a bucket within the pass, and steps divided among the ranks, on GPUs: the same bits as the step at the
+// end, and as the CPU's.
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "base/float16.hpp"
-#include "comm/nccl/sharded.hpp"
-#include "reduce/model.hpp"
+#include "collective/nccl/sharded.hpp"
+#include "core/float16.hpp"
+#include "model/model.hpp"
+#include "optim/adam.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
-#include "update/adam.hpp"
-#include "update/rules.hpp"
-#include "update/sgd.hpp"
 
 namespace ddp::test {
 namespace {
@@ -33,8 +34,9 @@ struct Ways {
 };
 
 std::string text_of(const Ways& ways) {
-  return std::string(ways.shard ? "sharded " : "") + (ways.in_backward ? "in backward " : "") + (ways.owned_grads ? "owned " : "") +
-         (ways.momentum ? "SGD " : "AdamW ") + (ways.max_norm > 0 ? "clipped " : "") + dtype_name(ways.dtype) + (ways.on_gpu ? "" : " on the CPU");
+  return std::string(ways.shard ? "sharded " : "") + (ways.in_backward ? "in backward " : "") +
+         (ways.owned_grads ? "owned " : "") + (ways.momentum ? "SGD " : "AdamW ") + (ways.max_norm > 0 ? "clipped " : "") +
+         dtype_name(ways.dtype) + (ways.on_gpu ? "" : " on the CPU");
 }
 
 void set_number(uint8_t* at, ddp_dtype dtype, double value) {
@@ -52,29 +54,30 @@ Bytes numbers(ddp_dtype dtype, int64_t count, const std::function<double(int64_t
 
 /// One rank's model and optimizer, on its GPU or in host memory.
 struct FusedGpu {
-  Group& group;
+  group::Group& group;
   int rank;
   Ways ways;
   std::unique_ptr<GpuStream> stream;
   std::vector<GpuArray> gpu_values, gpu_grads;
   std::vector<Bytes> host_values, host_grads;
-  std::shared_ptr<Model> model;
-  std::shared_ptr<ScheduledOptimizer> optimizer;
+  std::shared_ptr<model::Model> model;
+  std::shared_ptr<optim::BuiltinOptimizer> optimizer;
 
-  FusedGpu(Group& of, int own_rank, const Ways& asked) : group(of), rank(own_rank), ways(asked) {
+  FusedGpu(group::Group& of, int own_rank, const Ways& asked) : group(of), rank(own_rank), ways(asked) {
     if (ways.on_gpu) stream = std::make_unique<GpuStream>(rank);
     ddp_model_options options{};
     options.first_bucket_bytes = 8'000;
     options.bucket_bytes = 60'000;
     options.unused = ways.unused;
-    model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     for (size_t p = 0; p < kShapes.size(); ++p) add(p);
     make_optimizer();
     model->commit(stream_of());
   }
   [[nodiscard]] void* stream_of() const { return stream == nullptr ? nullptr : stream->get(); }
   void add(size_t p) {
-    const Bytes start = numbers(ways.dtype, kShapes[p], [p](int64_t i) { return std::sin(static_cast<double>(i) + static_cast<double>(p)); });
+    const Bytes start = numbers(ways.dtype, kShapes[p],
+                                [p](int64_t i) { return std::sin(static_cast<double>(i) + static_cast<double>(p)); });
     host_values.push_back(start);
     host_grads.emplace_back(start.size());
     Tensor value = flat_tensor(host_values[p].data(), ways.dtype, kShapes[p]);
@@ -101,17 +104,19 @@ struct FusedGpu {
       options.momentum = 0.9;
       options.weight_decay = 0.01;
       fill(options);
-      optimizer = std::make_shared<Sgd>(model, options, options);
+      optimizer = std::make_shared<optim::Sgd>(model, options, options);
     } else {
       AdamOptions options;
       fill(options);
-      optimizer = std::make_shared<Adam>(model, options, options);
+      optimizer = std::make_shared<optim::Adam>(model, options, options);
     }
     if (optimizer->in_passes() != nullptr) model->attach(optimizer);
   }
   void write_grad(int step, size_t p, double extra) {
     const Bytes data = numbers(ways.dtype, kShapes[p], [&](int64_t i) {
-      return i == 0 && extra != 0 ? extra : static_cast<double>((rank + 1) * ((i * 7 + step * 29 + static_cast<int64_t>(p)) % 33 - 16)) / 64;
+      return i == 0 && extra != 0
+                 ? extra
+                 : static_cast<double>((rank + 1) * ((i * 7 + step * 29 + static_cast<int64_t>(p)) % 33 - 16)) / 64;
     });
     void* const to = model->table().parameter(static_cast<int32_t>(p)).grad.data;
     if (ways.on_gpu) {
@@ -143,7 +148,7 @@ struct FusedGpu {
 Bytes train(int size, const Ways& ways) {
   std::vector<Bytes> by_rank(static_cast<size_t>(size));
   const FakeGpus gpus(static_cast<uint64_t>(size) + 1);
-  run_gpu_groups(size, [&](Group& group, int rank) {
+  run_gpu_groups(size, [&](group::Group& group, int rank) {
     FusedGpu world(group, rank, ways);
     for (int step = 0; step < 5; ++step) {
       const bool bad = step == 2 && ways.nonfinite == DDP_NONFINITE_SKIP;
@@ -233,7 +238,7 @@ void a_void_pass_takes_its_steps_back(void**) {
     ways.shard = shard;
     ways.in_backward = true;
     const FakeGpus gpus;
-    run_gpu_groups(2, [&](Group& group, int rank) {
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
       FusedGpu world(group, rank, ways);
       for (int step = 0; step < 2; ++step) {
         world.pass(step);
@@ -257,7 +262,7 @@ void a_step_within_a_captured_pass_is_refused(void**) {
   Ways ways;
   ways.in_backward = true;
   const FakeGpus gpus;
-  run_gpu_groups(1, [&](Group& group, int rank) {
+  run_gpu_groups(1, [&](group::Group& group, int rank) {
     FusedGpu world(group, rank, ways);
     for (int step = 0; step < 2; ++step) {
       world.pass(step);
@@ -266,7 +271,8 @@ void a_step_within_a_captured_pass_is_refused(void**) {
     expect(fake_gpu::begin_capture(world.stream_of(), fake_gpu::CaptureMode::kThreadLocal), "captured");
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = kShapes.size(); p-- > 0;) world.model->mark_ready(static_cast<int32_t>(p), world.stream_of());
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(world.stream_of()); }), "CUDA graph");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(world.stream_of()); }),
+                    "CUDA graph");
     static_cast<void>(fake_gpu::end_capture(world.stream_of()));
   });
 }

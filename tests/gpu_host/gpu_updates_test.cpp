@@ -1,6 +1,5 @@
 // What reaches the kernels of a step: blocks that belong together as one entry, equal rules once.
-#include "update/gpu_updates.hpp"
-
+#include "optim/gpu_updates.hpp"
 
 #include "gpu_host/placed_model.hpp"
 
@@ -19,8 +18,8 @@ struct Launch {
 };
 std::vector<Launch> launches;
 
-int32_t record(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count, int32_t dtype, const ddp_gpu_shape* shape,
-               ddp_gpu_stop stop, void* stream) {
+int32_t record(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count,
+               int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
   launches.push_back({{updates, updates + count}, {rules, rules + rule_count}, dtype, *shape, stop, stream});
   return 0;
 }
@@ -30,12 +29,13 @@ alignas(64) std::byte values[1 << 14], grads[1 << 14], means[1 << 15], squares[1
 int stream, stop;
 
 ddp_gpu_update elements(ddp_dtype dtype, int64_t first, int64_t count, bool has_master = false) {
-  const int64_t at = first * dtype_size(dtype), moment_at = first * dtype_size(moment_dtype(dtype));
-  return {values + at, grads + at, {means + moment_at, squares + moment_at}, has_master ? masters + moment_at : nullptr, count, 77};
+  const int64_t at = first * dtype_size(dtype), moment_at = first * dtype_size(cpu::moment_dtype(dtype));
+  return {values + at, grads + at, {means + moment_at, squares + moment_at}, has_master ? masters + moment_at : nullptr,
+          count,       77};
 }
 ddp_gpu_adam_rule rule_of(double rate) { return {1, 0, 0.9, 0.1, 0.99, 0.01, rate, 1, 1e-8}; }
 
-const std::vector<Launch>& launched(RuleUpdates<ddp_gpu_adam_rule>& noted) {
+const std::vector<Launch>& launched(optim::RuleUpdates<ddp_gpu_adam_rule>& noted) {
   ddp_gpu_table table = fake_gpu::table();
   table.adam = record;
   const gpu::Device device(table, 0, "a test");
@@ -46,20 +46,22 @@ const std::vector<Launch>& launched(RuleUpdates<ddp_gpu_adam_rule>& noted) {
 
 void neighbouring_blocks_of_one_rule_are_one_entry(void**) {
   for (const ddp_dtype dtype : kFloats) {
-    RuleUpdates<ddp_gpu_adam_rule> noted;
+    optim::RuleUpdates<ddp_gpu_adam_rule> noted;
     for (int64_t at = 0; at < 1000; at += 100) noted.add(dtype, elements(dtype, at, 100), rule_of(1));
     expect_equal(launched(noted).size(), size_t{1}, "launches");
     const Launch& launch = launches[0];
     expect_equal(launch.updates.size(), size_t{1}, "entries");
     expect_equal(launch.updates[0].count, int64_t{1000}, "elements");
     expect_equal(launch.updates[0].rule, int64_t{0}, "rule");
-    expect(launch.updates[0].value == values && launch.stream == &stream && launch.stop == reinterpret_cast<ddp_gpu_stop>(&stop), "where");
+    expect(launch.updates[0].value == values && launch.stream == &stream &&
+               launch.stop == reinterpret_cast<ddp_gpu_stop>(&stop),
+           "where");
     expect(launch.dtype == dtype && launch.shape.scale == 0.5 && launch.shape.limit == 3, "how");
   }
 }
 
 void a_gap_another_rule_or_another_array_begins_an_entry(void**) {
-  RuleUpdates<ddp_gpu_adam_rule> noted;
+  optim::RuleUpdates<ddp_gpu_adam_rule> noted;
   ddp_gpu_update elsewhere = elements(DDP_BF16, 40, 10, true);
   elsewhere.state[1] = squares;
   noted.add(DDP_BF16, elements(DDP_BF16, 0, 10, true), rule_of(1));
@@ -67,26 +69,30 @@ void a_gap_another_rule_or_another_array_begins_an_entry(void**) {
   noted.add(DDP_BF16, elements(DDP_BF16, 20, 10, true), rule_of(2));  // another rule
   noted.add(DDP_BF16, elements(DDP_BF16, 30, 10), rule_of(2));        // no master
   noted.add(DDP_BF16, elsewhere, rule_of(2));
-  noted.add(DDP_BF16, elements(DDP_BF16, 50, 0), rule_of(2));         // nothing
+  noted.add(DDP_BF16, elements(DDP_BF16, 50, 0), rule_of(2));  // nothing
   expect_equal(launched(noted).at(0).updates.size(), size_t{5}, "entries");
   expect_equal(launches[0].rules.size(), size_t{2}, "rules");
 }
 
 void equal_rules_are_noted_once_and_each_block_finds_its_own(void**) {
-  RuleUpdates<ddp_gpu_adam_rule> noted;
+  optim::RuleUpdates<ddp_gpu_adam_rule> noted;
   for (int64_t i = 0; i < 60; ++i) noted.add(DDP_F32, elements(DDP_F32, 20 * i, 10), rule_of(static_cast<double>(i % 3)));
   for (int64_t i = 0; i < 40; ++i) noted.add(DDP_F64, elements(DDP_F64, 20 * i, 10), rule_of(static_cast<double>(i)));
   expect_equal(launched(noted).size(), size_t{2}, "launches");
   expect_equal(launches[0].rules.size(), size_t{3}, "rules of the first type");
   expect_equal(launches[1].rules.size(), size_t{40}, "rules of the second type");
   for (int64_t i = 0; i < 60; ++i)
-    expect(launches[0].rules[static_cast<size_t>(launches[0].updates[static_cast<size_t>(i)].rule)].size == static_cast<double>(i % 3), "its rule");
+    expect(launches[0].rules[static_cast<size_t>(launches[0].updates[static_cast<size_t>(i)].rule)].size ==
+               static_cast<double>(i % 3),
+           "its rule");
   for (int64_t i = 0; i < 40; ++i)
-    expect(launches[1].rules[static_cast<size_t>(launches[1].updates[static_cast<size_t>(i)].rule)].size == static_cast<double>(i), "its rule");
+    expect(launches[1].rules[static_cast<size_t>(launches[1].updates[static_cast<size_t>(i)].rule)].size ==
+               static_cast<double>(i),
+           "its rule");
 }
 
 void what_was_launched_is_forgotten(void**) {
-  RuleUpdates<ddp_gpu_adam_rule> noted;
+  optim::RuleUpdates<ddp_gpu_adam_rule> noted;
   noted.add(DDP_F32, elements(DDP_F32, 0, 10), rule_of(1));
   expect_equal(launched(noted).size(), size_t{1}, "launches");
   expect_equal(launched(noted).size(), size_t{0}, "launches afterwards");

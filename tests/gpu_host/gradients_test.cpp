@@ -1,4 +1,5 @@
-// What a model does with gradients between passes, when some or all lie on a GPU: the bits of host memory, in the order of the stream.
+// What a model does with gradients between passes, when some or all lie on a GPU: the bits of host memory, in the order of
+// the stream.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -12,8 +13,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// body(model, stream) on a model in host memory, one on the GPU and one in both; its numbers and all bytes afterwards are the same.
-void compare(const std::function<double(Model&, void*)>& body, const std::string& what) {
+/// body(model, stream) on a model in host memory, one on the GPU and one in both; its numbers and all bytes afterwards are
+/// the same.
+void compare(const std::function<double(model::Model&, void*)>& body, const std::string& what) {
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()}) {
     PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), homes);
     for (const uint64_t step : {uint64_t{1}, uint64_t{2}}) {
@@ -26,29 +28,47 @@ void compare(const std::function<double(Model&, void*)>& body, const std::string
 }
 
 void gradients_become_zero(void**) {
-  compare([](Model& model, void* stream) { model.zero_grad(stream); return 0.0; }, "zero");
+  compare(
+      [](model::Model& model, void* stream) {
+        model.zero_grad(stream);
+        return 0.0;
+      },
+      "zero");
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   placed.fill_grads(1);
   placed.model->zero_grad(placed.stream());
-  for (int32_t i = 0; i < placed.size(); ++i) expect(placed.read(placed.grad(i)) == Bytes(static_cast<size_t>(placed.grad(i).bytes())), "zeros");
+  for (int32_t i = 0; i < placed.size(); ++i)
+    expect(placed.read(placed.grad(i)) == Bytes(static_cast<size_t>(placed.grad(i).bytes())), "zeros");
 }
 
 void gradients_are_scaled(void**) {
   for (const double factor : {0.5, 1.0 / 3.0, -7.0, 0.0})
-    compare([&](Model& model, void* stream) { model.scale_grad(factor, stream); return 0.0; }, "scaled");
+    compare(
+        [&](model::Model& model, void* stream) {
+          model.scale_grad(factor, stream);
+          return 0.0;
+        },
+        "scaled");
 }
 
 void gradients_are_limited(void**) {
-  compare([](Model& model, void* stream) { model.clip_grad_value(0.7, stream); return 0.0; }, "limited");
+  compare(
+      [](model::Model& model, void* stream) {
+        model.clip_grad_value(0.7, stream);
+        return 0.0;
+      },
+      "limited");
 }
 
 void norms_are_those_of_the_cpu(void**) {
-  for (const double p : {1.0, 2.0, kInfinity}) compare([&](Model& model, void* stream) { return model.grad_norm(p, stream); }, "norm");
+  for (const double p : {1.0, 2.0, kInfinity})
+    compare([&](model::Model& model, void* stream) { return model.grad_norm(p, stream); }, "norm");
 }
 
 void gradients_are_clipped_by_norm(void**) {
   for (const double p : {1.0, 2.0, kInfinity})
-    for (const double most : {0.5, 1e9}) compare([&](Model& model, void* stream) { return model.clip_grad_norm(most, p, stream); }, "clipped");
+    for (const double most : {0.5, 1e9})
+      compare([&](model::Model& model, void* stream) { return model.clip_grad_norm(most, p, stream); }, "clipped");
 }
 
 void norms_of_numbers_that_are_not_finite_say_so(void**) {
@@ -57,9 +77,11 @@ void norms_of_numbers_that_are_not_finite_say_so(void**) {
       PlacedModel placed(lone_group(), homes);
       placed.fill_grads(1);
       placed.set_grad_element(place, 0, -kInfinity);
-      for (const double p : {1.0, 2.0, kInfinity}) expect_equal(placed.model->grad_norm(p, placed.stream()), kInfinity, "norm");
+      for (const double p : {1.0, 2.0, kInfinity})
+        expect_equal(placed.model->grad_norm(p, placed.stream()), kInfinity, "norm");
       placed.set_grad_element(place, 1, place == 0 ? std::nan("") : 0.0);
-      for (const double p : {1.0, 2.0, kInfinity}) expect_equal(std::isnan(placed.model->grad_norm(p, placed.stream())), place == 0, "norm is NaN");
+      for (const double p : {1.0, 2.0, kInfinity})
+        expect_equal(std::isnan(placed.model->grad_norm(p, placed.stream())), place == 0, "norm is NaN");
     }
 }
 
@@ -88,8 +110,12 @@ void norms_are_refused_in_a_capture_and_the_rest_is_captured(void**) {
   placed.fill_grads(1);
   expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
   for (const double p : {2.0, kInfinity})
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->grad_norm(p, placed.stream())); }), "captured");
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->clip_grad_norm(1, 2, placed.stream())); }), "captured");
+    expect_contains(
+        expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->grad_norm(p, placed.stream())); }),
+        "captured");
+  expect_contains(
+      expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->clip_grad_norm(1, 2, placed.stream())); }),
+      "captured");
   placed.model->zero_grad(placed.stream());
   const auto graph = fake_gpu::end_capture(placed.stream());
   expect(graph != nullptr, "the capture is not spoiled");

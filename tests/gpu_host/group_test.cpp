@@ -1,8 +1,8 @@
 // Groups and their collectives with tensors on a GPU, and what a group says when something for it is missing.
 #include <cstdlib>
 
-#include "comm/nccl/side.hpp"
-#include "comm/nccl/stamps.hpp"
+#include "collective/nccl/nccl_transport.hpp"
+#include "collective/nccl/stamps.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {
@@ -24,7 +24,7 @@ void collectives_give_what_they_give_in_host_memory(void**) {
   constexpr size_t kCount = 1003;
   for (const int size : {1, 2, 3}) {
     const FakeGpus gpus(99);
-    run_gpu_groups(size, [&](Group& group, int rank) {
+    run_gpu_groups(size, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       const auto ranks = static_cast<size_t>(size);
       GpuArray fresh(rank, kCount * 4), one(rank, kCount * 4), all(rank, static_cast<int64_t>(kCount * ranks) * 4);
@@ -36,8 +36,10 @@ void collectives_give_what_they_give_in_host_memory(void**) {
         const std::vector<float> got = read_on(stream, rank, one.data(), kCount);
         for (size_t i = 0; i < kCount; ++i) {
           const float unit = static_cast<float>(i % 37);
-          const float wanted = op == DDP_SUM ? unit * total : op == DDP_AVERAGE ? unit * total / static_cast<float>(size)
-                               : op == DDP_MIN ? unit : unit * static_cast<float>(size);
+          const float wanted = op == DDP_SUM       ? unit * total
+                               : op == DDP_AVERAGE ? unit * total / static_cast<float>(size)
+                               : op == DDP_MIN     ? unit
+                                                   : unit * static_cast<float>(size);
           expect(std::abs(got[i] - wanted) <= 1e-6F * std::abs(wanted), "all-reduce");
         }
       }
@@ -45,10 +47,12 @@ void collectives_give_what_they_give_in_host_memory(void**) {
       group.all_gather(one.tensor(group, DDP_F32), all.tensor(group, DDP_F32), stream.get());
       const std::vector<float> gathered = read_on(stream, rank, all.data(), static_cast<int64_t>(kCount * ranks));
       for (size_t r = 0; r < ranks; ++r)
-        for (size_t i = 0; i < kCount; ++i) expect_equal(gathered[r * kCount + i], counted(static_cast<int>(r), kCount)[i], "all-gather");
+        for (size_t i = 0; i < kCount; ++i)
+          expect_equal(gathered[r * kCount + i], counted(static_cast<int>(r), kCount)[i], "all-gather");
       group.reduce_scatter(all.tensor(group, DDP_F32), one.tensor(group, DDP_F32), DDP_SUM, stream.get());
       const std::vector<float> part = read_on(stream, rank, one.data(), kCount);
-      for (size_t i = 0; i < kCount; ++i) expect_equal(part[i], gathered[static_cast<size_t>(rank) * kCount + i] * static_cast<float>(size), "reduce-scatter");
+      for (size_t i = 0; i < kCount; ++i)
+        expect_equal(part[i], gathered[static_cast<size_t>(rank) * kCount + i] * static_cast<float>(size), "reduce-scatter");
       write_on(stream.get(), fresh, one.data());
       group.broadcast(one.tensor(group, DDP_F32), size - 1, stream.get());
       expect(read_on(stream, rank, one.data(), kCount) == counted(size - 1, kCount), "broadcast");
@@ -61,7 +65,7 @@ void collectives_give_what_they_give_in_host_memory(void**) {
 
 void different_calls_are_a_mismatch_before_nccl_waits(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     GpuArray array(rank, 400);
     Tensor tensor = array.tensor(group, DDP_F32);
     if (rank == 1) tensor = flat_part(tensor, 0, 50);
@@ -75,13 +79,17 @@ void different_calls_are_a_mismatch_before_nccl_waits(void**) {
 
 void the_mean_of_whole_numbers_and_mixed_places_are_refused(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     GpuArray array(rank, 400);
-    expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { group.all_reduce(array.tensor(group, DDP_I32), DDP_AVERAGE, nullptr); }), "DDP_SUM");
+    expect_contains(
+        expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { group.all_reduce(array.tensor(group, DDP_I32), DDP_AVERAGE, nullptr); }),
+        "DDP_SUM");
     std::vector<float> host(200);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT,
-                                 [&] { group.all_gather(array.tensor(group, DDP_F32), flat_tensor(host.data(), DDP_F32, 200), nullptr); }),
-                    "both in host memory");
+    expect_contains(
+        expect_error(
+            DDP_ERROR_INVALID_ARGUMENT,
+            [&] { group.all_gather(array.tensor(group, DDP_F32), flat_tensor(host.data(), DDP_F32, 200), nullptr); }),
+        "both in host memory");
     group.barrier();
   });
   FakeGpus::expect_nothing_left();
@@ -89,7 +97,7 @@ void the_mean_of_whole_numbers_and_mixed_places_are_refused(void**) {
 
 void a_group_for_nccl_says_so_and_lends_gpu_memory(void**) {
   const FakeGpus gpus;
-  run_gpu_groups_with(2, nccl_options(), [&](Group& group, int) {
+  run_gpu_groups_with(2, nccl_options(), [&](group::Group& group, int) {
     expect_equal(static_cast<int>(group.backend()), static_cast<int>(DDP_BACKEND_NCCL), "the backend");
     void* const memory = group.alloc(1000);
     group.gpu().require_here(memory, "the group's memory");
@@ -115,7 +123,9 @@ void expect_refusal(int size, const std::string& part) {
     options.world_size = size;
     options.device_index = rank;
     const std::string place = "local://refused-" + part.substr(0, 6) + std::to_string(size);
-    expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(Group::create(place.c_str(), options)); }), part);
+    expect_contains(
+        expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(group::Group::create(place.c_str(), options)); }),
+        part);
   });
   FakeGpus::expect_nothing_left();
 }
@@ -149,7 +159,9 @@ void two_ranks_on_one_gpu_are_refused_in_nccls_words(void**) {
     mine.rank = rank;
     mine.world_size = 2;
     mine.device_index = 0;
-    expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(Group::create("local://one-gpu", mine)); }), "NCCL could not connect");
+    expect_contains(
+        expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(group::Group::create("local://one-gpu", mine)); }),
+        "NCCL could not connect");
   });
   FakeGpus::expect_nothing_left();
 }

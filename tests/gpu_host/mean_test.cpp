@@ -3,11 +3,11 @@
 #include <cstring>
 #include <optional>
 
-#include "base/float16.hpp"
+#include "core/float16.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
-#include "update/rules.hpp"
-#include "update/sgd.hpp"
 
 namespace ddp::test {
 namespace {
@@ -43,7 +43,7 @@ void collectives_have_the_bits_of_host_memory(void**) {
   constexpr int64_t kCount = 102;  // in all; for 2 and 3 ranks
   for (const int size : {2, 3}) {
     const FakeGpus gpus(5);
-    run_gpu_groups(size, [&](Group& group, int rank) {
+    run_gpu_groups(size, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8})
         for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX}) {
@@ -85,7 +85,7 @@ struct Way {
 };
 
 /// The parameters after two passes and steps, in host memory or on the GPU.
-std::vector<std::vector<std::byte>> trained(Group& group, int rank, ddp_dtype dtype, const Way& way, bool on_gpu) {
+std::vector<std::vector<std::byte>> trained(group::Group& group, int rank, ddp_dtype dtype, const Way& way, bool on_gpu) {
   const std::vector<int64_t> counts = {300, 5000, 7};
   std::optional<GpuStream> stream;
   if (on_gpu) stream.emplace(rank);
@@ -102,7 +102,7 @@ std::vector<std::vector<std::byte>> trained(Group& group, int rank, ddp_dtype dt
   options.first_bucket_bytes = 1'000;
   options.bucket_bytes = 8'000;
   if (way.weights) options.divisor = DDP_DIVISOR_WEIGHTS;
-  const auto model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+  const auto model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
   std::vector<Tensor> grads;
   here.reserve(2 * counts.size());
   there.reserve(2 * counts.size());
@@ -115,7 +115,7 @@ std::vector<std::vector<std::byte>> trained(Group& group, int rank, ddp_dtype dt
   sgd.rate = 1.0 / 1024;
   sgd.shard = way.shard;
   sgd.in_backward = way.in_backward;
-  const auto optimizer = std::make_shared<Sgd>(model, sgd, sgd);
+  const auto optimizer = std::make_shared<optim::Sgd>(model, sgd, sgd);
   if (optimizer->in_passes() != nullptr) model->attach(optimizer);
   model->commit(order);
   if (way.weights) model->set_weight(rank == 0 ? 4096 : 3 * 4096);
@@ -147,7 +147,7 @@ std::vector<std::vector<std::byte>> trained(Group& group, int rank, ddp_dtype dt
 
 void passes_have_the_bits_of_host_memory(void**) {
   const FakeGpus gpus(6);
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     for (const ddp_dtype dtype : {DDP_F32, DDP_F16, DDP_BF16})
       for (unsigned bits = 0; bits < 16; ++bits) {
         const Way way{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};

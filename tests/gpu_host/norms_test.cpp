@@ -70,7 +70,8 @@ void a_sum_that_failed_leaves_nothing_for_the_next(void**) {
   placed.fill_grads(1);
   norms.add(placed.grad(0));
   fake_gpu::inject({"add_norm_terms", 1, 1, DDP_GPU_OTHER});
-  expect_contains(expect_error(DDP_ERROR_INTERNAL, [&] { static_cast<void>(norms.sum(2, placed.stream())); }), "adding up a norm");
+  expect_contains(expect_error(DDP_ERROR_INTERNAL, [&] { static_cast<void>(norms.sum(2, placed.stream())); }),
+                  "adding up a norm");
   expect_equal(norms.sum(2, placed.stream()).value(), 0.0, "the sum of nothing");
 }
 

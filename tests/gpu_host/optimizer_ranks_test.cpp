@@ -1,14 +1,14 @@
-// Sharded steps and steps within a pass, on GPUs of several ranks: the bits of the same ranks in host memory. Gradients are whole numbers and the
-// ranks 2 or 4, so that every order of adding them, and the division, give one mean.
+// Sharded steps and steps within a pass, on GPUs of several ranks: the bits of the same ranks in host memory. Gradients are
+// whole numbers and the ranks 2 or 4, so that every order of adding them, and the division, give one mean.
 #include <functional>
 #include <limits>
 #include <set>
 
 #include "gpu_host/placed_model.hpp"
+#include "optim/adam.hpp"
+#include "optim/ema.hpp"
+#include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
-#include "update/adam.hpp"
-#include "update/ema.hpp"
-#include "update/sgd.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -44,17 +44,17 @@ Options fill(Options options, const Ways& ways) {
 /// A model of this rank with an optimizer; the other ranks have the same.
 struct Trained {
   PlacedModel placed;
-  std::shared_ptr<ScheduledOptimizer> optimizer;
+  std::shared_ptr<optim::BuiltinOptimizer> optimizer;
 
-  Trained(Group& group, const std::vector<Placed>& homes, Rule rule, const Ways& ways)
-      : placed(std::shared_ptr<Group>(&group, [](Group*) {}), homes, ways.unused) {
+  Trained(group::Group& group, const std::vector<Placed>& homes, Rule rule, const Ways& ways)
+      : placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), homes, ways.unused) {
     if (rule == Rule::kAdamW) {
-      optimizer = std::make_shared<Adam>(placed.model, fill(AdamOptions(), ways), fill(AdamOptions(), ways));
+      optimizer = std::make_shared<optim::Adam>(placed.model, fill(AdamOptions(), ways), fill(AdamOptions(), ways));
     } else {
       SgdOptions options = fill(SgdOptions(), ways);
       options.momentum = 0.875;
       options.nesterov = 1;
-      optimizer = std::make_shared<Sgd>(placed.model, options, options);
+      optimizer = std::make_shared<optim::Sgd>(placed.model, options, options);
     }
     if (optimizer->in_passes() != nullptr) placed.model->attach(optimizer);
   }
@@ -63,7 +63,8 @@ struct Trained {
       const Tensor& grad = placed.grad(p);
       Bytes bytes(static_cast<size_t>(grad.bytes()));
       for (int64_t i = 0; i < grad.count; ++i)
-        set_element(grad.dtype, bytes.data(), static_cast<size_t>(i), static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
+        set_element(grad.dtype, bytes.data(), static_cast<size_t>(i),
+                    static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
       placed.write(grad, bytes);
     }
   }
@@ -80,7 +81,7 @@ struct Trained {
   /// What of the optimizer's state is on this rank.
   [[nodiscard]] std::vector<Bytes> state(int rank) const {
     std::vector<Bytes> all;
-    for (StateTensor& each : optimizer->state_tensors()) {
+    for (model::StateTensor& each : optimizer->state_tensors()) {
       Tensor part = each.tensor;
       if (!each.parts.empty()) part = flat_part(part, 0, each.parts[static_cast<size_t>(rank)].count);
       all.push_back(placed.read(part));
@@ -109,7 +110,7 @@ std::vector<Ways> all_ways() {
 
 void compare(int size, Rule rule, const std::vector<Placed>& homes, bool states) {
   for (const Ways& ways : all_ways())
-    run_gpu_groups(size, [&](Group& group, int rank) {
+    run_gpu_groups(size, [&](group::Group& group, int rank) {
       Trained wanted(group, all_types(Home::kHost), rule, ways), got(group, homes, rule, ways);
       for (int step = 0; step < 4; ++step) {
         const std::string what = ways.name + ", step " + std::to_string(step);
@@ -135,17 +136,19 @@ void every_way_gives_these_bits_with_parameters_in_both_memories(void**) {
 void a_void_pass_is_taken_back_everywhere(void**) {
   for (const bool shard : {false, true})
     for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
-      run_gpu_groups(2, [&](Group& group, int rank) {
+      run_gpu_groups(2, [&](group::Group& group, int rank) {
         Ways ways;
         ways.in_backward = true;
         ways.shard = shard;
         ways.master_weights = true;
-        Trained trained(group, homes, Rule::kAdamW, ways), other(group, homes, Rule::kAdamW, Ways{.name = "plain", .master_weights = true});
+        Trained trained(group, homes, Rule::kAdamW, ways),
+            other(group, homes, Rule::kAdamW, Ways{.name = "plain", .master_weights = true});
         for (int step = 0; step < 5; ++step) {
           const auto before = trained.values();
           if (step == 1 || step == 3) {
             trained.fill_grads(rank, step);
-            expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { trained.placed.pass(rank == 1 ? 0 : -1); }), "rank 1 did not mark \"p0\"");
+            expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { trained.placed.pass(rank == 1 ? 0 : -1); }),
+                            "rank 1 did not mark \"p0\"");
             expect(trained.values() == before, "the parameters are as before the pass");
             continue;
           }
@@ -159,11 +162,12 @@ void a_void_pass_is_taken_back_everywhere(void**) {
 void a_rank_that_skips_a_pass_takes_part_in_its_step(void**) {
   for (const bool shard : {false, true})
     for (const bool in_backward : {false, true})
-      run_gpu_groups(2, [&](Group& group, int rank) {
+      run_gpu_groups(2, [&](group::Group& group, int rank) {
         Ways ways;
         ways.shard = shard;
         ways.in_backward = in_backward;
-        Trained wanted(group, all_types(Home::kHost), Rule::kAdamW, ways), got(group, all_types(Home::kGpu), Rule::kAdamW, ways);
+        Trained wanted(group, all_types(Home::kHost), Rule::kAdamW, ways),
+            got(group, all_types(Home::kGpu), Rule::kAdamW, ways);
         for (int step = 0; step < 4; ++step)
           for (const Trained* each : {&wanted, &got}) {
             each->fill_grads(rank, step);
@@ -180,7 +184,7 @@ void a_rank_that_skips_a_pass_takes_part_in_its_step(void**) {
 void gradients_that_are_not_finite_are_met_alike(void**) {
   for (const bool shard : {false, true})
     for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
-      run_gpu_groups(2, [&](Group& group, int rank) {
+      run_gpu_groups(2, [&](group::Group& group, int rank) {
         Ways ways;
         ways.shard = shard;
         ways.nonfinite = DDP_NONFINITE_SKIP;
@@ -196,7 +200,8 @@ void gradients_that_are_not_finite_are_met_alike(void**) {
           if (each == &skips)
             each->optimizer->step(each->placed.stream());
           else
-            expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { each->optimizer->step(each->placed.stream()); }), "\"p7\"");
+            expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { each->optimizer->step(each->placed.stream()); }),
+                            "\"p7\"");
           expect(each->values() == before, "no value has changed");
           expect_equal(each->optimizer->step_count(), int64_t{1}, "steps");
         }
@@ -206,7 +211,7 @@ void gradients_that_are_not_finite_are_met_alike(void**) {
 
 void norms_of_slices_are_those_of_the_whole(void**) {
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
-    run_gpu_groups(2, [&](Group& group, int rank) {
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
       Ways ways;
       Trained whole(group, all_types(Home::kHost), Rule::kAdamW, ways);
       ways.shard = true;
@@ -221,9 +226,9 @@ void norms_of_slices_are_those_of_the_whole(void**) {
 }
 
 void steps_and_averages_after_a_failure_change_nothing(void**) {
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     Trained trained(group, all_types(Home::kGpu), Rule::kAdamW, Ways{});
-    Ema ema(trained.placed.model, {0.5});
+    optim::Ema ema(trained.placed.model, {0.5});
     trained.train(rank, 0);
     ema.update(trained.placed.stream());
     trained.train(rank, 1);
@@ -257,7 +262,7 @@ void steps_and_averages_after_a_failure_change_nothing(void**) {
 
 void after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for(void**) {
   for (const auto& [shard, in_backward] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}})
-    run_gpu_groups(2, [&](Group& group, int rank) {
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
       Ways ways;
       ways.shard = shard;
       ways.in_backward = in_backward;

@@ -1,73 +1,24 @@
-// Optimizers of parameters on a GPU: the same bits as in host memory for every option, nothing allocated and nobody waited for after the first
-// step, and everything in the order of the stream.
-#include "update/optimizer.hpp"
+// Optimizers of parameters on a GPU: the same bits as in host memory for every option, nothing allocated and nobody waited
+// for after the first step, and everything in the order of the stream.
+#include "optim/optimizer.hpp"
 
-#include <map>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "gpu_host/placed_model.hpp"
+#include "gpu_host/rule_cases.hpp"
+#include "optim/adam.hpp"
+#include "optim/custom.hpp"
+#include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
-#include "update/adam.hpp"
-#include "update/custom.hpp"
-#include "update/sgd.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
-using Make = std::function<std::shared_ptr<ScheduledOptimizer>(const std::shared_ptr<Model>&)>;
-
-struct Case {
-  std::string name;
-  Make make;
-};
-
-template <class Change>
-Make sgd(Change change) {
-  SgdOptions options;
-  options.rate = 0.05;
-  options.weight_decay = 0.03;
-  change(options);
-  return [options](const std::shared_ptr<Model>& model) { return std::make_shared<Sgd>(model, options, options); };
-}
-template <class Change>
-Make adam(Change change) {
-  AdamOptions options;
-  options.rate = 0.02;
-  options.weight_decay = 0.05;
-  change(options);
-  return [options](const std::shared_ptr<Model>& model) { return std::make_shared<Adam>(model, options, options); };
-}
-
-std::vector<Case> rules() {
-  return {{"sgd", sgd([](auto&) {})},
-          {"momentum", sgd([](auto& o) { o.momentum = 0.9; })},
-          {"dampening", sgd([](auto& o) { o.momentum = 0.9; o.dampening = 0.2; o.weight_decay = 0; })},
-          {"nesterov", sgd([](auto& o) { o.momentum = 0.8; o.nesterov = 1; })},
-          {"adamw", adam([](auto&) {})},
-          {"adam", adam([](auto& o) { o.decoupled = 0; })}};
-}
-
-std::vector<Case> policies() {
-  std::vector<Case> cases;
-  const auto both = [&](const std::string& name, auto change) {
-    cases.push_back({"nesterov, " + name, sgd([&](auto& o) { o.momentum = 0.8; o.nesterov = 1; change(o); })});
-    cases.push_back({"adamw, " + name, adam(change)});
-  };
-  both("master weights", [](auto& o) { o.master_weights = 1; });
-  both("clip by norm", [](auto& o) { o.max_norm = 3; });
-  both("clip by norm that does nothing", [](auto& o) { o.max_norm = 1e6; });
-  both("clip by value", [](auto& o) { o.clip_value = 0.4; });
-  both("clip by both", [](auto& o) { o.max_norm = 60; o.clip_value = 0.3; o.master_weights = 1; });
-  both("skip", [](auto& o) { o.nonfinite = DDP_NONFINITE_SKIP; });
-  both("skip and clip", [](auto& o) { o.nonfinite = DDP_NONFINITE_SKIP; o.max_norm = 5; o.master_weights = 1; });
-  return cases;
-}
-
-/// Rates, groups and a freeze that change on the way; an infinite element if the rule copes with it.
-void prepare_step(ScheduledOptimizer& optimizer, const PlacedModel& placed, int step, bool with_infinity) {
+void prepare_step(optim::BuiltinOptimizer& optimizer, const PlacedModel& placed, int step, bool with_infinity) {
   if (step == 0) optimizer.set_group(1, 0, 2);
   if (step == 0) optimizer.set_group(3, 0.1, 0);
   if (step == 2) optimizer.set_rate(0.01);
@@ -76,7 +27,8 @@ void prepare_step(ScheduledOptimizer& optimizer, const PlacedModel& placed, int 
   if (with_infinity && step == 3) placed.set_grad_element(2, 700, std::numeric_limits<double>::infinity());
 }
 
-void compare_over_steps(const Case& each, const std::vector<Placed>& homes, bool with_infinity, const ddp_loss_scale_options* scale = nullptr) {
+void compare_over_steps(const RuleCase& each, const std::vector<Placed>& homes, bool with_infinity,
+                        const ddp_loss_scale_options* scale = nullptr) {
   PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), homes);
   const auto wanted = each.make(host.model), got = each.make(gpu.model);
   if (scale != nullptr) wanted->set_loss_scale(*scale);
@@ -97,38 +49,44 @@ void compare_over_steps(const Case& each, const std::vector<Placed>& homes, bool
 }
 
 void every_rule_gives_the_bits_of_the_cpu(void**) {
-  for (const Case& each : rules()) compare_over_steps(each, all_types(Home::kGpu), false);
+  for (const RuleCase& each : rules()) compare_over_steps(each, all_types(Home::kGpu), false);
 }
 
 void every_policy_gives_the_bits_of_the_cpu(void**) {
-  for (const Case& each : policies()) compare_over_steps(each, all_types(Home::kGpu), each.name.find("skip") != std::string::npos);
+  for (const RuleCase& each : policies())
+    compare_over_steps(each, all_types(Home::kGpu), each.name.find("skip") != std::string::npos);
 }
 
 void models_in_both_memories_give_the_bits_of_one_in_host_memory(void**) {
-  for (const Case& each : rules()) compare_over_steps(each, mixed_homes(), false);
-  for (const Case& each : policies()) compare_over_steps(each, mixed_homes(), each.name.find("skip") != std::string::npos);
+  for (const RuleCase& each : rules()) compare_over_steps(each, mixed_homes(), false);
+  for (const RuleCase& each : policies())
+    compare_over_steps(each, mixed_homes(), each.name.find("skip") != std::string::npos);
 }
 
 void a_loss_scale_divides_gradients_and_adapts(void**) {
-  ddp_loss_scale_options fixed = default_loss_scale_options();
+  ddp_loss_scale_options fixed = optim::default_loss_scale_options();
   fixed.initial = 12;
   fixed.interval = 0;
-  ddp_loss_scale_options dynamic = default_loss_scale_options();
+  ddp_loss_scale_options dynamic = optim::default_loss_scale_options();
   dynamic.initial = 8;
   dynamic.interval = 2;
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()}) {
     compare_over_steps({"fixed", adam([](auto&) {})}, homes, false, &fixed);
     compare_over_steps({"fixed, clipped", adam([](auto& o) { o.max_norm = 0.2; })}, homes, false, &fixed);
     compare_over_steps({"dynamic", adam([](auto&) {})}, homes, true, &dynamic);
-    compare_over_steps({"dynamic, clipped", sgd([](auto& o) { o.max_norm = 0.2; o.momentum = 0.5; })}, homes, true, &dynamic);
+    compare_over_steps({"dynamic, clipped", sgd([](auto& o) {
+                          o.max_norm = 0.2;
+                          o.momentum = 0.5;
+                        })},
+                       homes, true, &dynamic);
   }
 }
 
 void what_the_device_decided_once_does_not_stay(void**) {
   PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
-  const Make make = adam([](auto& o) { o.max_norm = 3; });
+  const MakeOptimizer make = adam([](auto& o) { o.max_norm = 3; });
   const auto wanted = make(host.model), got = make(gpu.model);
-  ddp_loss_scale_options dynamic = default_loss_scale_options();
+  ddp_loss_scale_options dynamic = optim::default_loss_scale_options();
   dynamic.initial = 1;
   for (int step = 0; step < 4; ++step) {
     for (auto* each : {wanted.get(), got.get()})
@@ -152,14 +110,16 @@ void a_gradient_that_is_not_finite_is_named_and_changes_nothing(void**) {
         placed.set_grad_element(culprit, 0, bad);
         std::vector<Bytes> before;
         for (int32_t i = 0; i < placed.size(); ++i) before.push_back(placed.read(placed.value(i)));
-        expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer->step(placed.stream()); }), "\"p" + std::to_string(culprit) + "\"");
-        for (int32_t i = 0; i < placed.size(); ++i) expect(placed.read(placed.value(i)) == before[static_cast<size_t>(i)], "no value has changed");
+        expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer->step(placed.stream()); }),
+                        "\"p" + std::to_string(culprit) + "\"");
+        for (int32_t i = 0; i < placed.size(); ++i)
+          expect(placed.read(placed.value(i)) == before[static_cast<size_t>(i)], "no value has changed");
         expect_equal(optimizer->step_count(), int64_t{0}, "steps");
       }
 }
 
 void a_parameter_that_nobody_used_keeps_value_state_and_step_count(void**) {
-  for (const Case& each : {rules()[1], rules()[4], policies()[3]}) {
+  for (const RuleCase& each : {rules()[1], rules()[4], policies()[3]}) {
     PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), mixed_homes());
     const auto wanted = each.make(host.model), got = each.make(gpu.model);
     for (int step = 0; step < 5; ++step) {
@@ -181,7 +141,7 @@ void a_parameter_that_nobody_used_keeps_value_state_and_step_count(void**) {
 
 void after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for(void**) {
   for (const auto& list : {rules(), policies()})
-    for (const Case& each : list) {
+    for (const RuleCase& each : list) {
       if (each.name.find("skip") != std::string::npos) continue;
       PlacedModel placed(lone_group(), all_types(Home::kGpu));
       const auto optimizer = each.make(placed.model);
@@ -200,7 +160,7 @@ void after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for(void**) 
 
 void a_step_returns_while_its_stream_is_held(void**) {
   PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
-  const Make make = adam([](auto& o) { o.max_norm = 3; });
+  const MakeOptimizer make = adam([](auto& o) { o.max_norm = 3; });
   const auto wanted = make(host.model), got = make(gpu.model);
   for (int step = 0; step < 3; ++step) {
     host.fill_grads(static_cast<uint64_t>(step));
@@ -234,7 +194,7 @@ void a_step_that_must_decide_waits_once_for_its_stream_alone(void**) {
 
 void blocks_of_a_step_are_launched_together(void**) {
   PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
-  const Make make = adam([](auto& o) { o.master_weights = 1; });
+  const MakeOptimizer make = adam([](auto& o) { o.master_weights = 1; });
   const auto wanted = make(host.model), got = make(gpu.model);
   host.fill_grads(1);
   gpu.fill_grads(1);
@@ -242,7 +202,8 @@ void blocks_of_a_step_are_launched_together(void**) {
   got->prepare_blocks();
   fake_gpu::clear_log();
   for (int32_t i = 0; i < gpu.size(); ++i)
-    for (int64_t at = 0; at < gpu.value(i).count; at += 100) got->update_block(i, at, std::min<int64_t>(100, gpu.value(i).count - at));
+    for (int64_t at = 0; at < gpu.value(i).count; at += 100)
+      got->update_block(i, at, std::min<int64_t>(100, gpu.value(i).count - at));
   expect_equal(fake_gpu::calls("adam"), int64_t{0}, "launches before the flush");
   got->flush(gpu.stream());
   expect_equal(fake_gpu::calls("adam"), int64_t{4}, "launches");
@@ -252,7 +213,14 @@ void blocks_of_a_step_are_launched_together(void**) {
 }
 
 void a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten(void**) {
-  for (const Make& make : {adam([](auto& o) { o.master_weights = 1; o.in_backward = 1; }), sgd([](auto& o) { o.momentum = 0.9; o.in_backward = 1; })}) {
+  for (const MakeOptimizer& make : {adam([](auto& o) {
+                                      o.master_weights = 1;
+                                      o.in_backward = 1;
+                                    }),
+                                    sgd([](auto& o) {
+                                      o.momentum = 0.9;
+                                      o.in_backward = 1;
+                                    })}) {
     PlacedModel placed(lone_group(), mixed_homes());
     const auto optimizer = make(placed.model);
     const auto change = [&](int32_t index, int64_t first, int64_t end) {
@@ -261,7 +229,7 @@ void a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten(voi
     const auto contents = [&] {
       std::vector<Bytes> all;
       for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
-      for (const StateTensor& state : optimizer->state_tensors()) all.push_back(placed.read(state.tensor));
+      for (const model::StateTensor& state : optimizer->state_tensors()) all.push_back(placed.read(state.tensor));
       return all;
     };
     placed.fill_grads(1);
@@ -317,8 +285,9 @@ int32_t look(void* user_data, const ddp_update_slice* slice) {
 void a_rule_of_the_caller_gets_the_tensors_and_the_stream(void**) {
   PlacedModel placed(lone_group(), mixed_homes());
   Seen seen;
-  const ddp_optimizer_options shared = default_optimizer_options();
-  Custom optimizer(placed.model, look, CustomRule(default_custom_options(), shared, "one,two", "test"), shared, UserData(&seen, nullptr));
+  const ddp_optimizer_options shared = optim::default_optimizer_options();
+  optim::Custom optimizer(placed.model, look, optim::CustomRule(optim::default_custom_options(), shared, "one,two", "test"),
+                          shared, optim::UserData(&seen, nullptr));
   optimizer.step(placed.stream());
   for (int32_t i = 0; i < placed.size(); ++i) {
     expect_equal(seen.slices.count(i) != 0, placed.value(i).count > 0, "called");
@@ -327,9 +296,10 @@ void a_rule_of_the_caller_gets_the_tensors_and_the_stream(void**) {
     expect_equal(slice.device, placed.value(i).is_on_gpu() ? DDP_CUDA : DDP_CPU, "device");
     if (!placed.value(i).is_on_gpu()) continue;
     expect_equal(slice.count, placed.value(i).count, "elements");
-    expect(slice.value == placed.value(i).data && slice.dtype == placed.value(i).dtype && slice.stream == placed.stream(), "the memory and the stream");
+    expect(slice.value == placed.value(i).data && slice.dtype == placed.value(i).dtype && slice.stream == placed.stream(),
+           "the memory and the stream");
   }
-  ddp_loss_scale_options scale = default_loss_scale_options();
+  ddp_loss_scale_options scale = optim::default_loss_scale_options();
   optimizer.set_loss_scale(scale);
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }), "a loss scale");
 }
@@ -340,7 +310,8 @@ void a_launch_that_fails_is_told_and_not_made_up_for(void**) {
   placed.fill_grads(1);
   optimizer->step(placed.stream());
   fake_gpu::inject({"sgd", 1, 1, DDP_GPU_BAD_ARGUMENT});
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optimizer->step(placed.stream()); }), "updating parameters");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optimizer->step(placed.stream()); }),
+                  "updating parameters");
   fake_gpu::clear_log();
   optimizer->flush(placed.stream());
   expect_equal(fake_gpu::calls("sgd"), int64_t{0}, "launches of what was noted before");

@@ -1,10 +1,10 @@
-// Passes of models whose gradients lie on a GPU, or some of them. What they mean is what it means on the CPU; here is what is different: streams,
-// the host that does not wait, races that the fake would find.
+// Passes of models whose gradients lie on a GPU, or some of them. What they mean is what it means on the CPU; here is what
+// is different: streams, the host that does not wait, races that the fake would find.
 #include <numeric>
 #include <random>
 
-#include "comm/nccl/side.hpp"
-#include "reduce/model.hpp"
+#include "collective/nccl/nccl_transport.hpp"
+#include "model/model.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {
@@ -34,15 +34,16 @@ double wanted_mean(int size, int pass, size_t parameter, int64_t i) {
 }
 
 struct GpuModel {
-  Group& group;
+  group::Group& group;
   int rank;
   GpuStream compute;
   std::vector<GpuArray> values, grads, fresh;
   std::vector<std::vector<float>> host_values, host_grads;  // of every fourth parameter if mixed
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
 
-  GpuModel(Group& of, int own_rank, Memory memory, const ddp_model_options& options = gpu_model_options()) : group(of), rank(own_rank), compute(own_rank) {
-    model = std::make_unique<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+  GpuModel(group::Group& of, int own_rank, Memory memory, const ddp_model_options& options = gpu_model_options())
+      : group(of), rank(own_rank), compute(own_rank) {
+    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     for (size_t p = 0; p < kShapes.size(); ++p) {
       host_values.emplace_back(static_cast<size_t>(kShapes[p]), static_cast<float>(p));
       host_grads.emplace_back(static_cast<size_t>(kShapes[p]));
@@ -90,8 +91,8 @@ struct GpuModel {
         const double wanted = wanted_mean(size, pass, p, i) / divisor;
         const double here = static_cast<double>(got[static_cast<size_t>(i)]);
         if (std::abs(here - wanted) > 1e-6 * std::abs(wanted))
-          throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " + std::to_string(here) +
-                                   ", expected " + std::to_string(wanted));
+          throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " +
+                                   std::to_string(here) + ", expected " + std::to_string(wanted));
       }
     }
   }
@@ -109,15 +110,16 @@ void every_memory_order_and_stream_gives_the_mean(void**) {
   for (const int size : {1, 2, 3, 4})
     for (const Memory memory : {Memory::kOwned, Memory::kPrivate, Memory::kMixed}) {
       const FakeGpus gpus(static_cast<uint64_t>(size) * 17 + 3);
-      run_gpu_groups(size, [&](Group& group, int rank) {
+      run_gpu_groups(size, [&](group::Group& group, int rank) {
         GpuModel world(group, rank, memory);
         const GpuStream other(rank);
         for (int pass = 0; pass < 4; ++pass) {
           world.model->begin_backward(DDP_PASS_REDUCE);
           for (const size_t p : order_of(rank, pass)) world.produce(pass, p, p % 2 == 0 ? world.compute.get() : other.get());
           world.model->end_backward(world.compute.get());
-          world.expect_mean(size, pass, size, "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) + ", pass " +
-                                                  std::to_string(pass));
+          world.expect_mean(size, pass, size,
+                            "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) +
+                                ", pass " + std::to_string(pass));
           other.synchronize();  // the test writes its inputs behind the curtain
         }
         group.barrier();
@@ -130,7 +132,7 @@ void every_memory_order_and_stream_gives_the_mean(void**) {
 void the_host_waits_for_no_device_and_allocates_nothing(void**) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
     const FakeGpus gpus;
-    run_gpu_groups(2, [&](Group& group, int rank) {
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
       GpuModel world(group, rank, memory);
       const auto pass = [&](int number) {
         world.model->begin_backward(DDP_PASS_REDUCE);
@@ -161,14 +163,15 @@ void the_host_waits_for_no_device_and_allocates_nothing(void**) {
 void one_rank_needs_no_nccl_and_launches_nothing(void**) {
   const FakeGpus gpus;
   fake_gpu::set_open_nccl_error("it is not there");
-  run_gpu_groups(1, [&](Group& group, int rank) {
+  run_gpu_groups(1, [&](group::Group& group, int rank) {
     GpuModel world(group, rank, Memory::kPrivate);
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kShapes.size(); ++p) world.write(0, p, world.compute.get());
     fake_gpu::clear_log();
     for (size_t p = 0; p < kShapes.size(); ++p) world.model->mark_ready(static_cast<int32_t>(p), world.compute.get());
     world.model->end_backward(world.compute.get());
-    for (const char* const work : {"move", "copy", "fill", "nccl.all_reduce", "alloc"}) expect_equal(fake_gpu::calls(work), int64_t{0}, work);
+    for (const char* const work : {"move", "copy", "fill", "nccl.all_reduce", "alloc"})
+      expect_equal(fake_gpu::calls(work), int64_t{0}, work);
     world.expect_mean(1, 0, 1, "one rank");
   });
   FakeGpus::expect_correct();
@@ -177,7 +180,7 @@ void one_rank_needs_no_nccl_and_launches_nothing(void**) {
 
 void a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(3, [&](Group& group, int rank) {
+  run_gpu_groups(3, [&](group::Group& group, int rank) {
     GpuModel world(group, rank, Memory::kPrivate);
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kShapes.size(); ++p)
@@ -199,7 +202,7 @@ void a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on(void**) {
 void what_nobody_used_is_left_as_it_was(void**) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
     const FakeGpus gpus;
-    run_gpu_groups(2, [&](Group& group, int rank) {
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
       ddp_model_options options = gpu_model_options();
       options.unused = DDP_UNUSED_ALLOW;
       GpuModel world(group, rank, memory, options);
@@ -212,8 +215,10 @@ void what_nobody_used_is_left_as_it_was(void**) {
       expect(!world.model->was_used(2) && world.model->was_used(5), "who used what");
       const std::vector<float> untouched = world.read_grad(2);
       const std::vector<float> half = world.read_grad(5);
-      for (int64_t i = 0; i < kShapes[2]; ++i) expect_equal(untouched[static_cast<size_t>(i)], gradient(rank, 7, 2, i), "untouched");
-      for (int64_t i = 0; i < kShapes[5]; ++i) expect_equal(half[static_cast<size_t>(i)], gradient(0, 1, 5, i) / 2, "of one rank");
+      for (int64_t i = 0; i < kShapes[2]; ++i)
+        expect_equal(untouched[static_cast<size_t>(i)], gradient(rank, 7, 2, i), "untouched");
+      for (int64_t i = 0; i < kShapes[5]; ++i)
+        expect_equal(half[static_cast<size_t>(i)], gradient(0, 1, 5, i) / 2, "of one rank");
       group.barrier();
     });
     FakeGpus::expect_correct();
@@ -223,7 +228,7 @@ void what_nobody_used_is_left_as_it_was(void**) {
 
 void weights_and_skipped_ranks_count_as_on_the_cpu(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(3, [&](Group& group, int rank) {
+  run_gpu_groups(3, [&](group::Group& group, int rank) {
     ddp_model_options options = gpu_model_options();
     options.divisor = DDP_DIVISOR_WEIGHTS;
     GpuModel world(group, rank, Memory::kOwned, options);
@@ -238,7 +243,8 @@ void weights_and_skipped_ranks_count_as_on_the_cpu(void**) {
     for (size_t p = 0; p < kShapes.size(); ++p) {
       const std::vector<float> got = world.read_grad(p);
       for (int64_t i = 0; i < kShapes[p]; ++i)
-        expect_equal(got[static_cast<size_t>(i)], (gradient(0, 0, p, i) + 3 * gradient(1, 0, p, i)) / 4, "the weighted mean");
+        expect_equal(got[static_cast<size_t>(i)], (gradient(0, 0, p, i) + 3 * gradient(1, 0, p, i)) / 4,
+                     "the weighted mean");
     }
     group.barrier();
   });
@@ -249,7 +255,7 @@ void weights_and_skipped_ranks_count_as_on_the_cpu(void**) {
 void a_rank_that_skips_takes_part_in_the_mean_by_the_world(void**) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
     const FakeGpus gpus;
-    run_gpu_groups(2, [&](Group& group, int rank) {
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
       GpuModel world(group, rank, memory);
       for (size_t p = 0; p < kShapes.size(); ++p) world.write(3, p, world.compute.get());
       world.compute.synchronize();  // the next gradients come through the same memory of the test
@@ -262,7 +268,8 @@ void a_rank_that_skips_takes_part_in_the_mean_by_the_world(void**) {
       }
       for (size_t p = 0; p < kShapes.size(); ++p) {
         const std::vector<float> got = world.read_grad(p);
-        for (int64_t i = 0; i < kShapes[p]; ++i) expect_equal(got[static_cast<size_t>(i)], gradient(1, 0, p, i) / 2, "half of the other's");
+        for (int64_t i = 0; i < kShapes[p]; ++i)
+          expect_equal(got[static_cast<size_t>(i)], gradient(1, 0, p, i) / 2, "half of the other's");
       }
       group.barrier();
     });
@@ -273,14 +280,14 @@ void a_rank_that_skips_takes_part_in_the_mean_by_the_world(void**) {
 
 void sixteen_bits_on_the_wire_halve_what_travels(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     GpuStream stream(rank);
     GpuArray value(rank, 4096 * 4), grad(rank, 4096 * 4), fresh(rank, 4096 * 4);
-    Model model(std::shared_ptr<Group>(&group, [](Group*) {}), gpu_model_options());
+    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), gpu_model_options());
     const Tensor lent = grad.tensor(group, DDP_F32);
     value.poke(std::vector<float>(4096, 0));
     model.add_parameter("w", value.tensor(group, DDP_F32), &lent);
-    model.set_hook(Hook::as_16_bits(DDP_BF16));
+    model.set_hook(pass::Hook::as_16_bits(DDP_BF16));
     model.commit(stream.get());
     std::vector<float> data(4096);
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(static_cast<int>(i % 64) * (rank + 1));
@@ -290,7 +297,8 @@ void sixteen_bits_on_the_wire_halve_what_travels(void**) {
     model.mark_ready(0, stream.get());
     model.end_backward(stream.get());
     const std::vector<float> got = read_on(stream, rank, grad.data(), 4096);
-    for (size_t i = 0; i < got.size(); ++i) expect_equal(got[i], static_cast<float>(i % 64) * 1.5F, "the mean, exact in BF16");
+    for (size_t i = 0; i < got.size(); ++i)
+      expect_equal(got[i], static_cast<float>(i % 64) * 1.5F, "the mean, exact in BF16");
     expect_contains(model.describe_plan(), "sent as BF16");
     group.barrier();
   });

@@ -1,4 +1,5 @@
-// A model whose parameters lie where the test says, in host memory or on a fake GPU; a second one of the same seed in host memory is its oracle.
+// A model whose parameters lie where the test says, in host memory or on a fake GPU; a second one of the same seed in host
+// memory is its oracle.
 #pragma once
 
 #include <cstring>
@@ -8,10 +9,10 @@
 #include <vector>
 
 #include "device/gpu/device.hpp"
-#include "reduce/model.hpp"
+#include "model/model.hpp"
+#include "optim/optimizer.hpp"
 #include "support/gpu_world.hpp"
-#include "unit/update/oracle.hpp"
-#include "update/optimizer.hpp"
+#include "unit/optim/oracle.hpp"
 
 namespace ddp::test {
 
@@ -26,18 +27,19 @@ inline int begin_on_fake_gpu(void**) {
 inline int end_on_fake_gpu(void**) {
   gpu::set_table(nullptr);
   for (const std::string& text : fake_gpu::violations()) print_error("%s\n", text.c_str());
-  if (fake_gpu::live().total() != 0) print_error("%lld things of the GPU are left\n", static_cast<long long>(fake_gpu::live().total()));
+  if (fake_gpu::live().total() != 0)
+    print_error("%lld things of the GPU are left\n", static_cast<long long>(fake_gpu::live().total()));
   return fake_gpu::violations().empty() && fake_gpu::live().total() == 0 ? 0 : -1;
 }
 #define fake_gpu_host_test(function) \
-  { #function, ddp::test::guarded<function>, ddp::test::begin_on_fake_gpu, ddp::test::end_on_fake_gpu, nullptr }
+  { #function, ddp::test::guarded < function>, ddp::test::begin_on_fake_gpu, ddp::test::end_on_fake_gpu, nullptr }
 
-inline std::shared_ptr<Group> lone_group() {
+inline std::shared_ptr<group::Group> lone_group() {
   ddp_group_options options = world_options();
   options.rank = 0;
   options.world_size = 1;
   options.device_index = 0;
-  return Group::create("local://alone", options);
+  return group::Group::create("local://alone", options);
 }
 
 enum class Home { kHost, kGpu };
@@ -61,14 +63,16 @@ inline std::vector<Placed> mixed_homes() {
 
 class PlacedModel {
  public:
-  PlacedModel(std::shared_ptr<Group> group, const std::vector<Placed>& placed, ddp_unused unused = DDP_UNUSED_ALLOW) : group_(std::move(group)) {
+  PlacedModel(std::shared_ptr<group::Group> group, const std::vector<Placed>& placed, ddp_unused unused = DDP_UNUSED_ALLOW)
+      : group_(std::move(group)) {
     ddp_model_options options{};
     options.first_bucket_bytes = 4'000;
     options.bucket_bytes = 16'000;
     options.unused = unused;
-    model = std::make_shared<Model>(group_, options);
+    model = std::make_shared<model::Model>(group_, options);
     for (const Placed& each : placed)
-      if (each.home == Home::kGpu && stream_ == nullptr) stream_ = std::make_unique<gpu::Stream>(group_->gpu(), gpu::Stream::Priority::kNormal);
+      if (each.home == Home::kGpu && stream_ == nullptr)
+        stream_ = std::make_unique<gpu::Stream>(group_->gpu(), gpu::Stream::Priority::kNormal);
     for (size_t i = 0; i < placed.size(); ++i) {
       const Tensor value = lend(placed[i]), grad = lend(placed[i]);
       write(value, random_bytes(value.dtype, value.count, 2.0, 50 + i));
@@ -79,7 +83,7 @@ class PlacedModel {
   }
   ~PlacedModel() { model->close(); }
 
-  std::shared_ptr<Model> model;
+  std::shared_ptr<model::Model> model;
 
   [[nodiscard]] void* stream() const noexcept { return stream_ == nullptr ? nullptr : stream_->get(); }
   [[nodiscard]] const gpu::Device& gpu() const { return group_->gpu(); }
@@ -112,7 +116,8 @@ class PlacedModel {
     return bytes;
   }
   void fill_grads(uint64_t step, double scale = 1.0) const {
-    for (int32_t i = 0; i < size(); ++i) write(grad(i), random_bytes(grad(i).dtype, grad(i).count, scale, 1000 * step + static_cast<uint64_t>(i)));
+    for (int32_t i = 0; i < size(); ++i)
+      write(grad(i), random_bytes(grad(i).dtype, grad(i).count, scale, 1000 * step + static_cast<uint64_t>(i)));
   }
   /// A REDUCE pass in which all but `missing` are marked.
   void pass(int32_t missing = -1) const {
@@ -141,7 +146,7 @@ class PlacedModel {
     return tensor;
   }
 
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<group::Group> group_;
   std::unique_ptr<gpu::Stream> stream_;
   std::vector<Bytes> host_;
   std::vector<gpu::Array> device_;
@@ -154,7 +159,8 @@ inline void expect_same(const PlacedModel& got, const PlacedModel& wanted, const
     expect(got.read(got.grad(i)) == wanted.read(wanted.grad(i)), what + ": gradient of parameter " + std::to_string(i));
   }
 }
-inline void expect_same_state(const PlacedModel& got, ReplicaState& got_state, const PlacedModel& wanted, ReplicaState& wanted_state, const std::string& what) {
+inline void expect_same_state(const PlacedModel& got, model::ReplicaState& got_state, const PlacedModel& wanted,
+                              model::ReplicaState& wanted_state, const std::string& what) {
   const auto got_tensors = got_state.state_tensors(), wanted_tensors = wanted_state.state_tensors();
   expect_equal(got_tensors.size(), wanted_tensors.size(), what + ": tensors");
   for (size_t t = 0; t < wanted_tensors.size(); ++t) {

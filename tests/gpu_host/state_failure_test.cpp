@@ -1,22 +1,25 @@
-// What becomes of a checkpoint when the GPU fails in the middle: all ranks know, the old file is whole, nothing is left behind.
+// What becomes of a checkpoint when the GPU fails in the middle: all ranks know, the old file is whole, nothing is left
+// behind.
 #include <atomic>
 #include <functional>
 
-#include "comm/nccl/side.hpp"
+#include "collective/nccl/nccl_transport.hpp"
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
 
 namespace ddp::test {
 namespace {
 
-/// Runs `body` on `size` ranks with the n-th call of each function failing on rank 0, until none fails any more. All ranks must know.
+/// Runs `body` on `size` ranks with the n-th call of each function failing on rank 0, until none fails any more. All ranks
+/// must know.
 void every_call_fails_once(int size, int32_t kind, const std::function<void(Checkpointed&)>& body) {
-  for (const char* function : {"synchronize", "stream_create", "host_alloc", "event_create", "copy", "event_record", "event_synchronize"})
+  for (const char* function :
+       {"synchronize", "stream_create", "host_alloc", "event_create", "copy", "event_record", "event_synchronize"})
     for (int64_t nth = 1;; nth += size == 1 && kind == DDP_GPU_OTHER ? 1 : 1 + nth / 2) {
       const FakeGpus gpus;
       bool due = false;
       std::atomic<int> failed{0};
-      run_gpu_groups(size, [&](Group& group, int rank) {
+      run_gpu_groups(size, [&](group::Group& group, int rank) {
         Checkpointed state(group, rank, Place::kGpu, true);
         if (size > 1) (void)group.gpu_side();
         state.fill(1);
@@ -49,7 +52,8 @@ void every_call_fails_once(int size, int32_t kind, const std::function<void(Chec
         expect_equal(failed.load(), 0, "nothing failed");
         break;
       }
-      expect(failed.load() == 0 || failed.load() == size, std::string("all ranks know: ") + function + " " + std::to_string(nth));
+      expect(failed.load() == 0 || failed.load() == size,
+             std::string("all ranks know: ") + function + " " + std::to_string(nth));
     }
 }
 
@@ -58,7 +62,7 @@ void after_any_failed_call_a_save_says_so_and_leaves_the_old_file(void**) {
   const std::string path = folder.file("a");
   for (const int size : {1, 2})
     for (const int32_t kind : {DDP_GPU_OTHER, DDP_GPU_LOST}) {
-      run_groups(1, [&](Group& group, int rank) {
+      run_groups(1, [&](group::Group& group, int rank) {
         const FakeGpus gpus;
         Checkpointed old(group, rank, Place::kHost);
         old.fill(0);
@@ -80,7 +84,7 @@ void after_any_failed_call_a_save_says_so_and_leaves_the_old_file(void**) {
 void after_any_failed_call_a_load_says_so(void**) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
-  run_groups(1, [&](Group& group, int rank) {
+  run_groups(1, [&](group::Group& group, int rank) {
     const FakeGpus gpus;
     Checkpointed old(group, rank, Place::kHost);
     old.fill(4);
@@ -97,7 +101,7 @@ void after_any_failed_call_a_load_says_so(void**) {
 void what_did_not_arrive_on_the_gpu_is_an_error_of_the_load(void**) {
   const TemporaryFolder folder;
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     Checkpointed state(group, rank, Place::kGpu);
     (void)group.gpu_side();
     state.fill(1);

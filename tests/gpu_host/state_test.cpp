@@ -1,4 +1,5 @@
-// Checkpoints of models on GPUs: the same file as from host memory, read into either, with moments that lie on the GPU, also in parts.
+// Checkpoints of models on GPUs: the same file as from host memory, read into either, with moments that lie on the GPU, also
+// in parts.
 #include <thread>
 
 #include "support/file_faults.hpp"
@@ -16,7 +17,7 @@ void a_file_has_the_same_bytes_wherever_the_tensors_lie(void**) {
     for (const Place place : kPlaces)
       for (const bool sharded : {false, true}) {
         const FakeGpus gpus(9);
-        run_gpu_groups(size, [&](Group& group, int rank) {
+        run_gpu_groups(size, [&](group::Group& group, int rank) {
           Checkpointed state(group, rank, place, sharded);
           state.fill(5);
           state.save(folder.file("a"));
@@ -31,7 +32,7 @@ void a_file_has_the_same_bytes_wherever_the_tensors_lie(void**) {
 
 void a_file_is_loaded_wherever_the_tensors_lie(void**) {
   const TemporaryFolder folder;
-  run_groups(1, [&](Group& group, int rank) {
+  run_groups(1, [&](group::Group& group, int rank) {
     const FakeGpus gpus;
     Checkpointed state(group, rank, Place::kHost);
     state.fill(6);
@@ -41,7 +42,7 @@ void a_file_is_loaded_wherever_the_tensors_lie(void**) {
     for (const Place place : kPlaces)
       for (const bool sharded : {false, true}) {
         const FakeGpus gpus(13);
-        run_gpu_groups(size, [&](Group& group, int rank) {
+        run_gpu_groups(size, [&](group::Group& group, int rank) {
           Checkpointed state(group, rank, place, sharded);
           if (size > 1) state.world.model->commit(state.world.compute.get());
           state.world.compute.synchronize();
@@ -57,10 +58,10 @@ void a_file_is_loaded_wherever_the_tensors_lie(void**) {
 
 void tensors_of_many_chunks_come_and_go_whole(void**) {
   const TemporaryFolder folder;
-  const int64_t large = 5 * state::kChunkBytes / 4 + 777;
+  const int64_t large = 5 * checkpoint::kChunkBytes / 4 + 777;
   for (const int size : {1, 2}) {
     const FakeGpus gpus;
-    run_gpu_groups(size, [&](Group& group, int rank) {
+    run_gpu_groups(size, [&](group::Group& group, int rank) {
       Checkpointed state(group, rank, Place::kGpu, true, large);
       state.fill(1);
       state.save(folder.file("a"));
@@ -77,7 +78,7 @@ void tensors_of_many_chunks_come_and_go_whole(void**) {
 void saving_and_loading_wait_for_what_was_enqueued(void**) {
   const TemporaryFolder folder;
   const FakeGpus gpus(21);
-  run_gpu_groups(1, [&](Group& group, int rank) {
+  run_gpu_groups(1, [&](group::Group& group, int rank) {
     Checkpointed state(group, rank, Place::kGpu);
     GpuArray fresh(rank, state.world.bytes("large"));
     const GpuStream other(rank);
@@ -105,7 +106,7 @@ void saving_and_loading_wait_for_what_was_enqueued(void**) {
 void a_part_is_loaded_and_one_rank_loads_alone(void**) {
   const TemporaryFolder folder;
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     Checkpointed saved(group, rank, Place::kHost);
     saved.fill(3);
     saved.save(folder.file("a"));
@@ -138,10 +139,8 @@ using namespace ddp::test;
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(a_file_has_the_same_bytes_wherever_the_tensors_lie),
-      ddp_test(a_file_is_loaded_wherever_the_tensors_lie),
-      ddp_test(tensors_of_many_chunks_come_and_go_whole),
-      ddp_test(saving_and_loading_wait_for_what_was_enqueued),
+      ddp_test(a_file_has_the_same_bytes_wherever_the_tensors_lie), ddp_test(a_file_is_loaded_wherever_the_tensors_lie),
+      ddp_test(tensors_of_many_chunks_come_and_go_whole),           ddp_test(saving_and_loading_wait_for_what_was_enqueued),
       ddp_test(a_part_is_loaded_and_one_rank_loads_alone),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -1,5 +1,5 @@
 // A rank whose GPU fails while ranks are made equal, compared or averaged: nobody waits for it, and no parameter changes.
-#include "comm/nccl/side.hpp"
+#include "collective/nccl/nccl_transport.hpp"
 #include "support/mixed_model.hpp"
 
 namespace ddp::test {
@@ -8,7 +8,7 @@ namespace {
 void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
   for (const char* function : {"copy", "hash"}) {
     const FakeGpus gpus;
-    run_gpu_groups(3, [&](Group& group, int rank) {
+    run_gpu_groups(3, [&](group::Group& group, int rank) {
       MixedModel world(group, rank, Place::kGpu);
       world.model->commit(world.compute.get());
       world.compute.synchronize();
@@ -19,8 +19,10 @@ void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
       if (rank == 1) fake_gpu::inject(fault);
       group.barrier();
       try {
-        if (std::string(function) == "hash") world.model->check_replicas(world.compute.get());
-        else world.model->sync_buffers(1, world.compute.get());
+        if (std::string(function) == "hash")
+          world.model->check_replicas(world.compute.get());
+        else
+          world.model->sync_buffers(1, world.compute.get());
         throw std::runtime_error("it succeeded");
       } catch (const Error& error) {
         expect_contains(error.text(), "GPU 1");
@@ -35,7 +37,7 @@ void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
 
 void an_average_that_breaks_off_changes_no_parameter(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.model->commit(world.compute.get());
     world.compute.synchronize();
@@ -61,7 +63,7 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
 
 void a_failure_behind_the_announcement_reaches_the_others(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.model->commit(world.compute.get());
     world.compute.synchronize();

@@ -1,11 +1,11 @@
 // Making ranks equal, comparing and averaging them, when tensors lie on GPUs, in host memory, or some here and some there.
-#include "base/hash.hpp"
+#include "core/hash.hpp"
 #include "device/gpu/device.hpp"
-#include "reduce/model.hpp"
+#include "model/model.hpp"
+#include "optim/adam.hpp"
+#include "optim/rules.hpp"
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
-#include "update/adam.hpp"
-#include "update/rules.hpp"
 
 namespace ddp::test {
 namespace {
@@ -14,7 +14,7 @@ void commit_gives_the_values_of_rank_0(void**) {
   for (const int size : {1, 2, 3, 4})
     for (const Place place : {Place::kGpu, Place::kMixed}) {
       const FakeGpus gpus(static_cast<uint64_t>(size));
-      run_gpu_groups(size, [&](Group& group, int rank) {
+      run_gpu_groups(size, [&](group::Group& group, int rank) {
         MixedModel world(group, rank, place);
         world.fill(rank, 1);
         world.model->commit(world.compute.get());
@@ -29,7 +29,7 @@ void commit_gives_the_values_of_rank_0(void**) {
 
 void buffers_come_from_the_root_whatever_it_is(void**) {
   const FakeGpus gpus(11);
-  run_gpu_groups(3, [&](Group& group, int rank) {
+  run_gpu_groups(3, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kMixed);
     world.model->commit(world.compute.get());
     const GpuStream other(rank);
@@ -37,8 +37,10 @@ void buffers_come_from_the_root_whatever_it_is(void**) {
       const GpuStream& stream = round % 2 == 0 ? world.compute : other;
       world.fill(rank, round);
       world.model->sync_buffers(round % 3, stream.get());
-      if (round != 2) stream.synchronize();  // otherwise what comes next waits on the device
-      else world.device().synchronize();
+      if (round != 2)
+        stream.synchronize();  // otherwise what comes next waits on the device
+      else
+        world.device().synchronize();
       world.expect_buffers_filled(round % 3, round);
       group.barrier();
     }
@@ -49,7 +51,7 @@ void buffers_come_from_the_root_whatever_it_is(void**) {
 
 void buffers_on_a_gpu_are_sent_without_waiting_for_it(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.fill(rank, 1);
     world.model->commit(world.compute.get());
@@ -75,7 +77,7 @@ void buffers_on_a_gpu_are_sent_without_waiting_for_it(void**) {
 
 void a_difference_is_named_wherever_it_lies(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(3, [&](Group& group, int rank) {
+  run_gpu_groups(3, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kMixed);
     world.fill(0, 1);
     world.model->commit(world.compute.get());
@@ -95,7 +97,7 @@ void a_difference_is_named_wherever_it_lies(void**) {
 
 void a_comparison_follows_the_stream_and_waits_once(void**) {
   const FakeGpus gpus(3);
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.model->commit(world.compute.get());
     GpuArray fresh(rank, world.bytes("large"));
@@ -104,7 +106,8 @@ void a_comparison_follows_the_stream_and_waits_once(void**) {
     group.barrier();
     if (rank == 0) fake_gpu::clear_log();
     group.barrier();
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { world.model->check_replicas(world.compute.get()); }), "\"large\"");
+    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { world.model->check_replicas(world.compute.get()); }),
+                    "\"large\"");
     group.barrier();
     if (rank == 0) expect_equal(fake_gpu::host_waits(), int64_t{4}, "a copy and a stream on each rank");
     group.barrier();
@@ -115,7 +118,7 @@ void a_comparison_follows_the_stream_and_waits_once(void**) {
 void replicas_that_drift_are_made_equal(void**) {
   for (const int size : {2, 3}) {
     const FakeGpus gpus(7);
-    run_gpu_groups(size, [&](Group& group, int rank) {
+    run_gpu_groups(size, [&](group::Group& group, int rank) {
       ddp_model_options options = mixed_model_options();
       options.check_every = 2;
       options.drift = size == 2 ? DDP_DRIFT_REPORT : DDP_DRIFT_RESEND;
@@ -127,7 +130,8 @@ void replicas_that_drift_are_made_equal(void**) {
       if (rank == 1) world.change("count");
       world.pass();
       if (size == 2) {
-        expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { world.pass(); }), "parameter \"small1\" has no content that most ranks hold");
+        expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { world.pass(); }),
+                        "parameter \"small1\" has no content that most ranks hold");
       } else {
         world.pass();
         world.compute.synchronize();
@@ -145,7 +149,7 @@ void replicas_that_drift_are_made_equal(void**) {
 
 void the_hash_is_that_of_the_same_values_in_host_memory(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(1, [&](Group& group, int rank) {
+  run_gpu_groups(1, [&](group::Group& group, int rank) {
     std::vector<uint64_t> hashes;
     for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
       MixedModel world(group, rank, place);
@@ -163,7 +167,7 @@ void the_hash_is_that_of_the_same_values_in_host_memory(void**) {
 void a_rank_without_data_ends_with_the_newest_state(void**) {
   for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
     const FakeGpus gpus(41);
-    run_gpu_groups(3, [&](Group& group, int rank) {
+    run_gpu_groups(3, [&](group::Group& group, int rank) {
       ddp_model_options options = mixed_model_options();
       options.uneven_inputs = 1;
       MixedModel world(group, rank, place, options);
@@ -190,14 +194,14 @@ void a_rank_without_data_ends_with_the_newest_state(void**) {
 
 void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
   const FakeGpus gpus(43);
-  run_gpu_groups(3, [&](Group& group, int rank) {
+  run_gpu_groups(3, [&](group::Group& group, int rank) {
     ddp_model_options options = mixed_model_options();
     options.check_every = 2;
     options.drift = DDP_DRIFT_RESEND;
     MixedModel world(group, rank, Place::kMixed, options);
     AdamOptions rule;
     rule.rate = 0.25;
-    const auto adam = std::make_shared<Adam>(world.model, rule, rule);
+    const auto adam = std::make_shared<optim::Adam>(world.model, rule, rule);
     world.model->keep_equal(adam);
     world.model->commit(world.compute.get());
     const auto step = [&] {
@@ -206,20 +210,22 @@ void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
       world.compute.synchronize();
     };
     step();
-    const std::vector<StateTensor> moments = adam->state_tensors();
+    const std::vector<model::StateTensor> moments = adam->state_tensors();
     const auto moments_there = [&] {
       std::string all;
-      for (const StateTensor& each : moments) {
+      for (const model::StateTensor& each : moments) {
         std::string bytes(static_cast<size_t>(each.tensor.bytes()), '\0');
-        if (each.tensor.is_on_gpu()) expect(fake_gpu::peek(bytes.data(), each.tensor.data, each.tensor.bytes()), "peeked");
-        else std::memcpy(bytes.data(), each.tensor.data, bytes.size());
+        if (each.tensor.is_on_gpu())
+          expect(fake_gpu::peek(bytes.data(), each.tensor.data, each.tensor.bytes()), "peeked");
+        else
+          std::memcpy(bytes.data(), each.tensor.data, bytes.size());
         all += bytes;
       }
       return all;
     };
     if (rank == 2) {
       world.change("large");
-      for (const StateTensor& each : moments) {
+      for (const model::StateTensor& each : moments) {
         const float wrong = 3;
         if (each.tensor.is_on_gpu() && each.tensor.count > 0) expect(fake_gpu::poke(each.tensor.data, &wrong, 4), "poked");
       }
@@ -228,7 +234,8 @@ void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
     world.compute.synchronize();
     const std::string mine = moments_there();
     const uint64_t hash = content_hash(mine.data(), mine.size());
-    for (const std::string& each : group.gather("moments", std::to_string(hash))) expect(each == std::to_string(hash), "the same moments on all ranks");
+    for (const std::string& each : group.gather("moments", std::to_string(hash)))
+      expect(each == std::to_string(hash), "the same moments on all ranks");
     world.model->check_replicas(world.compute.get());
   });
   FakeGpus::expect_correct();
@@ -237,7 +244,7 @@ void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
 
 void a_graph_cannot_hold_what_shares_memory(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(1, [&](Group& group, int rank) {
+  run_gpu_groups(1, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.model->commit(world.compute.get());
     world.compute.synchronize();
@@ -256,7 +263,7 @@ void a_graph_cannot_hold_what_shares_memory(void**) {
 void averages_are_those_of_all_ranks(void**) {
   for (const int size : {1, 2, 4}) {
     const FakeGpus gpus(static_cast<uint64_t>(size) + 20);
-    run_gpu_groups(size, [&](Group& group, int rank) {
+    run_gpu_groups(size, [&](group::Group& group, int rank) {
       MixedModel world(group, rank, Place::kMixed);
       world.model->commit(world.compute.get());
       world.compute.synchronize();
@@ -273,7 +280,7 @@ void averages_are_those_of_all_ranks(void**) {
 
 void ranks_that_differ_in_where_a_tensor_lies_do_not_fit(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, rank == 0 ? Place::kGpu : Place::kHost);
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { world.model->commit(world.compute.get()); });
     expect_contains(text, "on a GPU on rank 0");
@@ -285,10 +292,10 @@ void ranks_that_differ_in_where_a_tensor_lies_do_not_fit(void**) {
 
 void hooks_that_need_host_memory_are_refused(void**) {
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
-    for (const Hook::Kind kind : {Hook::Kind::kCallback, Hook::Kind::kPulled}) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    for (const pass::Hook::Kind kind : {pass::Hook::Kind::kCallback, pass::Hook::Kind::kPulled}) {
       MixedModel world(group, rank, Place::kMixed);
-      Hook hook;
+      pass::Hook hook;
       hook.kind = kind;
       hook.name = "powersgd";
       world.model->set_hook(hook);

@@ -1,13 +1,13 @@
 // Checkpoints of what libddp itself trains on GPUs: Adam, sharded or not, and averages.
-#include "base/hash.hpp"
+#include "checkpoint/state.hpp"
+#include "core/hash.hpp"
 #include "device/cpu/arrays.hpp"
-#include "state/state.hpp"
+#include "optim/adam.hpp"
+#include "optim/ema.hpp"
+#include "optim/rules.hpp"
 #include "support/file_faults.hpp"
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
-#include "update/adam.hpp"
-#include "update/ema.hpp"
-#include "update/rules.hpp"
 
 namespace ddp::test {
 namespace {
@@ -17,17 +17,17 @@ constexpr Place kPlaces[] = {Place::kHost, Place::kGpu, Place::kMixed};
 /// A model that trains with what libddp has, and its checkpoint.
 struct Trained {
   MixedModel world;
-  std::shared_ptr<Adam> adam;
-  std::shared_ptr<Ema> ema;
+  std::shared_ptr<optim::Adam> adam;
+  std::shared_ptr<optim::Ema> ema;
 
-  Trained(Group& group, int rank, Place place, bool shard, bool masters = false) : world(group, rank, place) {
+  Trained(group::Group& group, int rank, Place place, bool shard, bool masters = false) : world(group, rank, place) {
     AdamOptions rule;
     rule.rate = 0.5;
     rule.shard = shard ? 1 : 0;
     rule.in_backward = rule.shard;
     rule.master_weights = masters ? 1 : 0;
-    adam = std::make_shared<Adam>(world.model, rule, rule);
-    ema = std::make_shared<Ema>(world.model, std::vector<double>{0.75});
+    adam = std::make_shared<optim::Adam>(world.model, rule, rule);
+    ema = std::make_shared<optim::Ema>(world.model, std::vector<double>{0.75});
     world.model->keep_equal(adam);
     world.model->keep_equal(ema);
     world.fill(0, 1);
@@ -48,18 +48,23 @@ struct Trained {
     for (int32_t i = 0; i < world.model->table().parameter_count(); ++i) {
       const Tensor& grad = world.model->table().parameter(i).grad;
       std::vector<double> values(static_cast<size_t>(grad.count));
-      for (size_t e = 0; e < values.size(); ++e) values[e] = static_cast<double>(static_cast<int>((e * 5 + static_cast<size_t>(pass)) % 8) - 4);
+      for (size_t e = 0; e < values.size(); ++e)
+        values[e] = static_cast<double>(static_cast<int>((e * 5 + static_cast<size_t>(pass)) % 8) - 4);
       std::vector<std::byte> bytes(static_cast<size_t>(grad.bytes()));
       cpu::convert(DDP_F64, values.data(), grad.dtype, bytes.data(), grad.count);
-      if (grad.is_on_gpu()) expect(fake_gpu::poke(grad.data, bytes.data(), grad.bytes()), "poked");
-      else std::memcpy(grad.data, bytes.data(), bytes.size());
+      if (grad.is_on_gpu())
+        expect(fake_gpu::poke(grad.data, bytes.data(), grad.bytes()), "poked");
+      else
+        std::memcpy(grad.data, bytes.data(), bytes.size());
     }
     world.pass();
     world.compute.synchronize();
   }
-  [[nodiscard]] state::Parts parts() { return {*world.model, adam.get(), ema.get()}; }
-  void save(const std::string& path) { state::save_file("save", parts(), {1, 2}, path, std::nullopt); }
-  void load(const std::string& path, state::LoadMode mode = {}) { (void)state::load_file("load", parts(), path, std::nullopt, mode); }
+  [[nodiscard]] checkpoint::Parts parts() { return {*world.model, adam.get(), ema.get()}; }
+  void save(const std::string& path) { checkpoint::save_file("save", parts(), {1, 2}, path, std::nullopt); }
+  void load(const std::string& path, checkpoint::LoadMode mode = {}) {
+    (void)checkpoint::load_file("load", parts(), path, std::nullopt, mode);
+  }
 };
 
 void real_optimizers_and_averages_come_back_on_any_number_of_ranks(void**) {
@@ -69,7 +74,7 @@ void real_optimizers_and_averages_come_back_on_any_number_of_ranks(void**) {
     for (const int size : {1, 3})
       for (const bool shard : {false, true}) {
         const FakeGpus gpus(place == Place::kMixed ? 31 : 0);
-        run_gpu_groups(size, [&](Group& group, int rank) {
+        run_gpu_groups(size, [&](group::Group& group, int rank) {
           Trained first(group, rank, place, shard);
           first.commit();
           for (int pass = 0; pass < 3; ++pass) first.step(pass);
@@ -86,7 +91,8 @@ void real_optimizers_and_averages_come_back_on_any_number_of_ranks(void**) {
         expect(read_whole(folder.file("a")) == read_whole(folder.file("b")), "what was loaded is saved again");
         expect(read_whole(folder.file("c")) == read_whole(folder.file("d")), "training goes on as if nothing had happened");
         if (wanted.empty()) wanted = read_whole(folder.file("c"));
-        expect(read_whole(folder.file("c")) == wanted, "place " + std::to_string(static_cast<int>(place)) + ", size " + std::to_string(size));
+        expect(read_whole(folder.file("c")) == wanted,
+               "place " + std::to_string(static_cast<int>(place)) + ", size " + std::to_string(size));
         FakeGpus::expect_correct();
         FakeGpus::expect_nothing_left();
       }
@@ -98,12 +104,12 @@ void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
   for (const Place place : kPlaces)
     for (const bool shard : {false, true}) {
       const FakeGpus gpus(place == Place::kMixed ? 32 : 0);
-      run_gpu_groups(2, [&](Group& group, int rank) {
+      run_gpu_groups(2, [&](group::Group& group, int rank) {
         Trained old(group, rank, place, shard, true);
         old.commit();
         for (int pass = 0; pass < 2; ++pass) old.step(pass);
         old.save(folder.file("a"));
-        state::save_file("save", {*old.world.model}, {1, 2}, folder.file("values"), std::nullopt);
+        checkpoint::save_file("save", {*old.world.model}, {1, 2}, folder.file("values"), std::nullopt);
         old.step(2);
         old.backward(3);
         old.load(folder.file("a"));
@@ -119,8 +125,8 @@ void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
         other.adam->set_rate(1e-5);
         other.step(6);
         other.backward(7);
-        (void)state::load_file("load", {*other.world.model}, folder.file("values"), std::nullopt);
-        for (const StateTensor& each : other.adam->state_tensors()) {
+        (void)checkpoint::load_file("load", {*other.world.model}, folder.file("values"), std::nullopt);
+        for (const model::StateTensor& each : other.adam->state_tensors()) {
           const size_t dot = each.name.rfind('.');
           if (each.name.substr(dot) != ".master") continue;
           const int64_t first = each.parts.empty() ? 0 : each.parts[static_cast<size_t>(rank)].first;
@@ -155,7 +161,7 @@ void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
 void commit_gives_what_rank_0_has_loaded_to_all(void**) {
   const TemporaryFolder folder;
   const FakeGpus gpus;
-  run_gpu_groups(2, [&](Group& group, int rank) {
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
     {
       Trained first(group, rank, Place::kGpu, false);
       first.commit();
@@ -167,7 +173,7 @@ void commit_gives_what_rank_0_has_loaded_to_all(void**) {
     second.commit();
     // Rank 1 writes alone what it holds now.
     std::vector<std::byte> bytes;
-    for (const StateTensor& each : second.adam->state_tensors()) {
+    for (const model::StateTensor& each : second.adam->state_tensors()) {
       std::vector<std::byte> some(static_cast<size_t>(each.tensor.bytes()));
       if (each.tensor.count > 0) expect(fake_gpu::peek(some.data(), each.tensor.data, each.tensor.bytes()), "peeked");
       bytes.insert(bytes.end(), some.begin(), some.end());

@@ -70,7 +70,8 @@ void reading_again_after_a_reader_has_failed_begins_anew(void**) {
     array.poke(values);
     gpu::Transfer transfer(&device);
     (void)expect_error(DDP_ERROR_IO, [&] {
-      transfer.read(on_gpu(array, device), 0, array.bytes(), [](const std::byte*, int64_t) { throw Error(DDP_ERROR_IO, "no"); });
+      transfer.read(on_gpu(array, device), 0, array.bytes(),
+                    [](const std::byte*, int64_t) { throw Error(DDP_ERROR_IO, "no"); });
     });
     std::vector<uint8_t> got(values.size());
     transfer.read_to(on_gpu(array, device), 0, array.bytes(), reinterpret_cast<std::byte*>(got.data()));
@@ -132,7 +133,8 @@ void host_memory_is_used_where_it_lies(void**) {
 
 void any_call_may_fail_and_nothing_is_left(void**) {
   const FakeGpus gpus;
-  for (const char* function : {"stream_create", "host_alloc", "event_create", "copy", "event_record", "event_synchronize", "stream_synchronize"})
+  for (const char* function :
+       {"stream_create", "host_alloc", "event_create", "copy", "event_record", "event_synchronize", "stream_synchronize"})
     for (int64_t nth = 1; nth <= 5; ++nth) {
       FakeGpus::expect_nothing_left();
       const gpu::Device device(fake_gpu::table(), 0, "rank 0");
@@ -161,7 +163,8 @@ void any_call_may_fail_and_nothing_is_left(void**) {
         return fake_gpu::calls(function) >= nth;
       }();
       fake_gpu::clear_faults();
-      const bool only_at_the_end = std::string(function) == "stream_synchronize" && nth == 2;  // in the destructor, after all was done
+      const bool only_at_the_end =
+          std::string(function) == "stream_synchronize" && nth == 2;  // in the destructor, after all was done
       expect(failed == (due && !only_at_the_end), std::string(function) + " " + std::to_string(nth));
       if (failed) expect_contains(text, "GPU 0");
     }

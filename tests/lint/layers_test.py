@@ -6,12 +6,12 @@ import tree
 
 # header prefix: where it may be included
 THIRD_PARTY = {
-    "asio": ["src/comm/control/"],
-    "gloo/": ["src/comm/gloo/"],
-    "nlohmann/": ["src/state/"],
-    "CLI/": ["src/run/"],
-    "sodium": ["src/comm/control/"],
-    "xxhash": ["src/base/hash.cpp"],
+    "asio": ["src/bootstrap/control/"],
+    "gloo/": ["src/collective/socket/gloo/"],
+    "nlohmann/": ["src/checkpoint/"],
+    "CLI/": ["src/ddprun/"],
+    "sodium": ["src/bootstrap/control/"],
+    "xxhash": ["src/core/hash.cpp"],
     "cuda": ["src/cuda/"],
     "nccl": ["src/cuda/"],
 }
@@ -43,18 +43,28 @@ def check_order(layers, problems):
         seen.add(folder)
 
 
+def layer_of(path, layers):
+    """The longest folder in layers.txt above a path that is relative to src; None if there is none."""
+    while "/" in path:
+        path = path.rsplit("/", 1)[0]
+        if path in layers:
+            return path
+    return None
+
+
 def check_source(path, layers, problems):
-    parts = path.split("/")
-    folder = parts[1] if len(parts) > 2 else None
-    if folder is None or folder not in layers:
+    own = layer_of(path[len("src/"):], layers)
+    if own is None:
         problems.append(f"{path}: its folder is not in src/layers.txt")
         return
     for line, kind, name in includes(path):
-        first = name.split("/")[0]
+        other = layer_of(name, layers) if kind == '"' else None
         if kind == '"' and "/" not in name:
             problems.append(f'{path}:{line}: "{name}" is named without its folder')
-        elif first in layers and kind == '"' and first != folder and first not in layers[folder]:
-            problems.append(f"{path}:{line}: {folder} may not include {name} (src/layers.txt)")
+        elif other is not None and other != own and other not in layers[own]:
+            problems.append(f"{path}:{line}: {own} may not include {name} (src/layers.txt)")
+        elif other is not None and not tree.exists(f"src/{name}"):
+            problems.append(f"{path}:{line}: src/{name} does not exist")
 
 
 def check_third_party(path, problems):
@@ -69,8 +79,7 @@ def check_third_party(path, problems):
 def check_user(path, layers, problems):
     """What stands for a user's program sees the public headers alone."""
     for line, kind, name in includes(path):
-        inside = name.split("/")[0] in layers and not name.startswith("ddp/")
-        if inside and kind == '"':
+        if kind == '"' and layer_of(name, layers) is not None:
             problems.append(f"{path}:{line}: only public headers here, not {name}")
 
 

@@ -70,5 +70,5 @@ def self_test():
 
 self_test()
 # Modules that are linked apart from the core see its types too. Kernels for GPUs are compiled by another compiler, in one program with the rest.
-checked = [path for path in tree.sources("src/") if not path.startswith("src/run/")]
+checked = [path for path in tree.sources("src/") if not path.startswith("src/ddprun/")]
 tree.verdict(list(problems(checked, tree.read)), f"{len(checked)} files, one type for each name")

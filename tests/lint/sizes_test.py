@@ -10,7 +10,7 @@ SCOPE = re.compile(r"^(inline\s+)?(namespace|extern\b)|^(typedef\s+)?(class|stru
 
 def functions(text):
     """(name, first line, last line) of each function at file, namespace or class level: a counter of braces, no parser."""
-    text = re.sub(r"^[ \t]*#[^\n]*(\\\n[^\n]*)*", lambda m: re.sub(r"[^\n]", " ", m.group(0)), tree.strip(text), flags=re.M)
+    text = re.sub(r"^[ \t]*#(?:\\\n|[^\n])*", lambda m: re.sub(r"[^\n]", " ", m.group(0)), tree.strip(text), flags=re.M)
     start = 0  # of the declaration that is being read
     position = 0
     while position < len(text):

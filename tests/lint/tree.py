@@ -26,6 +26,10 @@ def sources(*folders):
     return [path for path in files() if path.startswith(folders) and path.endswith(SOURCE_ENDINGS)]
 
 
+def exists(path):
+    return os.path.isfile(os.path.join(ROOT, path))
+
+
 def read(path):
     with open(os.path.join(ROOT, path), encoding="utf-8", errors="replace") as file:
         return file.read()

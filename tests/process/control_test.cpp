@@ -12,9 +12,9 @@ using namespace ddp::test;
 
 namespace {
 
-std::string gather_round(Control& control, const std::string& what) {
+std::string gather_round(bootstrap::Control& control, const std::string& what) {
   std::string all;
-  for (const std::string& part : control.gather(what, what + std::to_string(control.rank()), Deadline::in_ms(20'000)))
+  for (const std::string& part : control.gather(what, what + std::to_string(control.rank()), os::Deadline::in_ms(20'000)))
     all += part + " ";
   return all;
 }
@@ -47,10 +47,12 @@ void large_contributions_arrive_whole(void**) {
   Procs procs(3, [&](int rank, Reporter&) {
     const auto control = meet_at(tcp_place(port), rank, 3);
     const std::string mine(size_t{8} << 20, static_cast<char>('a' + rank));
-    const auto all = control->gather("large", mine, Deadline::in_ms(20'000));
+    const auto all = control->gather("large", mine, os::Deadline::in_ms(20'000));
     for (int r = 0; r < 3; ++r)
-      expect(all[static_cast<size_t>(r)] == std::string(size_t{8} << 20, static_cast<char>('a' + r)), "the bytes are the same");
-    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)control->gather("larger", mine + "x", Deadline::in_ms(20'000)); });
+      expect(all[static_cast<size_t>(r)] == std::string(size_t{8} << 20, static_cast<char>('a' + r)),
+             "the bytes are the same");
+    expect_error(DDP_ERROR_INVALID_ARGUMENT,
+                 [&] { (void)control->gather("larger", mine + "x", os::Deadline::in_ms(20'000)); });
     control->leave();
     return std::string("ok");
   });
@@ -85,8 +87,12 @@ void a_killed_rank_is_named(int victim, const std::string& part) {
   expect(seconds_now() - before < 1.0, "all know within a second");
 }
 
-void a_killed_rank_is_named_within_a_second(void**) { a_killed_rank_is_named(2, "is gone: its connection closed without a goodbye"); }
-void the_death_of_rank_0_is_seen_by_all(void**) { a_killed_rank_is_named(0, "is gone: its connection closed without a goodbye"); }
+void a_killed_rank_is_named_within_a_second(void**) {
+  a_killed_rank_is_named(2, "is gone: its connection closed without a goodbye");
+}
+void the_death_of_rank_0_is_seen_by_all(void**) {
+  a_killed_rank_is_named(0, "is gone: its connection closed without a goodbye");
+}
 
 void a_stopped_rank_is_named(int victim) {
   const int port = free_port();
@@ -165,7 +171,8 @@ void an_abort_reaches_all_with_one_text(void**) {
     if (rank == 3) {
       control->abort(Error(DDP_ERROR_ABORTED, "the loss is not finite"));
       report.say("aborted");
-      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { (void)gather_round(*control, "after"); }), "the loss is not finite");
+      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { (void)gather_round(*control, "after"); }),
+                      "the loss is not finite");
       control->leave();
       return std::string("ok");
     }
@@ -203,7 +210,8 @@ void different_calls_are_named_on_all_ranks(void**) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter&) {
     const auto control = meet_at(tcp_place(port), rank, 3);
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { (void)gather_round(*control, rank == 1 ? "beta" : "alpha"); });
+    const std::string text =
+        expect_error(DDP_ERROR_MISMATCH, [&] { (void)gather_round(*control, rank == 1 ? "beta" : "alpha"); });
     expect_contains(text, "\"alpha\"");
     expect_contains(text, "\"beta\"");
     (void)gather_round(*control, "and on");
@@ -223,7 +231,7 @@ void a_rank_that_does_not_join_a_gather_is_named(void**) {
       watch.wait();
     }
     report.say("waits");
-    (void)control->gather("plan", "", Deadline::in_ms(1'000));
+    (void)control->gather("plan", "", os::Deadline::in_ms(1'000));
     return std::string("no error");
   });
   for (int rank = 0; rank < 3; ++rank) {

@@ -1,5 +1,6 @@
-// One rank ends without a goodbye, and every survivor ends as soon as it hears of it. All of them must name the rank that ended first,
-// never one that heard of it and left. DDP_TEST_RUNS=1000 repeats each kind so often; the last line of each kind is its figure.
+// One rank ends without a goodbye, and every survivor ends as soon as it hears of it. All of them must name the rank that
+// ended first, never one that heard of it and left. DDP_TEST_RUNS=1000 repeats each kind so often; the last line of each
+// kind is its figure.
 #include <unistd.h>
 
 #include <cstdio>
@@ -25,7 +26,7 @@ int runs() {
 enum class End { kExit, kDestroy };
 
 /// What a rank hears when the others end; "" from the one that ends first.
-std::string hear(Group& group, int rank, int victim, int rounds) {
+std::string hear(group::Group& group, int rank, int victim, int rounds) {
   try {
     for (int round = 0; rank != victim || round < rounds; ++round) group.barrier();
     _exit(0);
@@ -54,7 +55,8 @@ void all_name_the_first(Hosts hosts, End end) {
       const ProcResult& result = results[static_cast<size_t>(rank)];
       if (result.said.rfind("rank " + std::to_string(victim) + " (", 0) == 0 && !result.timed_out) continue;
       ++wrong;
-      example = "rank " + std::to_string(rank) + " of a run in which rank " + std::to_string(victim) + " ended: " + result.describe();
+      example = "rank " + std::to_string(rank) + " of a run in which rank " + std::to_string(victim) +
+                " ended: " + result.describe();
     }
   }
   std::printf("%d runs, %d messages, %d of them wrong\n", runs(), heard, wrong);

@@ -1,6 +1,6 @@
-// Ranks as processes over the real Gloo module: right sums, and no survivor that dies, hangs or names an innocent rank when a rank is
-// killed, stopped, or disagrees. SIGPIPE keeps its default, which ends a process that is not careful. Skipped with a printed reason when
-// the module is not there.
+// Ranks as processes over the real Gloo module: right sums, and no survivor that dies, hangs or names an innocent rank when
+// a rank is killed, stopped, or disagrees. SIGPIPE keeps its default, which ends a process that is not careful. Skipped with
+// a printed reason when the module is not there.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -11,8 +11,8 @@
 #include <random>
 #include <thread>
 
-#include "comm/rail/module.hpp"
-#include "comm/rail/transport.hpp"
+#include "collective/socket/module.hpp"
+#include "collective/socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/procs.hpp"
@@ -32,18 +32,19 @@ class Child {
     ddp_group_options options{};
     options.timeout_ms = timeout_ms;
     options.rendezvous_timeout_ms = 20'000;
-    transport_ = make_rail_transport(TransportContext{&control_, &failure_, options}, load_gloo_module(), "127.0.0.1", SocketOptions{});
+    transport_ = socket::make_socket_transport(collective::TransportContext{&control_, &failure_, options},
+                                               socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});
   }
-  ~Child() { transport_->farewell(); }
+  ~Child() { transport_->shutdown(); }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  Transport& operator*() { return *transport_; }
-  Transport* operator->() { return transport_.get(); }
+  collective::Transport& operator*() { return *transport_; }
+  collective::Transport* operator->() { return transport_.get(); }
 
  private:
-  Failure failure_;
+  bootstrap::Failure failure_;
   ForkControl control_;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<collective::Transport> transport_;
 };
 
 struct Run {
@@ -89,9 +90,12 @@ void the_other_collectives_work_too(void**) {
       child->broadcast(flat_tensor(mine.data(), DDP_F32, count), 1);
       expect(mine == inputs[1], "broadcast");
       Bytes part(mine.size());
-      child->reduce_scatter(flat_tensor(all.data(), DDP_F32, 3 * count), flat_tensor(part.data(), DDP_F32, count), DDP_AVERAGE);
-      expect(part == reduced({inputs[static_cast<size_t>(rank)], inputs[static_cast<size_t>(rank)], inputs[static_cast<size_t>(rank)]},
-                             DDP_F32, DDP_AVERAGE, count), "mean of three equal parts");
+      child->reduce_scatter(flat_tensor(all.data(), DDP_F32, 3 * count), flat_tensor(part.data(), DDP_F32, count),
+                            DDP_AVERAGE);
+      expect(part == reduced({inputs[static_cast<size_t>(rank)], inputs[static_cast<size_t>(rank)],
+                              inputs[static_cast<size_t>(rank)]},
+                             DDP_F32, DDP_AVERAGE, count),
+             "mean of three equal parts");
       child->barrier();
     }
     return std::string();
@@ -119,7 +123,8 @@ void expect_all_name(std::vector<ProcResult> results, int victim, pid_t pid, con
     if (rank == victim) continue;
     const ProcResult& result = results[static_cast<size_t>(rank)];
     expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
-    expect_contains(result.text, "rank " + std::to_string(victim) + " (host testhost, pid " + std::to_string(pid) + ")" + what);
+    expect_contains(result.text,
+                    "rank " + std::to_string(victim) + " (host testhost, pid " + std::to_string(pid) + ")" + what);
     expect_contains(result.text, "DDP_ERROR_PEER_FAILED");
   }
 }
@@ -169,8 +174,8 @@ void a_rank_that_stops_within_an_exchange_is_named_when_time_is_up(void**) {
     run.procs.signal(victim, SIGCONT);
     for (const ProcResult& result : run.procs.wait()) {
       expect(result.exit_code == 0 && !result.timed_out, result.describe());
-      expect_contains(result.text, "rank " + std::to_string(victim) + " (host testhost, pid " + std::to_string(run.procs.pid(victim)) +
-                                       ") did not take part in all-reduce");
+      expect_contains(result.text, "rank " + std::to_string(victim) + " (host testhost, pid " +
+                                       std::to_string(run.procs.pid(victim)) + ") did not take part in all-reduce");
     }
   }
 }
@@ -199,8 +204,9 @@ void different_sizes_are_a_mismatch_and_not_a_crash(void**) {
       Child child(hub, rank);
       std::vector<float> data(1'000'000);
       child->barrier();
-      return expect_error(DDP_ERROR_MISMATCH,
-                          [&] { child->all_reduce(flat_tensor(data.data(), DDP_F32, rank == 2 ? smaller : 1'000'000), DDP_SUM); });
+      return expect_error(DDP_ERROR_MISMATCH, [&] {
+        child->all_reduce(flat_tensor(data.data(), DDP_F32, rank == 2 ? smaller : 1'000'000), DDP_SUM);
+      });
     });
     for (const auto& result : run.procs.wait()) {
       expect(result.exit_code == 0, result.describe());
@@ -216,13 +222,13 @@ void a_rank_that_leaves_at_once_takes_no_result_with_it(void**) {
     ddp_group_options options{};
     options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
     for (int i = 0; i < 10; ++i) {
-      Failure failure;
-      const auto transport =
-          make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", SocketOptions{});
+      bootstrap::Failure failure;
+      const auto transport = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
+                                                           socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});
       std::vector<float> data(3'000'000, static_cast<float>(rank));
       transport->all_reduce(flat_tensor(data.data(), DDP_F32, 3'000'000), DDP_AVERAGE);
       expect(data.front() == 1.0F && data.back() == 1.0F, "mean of 0, 1, 2");
-      transport->farewell();
+      transport->shutdown();
     }
     return std::string();
   }).expect_success();
@@ -231,16 +237,16 @@ void a_rank_that_leaves_at_once_takes_no_result_with_it(void**) {
 void groups_come_and_go_without_leaving_descriptors(void**) {
   Run(2, [](ForkHub& hub, int rank, Reporter&) {
     ForkControl control(hub, rank, 20'000);
-    Failure failure;
+    bootstrap::Failure failure;
     ddp_group_options options{};
     options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
     const rlimit few{64, 64};
     setrlimit(RLIMIT_NOFILE, &few);
     for (int i = 0; i < 40; ++i) {
-      const auto transport =
-          make_rail_transport(TransportContext{&control, &failure, options}, load_gloo_module(), "127.0.0.1", SocketOptions{});
+      const auto transport = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
+                                                           socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});
       transport->barrier();
-      transport->farewell();
+      transport->shutdown();
     }
     return std::string();
   }).expect_success();
@@ -250,7 +256,7 @@ void groups_come_and_go_without_leaving_descriptors(void**) {
 
 int main() {
   try {
-    static_cast<void>(load_gloo_module());
+    static_cast<void>(socket::load_gloo_module());
   } catch (const Error& error) {
     std::printf("skipped: %s\n", error.what());
     return 77;

@@ -1,5 +1,5 @@
-// Several hosts with several ranks each: one named cause on all ranks, and no survivor that dies or hangs, when a rank is killed, late, or
-// makes another call. Skipped with a printed reason when the Gloo module is not there.
+// Several hosts with several ranks each: one named cause on all ranks, and no survivor that dies or hangs, when a rank is
+// killed, late, or makes another call. Skipped with a printed reason when the Gloo module is not there.
 #include <chrono>
 #include <random>
 #include <string>
@@ -46,7 +46,8 @@ void a_killed_rank_is_named_by_all_and_takes_nobody_with_it(void**) {
       if (rank == victim) continue;
       const ProcResult& result = results[static_cast<size_t>(rank)];
       expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
-      expect_contains(result.text, "DDP_ERROR_PEER_FAILED: rank " + std::to_string(victim) + " (host testhost, pid " + std::to_string(pid) + ")");
+      expect_contains(result.text, "DDP_ERROR_PEER_FAILED: rank " + std::to_string(victim) + " (host testhost, pid " +
+                                       std::to_string(pid) + ")");
     }
   }
 }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/gathered.hpp"
-#include "comm/group.hpp"
+#include "collective/gathered.hpp"
+#include "group/group.hpp"
 #include "support/group_world.hpp"
 #include "support/host_world.hpp"
 #include "support/values.hpp"
@@ -102,7 +102,8 @@ class Gradients {
   static constexpr int64_t kCounts[] = {1, 7, 1000, 65'537, 0, 100'003};
   static constexpr size_t kPieces = std::size(kCounts);
 
-  Gradients(Transport& transport, int rank, int ranks, uint64_t seed, const std::function<bool(int, size_t)>& shared)
+  Gradients(collective::Transport& transport, int rank, int ranks, uint64_t seed,
+            const std::function<bool(int, size_t)>& shared)
       : transport_(transport), rank_(static_cast<size_t>(rank)) {
     spec_.index = 3;
     spec_.rule = cpu::ReduceRule{DDP_F32, DDP_AVERAGE, ranks};
@@ -124,7 +125,7 @@ class Gradients {
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
 
-  [[nodiscard]] const BucketSpec& spec() const { return spec_; }
+  [[nodiscard]] const collective::BucketSpec& spec() const { return spec_; }
   [[nodiscard]] std::byte* data(size_t piece) const { return spec_.pieces[piece].data; }
   void fill() {
     for (size_t piece = 0; piece < kPieces; ++piece)
@@ -144,9 +145,9 @@ class Gradients {
            what + ", piece " + std::to_string(piece));
   }
 
-  Transport& transport_;
+  collective::Transport& transport_;
   size_t rank_;
-  BucketSpec spec_;
+  collective::BucketSpec spec_;
   std::vector<std::vector<Bytes>> inputs_;
   std::vector<Bytes> wanted_, own_;
   std::vector<void*> memory_;
@@ -166,14 +167,14 @@ void buckets_are_reduced_wherever_their_gradients_lie(void**) {
         const auto two = child->prepare(second.spec());
         for (int pass = 0; pass < 35; ++pass) {  // more buckets than announcements have slots
           if (pass < 3) first.fill(), second.fill();
-          const Note all_used{false, {0x3f}};
+          const collective::BucketHeader all_used{false, {0x3f}};
           one->start(all_used);
           two->start(all_used);
           one->finish();
           two->finish();
           for (size_t piece = 0; piece < Gradients::kPieces && pass < 3; ++piece) {
-            first.expect_reduced(piece, placement + " " + one->way());
-            second.expect_reduced(piece, placement + " " + two->way());
+            first.expect_reduced(piece, placement + " " + one->describe());
+            second.expect_reduced(piece, placement + " " + two->describe());
           }
         }
         return std::string();
@@ -188,7 +189,7 @@ void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
       const auto bucket = child->prepare(gradients.spec());
       // Piece 3 is used by the last rank alone, piece 2 by nobody.
       const bool last = rank + 1 == ranks_of(placement);
-      bucket->start(Note{false, {last ? 0x3bU : 0x33U}});
+      bucket->start(collective::BucketHeader{false, {last ? 0x3bU : 0x33U}});
       bucket->finish();
       expect(!bucket->note().incomplete && bucket->note().used == std::vector<uint64_t>{0x3b},
              placement + ": every rank learns who uses what");
@@ -196,12 +197,12 @@ void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
         piece == 2 ? gradients.expect_untouched(piece, placement) : gradients.expect_reduced(piece, placement);
       for (int missing = 0; missing < ranks_of(placement); ++missing) {
         gradients.fill();
-        bucket->start(Note{rank == missing, {0x3f}});
+        bucket->start(collective::BucketHeader{rank == missing, {0x3f}});
         bucket->finish();
         expect(bucket->note().incomplete, placement + ": every rank learns that something is missing");
         for (size_t piece = 0; piece < Gradients::kPieces; ++piece) gradients.expect_untouched(piece, placement);
       }
-      bucket->start(Note{false, {0x3f}});
+      bucket->start(collective::BucketHeader{false, {0x3f}});
       bucket->finish();
       for (size_t piece = 0; piece < Gradients::kPieces; ++piece) gradients.expect_reduced(piece, placement);
       return std::string();
@@ -216,7 +217,7 @@ void a_gradient_may_move_if_it_is_the_ranks_own(void**) {
     Bytes elsewhere(4000);
     std::memcpy(elsewhere.data(), gradients.data(2), elsewhere.size());
     expect(bucket->set_address(2, elsewhere.data()) == (rank != 0), "only private memory moves");
-    bucket->start(Note{false, {0x3f}});
+    bucket->start(collective::BucketHeader{false, {0x3f}});
     bucket->finish();
     if (rank == 0) return std::string();
     gradients.expect_untouched(2, "the old place");
@@ -263,7 +264,7 @@ void a_host_sends_its_nodes_once_up_and_the_sum_once_down(void**) {
     }).expect_success();
 }
 
-struct Doubling : SliceWork {
+struct Doubling : collective::SliceWork {
   std::vector<Bytes>* values = nullptr;
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
     auto* at = reinterpret_cast<float*>((*values)[static_cast<size_t>(piece)].data());
@@ -283,13 +284,14 @@ void a_sharded_step_crosses_once_each_way(void**) {
       const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, kCount);
       std::vector<Bytes> grads{inputs[static_cast<size_t>(rank)]}, values{random_values(DDP_F32, kCount, 3)};
       std::vector<Ownership::Slice> slices(static_cast<size_t>(ranks));
-      for (int r = 0; r < ranks; ++r) slices[static_cast<size_t>(r)] = {{0, kCount * r / ranks, kCount * (r + 1) / ranks - kCount * r / ranks}};
+      for (int r = 0; r < ranks; ++r)
+        slices[static_cast<size_t>(r)] = {{0, kCount * r / ranks, kCount * (r + 1) / ranks - kCount * r / ranks}};
       Doubling sums, doubled;
       sums.values = &grads;
       doubled.values = &values;
       const OwnedSpan own = slices[static_cast<size_t>(rank)][0];
       const Ownership owners = Ownership::divided(std::move(slices));
-      ExchangeSpec spec, publish;
+      collective::ExchangeSpec spec, publish;
       spec.rule = cpu::ReduceRule{DDP_F32, DDP_AVERAGE, ranks};
       spec.pieces = {{grads[0].data(), kCount, false}};
       spec.work = &sums;
@@ -298,9 +300,9 @@ void a_sharded_step_crosses_once_each_way(void**) {
       spec.gives = publish.collects = false;
       spec.ownership = publish.ownership = &owners;
       const auto scatter = child->prepare(spec);
-      const auto publication = make_gathered(*child, rank, publish);
+      const auto publication = collective::make_gathered(*child, rank, publish);
       const int64_t before = child->sent_bytes();
-      scatter->start(Note{false, {1}});
+      scatter->start(collective::BucketHeader{false, {1}});
       scatter->finish();
       for (int64_t i = own.first; i < own.first + own.count; ++i) {
         float is = 0, mean = 0;
@@ -308,7 +310,7 @@ void a_sharded_step_crosses_once_each_way(void**) {
         std::memcpy(&mean, wanted.data() + 4 * i, 4);
         expect(is == 2 * mean, placement + ": the mean, and the work on it");
       }
-      publication->start(Note{false, {1}});
+      publication->start(collective::BucketHeader{false, {1}});
       publication->finish();
       Bytes twice = random_values(DDP_F32, kCount, 3);
       for (int64_t i = 0; i < kCount; ++i) {
@@ -329,7 +331,7 @@ void a_sharded_step_crosses_once_each_way(void**) {
 
 // One rank of a group that somebody else started: prints "rank 2 of 4: sums agree over GLOO".
 int work() {
-  const auto group = Group::create(nullptr, world_options());
+  const auto group = group::Group::create(nullptr, world_options());
   const int32_t size = group->size();
   for (const int64_t count : {1, 1000, 65'537, 1'000'003}) {
     const auto inputs = random_inputs(size, DDP_F32, count, 7);

@@ -1,4 +1,5 @@
-// A rank that dies inside a hook: the others learn who it was, in the hook and at the end of the pass, whatever the hook makes of the error.
+// A rank that dies inside a hook: the others learn who it was, in the hook and at the end of the pass, whatever the hook
+// makes of the error.
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@ void dies_inside_a_hook(Hosts hosts, bool is_pulled) {
     const auto group = join_process_group(folder, rank, 3, options_on(hosts));
     bool told = false;
     int calls = 0;
-    const auto body = [&](HookBucket& bucket) {
+    const auto body = [&](pass::HookBucket& bucket) {
       if (rank == 1 && ++calls == 5) kill(getpid(), SIGKILL);
       try {
         average(bucket);
@@ -46,7 +47,8 @@ void dies_inside_a_hook(Hosts hosts, bool is_pulled) {
   });
   for (const int rank : {0, 2}) {
     const ProcResult& result = procs.wait_one(rank);
-    expect(result.exit_code == 0 && result.text.find("told") == 0, "rank " + std::to_string(rank) + ": " + result.describe());
+    expect(result.exit_code == 0 && result.text.find("told") == 0,
+           "rank " + std::to_string(rank) + ": " + result.describe());
   }
 }
 
@@ -61,8 +63,10 @@ void a_rank_that_dies_inside_a_hook_is_named(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
-      {"shared, called", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kShared, false>>, nullptr, nullptr, nullptr},
-      {"shared, pulled", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kShared, true>>, nullptr, nullptr, nullptr},
+      {"shared, called", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kShared, false>>, nullptr, nullptr,
+       nullptr},
+      {"shared, pulled", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kShared, true>>, nullptr, nullptr,
+       nullptr},
       {"gloo, called", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kGloo, false>>, nullptr, nullptr, nullptr},
       {"gloo, pulled", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kGloo, true>>, nullptr, nullptr, nullptr},
   };

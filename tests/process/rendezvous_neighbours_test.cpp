@@ -1,5 +1,5 @@
-// Several jobs on one machine whose ports lie side by side: rank 0 may walk to a later port, and no rank of one job may ever end up
-// in another's group, whoever comes first.
+// Several jobs on one machine whose ports lie side by side: rank 0 may walk to a later port, and no rank of one job may ever
+// end up in another's group, whoever comes first.
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "comm/control/codec.hpp"
-#include "comm/control/limits.hpp"
-#include "comm/control/messages.hpp"
+#include "bootstrap/control/codec.hpp"
+#include "bootstrap/control/limits.hpp"
+#include "bootstrap/control/messages.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
@@ -25,7 +25,7 @@ constexpr auto kStep = std::chrono::milliseconds(120);  // between two starts: e
 /// The first of `count` ports that were free side by side a moment ago.
 int free_ports(int count) {
   for (int tries = 0; tries < 200; ++tries) {
-    const int first = 20'000 + static_cast<int>((now_ns() / 1'000 + tries * 37) % 12'000);
+    const int first = 20'000 + static_cast<int>((os::now_ns() / 1'000 + tries * 37) % 12'000);
     std::vector<std::unique_ptr<LoopbackSocket>> held;
     while (static_cast<int>(held.size()) < count) {
       auto socket = std::make_unique<LoopbackSocket>();
@@ -38,18 +38,20 @@ int free_ports(int count) {
 }
 
 /// How a rank is told where it belongs: meets as rank `rank` of the job whose port is `port`.
-using Way = std::function<std::unique_ptr<Control>(int port, int rank)>;
+using Way = std::function<std::unique_ptr<bootstrap::Control>(int port, int rank)>;
 
-std::unique_ptr<Control> by_environment(int port, int rank) {
+std::unique_ptr<bootstrap::Control> by_environment(int port, int rank) {
   ::setenv("RANK", std::to_string(rank).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(kRanks).c_str(), 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
   const ddp_group_options options = quick_options(-1, -1);
-  return meet(resolve_meeting("env://", options, [](const char* name) -> const char* { return ::getenv(name); }), options);
+  return bootstrap::meet(
+      bootstrap::resolve_meeting("env://", options, [](const char* name) -> const char* { return ::getenv(name); }),
+      options);
 }
 
-std::unique_ptr<Control> by_torchrun(int port, int rank) {
+std::unique_ptr<bootstrap::Control> by_torchrun(int port, int rank) {
   ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
   ::setenv("LOCAL_WORLD_SIZE", std::to_string(kRanks).c_str(), 1);
   ::setenv("TORCHELASTIC_RUN_ID", "none", 1);  // what torchrun sets if the user gives no id
@@ -58,12 +60,12 @@ std::unique_ptr<Control> by_torchrun(int port, int rank) {
   return by_environment(port, rank);
 }
 
-std::unique_ptr<Control> by_address(int port, int rank) { return meet_at(tcp_place(port), rank, kRanks); }
+std::unique_ptr<bootstrap::Control> by_address(int port, int rank) { return meet_at(tcp_place(port), rank, kRanks); }
 
 /// Each rank says its job's name; all that it hears must be its own.
-std::string own_job_only(Control& control, const std::string& job) {
+std::string own_job_only(bootstrap::Control& control, const std::string& job) {
   std::string heard;
-  for (const std::string& part : control.gather("job", job, Deadline::in_ms(20'000))) heard += part + " ";
+  for (const std::string& part : control.gather("job", job, os::Deadline::in_ms(20'000))) heard += part + " ";
   control.leave();
   return heard;
 }
@@ -137,7 +139,8 @@ void jobs_of_two_launchers_at_one_address_do_not_mix(void**) {
       ::setenv("TORCHELASTIC_RUN_ID", comer.job == 0 ? "one" : "other", 1);
       const ddp_group_options options = quick_options(-1, -1);
       const auto environment = [](const char* name) -> const char* { return ::getenv(name); };
-      const auto control = meet(resolve_meeting(tcp_place(port).c_str(), options, environment), options);
+      const auto control =
+          bootstrap::meet(bootstrap::resolve_meeting(tcp_place(port).c_str(), options, environment), options);
       return own_job_only(*control, "job" + std::to_string(comer.job));
     });
     const auto results = procs.wait();
@@ -161,13 +164,13 @@ void spellings_of_the_host_are_one_place(void**) {
 // A server of another version of libddp: says its banner to whoever comes, and nothing more.
 class OtherVersion {
  public:
-  OtherVersion(int port, const auth::GroupId& group) {
+  OtherVersion(int port, const bootstrap::auth::GroupId& group) {
     expect(listener_.listen(port), "the other version listens");
-    messages::Banner banner;
-    banner.protocol = limits::kProtocol + 1;
+    bootstrap::messages::Banner banner;
+    banner.protocol = bootstrap::limits::kProtocol + 1;
     banner.group = group;
-    const Body body(messages::write(banner));
-    bytes_ = FrameWriter().frame(FrameType::kBanner, body).head + body.bytes();
+    const bootstrap::Body body(bootstrap::messages::write(banner));
+    bytes_ = bootstrap::FrameWriter().frame(bootstrap::FrameType::kBanner, body).head + body.bytes();
   }
   /// In a child of its own, until it is killed.
   void serve() const {
@@ -186,7 +189,7 @@ class OtherVersion {
 
 void a_neighbour_of_another_version_is_passed_over(void**) {
   const int first = free_ports(4);
-  const OtherVersion other(first + 1, auth::group_id("", "port " + std::to_string(first + 1), ""));
+  const OtherVersion other(first + 1, bootstrap::auth::group_id("", "port " + std::to_string(first + 1), ""));
   Procs procs(3, [&](int child, Reporter&) {
     if (child == 2) other.serve();
     if (child == 0) std::this_thread::sleep_for(3 * kStep);  // rank 1 meets the neighbour before its own rank 0
@@ -197,7 +200,7 @@ void a_neighbour_of_another_version_is_passed_over(void**) {
 
 void another_version_of_the_own_group_is_said_at_once(void**) {
   const int first = free_ports(2);
-  const OtherVersion other(first, auth::group_id("", "port " + std::to_string(first), ""));
+  const OtherVersion other(first, bootstrap::auth::group_id("", "port " + std::to_string(first), ""));
   Procs procs(2, [&](int child, Reporter&) {
     if (child == 0) other.serve();
     return own_job_only(*by_address(first, 1), "job");
@@ -228,7 +231,8 @@ void both_ends_say_where_rank_0_is_and_what_to_do(void**) {
 }
 
 void a_token_is_made_once(void**) {
-  const std::string text = expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)meet_at("tcp://192.0.2.1:29500", impatient(1)); });
+  const std::string text =
+      expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)meet_at("tcp://192.0.2.1:29500", impatient(1)); });
   expect_contains(text, "once and not on each host");
   expect(text.find("$(") == std::string::npos, "no command that gives each host another token: " + text);
 }

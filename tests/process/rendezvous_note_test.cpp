@@ -5,15 +5,15 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "comm/control/identity.hpp"
-#include "comm/rendezvous/posted.hpp"
+#include "bootstrap/control/identity.hpp"
+#include "bootstrap/rendezvous/record_store.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/ranks.hpp"
 
 namespace {
 
-using ddp::PostedNote;
+using ddp::bootstrap::PostedNote;
 using ddp::test::expect;
 using ddp::test::expect_contains;
 using ddp::test::expect_equal;
@@ -44,12 +44,14 @@ class Folder {
 
 const std::string kWord(32, 'a');
 
-void leave_note(const Folder& folder, const PostedNote& note) { std::ofstream(folder.file()) << ddp::write_note(note); }
+void leave_note(const Folder& folder, const PostedNote& note) {
+  std::ofstream(folder.file()) << ddp::bootstrap::write_note(note);
+}
 
 void expect_to_meet(const Folder& folder) {
   run_ranks(3, [&](int rank) {
     const auto control = meet_at(folder.place(), rank, 3);
-    const auto all = control->gather("hello", std::to_string(rank), ddp::Deadline::in_ms(20'000));
+    const auto all = control->gather("hello", std::to_string(rank), ddp::os::Deadline::in_ms(20'000));
     expect(all == std::vector<std::string>({"0", "1", "2"}), "all are there");
     control->leave();
   });
@@ -58,7 +60,8 @@ void expect_to_meet(const Folder& folder) {
 
 void an_earlier_note_whose_port_is_closed_is_replaced(void**) {
   const Folder folder;
-  leave_note(folder, {"127.0.0.1:" + std::to_string(ddp::test::free_port()), kWord, kWord, "here", ddp::this_member(0).boot_id});
+  leave_note(folder, {"127.0.0.1:" + std::to_string(ddp::test::free_port()), kWord, kWord, "here",
+                      ddp::bootstrap::this_member(0).boot_id});
   expect_to_meet(folder);
 }
 
@@ -95,7 +98,7 @@ void groups_with_names_meet_beside_each_other(void**) {
     const int rank = thread / 2;
     const std::string name = thread % 2 == 0 ? "left" : "right";
     const auto control = meet_at(folder.place() + "#" + name, rank, 2);
-    const auto all = control->gather("hello", name, ddp::Deadline::in_ms(20'000));
+    const auto all = control->gather("hello", name, ddp::os::Deadline::in_ms(20'000));
     expect_equal(all[static_cast<size_t>(1 - rank)], name, "name");
     control->leave();
   });

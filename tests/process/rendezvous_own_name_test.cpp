@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "comm/control/net.hpp"
+#include "bootstrap/control/net.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/ranks.hpp"
@@ -29,7 +29,7 @@ bool maps_to_loopback(const std::string& name) {
   if (::getaddrinfo(name.c_str(), nullptr, nullptr, &found) != 0) return false;
   bool all = true;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    ddp::net::Endpoint endpoint;
+    ddp::bootstrap::net::Endpoint endpoint;
     endpoint.length = at->ai_addrlen;
     __builtin_memcpy(&endpoint.address, at->ai_addr, at->ai_addrlen);
     all = all && endpoint.is_loopback();
@@ -43,17 +43,18 @@ std::string address_of_rank_0(const std::string& host) {
   std::string address;
   run_ranks(2, [&](int rank) {
     const auto control = meet_at(place, rank, 2);
-    static_cast<void>(control->gather("hello", "", ddp::Deadline::in_ms(20'000)));
+    static_cast<void>(control->gather("hello", "", ddp::os::Deadline::in_ms(20'000)));
     expect(control->member(0).address == control->member(1).address, "both ranks are on one host");
     if (rank == 0) address = control->member(0).address;
-    static_cast<void>(control->gather("goodbye", "", ddp::Deadline::in_ms(20'000)));
+    static_cast<void>(control->gather("goodbye", "", ddp::os::Deadline::in_ms(20'000)));
   });
   return address;
 }
 
 void with_a_token_rank_0_listens_where_other_hosts_find_it(void**) {
-  const std::string reachable = ddp::net::own_address(nullptr).host();
-  if (own_name() == "localhost" || !maps_to_loopback(own_name()) || ddp::net::own_address(nullptr).is_loopback()) {
+  const std::string reachable = ddp::bootstrap::net::own_address(nullptr).host();
+  if (own_name() == "localhost" || !maps_to_loopback(own_name()) ||
+      ddp::bootstrap::net::own_address(nullptr).is_loopback()) {
     print_message("not tried: this host does not map its name to a loopback address, or has no other\n");
     return;
   }

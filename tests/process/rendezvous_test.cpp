@@ -24,7 +24,8 @@ namespace {
 std::string meet_and_gather(const std::string& place, const ddp_group_options& options) {
   const auto control = meet_at(place, options);
   std::string all;
-  for (const std::string& part : control->gather("who", std::to_string(control->rank()), Deadline::in_ms(20'000))) all += part;
+  for (const std::string& part : control->gather("who", std::to_string(control->rank()), os::Deadline::in_ms(20'000)))
+    all += part;
   control->leave();
   return all;
 }
@@ -70,8 +71,7 @@ void one_token_admits_and_another_does_not(void**) {
     if (rank < 2) return meet_and_gather(tcp_place(port), rank, 3);
     if (rank == 3) {
       // It may come before rank 0 listens; from then on the answer takes less than a second.
-      const std::string text =
-          expect_error(DDP_ERROR_IO, [&] { (void)meet_and_gather(tcp_place(port), 2, 3); });
+      const std::string text = expect_error(DDP_ERROR_IO, [&] { (void)meet_and_gather(tcp_place(port), 2, 3); });
       expect_contains(text, "DDP_TOKEN");
       expect(text.find("wrong") == std::string::npos, "the token is not shown");
       return std::string("012");
@@ -103,9 +103,7 @@ void other_addresses_need_a_token(void**) {
   expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)meet_and_gather("tcp://192.0.2.1:29500", 1, 2); });
   const int port = free_port();
   const Variable insecure("DDP_INSECURE", "1");
-  Procs procs(2, [&](int rank, Reporter&) {
-    return meet_and_gather("tcp://0.0.0.0:" + std::to_string(port), rank, 2);
-  });
+  Procs procs(2, [&](int rank, Reporter&) { return meet_and_gather("tcp://0.0.0.0:" + std::to_string(port), rank, 2); });
   expect_all(procs.wait(), "01");
 }
 
@@ -116,15 +114,16 @@ void an_address_of_another_host_cannot_be_listened_on(void**) {
 
 void names_that_do_not_exist_end_at_the_time_out(void**) {
   const double before = seconds_now();
-  const std::string text = expect_error(
-      DDP_ERROR_IO, [] { (void)meet_and_gather("tcp://no-such-host.invalid:29500", impatient(1, 2, 500)); });
+  const std::string text =
+      expect_error(DDP_ERROR_IO, [] { (void)meet_and_gather("tcp://no-such-host.invalid:29500", impatient(1, 2, 500)); });
   expect_contains(text, "no-such-host.invalid");
   expect(seconds_now() - before < 3, "in time");
 }
 
 void ranks_that_never_come_are_named(void**) {
   const int port = free_port();
-  Procs procs(2, [&](int rank, Reporter&) { return meet_and_gather(tcp_place(port), impatient(rank == 0 ? 0 : 2, 4, 1'500)); });
+  Procs procs(2,
+              [&](int rank, Reporter&) { return meet_and_gather(tcp_place(port), impatient(rank == 0 ? 0 : 2, 4, 1'500)); });
   for (const auto& result : procs.wait()) {
     expect_contains(result.text, "DDP_ERROR_TIMED_OUT: ranks 1 and 3 of 4 did not come within 1.5 s");
     expect(result.seconds < 5, "in time");
@@ -140,7 +139,8 @@ void wrong_ranks_are_told_and_the_others_wait(void**) {
     if (child == 0 || child == 1) return meet_and_gather(tcp_place(port), child, 3);
     std::this_thread::sleep_for(std::chrono::milliseconds(400));  // rank 1 must be in
     if (child == 2) {
-      const std::string text = expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)meet_and_gather(tcp_place(port), 1, 3); });
+      const std::string text =
+          expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)meet_and_gather(tcp_place(port), 1, 3); });
       expect_contains(text, "rank 1 is taken: rank 1 (host ");
       report.say("told");
       return std::string("012");
@@ -203,9 +203,10 @@ void a_launcher_on_its_port_is_passed_over(void**) {
     Procs procs(3, [&](int rank, Reporter&) {
       launcher_rank = rank;
       const ddp_group_options options = quick_options(-1, -1);
-      const auto control = meet(resolve_meeting("env://", options, torchrun), options);
+      const auto control = bootstrap::meet(bootstrap::resolve_meeting("env://", options, torchrun), options);
       std::string all;
-      for (const std::string& part : control->gather("who", std::to_string(control->rank()), Deadline::in_ms(20'000))) all += part;
+      for (const std::string& part : control->gather("who", std::to_string(control->rank()), os::Deadline::in_ms(20'000)))
+        all += part;
       control->leave();
       return all;
     });
@@ -219,7 +220,7 @@ void two_groups_meet_at_one_place_at_once(void**) {
     const std::string name = child % 2 == 0 ? "#even" : "#odd";
     const auto control = meet_at(tcp_place(port) + name, child / 2, 3);
     std::string all;
-    for (const std::string& part : control->gather("who", name, Deadline::in_ms(20'000))) all += part;
+    for (const std::string& part : control->gather("who", name, os::Deadline::in_ms(20'000))) all += part;
     control->leave();
     return all == name + name + name ? std::string("own") : all;
   });
@@ -247,7 +248,7 @@ void strangers_do_not_disturb_a_meeting(void**) {
   Procs procs(3, [&](int rank, Reporter& report) {
     if (rank != 2) return meet_and_gather(tcp_place(port), rank, 3);
     std::vector<std::unique_ptr<LoopbackSocket>> strangers;
-    const Deadline deadline = Deadline::in_ms(10'000);
+    const os::Deadline deadline = os::Deadline::in_ms(10'000);
     while (strangers.size() < 300) {
       auto stranger = std::make_unique<LoopbackSocket>();
       if (!stranger->connect(port)) {  // rank 0 is not there yet
@@ -293,7 +294,7 @@ void slow_and_silent_strangers_are_closed_in_time(void**) {
   expect_contains(procs.wait()[0].text, "rank 1 of 2 did not come");
 }
 
-std::string fresh_path() { return "/tmp/ddp-meet-" + std::to_string(getpid()) + "-" + std::to_string(now_ns()); }
+std::string fresh_path() { return "/tmp/ddp-meet-" + std::to_string(getpid()) + "-" + std::to_string(os::now_ns()); }
 
 void ranks_meet_at_a_file(void**) {
   const std::string path = fresh_path();
@@ -306,13 +307,15 @@ void ranks_meet_at_a_file(void**) {
     }
     expect(::access(path.c_str(), F_OK) != 0, "nothing is left behind");
   }
-  expect_contains(expect_error(DDP_ERROR_IO, [] { (void)meet_and_gather("file:///no/such/folder/x", 0, 2); }), "/no/such/folder/x");
+  expect_contains(expect_error(DDP_ERROR_IO, [] { (void)meet_and_gather("file:///no/such/folder/x", 0, 2); }),
+                  "/no/such/folder/x");
 }
 
 void two_files_hold_two_meetings(void**) {
   const std::string path = fresh_path();
   Procs procs(2, [&](int rank, Reporter&) {
-    for (int turn = 0; turn < 10; ++turn) expect_equal(meet_and_gather("file://" + path, rank, 2), std::string("01"), "turn");
+    for (int turn = 0; turn < 10; ++turn)
+      expect_equal(meet_and_gather("file://" + path, rank, 2), std::string("01"), "turn");
     return std::string("ok");
   });
   expect_all(procs.wait(), "ok");
@@ -335,7 +338,7 @@ int32_t put(void* shelf, const char* key, const void* value, int64_t bytes) {
 
 int32_t get(void* shelf, const char* key, void* value, int64_t capacity, int64_t timeout_ms, int64_t* out_bytes) {
   auto* from = static_cast<Shelf*>(shelf);
-  const Deadline deadline = Deadline::in_ms(timeout_ms);
+  const os::Deadline deadline = os::Deadline::in_ms(timeout_ms);
   while (from->bytes.load() == 0 || std::strcmp(from->key, key) != 0) {
     if (deadline.passed()) return 1;
     std::this_thread::yield();

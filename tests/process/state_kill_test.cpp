@@ -1,5 +1,5 @@
-// Rank 0 is killed at any file call of a save: the other rank learns it by name, and the path holds the former checkpoint or the new one,
-// whole. The next job loads it, saves again and leaves nothing else behind.
+// Rank 0 is killed at any file call of a save: the other rank learns it by name, and the path holds the former checkpoint or
+// the new one, whole. The next job loads it, saves again and leaves nothing else behind.
 #include <csignal>
 #include <memory>
 #include <string>
@@ -14,11 +14,11 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-std::shared_ptr<Group> meet(int port, int rank, int size) {
+std::shared_ptr<group::Group> meet(int port, int rank, int size) {
   ddp_group_options options = world_options();
   options.rank = rank;
   options.world_size = size;
-  return Group::create(tcp_place(port).c_str(), options);
+  return group::Group::create(tcp_place(port).c_str(), options);
 }
 
 /// What the file at `path` holds, loaded and saved again by one rank; how many calls a save makes.

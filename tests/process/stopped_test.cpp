@@ -1,10 +1,10 @@
-// Processes that stand still for a while (SIGSTOP, as a debugger or a paused machine does) and go on: nobody who was stopped blames
-// others for that time, and ranks that were all stopped go on as if nothing had been.
+// Processes that stand still for a while (SIGSTOP, as a debugger or a paused machine does) and go on: nobody who was stopped
+// blames others for that time, and ranks that were all stopped go on as if nothing had been.
 #include <csignal>
 #include <string>
 #include <thread>
 
-#include "comm/control/control.hpp"
+#include "bootstrap/control/control.hpp"
 #include "support/on_processes.hpp"
 
 using namespace ddp;
@@ -36,8 +36,10 @@ void stop_and_go_on(Hosts hosts, const std::vector<int>& stopped, int64_t ms) {
       group->barrier();
       if (rank == kRanks - 1) report.say("late for " + std::to_string(i));
       if (rank == kRanks - 1) sleep_ms(400);
-      if (i != 1) group->barrier();
-      else (void)group->gather("words", "");
+      if (i != 1)
+        group->barrier();
+      else
+        (void)group->gather("words", "");
     }
     return std::string("done");
   });

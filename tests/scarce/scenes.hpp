@@ -1,5 +1,5 @@
-// The calls of the public API during which something runs out: what stands before the call, and the call. A call allocates nothing of
-// its own, so that every request that is counted is the library's.
+// The calls of the public API during which something runs out: what stands before the call, and the call. A call allocates
+// nothing of its own, so that every request that is counted is the library's.
 #pragma once
 
 #include <ddp/experimental.h>
@@ -30,11 +30,16 @@ struct Scene {
   const char* name;
   void (*prepare)(Stage&);
   ddp_status (*call)(Stage&);
-  enum Kind { kCollective, kLocal, kMakesGroup } kind = kCollective;  // local: at its end at least, so the others need not fail with it
+  enum Kind {
+    kCollective,
+    kLocal,
+    kMakesGroup
+  } kind = kCollective;  // local: at its end at least, so the others need not fail with it
 };
 
 // Every step of a call must be DDP_OK for the next to be made.
-#define DDP_SCENE_TRY(step) if (const ddp_status status = (step); status != DDP_OK) return status
+#define DDP_SCENE_TRY(step) \
+  if (const ddp_status status = (step); status != DDP_OK) return status
 
 inline void must(ddp_status status) {
   if (status == DDP_OK) return;
@@ -194,10 +199,12 @@ inline ddp_status batch_norm(Stage& stage) {
   ddp_tensor_init(&mean, stage.statistics[0], DDP_F64, 1, &channels);
   ddp_tensor_init(&invstd, stage.statistics[1], DDP_F64, 1, &channels);
   int64_t count = 0;
-  DDP_SCENE_TRY(ddp_batch_norm_forward(stage.group, nullptr, &x, nullptr, nullptr, nullptr, nullptr, &y, &mean, &invstd, &count, nullptr));
+  DDP_SCENE_TRY(ddp_batch_norm_forward(stage.group, nullptr, &x, nullptr, nullptr, nullptr, nullptr, &y, &mean, &invstd,
+                                       &count, nullptr));
   ddp_tensor dx;
   ddp_tensor_init(&dx, stage.values[4], DDP_F32, 2, shape);
-  return ddp_batch_norm_backward(stage.group, nullptr, &y, &x, nullptr, &mean, &invstd, count, &dx, nullptr, nullptr, nullptr);
+  return ddp_batch_norm_backward(stage.group, nullptr, &y, &x, nullptr, &mean, &invstd, count, &dx, nullptr, nullptr,
+                                 nullptr);
 }
 
 inline ddp_status rows(Stage& stage) {
@@ -228,8 +235,10 @@ inline void uneven(Stage& stage) {
 }
 
 inline const Scene kScenes[] = {
-    {"commit", [](Stage& s) { must(add_model(s, 5, model_options())); }, [](Stage& s) { return ddp_model_commit(s.model, nullptr); }},
-    {"commit of a small model", [](Stage& s) { must(add_model(s, 1, model_options())); }, [](Stage& s) { return ddp_model_commit(s.model, nullptr); }},
+    {"commit", [](Stage& s) { must(add_model(s, 5, model_options())); },
+     [](Stage& s) { return ddp_model_commit(s.model, nullptr); }},
+    {"commit of a small model", [](Stage& s) { must(add_model(s, 1, model_options())); },
+     [](Stage& s) { return ddp_model_commit(s.model, nullptr); }},
     {"commit with a hook",
      [](Stage& s) {
        must(add_model(s, 5, model_options()));
@@ -242,12 +251,16 @@ inline const Scene kScenes[] = {
     {"rows", nothing, rows},
     {"a first pass", [](Stage& s) { committed(s); }, [](Stage& s) { return pass(s); }},
     {"a second pass", [](Stage& s) { committed(s), must(pass(s)); }, [](Stage& s) { return pass(s); }},
-    {"a first pass by a thread", [](Stage& s) { committed(s, [](ddp_model_options& o) { o.progress = DDP_PROGRESS_THREAD; }); },
+    {"a first pass by a thread",
+     [](Stage& s) { committed(s, [](ddp_model_options& o) { o.progress = DDP_PROGRESS_THREAD; }); },
      [](Stage& s) { return pass(s); }},
-    {"a pass with a comparison", [](Stage& s) { committed(s, [](ddp_model_options& o) { o.check_every = 1; }); }, [](Stage& s) { return pass(s); }},
+    {"a pass with a comparison", [](Stage& s) { committed(s, [](ddp_model_options& o) { o.check_every = 1; }); },
+     [](Stage& s) { return pass(s); }},
     {"check", [](Stage& s) { committed(s); }, [](Stage& s) { return ddp_model_check(s.model, nullptr); }},
-    {"sync of buffers", [](Stage& s) { committed(s); }, [](Stage& s) { return ddp_model_sync_buffers(s.model, 1, nullptr); }},
-    {"average", [](Stage& s) { committed(s), must(pass(s, DDP_PASS_LOCAL)); }, [](Stage& s) { return ddp_model_average_parameters(s.model, nullptr); }},
+    {"sync of buffers", [](Stage& s) { committed(s); },
+     [](Stage& s) { return ddp_model_sync_buffers(s.model, 1, nullptr); }},
+    {"average", [](Stage& s) { committed(s), must(pass(s, DDP_PASS_LOCAL)); },
+     [](Stage& s) { return ddp_model_average_parameters(s.model, nullptr); }},
     {"a step", with_adam<0, 0>, training_step, Scene::kLocal},
     {"a sharded step", with_adam<1, 0>, training_step},
     {"a sharded step with a norm", with_adam<1, 0, 1>, training_step},
@@ -275,7 +288,8 @@ inline const Scene kScenes[] = {
      },
      Scene::kLocal},
     {"batch norm", nothing, batch_norm},
-    {"a pass in 16 bits", [](Stage& s) { committed(s, [](ddp_model_options& o) { o.wire = DDP_F16; }); }, [](Stage& s) { return pass(s); }},
+    {"a pass in 16 bits", [](Stage& s) { committed(s, [](ddp_model_options& o) { o.wire = DDP_F16; }); },
+     [](Stage& s) { return pass(s); }},
     {"a pass with an own hook", [](Stage& s) { hooked(s, &own_hook); }, [](Stage& s) { return pass(s); }},
     {"a pass with PowerSGD", [](Stage& s) { hooked(s, &ddp_hook_powersgd); }, [](Stage& s) { return pass(s); }},
     {"a pass with uneven inputs", uneven, [](Stage& s) { return pass(s); }},

@@ -1,4 +1,5 @@
-// Batch normalisation as its formulas say it, in loops over the joined batch of all ranks, in F64; and reproducible batches for it.
+// Batch normalisation as its formulas say it, in loops over the joined batch of all ranks, in F64; and reproducible batches
+// for it.
 #pragma once
 
 #include <cmath>

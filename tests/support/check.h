@@ -1,9 +1,11 @@
-/* Checks for the C tests of the public API: they print both values, never jump (so they may be used on any thread), and hold every
- * call to the rules of include/README.md: a call that fails leaves a sentence, one that succeeds leaves the last sentence alone.
+/* Checks for the C tests of the public API: they print both values, never jump (so they may be used on any thread), and hold
+ * every call to the rules of include/README.md: a call that fails leaves a sentence, one that succeeds leaves the last
+ * sentence alone.
  * A failed check is counted; check_group() fails the CMocka test that it belongs to. */
 #ifndef DDP_TESTS_CHECK_H
 #define DDP_TESTS_CHECK_H
 
+#include <ddp/experimental.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +14,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <ddp/experimental.h>
 
 static int check_failures; /* any thread */
 
@@ -27,7 +28,9 @@ static inline void check_fail(const char *file, int line, const char *what, cons
 /* Leave a known text behind, so that what the next call does to it can be seen. */
 static inline void check_arm(void) { (void)ddp_tensor_init(NULL, NULL, DDP_F32, 0, NULL); }
 
-static inline int check_armed(void) { return strncmp(ddp_last_error(), check_sentinel_call, strlen(check_sentinel_call)) == 0; }
+static inline int check_armed(void) {
+  return strncmp(ddp_last_error(), check_sentinel_call, strlen(check_sentinel_call)) == 0;
+}
 
 static inline int check_ok_at(ddp_status status, const char *what, const char *file, int line) {
   if (status != DDP_OK) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.hpp"
+#include "core/error.hpp"
 #include "support/cmocka.hpp"
 
 namespace ddp::test {

@@ -1,5 +1,5 @@
-// Rank 0's state machine of the control plane together with the ranks' machines, without sockets: every message goes through a queue of
-// the test, which may delay, cut or mix connections as a network does. Time is a number.
+// Rank 0's state machine of the control plane together with the ranks' machines, without sockets: every message goes through
+// a queue of the test, which may delay, cut or mix connections as a network does. Time is a number.
 #pragma once
 
 #include <deque>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/control/client_state.hpp"
-#include "comm/control/server_state.hpp"
+#include "bootstrap/control/client_state.hpp"
+#include "bootstrap/control/server_state.hpp"
 #include "support/check.hpp"
 
 namespace ddp::test {
@@ -19,11 +19,11 @@ namespace ddp::test {
 inline constexpr int64_t kMs = 1'000'000;
 
 // The numbers of connections rise; there is room for strangers between those of ranks.
-inline constexpr ConnectionId kSpread = 10'000;
-inline ConnectionId id_of(size_t i) { return kSpread * (i + 1); }
+inline constexpr bootstrap::ConnectionId kSpread = 10'000;
+inline bootstrap::ConnectionId id_of(size_t i) { return kSpread * (i + 1); }
 
-inline Member member_of(int32_t rank) {
-  Member member;
+inline bootstrap::Member member_of(int32_t rank) {
+  bootstrap::Member member;
   member.rank = rank;
   member.host = "h" + std::to_string(rank);
   member.pid = 100 + rank;
@@ -34,11 +34,11 @@ inline Member member_of(int32_t rank) {
 struct Peer {
   Peer(int32_t number, int32_t ranks, int64_t left_ms)
       : state({member_of(number), ranks, 100, 1'000, left_ms, left_ms}), rank(number), size(ranks) {}
-  ClientState state;
+  bootstrap::ClientState state;
   int32_t rank, size;
   bool open = false, server_open = false;
   bool finishing = false;  // the server has said its last word
-  std::deque<Frame> to_server, to_client;
+  std::deque<bootstrap::Frame> to_server, to_client;
   bool joined = false, lost = false;
   std::optional<Error> refused, failed, settled;
   std::vector<std::vector<std::string>> answers;
@@ -48,7 +48,8 @@ struct Peer {
 class World {
  public:
   World(int32_t size, int32_t server_size, int64_t left_ms = 5'000)
-      : server_(ServerConfig{server_size, auth::group_id("job", "place", ""), "token", 100, 1'000, ""}) {
+      : server_(
+            bootstrap::ServerConfig{server_size, bootstrap::auth::group_id("job", "place", ""), "token", 100, 1'000, ""}) {
     for (int32_t rank = 0; rank < size; ++rank) add(rank, size, left_ms);
   }
   explicit World(int32_t size) : World(size, size) {}
@@ -61,16 +62,17 @@ class World {
 
   void connect(size_t i) {
     Peer& peer = *peers_[i];
-    const auth::Nonce nonce = auth::random_nonce();
+    const bootstrap::auth::Nonce nonce = bootstrap::auth::random_nonce();
     server_.connected(id_of(i), nonce, now);
     peer.open = peer.server_open = true;
-    messages::Hello hello;
-    hello.group = auth::group_id("job", "place", "");
+    bootstrap::messages::Hello hello;
+    hello.group = bootstrap::auth::group_id("job", "place", "");
     hello.rank = peer.rank;
     hello.size = peer.size;
-    hello.nonce = auth::random_nonce();
-    hello.proof = auth::prove(auth::Token("token"), auth::Role::kClient, {nonce, hello.nonce, hello.group, hello.rank, hello.size});
-    to_server(i, {FrameType::kHello, messages::write(hello)});
+    hello.nonce = bootstrap::auth::random_nonce();
+    hello.proof = bootstrap::auth::prove(bootstrap::auth::Token("token"), bootstrap::auth::Role::kClient,
+                                         {nonce, hello.nonce, hello.group, hello.rank, hello.size});
+    to_server(i, {bootstrap::FrameType::kHello, bootstrap::messages::write(hello)});
     peer.to_client.clear();  // banner and welcome were for the door
     peer.state.start(now);
     obey_client(peer);
@@ -103,7 +105,7 @@ class World {
     Peer& peer = *peers_[i];
     if (up) {
       if (peer.to_server.empty()) return false;
-      Frame frame = std::move(peer.to_server.front());
+      bootstrap::Frame frame = std::move(peer.to_server.front());
       peer.to_server.pop_front();
       if (peer.server_open && !peer.finishing) to_server(i, std::move(frame));
       return true;
@@ -116,7 +118,7 @@ class World {
       return true;
     }
     if (stopped_.count(i) != 0) return false;
-    Frame frame = std::move(peer.to_client.front());
+    bootstrap::Frame frame = std::move(peer.to_client.front());
     peer.to_client.pop_front();
     if (peer.open) {
       peer.state.frame(std::move(frame), now);
@@ -132,10 +134,11 @@ class World {
   }
   void gather(size_t i, const std::string& what, const std::string& blob, int64_t left_ms = 0) {
     Peer& peer = *peers_[i];
-    peer.state.gather(std::make_shared<const Body>(messages::write(++sequence_[i], left_ms, left_ms, UserCall::kNone, what, blob)));
+    peer.state.gather(std::make_shared<const bootstrap::Body>(
+        bootstrap::messages::write(++sequence_[i], left_ms, left_ms, bootstrap::UserCall::kNone, what, blob)));
     obey_client(peer);
   }
-  void blocked(size_t i, const std::optional<BlockedCall>& blocked) {
+  void blocked(size_t i, const std::optional<bootstrap::BlockedCall>& blocked) {
     peers_[i]->state.blocked(blocked);
     obey_client(*peers_[i]);
   }
@@ -154,8 +157,8 @@ class World {
   }
   size_t count() const { return peers_.size(); }
   /// Bytes of a stranger.
-  void stranger(ConnectionId id, FrameType type, const std::string& body) {
-    server_.connected(id, auth::random_nonce(), now);
+  void stranger(bootstrap::ConnectionId id, bootstrap::FrameType type, const std::string& body) {
+    server_.connected(id, bootstrap::auth::random_nonce(), now);
     try {
       server_.frame(id, {type, body}, now);
     } catch (const Error& error) {
@@ -167,7 +170,7 @@ class World {
   int64_t now = kMs;
 
  private:
-  void to_server(size_t i, Frame frame) {
+  void to_server(size_t i, bootstrap::Frame frame) {
     try {
       server_.frame(id_of(i), std::move(frame), now);
     } catch (const Error& error) {
@@ -177,37 +180,40 @@ class World {
     obey_server();
   }
   void obey_server() {
-    for (ServerAction& action : server_.take()) {
+    for (bootstrap::ServerAction& action : server_.take()) {
       if (action.to == 0 || action.to % kSpread != 0) continue;
       Peer& peer = *peers_[action.to / kSpread - 1];
-      if (action.kind == ServerAction::Kind::kSend && peer.server_open) peer.to_client.push_back({action.type, action.body->bytes()});
-      if (action.kind == ServerAction::Kind::kFinish) peer.finishing = true;
-      if (action.kind == ServerAction::Kind::kDrop) peer.server_open = false;
+      if (action.kind == bootstrap::ServerAction::Kind::kSend && peer.server_open)
+        peer.to_client.push_back({action.type, action.body->bytes()});
+      if (action.kind == bootstrap::ServerAction::Kind::kFinish) peer.finishing = true;
+      if (action.kind == bootstrap::ServerAction::Kind::kDrop) peer.server_open = false;
     }
   }
   void obey_client(Peer& peer) {
-    for (ClientAction& action : peer.state.take()) {
+    for (bootstrap::ClientAction& action : peer.state.take()) {
       switch (action.kind) {
-        case ClientAction::Kind::kSend: peer.to_server.push_back({action.type, action.body->bytes()}); break;
-        case ClientAction::Kind::kJoined: peer.joined = true; break;
-        case ClientAction::Kind::kLost: peer.lost = true; break;
-        case ClientAction::Kind::kRefused: peer.refused = action.error; break;
-        case ClientAction::Kind::kFailed:
+        case bootstrap::ClientAction::Kind::kSend: peer.to_server.push_back({action.type, action.body->bytes()}); break;
+        case bootstrap::ClientAction::Kind::kJoined: peer.joined = true; break;
+        case bootstrap::ClientAction::Kind::kLost: peer.lost = true; break;
+        case bootstrap::ClientAction::Kind::kRefused: peer.refused = action.error; break;
+        case bootstrap::ClientAction::Kind::kFailed:
           expect(!peer.failed.has_value(), "a group fails once");
           peer.failed = action.error;
           break;
-        case ClientAction::Kind::kAnswer:
-          if (action.error.has_value()) peer.wrong.push_back(*action.error);
-          else peer.answers.push_back(action.blobs);
+        case bootstrap::ClientAction::Kind::kAnswer:
+          if (action.error.has_value())
+            peer.wrong.push_back(*action.error);
+          else
+            peer.answers.push_back(action.blobs);
           break;
-        case ClientAction::Kind::kSettled: peer.settled = action.error; break;
-        case ClientAction::Kind::kProgress:
-        case ClientAction::Kind::kFinish: break;
+        case bootstrap::ClientAction::Kind::kSettled: peer.settled = action.error; break;
+        case bootstrap::ClientAction::Kind::kProgress:
+        case bootstrap::ClientAction::Kind::kFinish: break;
       }
     }
   }
 
-  ServerState server_;
+  bootstrap::ServerState server_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::map<size_t, uint64_t> sequence_;
   std::map<size_t, bool> stopped_;

@@ -1,4 +1,5 @@
-// Every collective public call, ready to be made on one group: what happens when ranks make different ones, and when one rank is late.
+// Every collective public call, ready to be made on one group: what happens when ranks make different ones, and when one
+// rank is late.
 #pragma once
 
 #include <atomic>
@@ -9,58 +10,58 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "comm/split.hpp"
-#include "norm/batch_norm.hpp"
-#include "reduce/model.hpp"
-#include "state/state.hpp"
+#include "checkpoint/state.hpp"
+#include "extra/batch_norm/batch_norm.hpp"
+#include "group/split.hpp"
+#include "model/model.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
-#include "update/rules.hpp"
-#include "update/sgd.hpp"
 
 namespace ddp::test {
 
-/// A group with a model of each kind, all small. Tensors have shapes for which calls of different functions send the same number of elements of the
-/// same type, so that only their names tell them apart.
+/// A group with a model of each kind, all small. Tensors have shapes for which calls of different functions send the same
+/// number of elements of the same type, so that only their names tell them apart.
 class CallWorld {
  public:
   /// `uneven`: with a model that ranks may join; its group meets before every exchange of the control plane.
-  CallWorld(std::shared_ptr<Group> made, bool uneven) : group(std::move(made)) {
-    plain = make_model(DDP_PROGRESS_CALLER, Hook{});
+  CallWorld(std::shared_ptr<group::Group> made, bool uneven) : group(std::move(made)) {
+    plain = make_model(DDP_PROGRESS_CALLER, pass::Hook{});
     plain->commit();
-    threaded = make_model(DDP_PROGRESS_THREAD, Hook{});
+    threaded = make_model(DDP_PROGRESS_THREAD, pass::Hook{});
     threaded->commit();
-    Hook pulled;
-    pulled.kind = Hook::Kind::kPulled;
+    pass::Hook pulled;
+    pulled.kind = pass::Hook::Kind::kPulled;
     pulled.name = "pulled";
     by_hand = make_model(DDP_PROGRESS_CALLER, pulled);
     by_hand->commit();
-    sharded = make_model(DDP_PROGRESS_CALLER, Hook{});
+    sharded = make_model(DDP_PROGRESS_CALLER, pass::Hook{});
     sharded->commit();
     SgdOptions options;
     options.shard = 1;
-    optimizer = std::make_shared<Sgd>(sharded, options, options);
-    sharded->attach(std::shared_ptr<BlockUpdate>(optimizer, optimizer->in_passes()));
+    optimizer = std::make_shared<optim::Sgd>(sharded, options, options);
+    sharded->attach(std::shared_ptr<pass::BlockUpdate>(optimizer, optimizer->in_passes()));
     if (uneven) {
-      joining = make_model(DDP_PROGRESS_CALLER, Hook{}, 1);
+      joining = make_model(DDP_PROGRESS_CALLER, pass::Hook{}, 1);
       joining->commit();
     }
-    uncommitted = make_model(DDP_PROGRESS_CALLER, Hook{});
+    uncommitted = make_model(DDP_PROGRESS_CALLER, pass::Hook{});
   }
 
-  std::shared_ptr<Model> make_model(ddp_progress progress, Hook hook, int32_t uneven = 0) {
+  std::shared_ptr<model::Model> make_model(ddp_progress progress, pass::Hook hook, int32_t uneven = 0) {
     ddp_model_options options{};
     options.first_bucket_bytes = 16;
     options.bucket_bytes = 16;
     options.progress = progress;
     options.uneven_inputs = uneven;
-    auto model = std::make_shared<Model>(group, options);
+    auto model = std::make_shared<model::Model>(group, options);
     model->set_hook(std::move(hook));
     for (int i = 0; i < 3; ++i) {
       memory.emplace_back(std::make_unique<std::vector<double>>(4, 1.0));
@@ -71,7 +72,7 @@ class CallWorld {
     return model;
   }
 
-  void pass(Model& model, bool pull = false) {
+  void pass(model::Model& model, bool pull = false) {
     model.begin_backward(DDP_PASS_REDUCE);
     for (int32_t i = 0; i < 3; ++i) model.mark_ready(i);
     while (pull && model.next_bucket(true) != nullptr) model.finish_bucket(std::nullopt);
@@ -90,23 +91,23 @@ class CallWorld {
       tensor->shape = {4, 2};
     }
     if (forward) {
-      norm::Forward call{x, {}, {}, {}, {}, y, channels(mean), channels(invstd)};
-      norm::forward(*group, options, call);
+      batch_norm::Forward call{x, {}, {}, {}, {}, y, channels(mean), channels(invstd)};
+      batch_norm::forward(*group, options, call);
     } else {
-      norm::Backward call{};
+      batch_norm::Backward call{};
       call.dy = call.x = x;
       call.saved_mean = channels(mean);
       call.saved_invstd = channels(invstd);
       call.count = 4;
       call.dx = y;
-      norm::backward(*group, options, call);
+      batch_norm::backward(*group, options, call);
     }
   }
 
-  std::shared_ptr<Group> group;
+  std::shared_ptr<group::Group> group;
   std::vector<std::unique_ptr<std::vector<double>>> memory;
-  std::shared_ptr<Model> plain, threaded, by_hand, sharded, joining, uncommitted;
-  std::shared_ptr<Sgd> optimizer;
+  std::shared_ptr<model::Model> plain, threaded, by_hand, sharded, joining, uncommitted;
+  std::shared_ptr<optim::Sgd> optimizer;
   std::vector<double> in = std::vector<double>(64, 1.0), out = std::vector<double>(64, 0.0);
   std::vector<double> batch = {1, 2, 3, 4, 5, 6, 7, 9}, result = std::vector<double>(8), mean = {1, 2}, invstd = {1, 1};
   std::vector<int64_t> indices = {1, 3};
@@ -124,8 +125,10 @@ inline const std::vector<CollectiveCall>& collective_calls() {
   static const std::vector<CollectiveCall> calls = {
       {{"ddp_group_barrier"}, [](CallWorld& w) { w.group->barrier(); }},
       {{"ddp_group_all_reduce"}, [=](CallWorld& w) { w.group->all_reduce(numbers(w.in, 4), DDP_SUM); }},
-      {{"ddp_group_all_gather"}, [=](CallWorld& w) { w.group->all_gather(numbers(w.in, 7), numbers(w.out, 7 * w.group->size())); }},
-      {{"ddp_group_reduce_scatter"}, [=](CallWorld& w) { w.group->reduce_scatter(numbers(w.in, 4 * w.group->size()), numbers(w.out, 4), DDP_SUM); }},
+      {{"ddp_group_all_gather"},
+       [=](CallWorld& w) { w.group->all_gather(numbers(w.in, 7), numbers(w.out, 7 * w.group->size())); }},
+      {{"ddp_group_reduce_scatter"},
+       [=](CallWorld& w) { w.group->reduce_scatter(numbers(w.in, 4 * w.group->size()), numbers(w.out, 4), DDP_SUM); }},
       {{"ddp_group_broadcast"}, [=](CallWorld& w) { w.group->broadcast(numbers(w.in, 4), 0); }},
       {{"ddp_group_reduce_metrics"}, [=](CallWorld& w) { w.group->reduce_metrics(numbers(w.in, 4), DDP_SUM); }},
       {{"ddp_group_all_reduce_rows"},
@@ -147,15 +150,27 @@ inline const std::vector<CollectiveCall>& collective_calls() {
       {{"ddp_batch_norm_forward"}, [](CallWorld& w) { w.normalise(true); }},
       {{"ddp_batch_norm_backward"}, [](CallWorld& w) { w.normalise(false); }},
       {{"ddp_state_save"},
-       [](CallWorld& w) { state::save_stream("ddp_state_save", {*w.plain}, {}, [](const void*, int64_t) { return 0; }, std::nullopt); }},
-      {{"ddp_state_save_file"}, [](CallWorld& w) { state::save_file("ddp_state_save_file", {*w.plain}, {}, "/dev/null/none", std::nullopt); }},
-      {{"ddp_state_load"}, [](CallWorld& w) { (void)state::load_stream("ddp_state_load", {*w.plain}, [](void*, int64_t) { return int64_t{0}; }, std::nullopt); }},
-      {{"ddp_state_load_file"}, [](CallWorld& w) { (void)state::load_file("ddp_state_load_file", {*w.plain}, "/dev/null/none", std::nullopt); }},
+       [](CallWorld& w) {
+         checkpoint::save_stream(
+             "ddp_state_save", {*w.plain}, {}, [](const void*, int64_t) { return 0; }, std::nullopt);
+       }},
+      {{"ddp_state_save_file"},
+       [](CallWorld& w) { checkpoint::save_file("ddp_state_save_file", {*w.plain}, {}, "/dev/null/none", std::nullopt); }},
+      {{"ddp_state_load"},
+       [](CallWorld& w) {
+         (void)checkpoint::load_stream(
+             "ddp_state_load", {*w.plain}, [](void*, int64_t) { return int64_t{0}; }, std::nullopt);
+       }},
+      {{"ddp_state_load_file"},
+       [](CallWorld& w) { (void)checkpoint::load_file("ddp_state_load_file", {*w.plain}, "/dev/null/none", std::nullopt); }},
       {{"ddp_model_end_backward"}, [](CallWorld& w) { w.pass(*w.plain); }},
       {{"ddp_model_end_backward"}, [](CallWorld& w) { w.pass(*w.threaded); }},
       {{"ddp_model_next_bucket", "a hook of a backward pass"}, [](CallWorld& w) { w.pass(*w.by_hand, true); }},
       {{"ddp_model_join"}, [](CallWorld& w) { w.joining->join(); }, true},
-      {{"ddp_group_split"}, [](CallWorld& w) { (void)split_group(*w.group, {0, 0}, w.group->options()); }},
+      {{"ddp_group_split"},
+       [](CallWorld& w) {
+         (void)group::split_group(*w.group, {0, 0}, w.group->options());
+       }},
   };
   return calls;
 }
@@ -178,8 +193,8 @@ inline bool names_any(const std::string& text, const CollectiveCall& call) {
 
 using CallPair = std::pair<size_t, size_t>;
 
-/// Rank `odd` makes the first call and the other ranks the second one, each pair on a group of its own, many at the same time. `hosts`: two ranks
-/// on each of several made-up hosts.
+/// Rank `odd` makes the first call and the other ranks the second one, each pair on a group of its own, many at the same
+/// time. `hosts`: two ranks on each of several made-up hosts.
 inline void expect_mismatch(Path path, int size, const std::vector<CallPair>& pairs, int odd = 0, bool hosts = false) {
   constexpr size_t kAtOnce = 16;
   run_at(path, size, [&](const std::string& place, ddp_group_options options, int rank) {
@@ -199,10 +214,11 @@ inline void expect_mismatch(Path path, int size, const std::vector<CallPair>& pa
       std::optional<CallWorld> world;
       const auto begin = std::chrono::steady_clock::now();
       const std::string said = expect_error(DDP_ERROR_MISMATCH, [&] {
-        world.emplace(Group::create((place + "#" + std::to_string(n)).c_str(), options), mine.uneven || other.uneven);
+        world.emplace(group::Group::create((place + "#" + std::to_string(n)).c_str(), options), mine.uneven || other.uneven);
         mine.make(*world);  // two of three ranks may have found out before this one has left the last call of the line above
       });
-      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
+      const auto took =
+          std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
       if (took > 25'000) throw std::runtime_error(what + " took " + std::to_string(took) + " ms");
       if (!names_any(said, mine) || !names_any(said, other)) throw std::runtime_error(what + " does not name both: " + said);
     };
@@ -214,7 +230,9 @@ inline void expect_mismatch(Path path, int size, const std::vector<CallPair>& pa
             make_one(n);
           } catch (const std::exception& error) {
             const std::lock_guard lock(mutex);
-            if (++failures < 6) text += std::string(error.what()) + " [pair " + std::to_string(pairs[n].first) + ", " + std::to_string(pairs[n].second) + "]\n";
+            if (++failures < 6)
+              text += std::string(error.what()) + " [pair " + std::to_string(pairs[n].first) + ", " +
+                      std::to_string(pairs[n].second) + "]\n";
           }
         }
       });
@@ -234,7 +252,7 @@ inline void expect_patience(Path path) {
       threads.emplace_back([&, n] {
         try {
           const CollectiveCall& call = collective_calls()[n];
-          CallWorld world(Group::create((place + "#late" + std::to_string(n)).c_str(), options), call.uneven);
+          CallWorld world(group::Group::create((place + "#late" + std::to_string(n)).c_str(), options), call.uneven);
           world.group->barrier();
           if (rank == static_cast<int>(n % 3)) std::this_thread::sleep_for(std::chrono::seconds(3));
           make_in_vain(call, world);

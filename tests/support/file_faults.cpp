@@ -1,8 +1,8 @@
 #include "support/file_faults.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +25,7 @@ Shared& shared() {
   return value;
 }
 
-const FileTable& real() { return system_file_table(); }
+const os::FileTable& real() { return os::system_file_table(); }
 
 /// Counts a call; returns true if it must fail, with errno set.
 bool disturb(const char* call, bool* cut_short = nullptr) {
@@ -87,14 +87,16 @@ int fail_status(int fd, struct stat* out) { return disturb("status") ? -1 : note
 int fail_status_at(int dir, const char* path, struct stat* out, int flags) {
   return disturb("status_at") ? -1 : noted(real().status_at(dir, path, out, flags), "status_at");
 }
-int fail_change_mode(int fd, unsigned mode) { return disturb("change_mode") ? -1 : noted(real().change_mode(fd, mode), "change_mode"); }
+int fail_change_mode(int fd, unsigned mode) {
+  return disturb("change_mode") ? -1 : noted(real().change_mode(fd, mode), "change_mode");
+}
 int fail_lock(int fd, int operation) { return disturb("lock") ? -1 : noted(real().lock(fd, operation), "lock"); }
 int fail_rename(int from_dir, const char* from, int to_dir, const char* to) {
   return disturb("rename") ? -1 : noted(real().rename(from_dir, from, to_dir, to), "rename");
 }
 int fail_unlink(int dir, const char* path) { return disturb("unlink") ? -1 : noted(real().unlink(dir, path), "unlink"); }
 
-constexpr FileTable kTable = {
+constexpr os::FileTable kTable = {
     .open = fail_open,
     .close = fail_close,
     .duplicate = fail_duplicate,
@@ -116,9 +118,9 @@ FileFaults::FileFaults(const FilePlan& plan) {
   shared().plan = plan;
   shared().calls = 0;
   shared().log.clear();
-  set_file_table(&kTable);
+  os::set_file_table(&kTable);
 }
-FileFaults::~FileFaults() { set_file_table(nullptr); }
+FileFaults::~FileFaults() { os::set_file_table(nullptr); }
 
 int64_t FileFaults::calls() const noexcept {
   const std::lock_guard lock(shared().mutex);
@@ -131,7 +133,9 @@ std::vector<std::string> FileFaults::log() const {
 
 TemporaryFolder::TemporaryFolder(Where where) {
   const bool in_memory = where == Where::kMemory && std::filesystem::is_directory("/dev/shm");
-  std::string pattern = ((in_memory ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path()) / "ddp-test-XXXXXX").string();
+  std::string pattern =
+      ((in_memory ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path()) / "ddp-test-XXXXXX")
+          .string();
   if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
   path_ = pattern;
 }

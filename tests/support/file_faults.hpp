@@ -1,5 +1,5 @@
-// Makes the n-th call of the file table fail, be cut short, or end the process, and records the order of calls. While an object lives,
-// all files of the process go through it.
+// Makes the n-th call of the file table fail, be cut short, or end the process, and records the order of calls. While an
+// object lives, all files of the process go through it.
 //
 //   FileFaults faults({.at = 3, .code = ENOSPC});   // the third call fails
 //   ...; expect(faults.calls() >= 3, "reached");
@@ -10,17 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
+#include "os/file.hpp"
 
 namespace ddp::test {
 
 struct FilePlan {
-  int64_t at = 0;         // first call that is disturbed, counted from 1; 0: none
-  int64_t count = 1;      // how many calls from there on
-  int code = 0;           // they fail with this errno
-  bool kill = false;      // or the process ends there (SIGKILL), before the call
-  bool cut_short = false; // or reads and writes move one byte
-  std::string only = {};  // count calls of this name alone ("sync", "close"); empty: all
+  int64_t at = 0;                     // first call that is disturbed, counted from 1; 0: none
+  int64_t count = 1;                  // how many calls from there on
+  int code = 0;                       // they fail with this errno
+  bool kill = false;                  // or the process ends there (SIGKILL), before the call
+  bool cut_short = false;             // or reads and writes move one byte
+  std::string only = {};              // count calls of this name alone ("sync", "close"); empty: all
   std::function<void()> before = {};  // runs before each disturbed call; must not use files through the table
 };
 
@@ -36,7 +36,8 @@ class FileFaults {
   [[nodiscard]] std::vector<std::string> log() const;
 };
 
-/// A folder that is removed with all it holds: on disk, or in memory where a test makes hundreds of files and syncs would be slow.
+/// A folder that is removed with all it holds: on disk, or in memory where a test makes hundreds of files and syncs would be
+/// slow.
 class TemporaryFolder {
  public:
   enum class Where { kDisk, kMemory };

@@ -11,7 +11,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "comm/control/identity.hpp"
+#include "bootstrap/control/identity.hpp"
 
 namespace ddp::test {
 
@@ -39,13 +39,14 @@ void ForkHub::release() {
 }
 
 ForkControl::ForkControl(ForkHub& hub, int rank, int64_t dead_after_ms)
-    : hub_(hub), rank_(rank), seen_(static_cast<size_t>(hub.size_), {-1, now_ns()}) {
+    : hub_(hub), rank_(rank), seen_(static_cast<size_t>(hub.size_), {-1, os::now_ns()}) {
   for (int other = 0; other < hub.size_; ++other)
     if (other != rank) close(hub.write_ends_[static_cast<size_t>(other)]);
   hub.page_->pids[rank] = getpid();
   for (int other = 0; other < hub.size_; ++other)
-    members_.push_back(Member{other, "testhost", "", 0, "127.0.0.1"});
-  const std::vector<std::string> boot_ids = gather("identities", this_member(rank).boot_id, Deadline::in_ms(10'000));
+    members_.push_back(bootstrap::Member{other, "testhost", "", 0, "127.0.0.1"});
+  const std::vector<std::string> boot_ids =
+      gather("identities", bootstrap::this_member(rank).boot_id, os::Deadline::in_ms(10'000));
   for (int other = 0; other < hub.size_; ++other) {
     members_[static_cast<size_t>(other)].pid = hub.page_->pids[other];
     members_[static_cast<size_t>(other)].boot_id = boot_ids[static_cast<size_t>(other)];
@@ -63,16 +64,15 @@ ForkControl::~ForkControl() {
   if (watcher_.joinable()) watcher_.join();
 }
 
-void ForkControl::wait_until(const std::atomic<int64_t>& counter, int64_t value, Deadline deadline) {
+void ForkControl::wait_until(const std::atomic<int64_t>& counter, int64_t value, os::Deadline deadline) {
   while (counter < value) {
-    if (hub_.page_->cause_state == 2)
-      throw Error(static_cast<ddp_status>(hub_.page_->cause_status), hub_.page_->cause_text);
+    if (hub_.page_->cause_state == 2) throw Error(static_cast<ddp_status>(hub_.page_->cause_status), hub_.page_->cause_text);
     if (deadline.passed()) throw Error(DDP_ERROR_TIMED_OUT, "gather of a test");
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
 
-std::vector<std::string> ForkControl::gather(std::string_view, std::string_view mine, Deadline deadline) {
+std::vector<std::string> ForkControl::gather(std::string_view, std::string_view mine, os::Deadline deadline) {
   ForkHub::Page& page = *hub_.page_;
   const int64_t all = int64_t{hub_.size_} * ++rounds_;
   if (mine.size() > ForkHub::kTextBytes) throw Error(DDP_ERROR_INTERNAL, "more than a test can gather");
@@ -101,7 +101,9 @@ void ForkControl::on_failure(std::function<void(const Error&)> fn) {
   fn_ = std::move(fn);
 }
 
-std::string ForkControl::describe_progress(int32_t rank) const { return members_[static_cast<size_t>(rank)].name() + " is alive"; }
+std::string ForkControl::describe_progress(int32_t rank) const {
+  return members_[static_cast<size_t>(rank)].name() + " is alive";
+}
 
 void ForkControl::look_for_dead(int64_t dead_after_ms) {
   for (int rank = 0; rank < hub_.size_; ++rank) {
@@ -110,12 +112,13 @@ void ForkControl::look_for_dead(int64_t dead_after_ms) {
     if (rank == rank_ || beat == INT64_MAX) continue;
     if (beat != last) {
       last = beat;
-      when = now_ns();
+      when = os::now_ns();
     }
     pollfd end{hub_.read_ends_[static_cast<size_t>(rank)], POLLIN, 0};
     const bool closed = poll(&end, 1, 0) > 0;
     if (closed && hub_.page_->beats[rank] != INT64_MAX) abort(Error(DDP_ERROR_PEER_FAILED, member(rank).name() + " died"));
-    if (now_ns() - when > dead_after_ms * 1'000'000) abort(Error(DDP_ERROR_PEER_FAILED, member(rank).name() + " is silent"));
+    if (os::now_ns() - when > dead_after_ms * 1'000'000)
+      abort(Error(DDP_ERROR_PEER_FAILED, member(rank).name() + " is silent"));
   }
 }
 

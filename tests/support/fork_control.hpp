@@ -1,5 +1,6 @@
-// A control plane between forked children of one test: gather, abort, death and silence, over a shared page and one pipe a rank. Of
-// the library's own control plane it has nothing but the interface, so transports between processes are tested without it.
+// A control plane between forked children of one test: gather, abort, death and silence, over a shared page and one pipe a
+// rank. Of the library's own control plane it has nothing but the interface, so transports between processes are tested
+// without it.
 //
 //   ForkHub hub(4);
 //   Procs procs(4, [&](int rank, Reporter&) { ForkControl control(hub, rank, 500); ... });
@@ -15,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/control/control.hpp"
+#include "bootstrap/control/control.hpp"
 
 namespace ddp::test {
 
@@ -52,15 +53,18 @@ class ForkHub {
 };
 
 /// Made in each child.
-class ForkControl : public Control {
+class ForkControl : public bootstrap::Control {
  public:
   ForkControl(ForkHub& hub, int rank, int64_t dead_after_ms);
   ~ForkControl() override;
 
   [[nodiscard]] int32_t rank() const noexcept override { return rank_; }
   [[nodiscard]] int32_t size() const noexcept override { return hub_.size_; }
-  [[nodiscard]] const Member& member(int32_t rank) const noexcept override { return members_[static_cast<size_t>(rank)]; }
-  [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine, Deadline deadline) override;
+  [[nodiscard]] const bootstrap::Member& member(int32_t rank) const noexcept override {
+    return members_[static_cast<size_t>(rank)];
+  }
+  [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine,
+                                                os::Deadline deadline) override;
   void abort(const Error& cause) noexcept override;
   void leave() noexcept override {}
   void on_failure(std::function<void(const Error&)> fn) override;
@@ -70,11 +74,11 @@ class ForkControl : public Control {
  private:
   void watch(int64_t dead_after_ms);
   void look_for_dead(int64_t dead_after_ms);
-  void wait_until(const std::atomic<int64_t>& counter, int64_t value, Deadline deadline);
+  void wait_until(const std::atomic<int64_t>& counter, int64_t value, os::Deadline deadline);
 
   ForkHub& hub_;
   int rank_;
-  std::vector<Member> members_;
+  std::vector<bootstrap::Member> members_;
   std::mutex mutex_;  // guards fn_
   std::function<void(const Error&)> fn_;
   std::vector<std::pair<int64_t, int64_t>> seen_;  // last beat and when it changed; the watcher's

@@ -1,4 +1,5 @@
-// A fork in the middle of things, as a program does it that knows nothing of libddp: the child runs a body and ends in the way that is asked for.
+// A fork in the middle of things, as a program does it that knows nothing of libddp: the child runs a body and ends in the
+// way that is asked for.
 #pragma once
 
 #include <poll.h>

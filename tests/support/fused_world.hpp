@@ -1,4 +1,5 @@
-// A model with odd shapes and an optimizer with the options that a test asks for; gradients are made from rank, step and position.
+// A model with odd shapes and an optimizer with the options that a test asks for; gradients are made from rank, step and
+// position.
 #pragma once
 
 #include <cmath>
@@ -11,15 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "base/float16.hpp"
-#include "reduce/model.hpp"
+#include "core/float16.hpp"
+#include "model/model.hpp"
+#include "optim/adam.hpp"
+#include "optim/custom.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
 #include "support/group_paths.hpp"
 #include "support/own_rules.hpp"
 #include "support/rule_options.hpp"
-#include "update/adam.hpp"
-#include "update/custom.hpp"
-#include "update/rules.hpp"
-#include "update/sgd.hpp"
 
 namespace ddp::test {
 
@@ -39,7 +40,7 @@ struct Ways {
   bool master_weights = false;
   ddp_dtype dtype = DDP_F32;
   ddp_unused unused = DDP_UNUSED_ALLOW;
-  Hook hook{};
+  pass::Hook hook{};
   bool custom = false;         // the rule is the program's
   bool whole_tensors = false;  // and wants them
   int32_t uneven_inputs = 0;
@@ -51,12 +52,12 @@ inline const std::vector<int64_t> kFusedShapes = {7, 5000, 1, 1024, 3000, 64, 20
 struct FusedWorld {
   std::vector<std::vector<std::byte>> kept_values, kept_grads;
   std::vector<std::byte*> values;
-  std::shared_ptr<Model> model;
-  std::shared_ptr<ScheduledOptimizer> optimizer;
+  std::shared_ptr<model::Model> model;
+  std::shared_ptr<optim::BuiltinOptimizer> optimizer;
   OwnRule own;
   Ways ways;
 
-  FusedWorld(Group& group, Rule rule, const Ways& asked) : ways(asked) {
+  FusedWorld(group::Group& group, Rule rule, const Ways& asked) : ways(asked) {
     ddp_model_options options{};
     options.first_bucket_bytes = 8'000;
     options.bucket_bytes = 60'000;
@@ -64,7 +65,7 @@ struct FusedWorld {
     options.unused = asked.unused;
     options.progress = asked.progress;
     options.uneven_inputs = asked.uneven_inputs;
-    model = std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options);
+    model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(asked.hook);
     const int64_t size = dtype_size(asked.dtype);
     for (size_t p = 0; p < kFusedShapes.size(); ++p) {
@@ -75,7 +76,8 @@ struct FusedWorld {
       values.push_back(value);
       for (int64_t i = 0; i < count; ++i) set(value, i, std::sin(static_cast<double>(i) + static_cast<double>(p)));
       const Tensor grad = flat_tensor(kept_grads[p].data(), asked.dtype, count);
-      model->add_parameter("p" + std::to_string(p), flat_tensor(value, asked.dtype, count), asked.owned_grads ? nullptr : &grad);
+      model->add_parameter("p" + std::to_string(p), flat_tensor(value, asked.dtype, count),
+                           asked.owned_grads ? nullptr : &grad);
     }
     make_optimizer(rule);
     model->commit();
@@ -98,16 +100,17 @@ struct FusedWorld {
       fill(options);
       options.whole_tensors = ways.whole_tensors;
       if (rule == Rule::kAdamW) options.weight_decay = 0.01;
-      optimizer = std::make_shared<Custom>(model, own_rule, CustomRule(options, options, own.states(), "test"), options, UserData(&own, nullptr));
+      optimizer = std::make_shared<optim::Custom>(model, own_rule, optim::CustomRule(options, options, own.states(), "test"),
+                                                  options, optim::UserData(&own, nullptr));
     } else if (rule == Rule::kAdamW) {
       AdamOptions options;
       fill(options);
-      optimizer = std::make_shared<Adam>(model, options, options);
+      optimizer = std::make_shared<optim::Adam>(model, options, options);
     } else {
       SgdOptions options;
       fill(options);
       options.momentum = rule == Rule::kMomentum ? 0.9 : 0;
-      optimizer = std::make_shared<Sgd>(model, options, options);
+      optimizer = std::make_shared<optim::Sgd>(model, options, options);
     }
     if (optimizer->in_passes() != nullptr) model->attach(optimizer);
   }
@@ -123,7 +126,8 @@ struct FusedWorld {
   }
 
   static double gradient(int rank, int step, size_t p, int64_t i) {
-    std::minstd_rand random(static_cast<unsigned>(rank * 1'000'003 + step * 1009 + static_cast<int>(p) * 31 + static_cast<int>(i) + 1));
+    std::minstd_rand random(
+        static_cast<unsigned>(rank * 1'000'003 + step * 1009 + static_cast<int>(p) * 31 + static_cast<int>(i) + 1));
     random.discard(2);
     return static_cast<double>(random() % 20011) / 997.0 - 10.0;
   }
@@ -157,7 +161,7 @@ struct FusedWorld {
 };
 
 /// All ranks have the same bytes.
-inline void expect_same_everywhere(Group& group, const std::string& mine, const std::string& what) {
+inline void expect_same_everywhere(group::Group& group, const std::string& mine, const std::string& what) {
   const uint64_t hash = std::hash<std::string>{}(mine);
   const std::string text = std::to_string(hash);
   for (const std::string& theirs : group.gather("hash", text)) expect(theirs == text, what + " is the same on all ranks");

@@ -1,4 +1,5 @@
-// A model of many kinds of tensors with an optimizer whose moments are easy to check, wherever they lie, and its checkpoints.
+// A model of many kinds of tensors with an optimizer whose moments are easy to check, wherever they lie, and its
+// checkpoints.
 #pragma once
 
 #include <algorithm>
@@ -6,23 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "state/state.hpp"
+#include "checkpoint/state.hpp"
+#include "optim/optimizer.hpp"
 #include "support/mixed_model.hpp"
-#include "update/optimizer.hpp"
 
 namespace ddp::test {
 
 /// One moment for each parameter, where the parameter lies; those of "large" in parts, a slice on each rank, if asked for.
-class MomentOptimizer final : public Optimizer {
+class MomentOptimizer final : public optim::Optimizer {
  public:
-  MomentOptimizer(MixedModel& world, int rank, int size, bool sharded) : Optimizer(world.model), world_(world), rank_(rank), size_(size), sharded_(sharded) {
+  MomentOptimizer(MixedModel& world, int rank, int size, bool sharded)
+      : optim::Optimizer(world.model), world_(world), rank_(rank), size_(size), sharded_(sharded) {
     for (const Lent& each : world.all())
       if (!each.is_buffer) add(each);
   }
   const char* kind() const noexcept override { return "moments"; }
   void step(void*) override {}
-  std::vector<StateTensor> state_tensors() override {
-    std::vector<StateTensor> tensors;
+  std::vector<model::StateTensor> state_tensors() override {
+    std::vector<model::StateTensor> tensors;
     for (Moment& each : moments_) {
       Tensor tensor = flat_tensor(nullptr, DDP_F32, each.count);
       tensor.data = each.on_gpu ? static_cast<std::byte*>(each.device->data()) : each.host.data();
@@ -48,7 +50,8 @@ class MomentOptimizer final : public Optimizer {
   }
   void expect_filled(int round, const std::string& what) {
     expect_equal(steps, static_cast<int64_t>(round), what + ": steps");
-    for (size_t m = 0; m < moments_.size(); ++m) expect(moments_[m].read() == content(m, round), what + ": " + moments_[m].name);
+    for (size_t m = 0; m < moments_.size(); ++m)
+      expect(moments_[m].read() == content(m, round), what + ": " + moments_[m].name);
   }
 
   int64_t steps = 0;
@@ -67,7 +70,8 @@ class MomentOptimizer final : public Optimizer {
     moment.own = {0, 0, of.count};
     if (sharded_ && of.name == "large") {
       const int64_t each = of.count / size_ + 1;
-      for (int64_t first = 0; first < of.count; first += each) moment.parts.push_back({0, first, std::min(each, of.count - first)});
+      for (int64_t first = 0; first < of.count; first += each)
+        moment.parts.push_back({0, first, std::min(each, of.count - first)});
       moment.parts.resize(static_cast<size_t>(size_));
       moment.own = moment.parts[static_cast<size_t>(rank_)];
     }
@@ -79,7 +83,8 @@ class MomentOptimizer final : public Optimizer {
   [[nodiscard]] std::vector<std::byte> content(size_t m, int round) const {
     std::vector<float> values(static_cast<size_t>(moments_[m].own.count));
     for (size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>((static_cast<size_t>(moments_[m].own.first) + i) % 9973) + static_cast<float>(round * 100 + static_cast<int>(m));
+      values[i] = static_cast<float>((static_cast<size_t>(moments_[m].own.first) + i) % 9973) +
+                  static_cast<float>(round * 100 + static_cast<int>(m));
     std::vector<std::byte> bytes(values.size() * 4);
     if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;
@@ -95,7 +100,7 @@ struct Checkpointed {
   MixedModel world;
   MomentOptimizer optimizer;
 
-  Checkpointed(Group& group, int rank, Place place, bool sharded = false, int64_t large = 40'000)
+  Checkpointed(group::Group& group, int rank, Place place, bool sharded = false, int64_t large = 40'000)
       : world(group, rank, place, mixed_model_options(), large), optimizer(world, rank, group.size(), sharded) {}
   void fill(int round) {
     world.fill(0, round);
@@ -105,9 +110,11 @@ struct Checkpointed {
     world.expect_filled(0, round, what);
     optimizer.expect_filled(round, what);
   }
-  [[nodiscard]] state::Parts parts() { return {*world.model, &optimizer, nullptr}; }
-  void save(const std::string& path) { state::save_file("save", parts(), {1, 2}, path, std::nullopt); }
-  void load(const std::string& path, state::LoadMode mode = {}) { (void)state::load_file("load", parts(), path, std::nullopt, mode); }
+  [[nodiscard]] checkpoint::Parts parts() { return {*world.model, &optimizer, nullptr}; }
+  void save(const std::string& path) { checkpoint::save_file("save", parts(), {1, 2}, path, std::nullopt); }
+  void load(const std::string& path, checkpoint::LoadMode mode = {}) {
+    (void)checkpoint::load_file("load", parts(), path, std::nullopt, mode);
+  }
 };
 
 }  // namespace ddp::test

@@ -1,5 +1,5 @@
-// Groups of threads, each rank with a fake GPU of its own (support/fake_gpu), and tensors in its memory. Whatever a test does, at its end the fake
-// must have seen no race and no misuse, and nothing may be left.
+// Groups of threads, each rank with a fake GPU of its own (support/fake_gpu), and tensors in its memory. Whatever a test
+// does, at its end the fake must have seen no race and no misuse, and nothing may be left.
 #pragma once
 
 #include <string>
@@ -41,7 +41,7 @@ class FakeGpus {
 };
 
 /// Ranks as threads, rank r on GPU r.
-inline void run_gpu_groups_with(int size, ddp_group_options options, const std::function<void(Group&, int)>& body) {
+inline void run_gpu_groups_with(int size, ddp_group_options options, const std::function<void(group::Group&, int)>& body) {
   static std::atomic<int> next{0};
   const std::string place = "local://gpu-world-" + std::to_string(next++);
   run_ranks(size, [&](int rank) {
@@ -50,22 +50,26 @@ inline void run_gpu_groups_with(int size, ddp_group_options options, const std::
     mine.world_size = size;
     mine.device_index = rank;
     expect(fake_gpu::table().set_device(rank) == 0, "a program has its GPU current");
-    const auto group = Group::create(place.c_str(), mine);
+    const auto group = group::Group::create(place.c_str(), mine);
     body(*group, rank);
   });
 }
-inline void run_gpu_groups(int size, const std::function<void(Group&, int)>& body) { run_gpu_groups_with(size, world_options(), body); }
+inline void run_gpu_groups(int size, const std::function<void(group::Group&, int)>& body) {
+  run_gpu_groups_with(size, world_options(), body);
+}
 
 /// Memory of the program on the calling thread's current device.
 class GpuArray {
  public:
   GpuArray(int32_t device, int64_t bytes) : device_(device), bytes_(bytes) {
-    expect(fake_gpu::table().set_device(device) == 0 && fake_gpu::table().alloc(&data_, bytes > 0 ? bytes : 1) == 0, "memory on the fake GPU");
+    expect(fake_gpu::table().set_device(device) == 0 && fake_gpu::table().alloc(&data_, bytes > 0 ? bytes : 1) == 0,
+           "memory on the fake GPU");
   }
   ~GpuArray() {
     if (data_ != nullptr) static_cast<void>(fake_gpu::table().free(data_));
   }
-  GpuArray(GpuArray&& other) noexcept : device_(other.device_), bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
+  GpuArray(GpuArray&& other) noexcept
+      : device_(other.device_), bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
   GpuArray& operator=(GpuArray&&) = delete;
 
   [[nodiscard]] void* data() const noexcept { return data_; }
@@ -73,7 +77,9 @@ class GpuArray {
   /// Behind the curtain: at once, in no stream's order.
   template <class T>
   void poke(const std::vector<T>& values) {
-    expect(static_cast<int64_t>(values.size() * sizeof(T)) == bytes_ && (bytes_ == 0 || fake_gpu::poke(data_, values.data(), bytes_)), "poked");
+    expect(static_cast<int64_t>(values.size() * sizeof(T)) == bytes_ &&
+               (bytes_ == 0 || fake_gpu::poke(data_, values.data(), bytes_)),
+           "poked");
   }
   template <class T>
   [[nodiscard]] std::vector<T> peek() const {
@@ -81,7 +87,7 @@ class GpuArray {
     expect(bytes_ == 0 || fake_gpu::peek(values.data(), data_, bytes_), "peeked");
     return values;
   }
-  [[nodiscard]] Tensor tensor(Group& group, ddp_dtype dtype) const {
+  [[nodiscard]] Tensor tensor(group::Group& group, ddp_dtype dtype) const {
     Tensor tensor = flat_tensor(data_, dtype, bytes_ / dtype_size(dtype));
     tensor.device_index = device_;
     group.bind(tensor, "a tensor of the test");
@@ -97,7 +103,9 @@ class GpuArray {
 /// A stream of the program.
 class GpuStream {
  public:
-  explicit GpuStream(int32_t device) { expect(fake_gpu::table().set_device(device) == 0 && fake_gpu::table().stream_create(&stream_, 0) == 0, "a stream"); }
+  explicit GpuStream(int32_t device) {
+    expect(fake_gpu::table().set_device(device) == 0 && fake_gpu::table().stream_create(&stream_, 0) == 0, "a stream");
+  }
   ~GpuStream() { static_cast<void>(fake_gpu::table().stream_destroy(stream_)); }
   GpuStream(const GpuStream&) = delete;
   GpuStream& operator=(const GpuStream&) = delete;
@@ -111,14 +119,18 @@ class GpuStream {
 /// A kernel of the program: `to` becomes `from`, in the order of the stream.
 inline void write_on(void* stream, const GpuArray& from, void* to) {
   const ddp_gpu_span span{from.data(), to, from.bytes() / 4};
-  expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(), nullptr, stream) == 0, "a kernel");
+  expect(
+      fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(), nullptr, stream) == 0,
+      "a kernel");
 }
 
 /// A kernel of the program that uses a result: a copy of `count` floats, in the order of the stream.
 inline std::vector<float> read_on(const GpuStream& stream, int32_t device, const void* from, int64_t count) {
   GpuArray copy(device, count * 4);
   const ddp_gpu_span span{const_cast<void*>(from), copy.data(), count};
-  expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(), nullptr, stream.get()) == 0, "a kernel");
+  expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(), nullptr,
+                                stream.get()) == 0,
+         "a kernel");
   stream.synchronize();
   return copy.peek<float>();
 }

@@ -21,7 +21,7 @@ inline bool has_gloo() {
     ddp_group_options options = world_options();
     options.backend = DDP_BACKEND_GLOO;
     try {
-      run_group_procs(2, options, [](Group& group, int) { group.barrier(); });
+      run_group_procs(2, options, [](group::Group& group, int) { group.barrier(); });
       return true;
     } catch (const std::exception& error) {
       if (std::string(error.what()).find("NOT_SUPPORTED") == std::string::npos) throw;
@@ -32,8 +32,10 @@ inline bool has_gloo() {
   return there;
 }
 
-/// Each rank's body gets the place where all ranks of the test meet; it makes its groups itself, with `#name` for further ones.
-inline void run_at(Path path, int size, const std::function<void(const std::string& place, ddp_group_options options, int rank)>& body) {
+/// Each rank's body gets the place where all ranks of the test meet; it makes its groups itself, with `#name` for further
+/// ones.
+inline void run_at(Path path, int size,
+                   const std::function<void(const std::string& place, ddp_group_options options, int rank)>& body) {
   static std::atomic<int> next{0};
   const auto options_of = [&](int rank, ddp_backend backend) {
     ddp_group_options options = world_options();
@@ -49,31 +51,33 @@ inline void run_at(Path path, int size, const std::function<void(const std::stri
   }
   const Folder folder;
   Procs procs(size, [&](int rank, Reporter&) {
-    body("file://" + folder.path() + "/meet", options_of(rank, path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO), rank);
+    body("file://" + folder.path() + "/meet", options_of(rank, path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO),
+         rank);
     return std::string("done");
   });
   int rank = 0;
   std::string failed;  // of all ranks: the first one's trouble is often that another left
   for (const ProcResult& result : procs.wait(60'000)) {
-    if (result.exit_code != 0) failed += "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe() + "; ";
+    if (result.exit_code != 0)
+      failed += "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe() + "; ";
     ++rank;
   }
   expect(failed.empty(), failed);
 }
 
-inline void run_on(Path path, int size, const std::function<void(Group&, int)>& body) {
+inline void run_on(Path path, int size, const std::function<void(group::Group&, int)>& body) {
   run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int rank) {
-    const auto group = Group::create(place.c_str(), options);
+    const auto group = group::Group::create(place.c_str(), options);
     body(*group, rank);
     group->barrier();  // nobody leaves while others compare
   });
 }
 
 /// Two groups of the same ranks.
-inline void run_pairs_on(Path path, int size, const std::function<void(Group&, Group&, int)>& body) {
+inline void run_pairs_on(Path path, int size, const std::function<void(group::Group&, group::Group&, int)>& body) {
   run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int rank) {
-    const auto first = Group::create((place + "#first").c_str(), options);
-    const auto second = Group::create((place + "#second").c_str(), options);
+    const auto first = group::Group::create((place + "#first").c_str(), options);
+    const auto second = group::Group::create((place + "#second").c_str(), options);
     body(*first, *second, rank);
     first->barrier();
     second->barrier();
@@ -88,11 +92,12 @@ void on_path(void**) {
 }  // namespace ddp::test
 
 /// Three CMUnitTests of a function that takes a Path and may throw.
-#define ddp_paths_test(function)                                                                                              \
-  {#function " on threads", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kLocal>>, nullptr, nullptr,    \
-   nullptr},                                                                                                                  \
-      {#function " over shared memory", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kShm>>, nullptr,   \
-       nullptr, nullptr},                                                                                                     \
-  {                                                                                                                           \
-#function " over Gloo", ddp::test::guarded < &ddp::test::on_path<&function, ddp::test::Path::kGloo>>, nullptr, nullptr, nullptr \
+#define ddp_paths_test(function)                                                                                            \
+  {#function " on threads", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kLocal>>, nullptr, nullptr,  \
+   nullptr},                                                                                                                \
+      {#function " over shared memory", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kShm>>, nullptr, \
+       nullptr, nullptr},                                                                                                   \
+  {                                                                                                                         \
+#function " over Gloo", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kGloo>>, nullptr,        \
+        nullptr, nullptr                                                                                                    \
   }

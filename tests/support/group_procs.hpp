@@ -30,14 +30,16 @@ class Folder {
   std::string path_;
 };
 
-inline std::shared_ptr<Group> join_process_group(const Folder& folder, int rank, int size, ddp_group_options options) {
+inline std::shared_ptr<group::Group> join_process_group(const Folder& folder, int rank, int size,
+                                                        ddp_group_options options) {
   options.rank = rank;
   options.world_size = size;
-  return Group::create(("file://" + folder.path() + "/meet").c_str(), options);
+  return group::Group::create(("file://" + folder.path() + "/meet").c_str(), options);
 }
 
 /// Throws if a child fails, with what it said.
-inline void run_group_procs(int size, const ddp_group_options& options, const std::function<void(Group&, int)>& body) {
+inline void run_group_procs(int size, const ddp_group_options& options,
+                            const std::function<void(group::Group&, int)>& body) {
   const Folder folder;
   Procs procs(size, [&](int rank, Reporter&) {
     const auto group = join_process_group(folder, rank, size, options);

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/group.hpp"
+#include "group/group.hpp"
 #include "support/check.hpp"
 #include "support/ranks.hpp"
 
@@ -24,19 +24,21 @@ inline ddp_group_options world_options() {
   return options;
 }
 
-inline void run_groups_with(int size, ddp_group_options options, const std::function<void(Group&, int)>& body) {
+inline void run_groups_with(int size, ddp_group_options options, const std::function<void(group::Group&, int)>& body) {
   static std::atomic<int> next{0};
   const std::string place = "local://world-" + std::to_string(next++);
   run_ranks(size, [&](int rank) {
     ddp_group_options mine = options;
     mine.rank = rank;
     mine.world_size = size;
-    const auto group = Group::create(place.c_str(), mine);
+    const auto group = group::Group::create(place.c_str(), mine);
     body(*group, rank);
   });
 }
 
-inline void run_groups(int size, const std::function<void(Group&, int)>& body) { run_groups_with(size, world_options(), body); }
+inline void run_groups(int size, const std::function<void(group::Group&, int)>& body) {
+  run_groups_with(size, world_options(), body);
+}
 
 /// Wait for something that another rank does; at most 20 s.
 inline void wait_until(const std::function<bool()>& done) {

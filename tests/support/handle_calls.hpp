@@ -1,4 +1,5 @@
-// Every public function that takes a handle, each with arguments that it would accept, and whether it refused the handle as it documents.
+// Every public function that takes a handle, each with arguments that it would accept, and whether it refused the handle as
+// it documents.
 // lint/handle_calls_test.py compares the list with the headers, so that a new function cannot be forgotten.
 #pragma once
 
@@ -70,27 +71,25 @@ inline int64_t read(void*, void*, int64_t) { return 0; }
 
 }  // namespace handle_calls
 
-#define DDP_CALL(function, ...)                                                                        \
-  HandleCall {                                                                                         \
+#define DDP_CALL(function, ...)                                                                          \
+  HandleCall {                                                                                           \
 #function, [](const Handles& h) {                                                                      \
       [[maybe_unused]] handle_calls::Memory m;                                                         \
       [[maybe_unused]] void* const no_stream = nullptr;                                                \
       [[maybe_unused]] const auto state = [&]() { m.state.model = h.model; return &m.state; };         \
       return handle_calls::refused(function(__VA_ARGS__));                                             \
-    }                                                                                                  \
+    } \
   }
-#define DDP_DESTROY(function, ...) \
-  HandleCall {                     \
+#define DDP_DESTROY(function, ...)   \
+  HandleCall {                       \
 #function, [](const Handles& h) {  \
       function(__VA_ARGS__);       \
       return true;                 \
-    }                              \
+    } \
   }
-#define DDP_HOOK(function, ...)                              \
-  HandleCall {                                               \
-#function, [](const Handles& h) {                            \
-      return function(__VA_ARGS__) == DDP_ERROR_INVALID_STATE; \
-    }                                                        \
+#define DDP_HOOK(function, ...)                                                                  \
+  HandleCall {                                                                                   \
+#function, [](const Handles& h) { return function(__VA_ARGS__) == DDP_ERROR_INVALID_STATE; } \
   }
 
 inline const std::vector<HandleCall> all_handle_calls = {
@@ -110,10 +109,10 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_get_rows, h.group, &m.indices, &m.tensor),
     DDP_CALL(ddp_group_alloc, h.group, 64, &m.address),
     DDP_CALL(ddp_group_free, h.group, nullptr),
-    DDP_CALL(ddp_batch_norm_forward, h.group, nullptr, &m.tensor, nullptr, nullptr, nullptr, nullptr, &m.tensor, nullptr, nullptr,
-               nullptr, no_stream),
-    DDP_CALL(ddp_batch_norm_backward, h.group, nullptr, &m.tensor, &m.tensor, nullptr, &m.tensor, &m.tensor, 4, &m.tensor, nullptr,
-               nullptr, no_stream),
+    DDP_CALL(ddp_batch_norm_forward, h.group, nullptr, &m.tensor, nullptr, nullptr, nullptr, nullptr, &m.tensor, nullptr,
+             nullptr, nullptr, no_stream),
+    DDP_CALL(ddp_batch_norm_backward, h.group, nullptr, &m.tensor, &m.tensor, nullptr, &m.tensor, &m.tensor, 4, &m.tensor,
+             nullptr, nullptr, no_stream),
     DDP_CALL(ddp_model_create, h.group, nullptr, &m.model),
     DDP_CALL(ddp_model_add_array, h.model, "array", m.values, nullptr, 4, &m.index),
     DDP_CALL(ddp_model_add_parameter, h.model, "p", &m.tensor, nullptr, &m.index),
@@ -171,7 +170,8 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_bucket_set_error, h.bucket, "a test"),
     DDP_CALL(ddp_optimizer_create_sgd, h.model, nullptr, nullptr, &m.optimizer),
     DDP_CALL(ddp_optimizer_create_adam, h.model, nullptr, nullptr, &m.optimizer),
-    DDP_CALL(ddp_optimizer_create_custom, h.model, nullptr, nullptr, nullptr, handle_calls::update, nullptr, nullptr, &m.optimizer),
+    DDP_CALL(ddp_optimizer_create_custom, h.model, nullptr, nullptr, nullptr, handle_calls::update, nullptr, nullptr,
+             &m.optimizer),
     DDP_CALL(ddp_optimizer_set_rate, h.optimizer, 0.5),
     DDP_CALL(ddp_optimizer_get_rate, h.optimizer, m.numbers),
     DDP_CALL(ddp_optimizer_get_step_count, h.optimizer, &m.count),
@@ -194,8 +194,8 @@ inline const std::vector<HandleCall> all_handle_calls = {
 #undef DDP_DESTROY
 #undef DDP_HOOK
 
-/// In a fork: every call that takes a handle of the parent is refused at once, with a text that says why, and what takes none works. Gives "refused",
-/// or what went wrong. Bucket and averages may be left out.
+/// In a fork: every call that takes a handle of the parent is refused at once, with a text that says why, and what takes
+/// none works. Gives "refused", or what went wrong. Bucket and averages may be left out.
 inline std::string try_everything(const Handles& h) {
   for (int round = 0; round < 2; ++round)  // the second time after all was "destroyed"
     for (const HandleCall& call : all_handle_calls) {
@@ -210,7 +210,8 @@ inline std::string try_everything(const Handles& h) {
         return std::string(call.name) + " says " + ddp_last_error();
     }
   char text[64];
-  if (ddp_version() != DDP_VERSION || ddp_copy_last_error(text, sizeof text) < 10) return "the functions without a handle do not work";
+  if (ddp_version() != DDP_VERSION || ddp_copy_last_error(text, sizeof text) < 10)
+    return "the functions without a handle do not work";
   ddp_sampler sampler;
   if (ddp_sampler_init(&sampler, sizeof sampler) != DDP_OK) return "ddp_sampler_init failed";
   sampler.dataset_size = 100;

@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "comm/hierarchy/transport.hpp"
-#include "comm/rail/module.hpp"
+#include "collective/hierarchy/transport.hpp"
+#include "collective/socket/module.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/procs.hpp"
@@ -30,30 +30,30 @@ class Child {
     ddp_group_options options{};
     options.timeout_ms = timeout_ms;
     options.rendezvous_timeout_ms = 20'000;
-    const TransportContext context{&control_, &failure_, options};
+    const collective::TransportContext context{&control_, &failure_, options};
     const hierarchy::Layout layout = hierarchy::lay_out(control_, order);
     transport_ =
-        hierarchy::make_transport(context, layout, hierarchy::connect_host(context, layout, Deadline::in_ms(20'000)),
-                                  load_gloo_module(), "127.0.0.1", SocketOptions{});
+        hierarchy::make_transport(context, layout, hierarchy::connect_host(context, layout, os::Deadline::in_ms(20'000)),
+                                  socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});
     failure_.add_waker([this] { transport_->wake(); });
   }
   ~Child() {
-    if (!failure_.woken()) transport_->farewell();
+    if (!failure_.woken()) transport_->shutdown();
     failure_.set(Error(DDP_ERROR_ABORTED, "the test is over"));
     failure_.quiesce();
   }
-  [[nodiscard]] const Failure& failure() const { return failure_; }
-  Transport& operator*() { return *transport_; }
-  Transport* operator->() { return transport_.get(); }
+  [[nodiscard]] const bootstrap::Failure& failure() const { return failure_; }
+  collective::Transport& operator*() { return *transport_; }
+  collective::Transport* operator->() { return transport_.get(); }
 
  private:
   struct Moved {
     explicit Moved(char host) { setenv("DDP_TEST_HOST", std::string(1, host).c_str(), 1); }
   };
   Moved moved_;
-  Failure failure_;
+  bootstrap::Failure failure_;
   ForkControl control_;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<collective::Transport> transport_;
 };
 
 using Body = std::function<std::string(ForkHub&, int, Reporter&)>;
@@ -79,7 +79,7 @@ inline int ranks_of(const Placement& placement) { return static_cast<int>(placem
 /// Prints why and returns true if there is no Gloo module to test with.
 inline bool no_gloo() {
   try {
-    static_cast<void>(load_gloo_module());
+    static_cast<void>(socket::load_gloo_module());
   } catch (const Error& error) {
     std::printf("skipped: %s\n", error.what());
     return true;

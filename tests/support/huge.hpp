@@ -12,7 +12,8 @@
 
 namespace ddp::test {
 
-/// What the system says of the mapping that holds `address`, in KiB: "AnonHugePages:", "ShmemPmdMapped:", "Rss:". -1: nothing.
+/// What the system says of the mapping that holds `address`, in KiB: "AnonHugePages:", "ShmemPmdMapped:", "Rss:". -1:
+/// nothing.
 inline long long kib_of(const void* address, const char* field) {
   std::ifstream maps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<unsigned long long>(address);
@@ -35,7 +36,9 @@ inline bool system_moves(int file) {
   void* const all = mmap(nullptr, 2 * kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   expect(all != MAP_FAILED, "addresses");
   auto* const at = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(all) + kHuge - 1) / kHuge * kHuge);
-  expect(mmap(at, kHuge, PROT_READ | PROT_WRITE, MAP_FIXED | (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED), file, 0) == at, "memory");
+  expect(mmap(at, kHuge, PROT_READ | PROT_WRITE, MAP_FIXED | (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED), file,
+              0) == at,
+         "memory");
   at[0] = 1;
   const bool moves = madvise(at, kHuge, kCollapse) == 0;
   munmap(all, 2 * kHuge);

@@ -14,8 +14,8 @@
 #include <optional>
 #include <string>
 
-#include "comm/control/control.hpp"
-#include "comm/rendezvous/rendezvous.hpp"
+#include "bootstrap/control/control.hpp"
+#include "bootstrap/rendezvous/rendezvous.hpp"
 
 namespace ddp::test {
 
@@ -82,19 +82,19 @@ inline ddp_group_options quick_options(int rank, int size) {
   return options;
 }
 
-inline std::unique_ptr<Control> meet_at(const std::string& place, const ddp_group_options& options) {
+inline std::unique_ptr<bootstrap::Control> meet_at(const std::string& place, const ddp_group_options& options) {
   const auto nothing = [](const char*) -> const char* { return nullptr; };
-  return meet(resolve_meeting(place.c_str(), options, nothing), options);
+  return bootstrap::meet(bootstrap::resolve_meeting(place.c_str(), options, nothing), options);
 }
 
-inline std::unique_ptr<Control> meet_at(const std::string& place, int rank, int size) {
+inline std::unique_ptr<bootstrap::Control> meet_at(const std::string& place, int rank, int size) {
   return meet_at(place, quick_options(rank, size));
 }
 
 /// Waits for the failure of a group.
 class FailureWatch {
  public:
-  explicit FailureWatch(Control& control) : state_(std::make_shared<State>()) {
+  explicit FailureWatch(bootstrap::Control& control) : state_(std::make_shared<State>()) {
     control.on_failure([state = state_](const Error& cause) {  // may still run when this object is gone
       const std::lock_guard lock(state->mutex);
       state->cause = cause;
@@ -117,6 +117,6 @@ class FailureWatch {
   std::shared_ptr<State> state_;
 };
 
-inline double seconds_now() { return static_cast<double>(now_ns()) * 1e-9; }
+inline double seconds_now() { return static_cast<double>(os::now_ns()) * 1e-9; }
 
 }  // namespace ddp::test

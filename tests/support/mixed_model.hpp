@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/float16.hpp"
-#include "reduce/model.hpp"
+#include "core/float16.hpp"
+#include "model/model.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {
@@ -35,18 +35,23 @@ struct Lent {
   [[nodiscard]] std::vector<std::byte> read() const { return on_gpu ? device->peek<std::byte>() : host; }
   /// Behind the curtain.
   void write(const std::vector<std::byte>& bytes) {
-    if (on_gpu) device->poke(bytes);
-    else std::copy(bytes.begin(), bytes.end(), host.begin());
+    if (on_gpu)
+      device->poke(bytes);
+    else
+      std::copy(bytes.begin(), bytes.end(), host.begin());
   }
 };
 
 class MixedModel {
-  Group& group_;
+  group::Group& group_;
   std::vector<Lent> lent_;  // goes after the model
 
  public:
-  MixedModel(Group& group, int rank, Place place, const ddp_model_options& options = mixed_model_options(), int64_t large = 40'000)
-      : group_(group), compute(rank), model(std::make_shared<Model>(std::shared_ptr<Group>(&group, [](Group*) {}), options)) {
+  MixedModel(group::Group& group, int rank, Place place, const ddp_model_options& options = mixed_model_options(),
+             int64_t large = 40'000)
+      : group_(group),
+        compute(rank),
+        model(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options)) {
     const auto add = [&](std::string name, ddp_dtype dtype, int64_t count, bool is_buffer) {
       lent_.push_back({std::move(name), dtype, count, is_buffer});
     };
@@ -78,7 +83,8 @@ class MixedModel {
     for (size_t i = 0; i < lent_.size(); ++i) lent_[i].write(content(i, owner, round));
   }
   void expect_filled(int owner, int round, const std::string& what) const {
-    for (size_t i = 0; i < lent_.size(); ++i) expect(lent_[i].read() == content(i, owner, round), what + ": " + lent_[i].name);
+    for (size_t i = 0; i < lent_.size(); ++i)
+      expect(lent_[i].read() == content(i, owner, round), what + ": " + lent_[i].name);
   }
   void expect_buffers_filled(int owner, int round) const {
     for (size_t i = 0; i < lent_.size(); ++i)
@@ -126,7 +132,7 @@ class MixedModel {
   [[nodiscard]] const std::vector<Lent>& all() const noexcept { return lent_; }
 
   GpuStream compute;
-  std::shared_ptr<Model> model;
+  std::shared_ptr<model::Model> model;
 
  private:
   [[nodiscard]] Tensor tensor(Lent& each) {
@@ -165,7 +171,6 @@ class MixedModel {
     }
     return bytes;
   }
-
 };
 
 }  // namespace ddp::test

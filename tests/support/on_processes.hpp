@@ -1,5 +1,5 @@
-// A list of promises ({name, run(RunGroups)}) on processes: over shared memory, over Gloo, and on two made-up hosts with shared memory
-// inside them. What needs Gloo is passed over with a line where the module is not there.
+// A list of promises ({name, run(RunGroups)}) on processes: over shared memory, over Gloo, and on two made-up hosts with
+// shared memory inside them. What needs Gloo is passed over with a line where the module is not there.
 #pragma once
 
 #include <cstdio>
@@ -20,7 +20,7 @@ inline ddp_group_options options_on(Hosts hosts) {
 }
 
 /// Ranks 0 and 1 on one host, 2 and 3 on another.
-inline void run_on_hosts(Hosts hosts, int size, const std::function<void(Group&, int)>& body) {
+inline void run_on_hosts(Hosts hosts, int size, const std::function<void(group::Group&, int)>& body) {
   const Folder folder;
   Procs procs(size, [&](int rank, Reporter&) {
     if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
@@ -38,7 +38,7 @@ inline void run_on_hosts(Hosts hosts, int size, const std::function<void(Group&,
 inline bool gloo_is_there() {
   static const bool there = [] {
     try {
-      run_on_hosts(Hosts::kGloo, 2, [](Group& group, int) { group.barrier(); });
+      run_on_hosts(Hosts::kGloo, 2, [](group::Group& group, int) { group.barrier(); });
       return true;
     } catch (const std::exception& error) {
       if (std::string(error.what()).find("NOT_SUPPORTED") == std::string::npos) throw;
@@ -52,7 +52,8 @@ inline bool gloo_is_there() {
 template <const auto& kPromises, size_t kIndex, Hosts kHosts>
 void on_hosts(void**) {
   if (kHosts != Hosts::kShared && !gloo_is_there()) return;
-  kPromises[kIndex].run([](int size, const std::function<void(Group&, int)>& body) { run_on_hosts(kHosts, size, body); });
+  kPromises[kIndex].run(
+      [](int size, const std::function<void(group::Group&, int)>& body) { run_on_hosts(kHosts, size, body); });
 }
 
 template <const auto& kPromises, size_t... kIndex>
@@ -67,12 +68,13 @@ int run_on_processes(std::index_sequence<kIndex...>) {
 
 template <const auto& kPromises, size_t kIndex>
 void on_threads(void**) {
-  kPromises[kIndex].run([](int size, const std::function<void(Group&, int)>& body) { run_groups(size, body); });
+  kPromises[kIndex].run([](int size, const std::function<void(group::Group&, int)>& body) { run_groups(size, body); });
 }
 
 template <const auto& kPromises, size_t... kIndex>
 int run_on_threads(std::index_sequence<kIndex...>) {
-  const CMUnitTest tests[] = {{kPromises[kIndex].name, &guarded<&on_threads<kPromises, kIndex>>, nullptr, nullptr, nullptr}...};
+  const CMUnitTest tests[] = {
+      {kPromises[kIndex].name, &guarded<&on_threads<kPromises, kIndex>>, nullptr, nullptr, nullptr}...};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
 

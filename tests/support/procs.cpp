@@ -14,7 +14,7 @@
 #include <exception>
 #include <stdexcept>
 
-#include "base/error.hpp"
+#include "core/error.hpp"
 
 // Present in programs built with the address sanitizer.
 extern "C" __attribute__((weak)) int __lsan_do_recoverable_leak_check();

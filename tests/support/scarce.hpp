@@ -1,5 +1,6 @@
-// Memory, threads and descriptors that run out: the n-th request of this process fails, or every one from the n-th on, counted from
-// arm(). Include it in one source of a program: it defines malloc and its kin for the whole process, with the modules that are opened.
+// Memory, threads and descriptors that run out: the n-th request of this process fails, or every one from the n-th on,
+// counted from arm(). Include it in one source of a program: it defines malloc and its kin for the whole process, with the
+// modules that are opened.
 // Under a sanitizer, which has its own malloc, it defines operator new alone and leaves the system's calls as they are.
 //
 //   scarce::arm({.first = 7});             // the seventh allocation from here on fails
@@ -98,8 +99,10 @@ void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
 
 #else
 
-#define DDP_SCARCE_MEMORY(failed) if (ddp::test::scarce::no_memory()) return errno = ENOMEM, failed
-#define DDP_SCARCE_SYSTEM(error, failed) if (ddp::test::scarce::fails(ddp::test::scarce::What::kSystem)) return errno = (error), failed
+#define DDP_SCARCE_MEMORY(failed) \
+  if (ddp::test::scarce::no_memory()) return errno = ENOMEM, failed
+#define DDP_SCARCE_SYSTEM(error, failed) \
+  if (ddp::test::scarce::fails(ddp::test::scarce::What::kSystem)) return errno = (error), failed
 #define DDP_SCARCE_NEXT(name) static auto* const real = ddp::test::scarce::next<decltype(name)>(#name)
 
 extern "C" {

@@ -1,4 +1,5 @@
-// A small model with one tensor of each kind, an optimizer whose state is easy to check, and what is needed to save and load them.
+// A small model with one tensor of each kind, an optimizer whose state is easy to check, and what is needed to save and load
+// them.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +11,26 @@
 #include <string>
 #include <vector>
 
-#include "reduce/model.hpp"
-#include "state/state.hpp"
+#include "checkpoint/state.hpp"
+#include "model/model.hpp"
+#include "optim/optimizer.hpp"
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/group_world.hpp"
-#include "update/optimizer.hpp"
 
 namespace ddp::test {
 
 /// One state tensor for each parameter, and one field. Refuses fields while `refuses`.
-class PlainOptimizer final : public Optimizer {
+class PlainOptimizer final : public optim::Optimizer {
  public:
-  explicit PlainOptimizer(std::shared_ptr<Model> model, const char* kind = "plain") : Optimizer(std::move(model)), kind_(kind) {}
+  explicit PlainOptimizer(std::shared_ptr<model::Model> model, const char* kind = "plain")
+      : optim::Optimizer(std::move(model)), kind_(kind) {}
   const char* kind() const noexcept override { return kind_; }
   void step(void*) override {}
-  std::vector<StateTensor> state_tensors() override {
-    const Table& table = model().table();
+  std::vector<model::StateTensor> state_tensors() override {
+    const Parameters& table = model().table();
     averages.resize(static_cast<size_t>(table.parameter_count()));
-    std::vector<StateTensor> tensors;
+    std::vector<model::StateTensor> tensors;
     for (int32_t i = 0; i < table.parameter_count(); ++i) {
       auto& average = averages[static_cast<size_t>(i)];
       average.resize(static_cast<size_t>(table.parameter(i).value.count));
@@ -67,11 +69,11 @@ inline ddp_model_options state_model_options() {
 }
 
 /// Not owned: the group lives as long as the test's body.
-inline std::shared_ptr<Group> borrowed(Group& group) { return {std::shared_ptr<void>(), &group}; }
+inline std::shared_ptr<group::Group> borrowed(group::Group& group) { return {std::shared_ptr<void>(), &group}; }
 
 struct StateWorld {
-  explicit StateWorld(Group& group, int64_t width = 6)
-      : weight(static_cast<size_t>(width)), model(std::make_shared<Model>(borrowed(group), state_model_options())) {
+  explicit StateWorld(group::Group& group, int64_t width = 6)
+      : weight(static_cast<size_t>(width)), model(std::make_shared<model::Model>(borrowed(group), state_model_options())) {
     model->add_parameter("layer.weight", flat_tensor(weight.data(), DDP_F32, width), nullptr);
     model->add_parameter("ddp:odd", flat_tensor(odd.data(), DDP_F64, 3), nullptr);
     model->add_buffer("seen", flat_tensor(seen.data(), DDP_U8, 5));
@@ -102,20 +104,24 @@ struct StateWorld {
     return text + std::to_string(optimizer->steps) + model->metadata().at("note");
   }
 
-  [[nodiscard]] state::Parts parts() const { return {*model, optimizer.get(), nullptr}; }
-  void save(const std::string& path) const { state::save_file("save", parts(), {7, 1234567890123}, path, std::nullopt); }
-  state::Counters load(const std::string& path) const { return state::load_file("load", parts(), path, std::nullopt); }
+  [[nodiscard]] checkpoint::Parts parts() const { return {*model, optimizer.get(), nullptr}; }
+  void save(const std::string& path) const {
+    checkpoint::save_file("save", parts(), {7, 1234567890123}, path, std::nullopt);
+  }
+  checkpoint::Counters load(const std::string& path) const {
+    return checkpoint::load_file("load", parts(), path, std::nullopt);
+  }
 
   std::vector<float> weight;
   std::vector<double> odd = std::vector<double>(3);
   std::vector<uint8_t> seen = std::vector<uint8_t>(5);
-  std::shared_ptr<Model> model;
+  std::shared_ptr<model::Model> model;
   std::unique_ptr<PlainOptimizer> optimizer;
 };
 
 /// A file saved by one rank with seed 1; its bytes.
 inline std::string saved_file(const std::string& path) {
-  run_groups(1, [&](Group& group, int) {
+  run_groups(1, [&](group::Group& group, int) {
     StateWorld world(group);
     world.fill(1);
     world.save(path);
@@ -125,7 +131,7 @@ inline std::string saved_file(const std::string& path) {
 
 inline std::string content_of_seed(int seed) {
   std::string content;
-  run_groups(1, [&](Group& group, int) {
+  run_groups(1, [&](group::Group& group, int) {
     StateWorld world(group);
     world.fill(seed);
     content = world.content();
@@ -153,7 +159,7 @@ class Texts {
 /// A load of `path` on `size` ranks must fail everywhere in the same way and change nothing; gives the text.
 inline std::string refused_load(int size, const std::string& path, ddp_status status) {
   Texts texts;
-  run_groups(size, [&](Group& group, int rank) {
+  run_groups(size, [&](group::Group& group, int rank) {
     StateWorld world(group);
     world.fill(10 + rank);
     const std::string before = world.content();

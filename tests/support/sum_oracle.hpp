@@ -1,4 +1,5 @@
-// The order of the sum over ranks, as the guide draws it, on single numbers: plain recursion, without the library. What does not count is -0.0.
+// The order of the sum over ranks, as the guide draws it, on single numbers: plain recursion, without the library. What does
+// not count is -0.0.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// A control plane between the threads of one test, with nothing of the library's own in it: gather, abort, and the failure callback.
+// A control plane between the threads of one test, with nothing of the library's own in it: gather, abort, and the failure
+// callback.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/control/control.hpp"
+#include "bootstrap/control/control.hpp"
 
 namespace ddp::test {
 
@@ -18,10 +19,10 @@ class ThreadHub {
  public:
   explicit ThreadHub(int size) : size_(size), gave_(static_cast<size_t>(size)), listeners_(static_cast<size_t>(size)) {
     for (int rank = 0; rank < size; ++rank)
-      members_.push_back(Member{rank, "host" + std::to_string(rank), "boot", 1000 + rank, "127.0.0.1"});
+      members_.push_back(bootstrap::Member{rank, "host" + std::to_string(rank), "boot", 1000 + rank, "127.0.0.1"});
   }
 
-  std::vector<std::string> gather(int rank, std::string_view mine, Deadline deadline) {
+  std::vector<std::string> gather(int rank, std::string_view mine, os::Deadline deadline) {
     std::unique_lock lock(mutex_);
     const int64_t round = round_;
     gave_[static_cast<size_t>(rank)] = std::string(mine);
@@ -62,12 +63,12 @@ class ThreadHub {
     if (cause && fn) fn(*cause);
   }
 
-  [[nodiscard]] const Member& member(int rank) const { return members_.at(static_cast<size_t>(rank)); }
+  [[nodiscard]] const bootstrap::Member& member(int rank) const { return members_.at(static_cast<size_t>(rank)); }
   [[nodiscard]] int size() const { return size_; }
 
  private:
   int size_;
-  std::vector<Member> members_;
+  std::vector<bootstrap::Member> members_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<std::string> gave_, result_;
@@ -77,15 +78,15 @@ class ThreadHub {
   std::vector<std::function<void(const Error&)>> listeners_;
 };
 
-class ThreadControl : public Control {
+class ThreadControl : public bootstrap::Control {
  public:
   ThreadControl(ThreadHub& hub, int rank) : hub_(hub), rank_(rank) {}
   ~ThreadControl() override { hub_.on_failure(rank_, nullptr); }
 
   [[nodiscard]] int32_t rank() const noexcept override { return rank_; }
   [[nodiscard]] int32_t size() const noexcept override { return hub_.size(); }
-  [[nodiscard]] const Member& member(int32_t rank) const noexcept override { return hub_.member(rank); }
-  [[nodiscard]] std::vector<std::string> gather(std::string_view, std::string_view mine, Deadline deadline) override {
+  [[nodiscard]] const bootstrap::Member& member(int32_t rank) const noexcept override { return hub_.member(rank); }
+  [[nodiscard]] std::vector<std::string> gather(std::string_view, std::string_view mine, os::Deadline deadline) override {
     return hub_.gather(rank_, mine, deadline);
   }
   void abort(const Error& cause) noexcept override { hub_.abort(cause); }

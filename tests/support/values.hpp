@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "core/dtype.hpp"
 #include "device/cpu/reduce.hpp"
 
 namespace ddp::test {

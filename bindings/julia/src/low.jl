@@ -57,7 +57,7 @@ const DDP_SUM = Int32(1)
 const DDP_MIN = Int32(2)
 const DDP_MAX = Int32(3)
 
-# ddp_backend: * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for tensors on a * GPU, from the first model or collective with one. Since 0.1.
+# ddp_backend: * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for * tensors on a GPU, from the first model or collective with one. Since 0.1.
 const ddp_backend = Int32
 
 const DDP_BACKEND_AUTO = Int32(0)
@@ -66,7 +66,7 @@ const DDP_BACKEND_NCCL = Int32(2)
 const DDP_BACKEND_SHM = Int32(3)
 const DDP_BACKEND_LOCAL = Int32(4)
 
-# ddp_sum_order: * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is. BY_RANK: the bits * do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host sends one partial sum, whatever its * number of ranks; the bits depend on which ranks share a host. Since 0.1.
+# ddp_sum_order: * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is. * BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host * sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
 const ddp_sum_order = Int32
 
 const DDP_SUM_ORDER_BY_RANK = Int32(0)
@@ -137,8 +137,8 @@ const DDP_LOG_OFF = Int32(4)
     @ddp_log_fn(f)
 
 Receives log messages. Called from any thread, one message at a time; must not call libddp.
-`text` is one line without a newline, valid during the call. If a C++ exception leaves it, the line goes to stderr instead. A forked child logs
-to the same function.
+`text` is one line without a newline, valid during the call. If a C++ exception leaves it, the line goes to stderr
+instead. A forked child logs to the same function.
 """
 macro ddp_log_fn(f)
     return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid}, $ddp_log_level, Ptr{UInt8}))))
@@ -156,7 +156,8 @@ end
 @doc raw"""
     ddp_version_string()
 
-Version of the loaded library as text, such as "0.1.0". The library's own, valid for ever. Local, any thread. Since 0.1.
+Version of the loaded library as text, such as "0.1.0". The library's own, valid for ever. Local, any thread.
+Since 0.1.
 """
 function ddp_version_string()
     return ccall((:ddp_version_string, libddp), Ptr{UInt8}, ())
@@ -240,7 +241,8 @@ end
 
 @doc raw"""
 Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
-Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text. Since 0.1.
+Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text.
+Since 0.1.
 """
 struct ddp_store
     struct_size::Int64
@@ -308,18 +310,18 @@ const DDP_NO_COLOR = -1
 @doc raw"""
     ddp_group_split(group, color, key, options, out_group)
 
-Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The new group has its own
-connections and memory, so it works beside its parent, while a pass is open there too, and neither needs the other any more: both are destroyed
-in any order. A rank that fails breaks each group it is in; error texts of the new group also give the rank in the group that
-ddp_group_create made ("rank 1 (world rank 3, ...").
+Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The
+new group has its own connections and memory, so it works beside its parent, while a pass is open there too, and neither
+needs the other any more: both are destroyed in any order. A rank that fails breaks each group it is in; error texts of
+the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
 - `color`: 0 or more; DDP_NO_COLOR: this rank gets no group
 - `key`: ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
-- `options`: NULL: those of `group`. Otherwise rank, world_size and store must be as ddp_group_options_init left them; all ranks of a
-       color give the same backend
+- `options`: NULL: those of `group`. Otherwise rank, world_size and store must be as ddp_group_options_init left them;
+       all ranks of a color give the same backend
 - `out_group`: the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
 Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
-Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no address, no shared
-memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
+address, no shared memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
 """
 function ddp_group_split(group, color, key, options, out_group)
     return ccall((:ddp_group_split, libddp), ddp_status, (Ptr{ddp_group}, Int32, Int32, Ptr{ddp_group_options},
@@ -331,8 +333,8 @@ end
 
 Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
 Local; returns within 2 s also when peers are dead. NULL and an already destroyed group are ignored. Models made from
-the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group nothing happens and
-nobody is told. Since 0.1.
+the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
+nothing happens and nobody is told. Since 0.1.
 """
 function ddp_group_destroy(group)
     return ccall((:ddp_group_destroy, libddp), Cvoid, (Ptr{ddp_group},), group)
@@ -390,9 +392,10 @@ end
     ddp_group_barrier(group)
 
 Return when all ranks have called. Collective, blocks.
-Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn both calls
-within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group), OUT_OF_MEMORY (this rank; the others
-get PEER_FAILED and the group is broken). They hold for all collectives below. Since 0.1.
+Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn
+both calls within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group),
+OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives below.
+Since 0.1.
 """
 function ddp_group_barrier(group)
     return ccall((:ddp_group_barrier, libddp), ddp_status, (Ptr{ddp_group},), group)
@@ -402,14 +405,18 @@ end
     ddp_group_all_reduce(group, tensor, op, stream)
 
 Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
-The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not depend on which ranks
-share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers there are SUM and AVERAGE.
+The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not
+depend on which ranks share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the
+precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers
+there are SUM and AVERAGE.
 - `tensor`: this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
 - `op`: AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
-A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of integers is not supported there.
-- `stream`: of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there in the order of
-       this stream
-Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU or NCCL, and which).
+A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of
+integers is not supported there.
+- `stream`: of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there
+       in the order of this stream
+Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU
+or NCCL, and which).
 Since 0.1.
 """
 function ddp_group_all_reduce(group, tensor, op, stream)
@@ -474,7 +481,8 @@ end
     ddp_group_alloc(group, bytes, out_data)
 
 Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
-without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU, registered with NCCL.
+without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
+registered with NCCL.
 - `bytes`: 1 or more
 - `out_data`: the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
 Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
@@ -594,13 +602,14 @@ end
 @doc raw"""
     ddp_model_add_parameter(model, name, value, grad, out_index)
 
-Lend a parameter. Registration order should be the order of the forward computation: gradients then arrive in reverse, as the
-buckets expect them.
+Lend a parameter. Registration order should be the order of the forward computation: gradients then arrive in reverse, as
+the buckets expect them.
 - `model`: in the building state
 - `name`: unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
-- `value`: the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model is destroyed
-- `grad`: its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp owns the
-       gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
+- `value`: the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model
+       is destroyed
+- `grad`: its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
+       owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
 - `out_index`: its number, counted from 0; may be NULL
 Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
 NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
@@ -630,8 +639,8 @@ end
     ddp_model_add_buffer(model, name, value, out_index)
 
 Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
-values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters share
-one space of names. Local. Since 0.1.
+values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters
+share one space of names. Local. Since 0.1.
 """
 function ddp_model_add_buffer(model, name, value, out_index)
     return ccall((:ddp_model_add_buffer, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{ddp_tensor}, Ptr{Int32}), model,
@@ -641,10 +650,10 @@ end
 @doc raw"""
     ddp_model_commit(model, stream)
 
-Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values go
-to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
-Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays in
-the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values
+go to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
+Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays
+in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
 """
 function ddp_model_commit(model, stream)
     return ccall((:ddp_model_commit, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -696,10 +705,11 @@ end
 @doc raw"""
     ddp_model_check(model, stream)
 
-Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for parameters
-after every k-th pass.
-Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the minority. If only
-buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers. Since 0.1.
+Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for
+parameters after every k-th pass.
+Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the
+minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
+Since 0.1.
 """
 function ddp_model_check(model, stream)
     return ccall((:ddp_model_check, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -708,7 +718,8 @@ end
 @doc raw"""
     ddp_model_get_hash(model, out_hash)
 
-One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the same model.
+One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the
+same model.
 Local. Errors: INVALID_ARGUMENT. Since 0.1.
 """
 function ddp_model_get_hash(model, out_hash)
@@ -764,8 +775,9 @@ end
 The gradient of parameter `index` is complete. When it completes the next bucket in plan order, that bucket's reduction
 starts, whatever the order of marking (src/README.md, "Why order is fixed").
 From here to the return of ddp_model_end_backward the gradient belongs to libddp: neither read nor write it.
-- `stream`: of a gradient on a GPU: the stream on which it was written, valid until the pass has ended; what is enqueued there by now
-       comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy default stream
+- `stream`: of a gradient on a GPU: the stream on which it was written, valid until the pass has ended; what is enqueued
+       there by now comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy
+       default stream
 Local, never waits, constant time, no allocation. Any thread, between begin and end.
 Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
 A failed communication is reported by ddp_model_end_backward. Since 0.1.
@@ -777,13 +789,15 @@ end
 @doc raw"""
     ddp_model_mark_range_ready(model, index, first, count, stream)
 
-As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own time. The gradient is
-marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a whole.
+As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own
+time. The gradient is marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a
+whole.
 - `first`: the first element of the range, in the flattened gradient
 - `count`: elements, 1 or more
-Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the gradient),
-INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a part of a gradient missing fails as one with
-parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the elements. Since 0.1.
+Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the
+gradient), INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a
+part of a gradient missing fails as one with parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the
+elements. Since 0.1.
 """
 function ddp_model_mark_range_ready(model, index, first, count, stream)
     return ccall((:ddp_model_mark_range_ready, libddp), ddp_status, (Ptr{ddp_model}, Int32, Int64, Int64, Ptr{Cvoid}), model,
@@ -806,15 +820,17 @@ end
 
 Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
 The pass is over whatever the result.
-Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are there in the order of
-`stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the optimizer's step may not.
-With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into them between this call
-and the step counts in that slice alone: a gradient that one rank clears is not cleared on the others. Use ddp_model_scale_grad, on all ranks.
+Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are
+there in the order of `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the
+optimizer's step may not.
+With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into
+them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared on the
+others. Use ddp_model_scale_grad, on all ranks.
 - `stream`: on which the gradients are used next; the reduction comes before what is enqueued there from now on
 Collective in a REDUCE pass (blocks on CPU), local in the others.
 Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
-every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole), MISMATCH (with the
-model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
+every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole),
+MISMATCH (with the model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
 Since 0.1.
 """
 function ddp_model_end_backward(model, stream)
@@ -871,9 +887,9 @@ end
 @doc raw"""
     ddp_model_clip_grad_norm(model, max_norm, p, out_norm, stream)
 
-Scale all gradients down together so that their norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_: the factor is
-max_norm / (norm + 1e-6), and 1 if that is more. A norm that is not finite makes them NaN or zero. For an optimizer of your own; the built-in
-ones clip within their step (max_norm, clip_value).
+Scale all gradients down together so that their norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_: the factor
+is max_norm / (norm + 1e-6), and 1 if that is more. A norm that is not finite makes them NaN or zero. For an optimizer of
+your own; the built-in ones clip within their step (max_norm, clip_value).
 - `max_norm`: above 0
 - `p`: 1, 2 or INFINITY
 - `out_norm`: the norm before; may be NULL
@@ -912,10 +928,11 @@ end
 @doc raw"""
     ddp_model_set_weight(model, weight)
 
-How much this rank's gradients count in the passes that reduce, from the next bucket that starts on: its number of samples or tokens.
-The result of a pass is sum(weight * gradient) / sum(weight) over the ranks. A rank with weight 0 contributes nothing, not even
-a NaN; it receives the result. The weight travels with the gradients, so it must be known before the first bucket starts: set it before
-the first ddp_model_mark_ready of the pass. It holds until it is set again; at first it is 1.
+How much this rank's gradients count in the passes that reduce, from the next bucket that starts on: its number of samples
+or tokens.
+The result of a pass is sum(weight * gradient) / sum(weight) over the ranks. A rank with weight 0 contributes nothing, not
+even a NaN; it receives the result. The weight travels with the gradients, so it must be known before the first bucket
+starts: set it before the first ddp_model_mark_ready of the pass. It holds until it is set again; at first it is 1.
 - `weight`: 0, or from 2^-40 to 2^40
 Local. Errors: INVALID_ARGUMENT (negative, NaN, out of range), INVALID_STATE (the model option divisor is not
 DDP_DIVISOR_WEIGHTS, not committed, or a bucket of this pass has started). Since 0.1.
@@ -927,9 +944,9 @@ end
 @doc raw"""
     ddp_model_set_last_pass(model)
 
-Say that this rank has no batch after the open pass (or the next one, if none is open). When that pass has ended, every rank finds
-it in ddp_model_get_pass_report, so all can stop at the same step without a collective of their own. Call it before the first
-ddp_model_mark_ready of the pass.
+Say that this rank has no batch after the open pass (or the next one, if none is open). When that pass has ended, every
+rank finds it in ddp_model_get_pass_report, so all can stop at the same step without a collective of their own. Call it
+before the first ddp_model_mark_ready of the pass.
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or a bucket of this pass has started). Since 0.1.
 """
 function ddp_model_set_last_pass(model)
@@ -939,9 +956,9 @@ end
 @doc raw"""
     ddp_model_skip_backward(model, stream)
 
-Take part in one REDUCE pass without a batch, in the place of begin_backward, mark_ready and end_backward: this rank contributes
-nothing and receives the result, so it can step the optimizer like the others. What its gradients held is overwritten; to send
-what was accumulated before, open a pass and mark everything.
+Take part in one REDUCE pass without a batch, in the place of begin_backward, mark_ready and end_backward: this rank
+contributes nothing and receives the result, so it can step the optimizer like the others. What its gradients held is
+overwritten; to send what was accumulated before, open a pass and mark everything.
 Collective, blocks; not in an open pass. Errors: as ddp_model_end_backward, and NOT_SUPPORTED (a pulled hook). Since 0.1.
 """
 function ddp_model_skip_backward(model, stream)
@@ -951,9 +968,9 @@ end
 @doc raw"""
     ddp_model_abandon_backward(model, reason, stream)
 
-Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward returns
-INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are undefined, the
-group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
+Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward
+returns INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are
+undefined, the group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
 - `reason`: one sentence for the error text; NULL is allowed
 Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE or LOCAL pass. Errors:
 INVALID_STATE (no open pass; or all gradients had been sent: the pass then ended well on every rank), and those of
@@ -1024,9 +1041,9 @@ struct ddp_adam_options
 end
 
 @doc raw"""
-Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The optimizer divides
-the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and the scale multiplied by
-`backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
+Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The
+optimizer divides the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and
+the scale multiplied by `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
 """
 struct ddp_loss_scale_options
     struct_size::Int64
@@ -1041,7 +1058,8 @@ end
 @doc raw"""
     @ddp_release_fn(f)
 
-Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is logged.
+Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is
+logged.
 """
 macro ddp_release_fn(f)
     return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid},))))
@@ -1082,7 +1100,8 @@ result is the same.
 - `rule`: NULL: all defaults; copied
 - `options`: NULL: all defaults; copied
 - `out_optimizer`: destroy with ddp_optimizer_destroy
-Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs), OUT_OF_MEMORY. Since 0.1.
+Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
+OUT_OF_MEMORY. Since 0.1.
 """
 function ddp_optimizer_create_sgd(model, rule, options, out_optimizer)
     return ccall((:ddp_optimizer_create_sgd, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_sgd_options},
@@ -1184,8 +1203,9 @@ end
 @doc raw"""
     ddp_optimizer_get_grad_norm(optimizer, out_norm)
 
-2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a dynamic loss
-scale made the step look at it. Waits for the step's stream if the norm was taken on a GPU. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a
+dynamic loss scale made the step look at it. Waits for the step's stream if the norm was taken on a GPU. Local. Errors:
+INVALID_ARGUMENT. Since 0.1.
 """
 function ddp_optimizer_get_grad_norm(optimizer, out_norm)
     return ccall((:ddp_optimizer_get_grad_norm, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Float64}), optimizer, out_norm)
@@ -1197,7 +1217,8 @@ end
 Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
 rates). Default: the optimizer's decay, and 1. All ranks must set the same.
 - `weight_decay`: 0 or more
-- `rate_scale`: 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no rank had used it
+- `rate_scale`: 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
+       rank had used it
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
 """
 function ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
@@ -1254,9 +1275,10 @@ end
     ddp_ema_update(ema, stream)
 
 Take the current parameters into every average, in one pass over memory. Call after each step.
-- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in the first update
-       only (it allocates)
-Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY (first update).
+- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in
+       the first update only (it allocates)
+Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
+(first update).
 Since 0.1.
 """
 function ddp_ema_update(ema, stream)
@@ -1268,12 +1290,13 @@ end
 
 Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
 - `which`: position of the decay given to ddp_ema_create
-- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their bits are kept
-       in memory that is allocated and freed
+- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
+       bits are kept in memory that is allocated and freed
 While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
 with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
 alone are allowed.
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured), OUT_OF_MEMORY.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
+OUT_OF_MEMORY.
 Since 0.1.
 """
 function ddp_ema_swap(ema, which, stream)
@@ -1315,7 +1338,8 @@ end
 @doc raw"""
     @ddp_write_fn(f)
 
-Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only, on the calling thread.
+Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,
+on the calling thread.
 """
 macro ddp_write_fn(f)
     return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
@@ -1394,8 +1418,9 @@ Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are
 The model may be committed or not; the world size may differ from the one that saved.
 - `options`: NULL: all defaults
 - `out_report`: what was found; its struct_size is set by the caller; may be NULL
-With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average begins at its
-parameter), and one that the model lacks is not read; a common name with another shape or dtype is a MISMATCH all the same.
+With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
+begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
+MISMATCH all the same.
 A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
 Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
 stay as they are.
@@ -1414,7 +1439,8 @@ end
 
 Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
 - `index`: from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
-Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if `model` is not a model. Since 0.1.
+Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
+`model` is not a model. Since 0.1.
 """
 function ddp_model_get_missing(model, index)
     return ccall((:ddp_model_get_missing, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
@@ -1423,7 +1449,8 @@ end
 @doc raw"""
     ddp_model_get_unexpected(model, index)
 
-Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to `unexpected`. Local. Since 0.1.
+Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
+`unexpected`. Local. Since 0.1.
 """
 function ddp_model_get_unexpected(model, index)
     return ccall((:ddp_model_get_unexpected, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
@@ -1432,7 +1459,8 @@ end
 @doc raw"""
     ddp_state_save(state, fn, user_data)
 
-As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL. Since 0.1.
+As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
+Since 0.1.
 """
 function ddp_state_save(state, fn, user_data)
     return ccall((:ddp_state_save, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
@@ -1449,10 +1477,10 @@ function ddp_state_load(state, fn, user_data, options, out_report)
 end
 
 @doc raw"""
-A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes every
-`size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting over, or
-its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count them twice: an exact
-evaluation leaves out the positions first * size + rank that are dataset_size or more. Since 0.1.
+A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
+every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
+over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
+them twice: an exact evaluation leaves out the positions first * size + rank that are dataset_size or more. Since 0.1.
 """
 struct ddp_sampler
     struct_size::Int64
@@ -1485,7 +1513,8 @@ end
 @doc raw"""
     ddp_sampler_fill(sampler, epoch, first, count, out_indices)
 
-Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing `first`.
+Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
+`first`.
 The sequence is frozen: the same fields give the same indices in every version.
 - `epoch`: 0 or more; pass it, or every epoch has the same order
 - `first`: position in this rank's share
@@ -1512,10 +1541,10 @@ end
 const DDP_MAX_STATES = 16
 
 @doc raw"""
-A stretch of a parameter that a rule is to change. On the CPU `value` and `grad` are F32, for an F64 parameter F64: F16 and BF16 are widened
-before and rounded after, or `value` is the master copy. `grad` is divided by the loss scale and clipped. On a GPU (`device` DDP_CUDA)
-they are the parameter's own memory, of its dtype, and the rule enqueues its work on `stream`. Complex numbers come as their parts, each an
-element. Valid during the call. Since 0.1.
+A stretch of a parameter that a rule is to change. On the CPU `value` and `grad` are F32, for an F64 parameter F64: F16
+and BF16 are widened before and rounded after, or `value` is the master copy. `grad` is divided by the loss scale and
+clipped. On a GPU (`device` DDP_CUDA) they are the parameter's own memory, of its dtype, and the rule enqueues its work on
+`stream`. Complex numbers come as their parts, each an element. Valid during the call. Since 0.1.
 """
 struct ddp_update_slice
     struct_size::Int64
@@ -1539,11 +1568,12 @@ end
 @doc raw"""
     @ddp_update_fn(f)
 
-Changes one slice in place, the same on every rank. Each element of each used parameter comes in one slice of a step. Called on the
-thread of ddp_optimizer_step, or, with `shard` or `in_backward`, on any thread that works on the pass, one of the library's too; calls for different
-slices may come at the same time and in any order. It calls no function of libddp on this model, and returns (no longjmp).
-A value other than 0, or a C++ exception, fails the step with CALLBACK; the rule is not called again in that step. With `undo` (default)
-parameters and state are then as they were before the step, on all ranks if the call was collective.
+Changes one slice in place, the same on every rank. Each element of each used parameter comes in one slice of a step.
+Called on the thread of ddp_optimizer_step, or, with `shard` or `in_backward`, on any thread that works on the pass, one
+of the library's too; calls for different slices may come at the same time and in any order. It calls no function of
+libddp on this model, and returns (no longjmp).
+A value other than 0, or a C++ exception, fails the step with CALLBACK; the rule is not called again in that step. With
+`undo` (default) parameters and state are then as they were before the step, on all ranks if the call was collective.
 """
 macro ddp_update_fn(f)
     return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{$ddp_update_slice}))))
@@ -1561,12 +1591,15 @@ end
 @doc raw"""
     ddp_optimizer_create_custom(model, rule, options, state_names, fn, user_data, release, out_optimizer)
 
-As ddp_optimizer_create_sgd, with a rule of the program. Everything in `options` works as for a built-in rule, and so do loss scale, groups and
-checkpoints. On a GPU max_norm, clip_value, master_weights and a loss scale are refused (NOT_SUPPORTED, when a step or pass begins).
+As ddp_optimizer_create_sgd, with a rule of the program. Everything in `options` works as for a built-in rule, and so do
+loss scale, groups and checkpoints. On a GPU max_norm, clip_value, master_weights and a loss scale are refused
+(NOT_SUPPORTED, when a step or pass begins).
 - `rule`: NULL: all defaults; copied
-- `options`: NULL: all defaults; copied. `undo` also holds for steps outside passes, which then keep values and state once more
-- `state_names`: of the arrays that libddp keeps for each parameter, separated by commas, such as "exp_avg,exp_avg_sq"; letters, digits and
-       underlines, at most DDP_MAX_STATES names. They are zero at first, sharded with the parameters, and saved as "<parameter>.<name>".
+- `options`: NULL: all defaults; copied. `undo` also holds for steps outside passes, which then keep values and state
+       once more
+- `state_names`: of the arrays that libddp keeps for each parameter, separated by commas, such as "exp_avg,exp_avg_sq";
+       letters, digits and underlines, at most DDP_MAX_STATES names. They are zero at first, sharded with the parameters,
+       and saved as "<parameter>.<name>".
        NULL: none
 - `fn`: the rule
 - `user_data`: handed to fn
@@ -1587,10 +1620,11 @@ struct ddp_bucket end
 @doc raw"""
     @ddp_hook_fn(f)
 
-Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on the thread of
-that call. It must not call functions of the model or its group other than the getters.
+Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
+the thread of that call. It must not call functions of the model or its group other than the getters.
 - `bucket`: usable until the hook returns
-Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure with its text. Since 0.1.
+Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
+with its text. Since 0.1.
 """
 macro ddp_hook_fn(f)
     return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{$ddp_bucket}))))
@@ -1599,10 +1633,12 @@ end
 @doc raw"""
     ddp_model_set_hook(model, fn, user_data, release)
 
-Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the default.
+Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the
+default.
 - `fn`: ddp_hook_powersgd or your own
 - `release`: called once when the hook is not used any more (also if this call fails); NULL: nothing
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed, or the model has the option `wire`, which is for the plain reduction). Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed, or the model has the option `wire`, which is for the plain
+reduction). Since 0.1.
 """
 function ddp_model_set_hook(model, fn, user_data, release)
     return ccall((:ddp_model_set_hook, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), model, fn,
@@ -1610,7 +1646,8 @@ function ddp_model_set_hook(model, fn, user_data, release)
 end
 
 @doc raw"""
-Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree. Since 0.1.
+Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree.
+Since 0.1.
 """
 struct ddp_powersgd_options
     struct_size::Int64
@@ -1634,14 +1671,15 @@ end
 @doc raw"""
     ddp_hook_powersgd(user_data, bucket)
 
-Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the product of the
-others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to gain, or that have one
-dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean, exactly for matrices of that rank.
+Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the
+product of the others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to
+gain, or that have one dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean,
+exactly for matrices of that rank.
 What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
 vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
 after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
-- `user_data`: given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a hook of your own
-       calls it (collective); the first call's options stay.
+- `user_data`: given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
+       hook of your own calls it (collective); the first call's options stay.
 Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_bucket_all_reduce. Since 0.1.
 """
 function ddp_hook_powersgd(user_data, bucket)
@@ -1651,9 +1689,10 @@ end
 @doc raw"""
     ddp_model_set_pulled_hook(model)
 
-The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread. Before
-ddp_model_commit. Then, in every REDUCE pass, between the marks and after them:
-  while (ddp_model_next_bucket(model, 1, &bucket) == DDP_OK && bucket != NULL) { ...; ddp_model_finish_bucket(model, 0, NULL); }
+The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread.
+Before ddp_model_commit. Then, in every REDUCE pass, between the marks and after them:
+  while (ddp_model_next_bucket(model, 1, &bucket) == DDP_OK && bucket != NULL) { ...; ddp_model_finish_bucket(model, 0,
+  NULL); }
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
 """
 function ddp_model_set_pulled_hook(model)
@@ -1665,8 +1704,10 @@ end
 
 The next bucket of the open pass. Buckets come in the same order on all ranks.
 - `rest`: 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
-- `out_bucket`: usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has failed)
-Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest 1.
+- `out_bucket`: usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has
+       failed)
+Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest
+1.
 Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
 collectives. Since 0.1.
 """
@@ -1681,8 +1722,8 @@ end
 Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
 - `status`: 0, or any other number if it failed here
 - `text`: what went wrong, for all ranks; NULL: what ddp_bucket_set_error said
-Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different calls),
-INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
+Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different
+calls), INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
 """
 function ddp_model_finish_bucket(model, status, text)
     return ccall((:ddp_model_finish_bucket, libddp), ddp_status, (Ptr{ddp_model}, Int32, Cstring), model, status, text)
@@ -1709,8 +1750,8 @@ end
 @doc raw"""
     ddp_bucket_get_contents(bucket, out_contents)
 
-The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on 64-byte
-boundaries, with zeros between them.
+The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on
+64-byte boundaries, with zeros between them.
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 """
 function ddp_bucket_get_contents(bucket, out_contents)
@@ -1743,8 +1784,8 @@ end
 @doc raw"""
     ddp_bucket_is_used(bucket, position)
 
-Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1 if the
-arguments are wrong. Local. Since 0.1.
+Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1
+if the arguments are wrong. Local. Since 0.1.
 """
 function ddp_bucket_is_used(bucket, position)
     return ccall((:ddp_bucket_is_used, libddp), Int32, (Ptr{ddp_bucket}, Int32), bucket, position)
@@ -1754,8 +1795,8 @@ end
     ddp_bucket_all_reduce(bucket, tensor, op)
 
 As ddp_group_all_reduce, over the group of the model, inside a hook. The tensor may be the contents or memory of your own.
-Collective. Errors: CALLBACK or MISMATCH (the hook failed on another rank, or did something else there: return at once), INVALID_STATE (not
-in a hook now), and those of collectives. Since 0.1.
+Collective. Errors: CALLBACK or MISMATCH (the hook failed on another rank, or did something else there: return at once),
+INVALID_STATE (not in a hook now), and those of collectives. Since 0.1.
 """
 function ddp_bucket_all_reduce(bucket, tensor, op)
     return ccall((:ddp_bucket_all_reduce, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, ddp_reduce), bucket, tensor,
@@ -1805,14 +1846,16 @@ end
 @doc raw"""
     ddp_model_join(model, stream)
 
-This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks hold
-the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
-Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer, averages). Their
-other collectives on the group are refused with INVALID_STATE; one that is made before a pass or ddp_model_sync_buffers has told
-them of the joined rank breaks the group with MISMATCH. Collectives on other groups are not answered: ddp_group_abort those first.
-The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank.
-Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open),
-MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
+This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
+hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
+Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
+averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
+ddp_model_sync_buffers has told them of the joined rank breaks the group with MISMATCH. Collectives on other groups are
+not answered: ddp_group_abort those first.
+The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages
+must have been made in the same order on every rank.
+Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is
+open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
 """
 function ddp_model_join(model, stream)
     return ccall((:ddp_model_join, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -1821,9 +1864,10 @@ end
 @doc raw"""
     ddp_model_average_parameters(model, stream)
 
-Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after DDP_PASS_LOCAL passes
-and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint holds rank 0's parameters, so average
-before saving. Buffers and the state of optimizers stay each rank's own (ddp_model_sync_buffers copies buffers).
+Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
+DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint
+holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
+(ddp_model_sync_buffers copies buffers).
 Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
 parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
 """
@@ -1834,16 +1878,16 @@ end
 @doc raw"""
     ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
 
-Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched. All ranks get the
-union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the row counting as zero: the same
-bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
-- `indices`: I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is given several
-       times are added first, in the order given
+Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched.
+All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
+row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
+- `indices`: I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
+       given several times are added first, in the order given
 - `rows`: [k, ...], any dtype; row shape and dtype are the same on all ranks
 - `op`: AVERAGE (divides by the number of ranks) or SUM
 - `out_count`: rows of the result, the same on every rank
-Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH (rows of
-another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
+Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
+(rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
 """
 function ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
     return ccall((:ddp_group_all_reduce_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
@@ -1888,9 +1932,9 @@ end
     ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, out_count, stream)
 
 y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
-With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided by count - 1),
-the same bits on every rank that had the same before. That happens here, before the backward pass: if that fails and the
-batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
+With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
+by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
+fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
 - `group`: whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
 - `options`: NULL: all defaults
 - `x`: F32, F64, F16 or BF16, [N, C, ...]
@@ -1903,9 +1947,9 @@ batch is repeated, its statistics count twice, so a program that repeats batches
 - `saved_invstd`: F64 [C], as saved_mean
 - `out_count`: values per channel over all ranks, for backward; may be NULL
 Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
-Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance), MISMATCH (another
-number of channels, or other options on another rank), and those of collectives; then nothing was written. Without any value on any rank
-nothing happens. Since 0.1.
+Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
+MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
+written. Without any value on any rank nothing happens. Since 0.1.
 """
 function ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, out_count, stream)
     return ccall((:ddp_batch_norm_forward, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_batch_norm_options}, Ptr{ddp_tensor},
@@ -1917,8 +1961,8 @@ end
 @doc raw"""
     ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
 
-Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with all
-other gradients. When not training the statistics are constants, and nothing is sent.
+Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with
+all other gradients. When not training the statistics are constants, and nothing is sent.
 - `dy`: gradient of y, [N, C, ...]
 - `x`: as in forward
 - `weight`: as in forward
@@ -1940,12 +1984,14 @@ end
 @doc raw"""
     ddp_memory_retain(data)
 
-Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group, ddp_group_free. For
-languages whose slices and arrays may outlive the object that they came from. The memory is given back when its owner and as many
-ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group or model stays.
-- `data`: any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all of the block
-       around it is kept, which for a gradient is its bucket
-Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU). Since 0.1.
+Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group,
+ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is given back
+when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group
+or model stays.
+- `data`: any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
+       of the block around it is kept, which for a gradient is its bucket
+Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
+Since 0.1.
 """
 function ddp_memory_retain(data)
     return ccall((:ddp_memory_retain, libddp), ddp_status, (Ptr{Cvoid},), data)

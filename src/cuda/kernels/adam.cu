@@ -7,7 +7,9 @@ namespace {
 template <class T>
 struct AdamRule {
   AdamScalars<T> scalars;
-  __device__ __forceinline__ void operator()(T grad, T& value, T& mean, T& square) const { adam(scalars, grad, value, mean, square); }
+  __device__ __forceinline__ void operator()(T grad, T& value, T& mean, T& square) const {
+    adam(scalars, grad, value, mean, square);
+  }
 };
 
 template <class E, class Parameters>
@@ -32,13 +34,14 @@ constexpr auto* many = adam_kernel<E, ManyUpdates<AdamScalars<Wide<E>>, Wide<E>>
 }  // namespace
 
 KernelList adam_kernels() noexcept {
-  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>),  address_of(few<Half>),  address_of(few<Bfloat>),
-                                        address_of(many<float>), address_of(many<double>), address_of(many<Half>), address_of(many<Bfloat>)};
+  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>), address_of(few<Half>),
+                                        address_of(few<Bfloat>), address_of(many<float>), address_of(many<double>),
+                                        address_of(many<Half>),  address_of(many<Bfloat>)};
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
-int32_t adam_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count, int32_t dtype,
-                  const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
+int32_t adam_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count,
+                  int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     return launch_updates<AdamScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);

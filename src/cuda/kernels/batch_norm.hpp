@@ -1,4 +1,4 @@
-// Batch normalisation for one channel: norm/batch_norm.cpp's arithmetic, in the same order of operations.
+// Batch normalisation for one channel: extra/batch_norm/batch_norm.cpp's arithmetic, in the same order of operations.
 // Pure functions, also for the host. Tested by unit/cuda/batch_norm_test.cpp.
 #pragma once
 

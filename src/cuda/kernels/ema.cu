@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kThreads) ema_kernel(const __grid_constant__ P
   constexpr uint32_t kWidth = 16 / sizeof(T);
   if (halted(p.extra.stop)) return;
   each_tile<kTile>(p.table, [&](const SpanPiece& piece, uint32_t first, uint32_t count) {
-    const Average<E> work{static_cast<const E*>(piece.from) + first, static_cast<T*>(piece.to) + first, p.extra.decay, p.extra.share};
+    const Average<E> work{static_cast<const E*>(piece.from) + first, static_cast<T*>(piece.to) + first, p.extra.decay,
+                          p.extra.share};
     const Lane lanes[] = {{work.to, sizeof(T)}, {work.from, sizeof(E)}};
     each_element<kWidth, 2>(split(count, kWidth, lanes), count, work);
   });
@@ -57,12 +58,14 @@ constexpr auto* many = ema_kernel<E, ManySpans<Decay<Wide<E>>>>;
 }  // namespace
 
 KernelList ema_kernels() noexcept {
-  static const void* const kernels[] = {address_of(few<float>), address_of(few<double>), address_of(few<Half>), address_of(few<Bfloat>),
-                                        address_of(many<float>), address_of(many<double>), address_of(many<Half>), address_of(many<Bfloat>)};
+  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>), address_of(few<Half>),
+                                        address_of(few<Bfloat>), address_of(many<float>), address_of(many<double>),
+                                        address_of(many<Half>),  address_of(many<Bfloat>)};
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
-int32_t ema(const ddp_gpu_span* spans, int64_t count, int32_t dtype, double decay, ddp_gpu_stop stop, void* stream) noexcept {
+int32_t ema(const ddp_gpu_span* spans, int64_t count, int32_t dtype, double decay, ddp_gpu_stop stop,
+            void* stream) noexcept {
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     using T = Wide<E>;

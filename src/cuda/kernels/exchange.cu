@@ -48,13 +48,14 @@ __global__ void __launch_bounds__(kThreads) exchange_kernel(const __grid_constan
 }  // namespace
 
 KernelList exchange_kernels() noexcept {
-  static const void* const kernels[] = {address_of(exchange_kernel<FewSpans<Nothing>>), address_of(exchange_kernel<ManySpans<Nothing>>)};
+  static const void* const kernels[] = {address_of(exchange_kernel<FewSpans<Nothing>>),
+                                        address_of(exchange_kernel<ManySpans<Nothing>>)};
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
 int32_t exchange(const ddp_gpu_span* spans, int64_t count, void* stream) noexcept {
-  return launch_spans<Nothing>(exchange_kernel<FewSpans<Nothing>>, exchange_kernel<ManySpans<Nothing>>, Nothing{}, spans, count, kTile, 1, 1,
-                               stream);
+  return launch_spans<Nothing>(exchange_kernel<FewSpans<Nothing>>, exchange_kernel<ManySpans<Nothing>>, Nothing{}, spans,
+                               count, kTile, 1, 1, stream);
 }
 
 }  // namespace ddp::cuda

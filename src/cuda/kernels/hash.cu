@@ -10,9 +10,9 @@ constexpr uint32_t kTile = 32 * 1024;  // bytes
 struct HashPiece {
   const void* from;  // of the whole array
   uint64_t* out;
-  uint64_t begin;    // of this part in the array
-  uint64_t total;    // bytes of the array
-  uint32_t count;    // bytes of this part
+  uint64_t begin;  // of this part in the array
+  uint64_t total;  // bytes of the array
+  uint32_t count;  // bytes of this part
   uint32_t first_tile;
 };
 
@@ -23,7 +23,8 @@ static_assert(sizeof(HashParameters) <= kLarge);
 
 /// Every array's hash becomes that of its length.
 __global__ void __launch_bounds__(kThreads) hash_begin_kernel(const __grid_constant__ HashParameters p) {
-  for (int32_t i = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x); i < p.table.count; i += static_cast<int32_t>(gridDim.x) * kThreads)
+  for (int32_t i = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x); i < p.table.count;
+       i += static_cast<int32_t>(gridDim.x) * kThreads)
     if (p.table.entries[i].begin == 0) *p.table.entries[i].out = hash_of_length(p.table.entries[i].total);
 }
 
@@ -42,7 +43,8 @@ __device__ __forceinline__ uint64_t hash_of_tile(const HashPiece& piece, uint64_
     }
     begin = whole;
   }
-  for (uint64_t at = begin + threadIdx.x * 8; at < end; at += kThreads * 8) sum += hash_of_word(word_at(bytes, at, end), at / 8);
+  for (uint64_t at = begin + threadIdx.x * 8; at < end; at += kThreads * 8)
+    sum += hash_of_word(word_at(bytes, at, end), at / 8);
   return sum;
 }
 
@@ -51,7 +53,8 @@ __global__ void __launch_bounds__(kThreads) hash_kernel(const __grid_constant__ 
     uint64_t sum = hash_of_tile(piece, piece.begin + first, piece.begin + first + count);
 #pragma unroll
     for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(0xffffffff, sum, width);
-    if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(piece.out), static_cast<unsigned long long>(sum));
+    if (threadIdx.x % 32 == 0)
+      atomicAdd(reinterpret_cast<unsigned long long*>(piece.out), static_cast<unsigned long long>(sum));
   });
 }
 
@@ -81,7 +84,8 @@ int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stre
     if (spans[i].count == 0)
       if (const int32_t code = add(i, 0, 0); code != 0) return code;
     int32_t failed = 0;
-    each_part(spans[i].count, [&](int64_t first, uint32_t length) { failed = failed != 0 ? failed : add(i, first, length); });
+    each_part(spans[i].count,
+              [&](int64_t first, uint32_t length) { failed = failed != 0 ? failed : add(i, first, length); });
     if (failed != 0) return failed;
   }
   return run(p, stream);

@@ -1,4 +1,5 @@
-// Launching a kernel whose parameters are one struct by value, and choosing the kernel of a dtype. Host code of the .cu files.
+// Launching a kernel whose parameters are one struct by value, and choosing the kernel of a dtype. Host code of the .cu
+// files.
 // Any thread. Tested by unit/cuda/module_test.cpp (arguments); launches need a GPU.
 #pragma once
 
@@ -35,7 +36,8 @@ inline int32_t grid_for(uint32_t most, uint32_t& out) noexcept {
   int device = 0;
   int processors = 0;
   if (const cudaError_t code = cudaGetDevice(&device); code != cudaSuccess) return settled(code);
-  if (const cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device); code != cudaSuccess)
+  if (const cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+      code != cudaSuccess)
     return settled(code);
   out = std::min(most, static_cast<uint32_t>(processors) * kBlocksPerProcessor);
   return 0;
@@ -56,7 +58,8 @@ int32_t launch_tiles(void (*kernel)(Parameters), const Parameters& parameters, v
   return launch(kernel, parameters, dim3(blocks), dim3(kThreads), stream);
 }
 
-/// Collects pieces in the table of a kernel's parameters, and launches the kernel whenever the table is full, and at the end.
+/// Collects pieces in the table of a kernel's parameters, and launches the kernel whenever the table is full, and at the
+/// end.
 template <class Parameters>
 class Batches {
  public:

@@ -30,27 +30,30 @@ std::array<KernelList, 9> all_kernels() noexcept;
 /// Sets the table's functions that launch kernels.
 void fill_kernels(ddp_gpu_table& table) noexcept;
 
-int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit, ddp_gpu_stop stop,
-             void* stream) noexcept;
+int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit,
+             ddp_gpu_stop stop, void* stream) noexcept;
 int32_t exchange(const ddp_gpu_span* spans, int64_t count, void* stream) noexcept;
 int32_t ema(const ddp_gpu_span* spans, int64_t count, int32_t dtype, double decay, ddp_gpu_stop stop, void* stream) noexcept;
-int32_t adam_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count, int32_t dtype,
-                  const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept;
-int32_t sgd_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count, int32_t dtype,
-                 const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept;
-int32_t add_norm_terms(const ddp_gpu_span* spans, int64_t count, int32_t dtype, int32_t p, int64_t* words, void* stream) noexcept;
+int32_t adam_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count,
+                  int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept;
+int32_t sgd_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count,
+                 int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept;
+int32_t add_norm_terms(const ddp_gpu_span* spans, int64_t count, int32_t dtype, int32_t p, int64_t* words,
+                       void* stream) noexcept;
 int32_t largest(const ddp_gpu_span* spans, int64_t count, int32_t dtype, uint64_t* bits, void* stream) noexcept;
-int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate, void* stream) noexcept;
+int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate,
+               void* stream) noexcept;
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream) noexcept;
 
 int64_t bn_scratch_bytes(const ddp_gpu_batch* batch) noexcept;
 int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void* scratch, void* stream) noexcept;
 int32_t bn_join(const ddp_gpu_bn_join* join, ddp_gpu_stop stop, void* stream) noexcept;
-int32_t bn_apply(const ddp_gpu_batch* batch, const void* x, const double* coefficients, void* y, ddp_gpu_stop stop, void* stream) noexcept;
-int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out, void* scratch,
-                void* stream) noexcept;
+int32_t bn_apply(const ddp_gpu_batch* batch, const void* x, const double* coefficients, void* y, ddp_gpu_stop stop,
+                 void* stream) noexcept;
+int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out,
+                void* scratch, void* stream) noexcept;
 int32_t bn_slopes(const ddp_gpu_bn_slopes* slopes, ddp_gpu_stop stop, void* stream) noexcept;
-int32_t bn_apply_backward(const ddp_gpu_batch* batch, const void* dy, const void* x, const double* coefficients, void* dx, ddp_gpu_stop stop,
-                          void* stream) noexcept;
+int32_t bn_apply_backward(const ddp_gpu_batch* batch, const void* dy, const void* x, const double* coefficients, void* dx,
+                          ddp_gpu_stop stop, void* stream) noexcept;
 
 }  // namespace ddp::cuda

@@ -1,5 +1,6 @@
-// The sums over a batch that batch normalisation needs: moments forward, two sums backward. A block takes a part of a channel or of some
-// columns (moments.hpp), then a warp for each channel joins the parts in a fixed order. No atomics, so the same input gives the same bits.
+// The sums over a batch that batch normalisation needs: moments forward, two sums backward. A block takes a part of a
+// channel or of some columns (moments.hpp), then a warp for each channel joins the parts in a fixed order. No atomics, so
+// the same input gives the same bits.
 // Tested by unit/cuda/moments_test.cpp and batch_norm_test.cpp (the arithmetic).
 #include "cuda/kernels/batch_norm.hpp"
 #include "cuda/kernels/launch.cuh"
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(kThreads) column_sums_kernel(const __grid_cons
 struct FinishParameters {
   const double* parts;
   int64_t channels;
-  int64_t sets;   // of a channel
+  int64_t sets;  // of a channel
   double* out;
 };
 
@@ -225,13 +226,15 @@ __global__ void __launch_bounds__(kThreads) finish_sums_kernel(const __grid_cons
 }
 
 /// Parts, then their joining.
-int32_t run(void (*stretches)(SumParameters), void (*columns)(SumParameters), void (*finish)(FinishParameters), const SumParameters& p,
-            double* out, void* stream) noexcept {
+int32_t run(void (*stretches)(SumParameters), void (*columns)(SumParameters), void (*finish)(FinishParameters),
+            const SumParameters& p, double* out, void* stream) noexcept {
   const int64_t channels = p.batch.channels;
   if (channels == 0) return 0;
   const auto blocks = static_cast<uint32_t>(p.division.blocks());
   if (blocks > 0)
-    if (const int32_t code = launch(p.division.by_columns ? columns : stretches, p, dim3(blocks), dim3(kThreads), stream); code != 0) return code;
+    if (const int32_t code = launch(p.division.by_columns ? columns : stretches, p, dim3(blocks), dim3(kThreads), stream);
+        code != 0)
+      return code;
   const FinishParameters last{p.parts, channels, p.division.sets(channels), out};
   return launch(finish, last, dim3(static_cast<uint32_t>((channels + kWarps - 1) / kWarps)), dim3(kThreads), stream);
 }
@@ -239,10 +242,15 @@ int32_t run(void (*stretches)(SumParameters), void (*columns)(SumParameters), vo
 }  // namespace
 
 KernelList moments_kernels() noexcept {
-#define DDP_SUMS(E) \
-  address_of(stretch_moments_kernel<E>), address_of(column_moments_kernel<E>), address_of(stretch_sums_kernel<E>), address_of(column_sums_kernel<E>)
-  static const void* const kernels[] = {DDP_SUMS(float), DDP_SUMS(double), DDP_SUMS(Half), DDP_SUMS(Bfloat),
-                                        address_of(finish_moments_kernel), address_of(finish_sums_kernel)};
+#define DDP_SUMS(E)                                                                                                \
+  address_of(stretch_moments_kernel<E>), address_of(column_moments_kernel<E>), address_of(stretch_sums_kernel<E>), \
+      address_of(column_sums_kernel<E>)
+  static const void* const kernels[] = {DDP_SUMS(float),
+                                        DDP_SUMS(double),
+                                        DDP_SUMS(Half),
+                                        DDP_SUMS(Bfloat),
+                                        address_of(finish_moments_kernel),
+                                        address_of(finish_sums_kernel)};
 #undef DDP_SUMS
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
@@ -259,8 +267,8 @@ int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void*
   });
 }
 
-int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out, void* scratch,
-                void* stream) noexcept {
+int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out,
+                void* scratch, void* stream) noexcept {
   return with_element(batch->dtype, [&](auto element) {
     using E = decltype(element);
     const SumParameters p{*batch, division_of(*batch), x, dy, *mean, static_cast<double*>(scratch)};

@@ -1,8 +1,10 @@
-// Count, mean and sum of squared differences of sets of values and how two sets become one (norm/moments.cpp, after Chan, Golub and LeVeque,
-// 1979); and how the values of a batch [rows, channels, inner] are divided over blocks of threads.
+// Count, mean and sum of squared differences of sets of values and how two sets become one (extra/batch_norm/moments.cpp,
+// after Chan, Golub and LeVeque, 1979); and how the values of a batch [rows, channels, inner] are divided over blocks of
+// threads.
 //
-// With long stretches (inner 32 or more) a block takes a part of one channel; otherwise a row is taken as `channels * inner` columns, a thread for each,
-// and a block takes 32 columns and a part of the rows. The division depends on the shape alone, so results do too.
+// With long stretches (inner 32 or more) a block takes a part of one channel; otherwise a row is taken as `channels * inner`
+// columns, a thread for each, and a block takes 32 columns and a part of the rows. The division depends on the shape alone,
+// so results do too.
 // Pure functions, also for the host. Tested by unit/cuda/moments_test.cpp.
 #pragma once
 
@@ -28,10 +30,10 @@ DDP_HD Set joined(const Set& a, const Set& b) noexcept {
 }
 
 inline constexpr int64_t kShortInner = 32;
-inline constexpr uint32_t kColumns = 32;          // of a block, where stretches are short
-inline constexpr uint32_t kRowLanes = 8;          // threads that share a column
-inline constexpr uint32_t kHeld = 8;              // values that a thread holds at a time
-inline constexpr int64_t kChunk = 256 * kHeld;    // values that a block holds at a time, where stretches are long
+inline constexpr uint32_t kColumns = 32;        // of a block, where stretches are short
+inline constexpr uint32_t kRowLanes = 8;        // threads that share a column
+inline constexpr uint32_t kHeld = 8;            // values that a thread holds at a time
+inline constexpr int64_t kChunk = 256 * kHeld;  // values that a block holds at a time, where stretches are long
 inline constexpr int64_t kWantedBlocks = 1024;
 
 /// How many blocks work on each channel or column, and how many sets that makes for one channel.
@@ -39,7 +41,9 @@ struct Division {
   bool by_columns;
   int64_t columns;  // channels, or channels * inner
   int64_t splits;   // of each
-  [[nodiscard]] DDP_HD int64_t sets(int64_t channels) const noexcept { return channels == 0 ? 0 : columns / channels * splits; }
+  [[nodiscard]] DDP_HD int64_t sets(int64_t channels) const noexcept {
+    return channels == 0 ? 0 : columns / channels * splits;
+  }
   [[nodiscard]] DDP_HD int64_t blocks() const noexcept {
     return (by_columns ? (columns + kColumns - 1) / kColumns : columns) * splits;
   }

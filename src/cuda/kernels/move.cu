@@ -42,7 +42,9 @@ struct Shape {
   using Out = To;
   using W = typename Between<From, To>::Type;
   W factor, limit;
-  __device__ __forceinline__ To operator()(From x) const { return Narrow<To>::of(shaped(static_cast<W>(widened(x)), factor, limit)); }
+  __device__ __forceinline__ To operator()(From x) const {
+    return Narrow<To>::of(shaped(static_cast<W>(widened(x)), factor, limit));
+  }
 };
 
 /// The same bits.
@@ -95,7 +97,7 @@ struct Zeros {
 
 template <class Function>
 constexpr uint32_t kWidest = sizeof(typename Function::E) > sizeof(typename Function::Out) ? sizeof(typename Function::E)
-                                                                                          : sizeof(typename Function::Out);
+                                                                                           : sizeof(typename Function::Out);
 
 template <class Function>
 constexpr uint32_t kTile = kTileBytes / kWidest<Function>;
@@ -124,29 +126,31 @@ template <class Function>
 constexpr auto* many = move_kernel<Function, ManySpans<Shaping<typename Function::W>>>;
 
 template <class Function>
-int32_t run(const ddp_gpu_span* spans, int64_t count, double factor, double limit, ddp_gpu_stop stop, void* stream) noexcept {
+int32_t run(const ddp_gpu_span* spans, int64_t count, double factor, double limit, ddp_gpu_stop stop,
+            void* stream) noexcept {
   using W = typename Function::W;
   const Shaping<W> extra{static_cast<W>(factor), static_cast<W>(limit), stop};
-  return launch_spans<Shaping<W>>(few<Function>, many<Function>, extra, spans, count, kTile<Function>, sizeof(typename Function::E),
-                                  sizeof(typename Function::Out), stream);
+  return launch_spans<Shaping<W>>(few<Function>, many<Function>, extra, spans, count, kTile<Function>,
+                                  sizeof(typename Function::E), sizeof(typename Function::Out), stream);
 }
 
 }  // namespace
 
 #define DDP_BOTH(Function) address_of(few<Function>), address_of(many<Function>)
-#define DDP_FROM(From) \
-  address_of(few<Shape<From, float>>), address_of(many<Shape<From, float>>), address_of(few<Shape<From, double>>), \
-  address_of(many<Shape<From, double>>), address_of(few<Shape<From, Half>>), address_of(many<Shape<From, Half>>), \
-  address_of(few<Shape<From, Bfloat>>), address_of(many<Shape<From, Bfloat>>)
+#define DDP_FROM(From)                                                                                                \
+  address_of(few<Shape<From, float>>), address_of(many<Shape<From, float>>), address_of(few<Shape<From, double>>),    \
+      address_of(many<Shape<From, double>>), address_of(few<Shape<From, Half>>), address_of(many<Shape<From, Half>>), \
+      address_of(few<Shape<From, Bfloat>>), address_of(many<Shape<From, Bfloat>>)
 
 KernelList move_kernels() noexcept {
-  static const void* const kernels[] = {DDP_FROM(float), DDP_FROM(double), DDP_FROM(Half), DDP_FROM(Bfloat),
-                                        DDP_BOTH(Same<uint16_t>), DDP_BOTH(Same<uint32_t>), DDP_BOTH(Same<uint64_t>)};
+  static const void* const kernels[] = {DDP_FROM(float),         DDP_FROM(double),         DDP_FROM(Half),
+                                        DDP_FROM(Bfloat),        DDP_BOTH(Same<uint16_t>), DDP_BOTH(Same<uint32_t>),
+                                        DDP_BOTH(Same<uint64_t>)};
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
-int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit, ddp_gpu_stop stop,
-             void* stream) noexcept {
+int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit,
+             ddp_gpu_stop stop, void* stream) noexcept {
   return with_element(from_dtype, [&](auto from) {
     return with_element(to_dtype, [&](auto to) {
       using From = decltype(from);

@@ -1,4 +1,5 @@
-// Norms of many arrays in one launch: the terms of an exact sum, the largest magnitude; and what becomes of a step after them.
+// Norms of many arrays in one launch: the terms of an exact sum, the largest magnitude; and what becomes of a step after
+// them.
 // Tested by unit/cuda/norm_terms_test.cpp and decide_test.cpp (the arithmetic).
 #include "cuda/kernels/decide.hpp"
 #include "cuda/kernels/spans.cuh"
@@ -70,7 +71,9 @@ using Order = std::conditional_t<sizeof(E) == 8, unsigned long long, uint32_t>;
 __device__ __forceinline__ uint32_t magnitude(Half x) { return x.bits & 0x7fffu; }
 __device__ __forceinline__ uint32_t magnitude(Bfloat x) { return x.bits & 0x7fffu; }
 __device__ __forceinline__ uint32_t magnitude(float x) { return bits_as<uint32_t>(x) & 0x7fffffffu; }
-__device__ __forceinline__ unsigned long long magnitude(double x) { return bits_as<unsigned long long>(x) & 0x7fffffffffffffffull; }
+__device__ __forceinline__ unsigned long long magnitude(double x) {
+  return bits_as<unsigned long long>(x) & 0x7fffffffffffffffull;
+}
 
 __device__ __forceinline__ Half of_magnitude(Half, uint32_t bits) { return {static_cast<uint16_t>(bits)}; }
 __device__ __forceinline__ Bfloat of_magnitude(Bfloat, uint32_t bits) { return {static_cast<uint16_t>(bits)}; }
@@ -145,17 +148,20 @@ int32_t add_terms(const ddp_gpu_span* spans, int64_t count, int32_t p, int64_t* 
 
 KernelList norm_kernels() noexcept {
 #define DDP_NORMS(E) address_of(norm_kernel<E, kSmall>), address_of(norm_kernel<E, kLarge>), address_of(largest_kernel<E>)
-  static const void* const kernels[] = {DDP_NORMS(float), DDP_NORMS(double), DDP_NORMS(Half), DDP_NORMS(Bfloat), address_of(decide_kernel)};
+  static const void* const kernels[] = {DDP_NORMS(float), DDP_NORMS(double), DDP_NORMS(Half), DDP_NORMS(Bfloat),
+                                        address_of(decide_kernel)};
 #undef DDP_NORMS
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
-int32_t add_norm_terms(const ddp_gpu_span* spans, int64_t count, int32_t dtype, int32_t p, int64_t* words, void* stream) noexcept {
+int32_t add_norm_terms(const ddp_gpu_span* spans, int64_t count, int32_t dtype, int32_t p, int64_t* words,
+                       void* stream) noexcept {
   if (p != 1 && p != 2) return kBadArgument;
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     constexpr int64_t kFew = decltype(NormParameters<kSmall>::table)::kCapacity;
-    return count <= kFew ? add_terms<E, kSmall>(spans, count, p, words, stream) : add_terms<E, kLarge>(spans, count, p, words, stream);
+    return count <= kFew ? add_terms<E, kSmall>(spans, count, p, words, stream)
+                         : add_terms<E, kLarge>(spans, count, p, words, stream);
   });
 }
 
@@ -166,8 +172,10 @@ int32_t largest(const ddp_gpu_span* spans, int64_t count, int32_t dtype, uint64_
   });
 }
 
-int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate, void* stream) noexcept {
-  return launch(decide_kernel, DecideParameters{words, loss_scale, max_norm, skip_nonfinite, gate}, dim3(1), dim3(1), stream);
+int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate,
+               void* stream) noexcept {
+  return launch(decide_kernel, DecideParameters{words, loss_scale, max_norm, skip_nonfinite, gate}, dim3(1), dim3(1),
+                stream);
 }
 
 }  // namespace ddp::cuda

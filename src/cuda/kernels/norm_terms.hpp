@@ -1,7 +1,8 @@
-// The terms of a norm exactly as device/cpu/arrays.cpp forms them, so that CPU and GPU give the same bits: an array is summed in blocks of 1,024
-// elements in F64, element i of a block in number i mod 32, the 32 numbers in a fixed tree; what is left over after whole groups of 128 elements is
-// a block of its own. A warp is one block: its lanes are the 32 numbers. The blocks' sums go to a base/exact_sum as integers, whose
-// order does not matter. Pure functions, also for the host. Tested by unit/cuda/norm_terms_test.cpp.
+// The terms of a norm exactly as device/cpu/arrays.cpp forms them, so that CPU and GPU give the same bits: an array is
+// summed in blocks of 1,024 elements in F64, element i of a block in number i mod 32, the 32 numbers in a fixed tree; what
+// is left over after whole groups of 128 elements is a block of its own. A warp is one block: its lanes are the 32 numbers.
+// The blocks' sums go to a core/exact_sum as integers, whose order does not matter. Pure functions, also for the host.
+// Tested by unit/cuda/norm_terms_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ DDP_HD Term term_at(uint32_t count, uint32_t index) noexcept {
 /// |x| or x^2.
 DDP_HD double norm_term(double x, int32_t p) noexcept { return p == 1 ? (x < 0 ? -x : x) : x * x; }
 
-/// What a term adds to the words of an exact sum: to three neighbours from `first` on, or one to the word that counts infinities or NaNs (then
-/// the other two are 0, as many a digit is).
+/// What a term adds to the words of an exact sum: to three neighbours from `first` on, or one to the word that counts
+/// infinities or NaNs (then the other two are 0, as many a digit is).
 struct Digits {
   uint32_t first;
   uint64_t digit[3];

@@ -1,14 +1,14 @@
-// What an element is on the device: a type to lie in memory, the type it is computed in, and the way between them. The same functions
-// compile for the host, where the tests compare them with the CPU's loops.
+// What an element is on the device: a type to lie in memory, the type it is computed in, and the way between them. The same
+// functions compile for the host, where the tests compare them with the CPU's loops.
 //
-// Conversions round to nearest even, once, and keep a NaN's sign and payload, as base/float16.hpp does, whose code it is but for binary16
-// on the device, where the hardware has an instruction. Any thread. Tested by unit/cuda/numbers_test.cpp.
+// Conversions round to nearest even, once, and keep a NaN's sign and payload, as core/float16.hpp does, whose code it is but
+// for binary16 on the device, where the hardware has an instruction. Any thread. Tested by unit/cuda/numbers_test.cpp.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#include "base/float16.hpp"
+#include "core/float16.hpp"
 
 #if defined(__CUDACC__)
 #include <cuda_fp16.h>

@@ -1,5 +1,6 @@
-// The formulas of the update rules (update/kernels.hpp, where they are written out) for one element, in its compute type and in the same order
-// of operations, without fused multiply-add. Pure functions, also for the host. Tested by unit/cuda/rules_test.cpp.
+// The formulas of the update rules (device/cpu/update_kernels.hpp, where they are written out) for one element, in its
+// compute type and in the same order of operations, without fused multiply-add. Pure functions, also for the host. Tested by
+// unit/cuda/rules_test.cpp.
 #pragma once
 
 #include <cmath>
@@ -24,9 +25,16 @@ struct AdamScalars {
   T keep, weight_decay, beta1, share1, beta2, share2, size, root_scale, epsilon;
   bool decays;
   explicit AdamScalars(const ddp_gpu_adam_rule& r) noexcept
-      : keep(static_cast<T>(r.keep)), weight_decay(static_cast<T>(r.weight_decay)), beta1(static_cast<T>(r.beta1)),
-        share1(static_cast<T>(r.share1)), beta2(static_cast<T>(r.beta2)), share2(static_cast<T>(r.share2)), size(static_cast<T>(r.size)),
-        root_scale(static_cast<T>(r.root_scale)), epsilon(static_cast<T>(r.epsilon)), decays(r.weight_decay != 0) {}
+      : keep(static_cast<T>(r.keep)),
+        weight_decay(static_cast<T>(r.weight_decay)),
+        beta1(static_cast<T>(r.beta1)),
+        share1(static_cast<T>(r.share1)),
+        beta2(static_cast<T>(r.beta2)),
+        share2(static_cast<T>(r.share2)),
+        size(static_cast<T>(r.size)),
+        root_scale(static_cast<T>(r.root_scale)),
+        epsilon(static_cast<T>(r.epsilon)),
+        decays(r.weight_decay != 0) {}
   AdamScalars() = default;
 };
 
@@ -48,8 +56,13 @@ struct SgdScalars {
   int32_t mode, nesterov;
   bool decays;
   explicit SgdScalars(const ddp_gpu_sgd_rule& r) noexcept
-      : rate(static_cast<T>(r.rate)), weight_decay(static_cast<T>(r.weight_decay)), momentum(static_cast<T>(r.momentum)),
-        gradient_share(static_cast<T>(r.gradient_share)), mode(r.mode), nesterov(r.nesterov), decays(r.weight_decay != 0) {}
+      : rate(static_cast<T>(r.rate)),
+        weight_decay(static_cast<T>(r.weight_decay)),
+        momentum(static_cast<T>(r.momentum)),
+        gradient_share(static_cast<T>(r.gradient_share)),
+        mode(r.mode),
+        nesterov(r.nesterov),
+        decays(r.weight_decay != 0) {}
   SgdScalars() = default;
 };
 
@@ -70,8 +83,8 @@ DDP_HD T averaged(T average, T value, T decay, T share) noexcept {
   return decay * average + share * value;
 }
 
-/// The master of a 16-bit parameter: where the parameter is no longer its master rounded, its owner has changed it, and the master begins
-/// anew from it (update/masters.hpp).
+/// The master of a 16-bit parameter: where the parameter is no longer its master rounded, its owner has changed it, and the
+/// master begins anew from it (optim/masters.hpp).
 template <class E>
 DDP_HD float refreshed(float master, E value) noexcept {
   return Narrow<E>::of(master).bits == value.bits ? master : widened(value);

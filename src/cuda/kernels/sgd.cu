@@ -12,7 +12,8 @@ struct SgdRule {
 
 /// With or without a momentum buffer, which the rule of the piece says.
 template <class E, bool has_master, class T>
-__device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, T scale, T limit, const SgdRule<T>& rule) {
+__device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, T scale, T limit,
+                                         const SgdRule<T>& rule) {
   if (rule.scalars.mode != 0)
     update_tile<E, 1, has_master>(piece, first, count, scale, limit, rule);
   else
@@ -41,13 +42,14 @@ constexpr auto* many = sgd_kernel<E, ManyUpdates<SgdScalars<Wide<E>>, Wide<E>>>;
 }  // namespace
 
 KernelList sgd_kernels() noexcept {
-  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>),  address_of(few<Half>),  address_of(few<Bfloat>),
-                                        address_of(many<float>), address_of(many<double>), address_of(many<Half>), address_of(many<Bfloat>)};
+  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>), address_of(few<Half>),
+                                        address_of(few<Bfloat>), address_of(many<float>), address_of(many<double>),
+                                        address_of(many<Half>),  address_of(many<Bfloat>)};
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
-int32_t sgd_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count, int32_t dtype,
-                 const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
+int32_t sgd_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count,
+                 int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     return launch_updates<SgdScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);

@@ -1,4 +1,5 @@
-// Kernels over spans (device/gpu/gpu_abi.h): the piece, the parameters, and launching with a table of the size that is needed.
+// Kernels over spans (device/gpu/gpu_abi.h): the piece, the parameters, and launching with a table of the size that is
+// needed.
 // Host and device code. Tested by unit/cuda/tiles_test.cpp (the cutting).
 #pragma once
 
@@ -30,8 +31,8 @@ template <class Extra>
 using ManySpans = SpanParameters<Extra, kManySpans<Extra>>;
 
 template <class Parameters, class Extra>
-int32_t launch_spans_with(void (*kernel)(Parameters), const Extra& extra, const ddp_gpu_span* spans, int64_t count, uint32_t tile,
-                          int64_t from_size, int64_t to_size, void* stream) noexcept {
+int32_t launch_spans_with(void (*kernel)(Parameters), const Extra& extra, const ddp_gpu_span* spans, int64_t count,
+                          uint32_t tile, int64_t from_size, int64_t to_size, void* stream) noexcept {
   static_assert(sizeof(Parameters) <= kLarge);
   Parameters p;
   p.extra = extra;
@@ -45,8 +46,9 @@ int32_t launch_spans_with(void (*kernel)(Parameters), const Extra& extra, const 
 
 /// `few` and `many` are one kernel with two sizes of table.
 template <class Extra>
-int32_t launch_spans(void (*few)(FewSpans<Extra>), void (*many)(ManySpans<Extra>), const Extra& extra, const ddp_gpu_span* spans, int64_t count,
-                     uint32_t tile, int64_t from_size, int64_t to_size, void* stream) noexcept {
+int32_t launch_spans(void (*few)(FewSpans<Extra>), void (*many)(ManySpans<Extra>), const Extra& extra,
+                     const ddp_gpu_span* spans, int64_t count, uint32_t tile, int64_t from_size, int64_t to_size,
+                     void* stream) noexcept {
   if (count <= kFewSpans<Extra>) return launch_spans_with(few, extra, spans, count, tile, from_size, to_size, stream);
   return launch_spans_with(many, extra, spans, count, tile, from_size, to_size, stream);
 }

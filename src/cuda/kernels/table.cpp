@@ -3,8 +3,8 @@
 namespace ddp::cuda {
 
 std::array<KernelList, 9> all_kernels() noexcept {
-  return {move_kernels(), exchange_kernels(), ema_kernels(), adam_kernels(), sgd_kernels(), norm_kernels(), hash_kernels(), moments_kernels(),
-          normalise_kernels()};
+  return {move_kernels(), exchange_kernels(), ema_kernels(),     adam_kernels(),     sgd_kernels(),
+          norm_kernels(), hash_kernels(),     moments_kernels(), normalise_kernels()};
 }
 
 void fill_kernels(ddp_gpu_table& table) noexcept {

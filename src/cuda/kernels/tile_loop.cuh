@@ -1,4 +1,5 @@
-// What every kernel over a table of pieces does: look at the stop word, take tiles until none is left, move elements several at a time.
+// What every kernel over a table of pieces does: look at the stop word, take tiles until none is left, move elements several
+// at a time.
 // Device code. Tested by unit/cuda/tiles_test.cpp as far as it is arithmetic; the rest needs a GPU.
 #pragma once
 
@@ -9,7 +10,8 @@ namespace ddp::cuda {
 
 inline constexpr int kThreads = 256;
 
-/// Is a word that the host or an earlier kernel sets not 0? One thread of the block looks; every thread of the block must call.
+/// Is a word that the host or an earlier kernel sets not 0? One thread of the block looks; every thread of the block must
+/// call.
 __device__ __forceinline__ bool halted(ddp_gpu_stop stop, const ddp_gpu_gate* gate = nullptr) {
   __shared__ uint32_t seen;
   if (threadIdx.x == 0) {
@@ -31,8 +33,8 @@ __device__ __forceinline__ void each_tile(const T& table, Body body) {
   }
 }
 
-/// Calls load<width>(at) and store<width>(at, loaded) for vectors of `width` elements, `depth` loads before the first store, and for single ones
-/// with width 1.
+/// Calls load<width>(at) and store<width>(at, loaded) for vectors of `width` elements, `depth` loads before the first store,
+/// and for single ones with width 1.
 template <uint32_t width, int depth, class Work>
 __device__ __forceinline__ void each_element(const Split& split, uint32_t count, const Work& work) {
   uint32_t i = threadIdx.x;

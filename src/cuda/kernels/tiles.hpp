@@ -1,9 +1,11 @@
-// One launch for many arrays: a table of pieces goes to the kernel by value, and the work is cut into tiles of one size, so that every
-// multiprocessor has the same to do whatever the arrays' sizes are.
+// One launch for many arrays: a table of pieces goes to the kernel by value, and the work is cut into tiles of one size, so
+// that every multiprocessor has the same to do whatever the arrays' sizes are.
 //
-// A piece knows the number of its first tile; a block of threads finds the piece of a tile by halving. Inside a tile elements are moved
-// several at a time where all arrays of a piece can be brought to the alignment of that by the same few single elements at the front.
-// Kernel parameters may have 32,764 bytes since CUDA 12.1; a table that holds fewer pieces is copied sooner, so there are two sizes.
+// A piece knows the number of its first tile; a block of threads finds the piece of a tile by halving. Inside a tile
+// elements are moved several at a time where all arrays of a piece can be brought to the alignment of that by the same few
+// single elements at the front.
+// Kernel parameters may have 32,764 bytes since CUDA 12.1; a table that holds fewer pieces is copied sooner, so there are
+// two sizes.
 // Pure functions, also for the host. Tested by unit/cuda/tiles_test.cpp.
 #pragma once
 
@@ -78,8 +80,8 @@ DDP_HD uint32_t single_at(const Split& split, uint32_t width, uint32_t i) noexce
   return i < split.head ? i : i + split.vectors * width;
 }
 
-/// Adds arrays to a table and calls flush(table) for a table that is full, and at the end. add() wants entries whose count is set; it sets
-/// first_tile.
+/// Adds arrays to a table and calls flush(table) for a table that is full, and at the end. add() wants entries whose count
+/// is set; it sets first_tile.
 template <class T>
 class Planner {
  public:
@@ -105,7 +107,8 @@ class Planner {
 /// Calls body(first, length) for an array's parts of at most kMaxPiece elements.
 template <class Body>
 void each_part(int64_t count, Body body) {
-  for (int64_t at = 0; at < count; at += kMaxPiece) body(at, static_cast<uint32_t>(count - at < kMaxPiece ? count - at : kMaxPiece));
+  for (int64_t at = 0; at < count; at += kMaxPiece)
+    body(at, static_cast<uint32_t>(count - at < kMaxPiece ? count - at : kMaxPiece));
 }
 
 /// `address` moved on by bytes; NULL stays NULL.

@@ -1,7 +1,10 @@
-// What the optimizers' kernels share: the arrays of a parameter as they come and go, and launching with tables of pieces and rules.
+// What the optimizers' kernels share: the arrays of a parameter as they come and go, and launching with tables of pieces and
+// rules.
 //
-// One vector is 16 bytes of state: four elements, or two F64. An element is read, computed in its wide type and rounded to its own type once.
-// With a master the rule works on that, and the parameter is the master rounded. Tested by unit/cuda/rules_test.cpp (the formulas).
+// One vector is 16 bytes of state: four elements, or two F64. An element is read, computed in its wide type and rounded to
+// its own type once.
+// With a master the rule works on that, and the parameter is the master rounded. Tested by unit/cuda/rules_test.cpp (the
+// formulas).
 #pragma once
 
 #include "cuda/kernels/launch.cuh"
@@ -41,7 +44,8 @@ struct UpdateParameters {
 };
 
 template <class Scalars, class T, int rules, size_t bytes>
-using UpdatesIn = UpdateParameters<Scalars, T, rules, capacity<UpdatePiece>(bytes, sizeof(Step<T>) + rules * sizeof(Scalars) + 16)>;
+using UpdatesIn =
+    UpdateParameters<Scalars, T, rules, capacity<UpdatePiece>(bytes, sizeof(Step<T>) + rules * sizeof(Scalars) + 16)>;
 /// For a bucket of a few dozen parameters, and for more of them.
 template <class Scalars, class T>
 using FewUpdates = UpdatesIn<Scalars, T, 8, kSmall>;
@@ -94,15 +98,23 @@ struct Update {
 
 /// One tile of a piece.
 template <class E, int states, bool has_master, class Rule>
-__device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, Wide<E> scale, Wide<E> limit,
-                                            const Rule& rule) {
+__device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, Wide<E> scale,
+                                            Wide<E> limit, const Rule& rule) {
   using T = Wide<E>;
   constexpr uint32_t kWidth = 16 / sizeof(T);
-  Update<E, states, has_master, Rule> update{static_cast<E*>(piece.value) + first, static_cast<const E*>(piece.grad) + first, {nullptr, nullptr},
-                                             nullptr, scale, limit, rule};
+  Update<E, states, has_master, Rule> update{static_cast<E*>(piece.value) + first,
+                                             static_cast<const E*>(piece.grad) + first,
+                                             {nullptr, nullptr},
+                                             nullptr,
+                                             scale,
+                                             limit,
+                                             rule};
   for (int k = 0; k < states; ++k) update.state[k] = static_cast<T*>(piece.state[k]) + first;
   if constexpr (has_master) update.master = static_cast<T*>(piece.master) + first;
-  const Lane lanes[] = {{update.value, sizeof(E)}, {update.grad, sizeof(E)}, {update.state[0], sizeof(T)}, {update.state[1], sizeof(T)},
+  const Lane lanes[] = {{update.value, sizeof(E)},
+                        {update.grad, sizeof(E)},
+                        {update.state[0], sizeof(T)},
+                        {update.state[1], sizeof(T)},
                         {update.master, sizeof(T)}};
   each_element<kWidth, 1>(split(count, kWidth, lanes), count, update);
 }
@@ -132,8 +144,8 @@ class RuleSlots {
 };
 
 template <class Scalars, class E, class Parameters, class Rule>
-int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,
-                            const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
+int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count, const Rule* rules,
+                            int64_t rule_count, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
   static_assert(sizeof(Parameters) <= kLarge);
   using T = Wide<E>;
   Parameters p;
@@ -154,8 +166,14 @@ int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* up
     each_part(u.count, [&](int64_t first, uint32_t length) {
       const int64_t raw = first * static_cast<int64_t>(sizeof(E));
       const int64_t wide = first * static_cast<int64_t>(sizeof(T));
-      batches.add(UpdatePiece{moved(u.value, raw), moved(u.grad, raw), {moved(u.state[0], wide), moved(u.state[1], wide)},
-                              moved(u.master, wide), length, 0, static_cast<uint32_t>(slot), 0});
+      batches.add(UpdatePiece{moved(u.value, raw),
+                              moved(u.grad, raw),
+                              {moved(u.state[0], wide), moved(u.state[1], wide)},
+                              moved(u.master, wide),
+                              length,
+                              0,
+                              static_cast<uint32_t>(slot),
+                              0});
     });
   }
   return batches.finish();
@@ -163,9 +181,11 @@ int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* up
 
 /// Launches a kernel for all updates. `few` and `many` are that kernel with two sizes of table.
 template <class Scalars, class E, class Rule>
-int32_t launch_updates(void (*few)(FewUpdates<Scalars, Wide<E>>), void (*many)(ManyUpdates<Scalars, Wide<E>>), const ddp_gpu_update* updates,
-                       int64_t count, const Rule* rules, int64_t rule_count, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
-  if (count <= decltype(FewUpdates<Scalars, Wide<E>>::table)::kCapacity && rule_count <= FewUpdates<Scalars, Wide<E>>::kRules)
+int32_t launch_updates(void (*few)(FewUpdates<Scalars, Wide<E>>), void (*many)(ManyUpdates<Scalars, Wide<E>>),
+                       const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,
+                       const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
+  if (count <= decltype(FewUpdates<Scalars, Wide<E>>::table)::kCapacity &&
+      rule_count <= FewUpdates<Scalars, Wide<E>>::kRules)
     return launch_updates_with<Scalars, E>(few, updates, count, rules, rule_count, shape, stop, stream);
   return launch_updates_with<Scalars, E>(many, updates, count, rules, rule_count, shape, stop, stream);
 }

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <limits>
 
-#include "base/dtype.hpp"
-#include "base/float16.hpp"
+#include "core/dtype.hpp"
+#include "core/float16.hpp"
 #include "device/cpu/ends.hpp"
 #include "device/cpu/kernels.hpp"
 
@@ -52,7 +52,8 @@ void convert_doubles(const void* source, void* target, int64_t count, Encode enc
 }
 
 /// Every element by itself, in place.
-void change_all(ddp_dtype dtype, void* data, int64_t count, double number, void (*loop)(void*, int64_t, double) noexcept) noexcept {
+void change_all(ddp_dtype dtype, void* data, int64_t count, double number,
+                void (*loop)(void*, int64_t, double) noexcept) noexcept {
   if (count <= 0) return;
   const int64_t size = dtype_size(dtype);
   const Cut c = cut(data, size, count);
@@ -86,7 +87,8 @@ void add_norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p, 
 
 double largest_magnitude(ddp_dtype dtype, const void* data, int64_t count) noexcept {
   uint64_t most = 0;
-  each_block(dtype, data, count, [&](const void* block, int64_t n) { most = std::max(most, kernels().array[dtype].largest(block, n)); });
+  each_block(dtype, data, count,
+             [&](const void* block, int64_t n) { most = std::max(most, kernels().array[dtype].largest(block, n)); });
   const double value = value_of(dtype, most);
   return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }

@@ -1,11 +1,11 @@
 // One-pass loops over an array: scale, norms, non-finite count, conversion. Deterministic: blocks of fixed size are summed
-// in F64 in a fixed order, whatever the instruction set and the caller's floating-point environment, and the blocks' sums exactly. dtype is a floating one
-// everywhere. Any thread. Tested by unit/device/arrays_test.cpp.
+// in F64 in a fixed order, whatever the instruction set and the caller's floating-point environment, and the blocks' sums
+// exactly. dtype is a floating one everywhere. Any thread. Tested by unit/device/arrays_test.cpp.
 #pragma once
 
 #include <cstdint>
 
-#include "base/exact_sum.hpp"
+#include "core/exact_sum.hpp"
 #include "ddp/types.h"
 
 namespace ddp::cpu {
@@ -16,8 +16,9 @@ void scale(ddp_dtype dtype, void* data, int64_t count, double factor) noexcept;
 /// Elements above `limit` (0 or more) become it, those below -limit become that; a NaN stays.
 void limit(ddp_dtype dtype, void* data, int64_t count, double limit) noexcept;
 
-/// Adds the terms of a norm to `sum`: for every kNormBlock elements from `data` on, the sum of |x| (p == 1) or x^2 (p == 2) in F64. So an
-/// array may be taken in parts that begin at multiples of kNormBlock, by several threads and ranks, and no bit changes.
+/// Adds the terms of a norm to `sum`: for every kNormBlock elements from `data` on, the sum of |x| (p == 1) or x^2 (p == 2)
+/// in F64. So an array may be taken in parts that begin at multiples of kNormBlock, by several threads and ranks, and no bit
+/// changes.
 void add_norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p, ExactSum& sum) noexcept;
 inline constexpr int64_t kNormBlock = 1024;
 

@@ -1,10 +1,11 @@
-// Sums of which nodes are known already (between hosts). Any thread; allocates nothing. Tested by unit/device/combine_test.cpp.
+// Sums of which nodes are known already (between hosts). Any thread; allocates nothing. Tested by
+// unit/device/combine_test.cpp.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
 
-#include "base/dtype.hpp"
-#include "base/float_environment.hpp"
+#include "core/dtype.hpp"
+#include "core/float_environment.hpp"
 #include "device/cpu/ends.hpp"
 #include "device/cpu/reduce.hpp"
 #include "device/cpu/tree.hpp"
@@ -28,7 +29,8 @@ struct Nodes {
     const auto is_there = [](const SumPart& p) { return p.data != nullptr; };
     if (std::none_of(from, to, is_there)) {
       part.known = Known::kNothing;
-    } else if (hi - lo <= kMaxFold && std::all_of(from, to, [](const SumPart& p) { return p.is_leaf || p.data == nullptr; })) {
+    } else if (hi - lo <= kMaxFold &&
+               std::all_of(from, to, [](const SumPart& p) { return p.is_leaf || p.data == nullptr; })) {
       part.known = Known::kLeaves;
       for (int64_t k = lo; k < hi; ++k) part.leaves.add(nullptr, 1.0);
       for (const SumPart* p = from; p != to; ++p) {
@@ -47,11 +49,13 @@ struct Nodes {
 };
 
 bool is_weighted(const SumPart* nodes, int32_t node_count) noexcept {
-  return std::any_of(nodes, nodes + node_count, [](const SumPart& p) { return p.is_leaf && p.data != nullptr && p.weight != 1.0; });
+  return std::any_of(nodes, nodes + node_count,
+                     [](const SumPart& p) { return p.is_leaf && p.data != nullptr && p.weight != 1.0; });
 }
 
 template <class Step>
-void each_block(const ReduceRule& rule, const SumPart* nodes, int32_t node_count, int64_t total, int64_t count, const Step& step) noexcept {
+void each_block(const ReduceRule& rule, const SumPart* nodes, int32_t node_count, int64_t total, int64_t count,
+                const Step& step) noexcept {
   const NodeLoops loops(rule, is_weighted(nodes, node_count));
   Slots slots(levels_of_ones(total), loops.node_size());
   for (int64_t at = 0; at < count; at += slots.elements()) {
@@ -82,11 +86,12 @@ struct AsInputs {
 
 }  // namespace
 
-void combine(const ReduceRule& rule, const SumPart* nodes, int32_t node_count, int64_t total, void* const* out, int32_t out_count,
-             int64_t count) noexcept {
+void combine(const ReduceRule& rule, const SumPart* nodes, int32_t node_count, int64_t total, void* const* out,
+             int32_t out_count, int64_t count) noexcept {
   if (count <= 0) return;
   if (AsInputs leaves; leaves.fill(nodes, node_count, total))
-    return reduce(rule, leaves.in, static_cast<int32_t>(total), out, out_count, count, leaves.weighted ? leaves.weights : nullptr);
+    return reduce(rule, leaves.in, static_cast<int32_t>(total), out, out_count, count,
+                  leaves.weighted ? leaves.weights : nullptr);
   const StandardFloats environment;
   const int64_t size = dtype_size(rule.dtype);
   const Finish finish = finish_of(rule, false);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "base/dtype.hpp"
+#include "core/dtype.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/reduce.hpp"
 

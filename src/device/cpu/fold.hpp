@@ -1,6 +1,7 @@
-// The reduction loops: inputs are read once into registers, joined in the tree of base/sum_tree.hpp, finished, and written to one output or
-// over all inputs; or left unfinished, alone or behind a sum that stands to their left. The number of inputs is a template argument, so that
-// their pointers live in registers. Counts are multiples of kGroup; reduce.cpp and tree.cpp bring the ends of an array into that form.
+// The reduction loops: inputs are read once into registers, joined in the tree of core/sum_tree.hpp, finished, and written
+// to one output or over all inputs; or left unfinished, alone or behind a sum that stands to their left. The number of
+// inputs is a template argument, so that their pointers live in registers. Counts are multiples of kGroup; reduce.cpp and
+// tree.cpp bring the ends of an array into that form.
 // Anonymous namespace: see vectors.hpp.
 #pragma once
 

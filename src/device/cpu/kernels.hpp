@@ -27,7 +27,8 @@ inline constexpr int kGroup = 128;
 /// The tree over in[0], in[1], ..., finished. The number of inputs is part of the function.
 using FoldFn = void (*)(const void* const* in, void* out, int64_t count, const Finish& finish) noexcept;
 
-/// out = the tree over in[0], in[1], ..., unfinished; or `left` + it. `left` and `out` have the type of nodes and may be equal.
+/// out = the tree over in[0], in[1], ..., unfinished; or `left` + it. `left` and `out` have the type of nodes and may be
+/// equal.
 using NodeFn = void (*)(const void* left, const void* const* in, void* out, int64_t count, const Finish& finish) noexcept;
 
 using FinishFn = void (*)(const void* carry, void* out, int64_t count, const Finish& finish) noexcept;
@@ -76,7 +77,7 @@ struct Kernels {
   NodeKernels nodes[kDtypes][kFoldOps];  // of the accumulator type
   NodeKernels weighted[kDtypes];         // sums of floating dtypes, with Finish::weights
   FinishFn finish[kDtypes][2];
-  WireKernels wire[2];                   // F16, BF16
+  WireKernels wire[2];                  // F16, BF16
   VectorKernels vector[kDtypes];        // F32, F64
   ArrayKernels array[kDtypes];          // floating dtypes
   ConvertFn convert[kDtypes][kDtypes];  // [from][to]; NULL from F64 to 16 bits, which is done one by one

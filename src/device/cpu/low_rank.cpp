@@ -38,7 +38,8 @@ template <class T>
 void project_back_of(const LowRank& of, const T* matrix, const T* left, T* right) noexcept {
   std::fill(right, right + of.rank * of.columns, T{0});
   for (int64_t row = 0; row < of.rows; ++row)
-    for (int32_t k = 0; k < of.rank; ++k) add_scaled(right + k * of.columns, matrix + row * of.columns, left[k * of.rows + row], of.columns);
+    for (int32_t k = 0; k < of.rank; ++k)
+      add_scaled(right + k * of.columns, matrix + row * of.columns, left[k * of.rows + row], of.columns);
 }
 
 /// One row of left x right^T, from the first vector to the last.

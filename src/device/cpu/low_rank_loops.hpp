@@ -1,5 +1,5 @@
-// The two loops of low_rank.cpp. Always 16 lanes, on every instruction set: the width is part of the order of sums. Anonymous namespace: see
-// vectors.hpp.
+// The two loops of low_rank.cpp. Always 16 lanes, on every instruction set: the width is part of the order of sums.
+// Anonymous namespace: see vectors.hpp.
 #pragma once
 
 #include "device/cpu/fold.hpp"
@@ -13,7 +13,8 @@ inline constexpr int kDotLanes = 16;
 
 /// In 16 partial sums, which are added as a tree. U counts the vectors that hold them.
 template <class F, int Lanes, int... U>
-[[gnu::always_inline]] inline double dot_of(const void* a, const void* b, int64_t count, std::integer_sequence<int, U...>) noexcept {
+[[gnu::always_inline]] inline double dot_of(const void* a, const void* b, int64_t count,
+                                            std::integer_sequence<int, U...>) noexcept {
   using V = Vec<F, Lanes>;
   constexpr int64_t kSize = sizeof(F);
   const Byte* const first = static_cast<const Byte*>(a);

@@ -63,8 +63,8 @@ constexpr void fill_float(Kernels& table, ddp_dtype dtype) noexcept {
   fill_folds<E>(table, dtype, kUpTo<kMaxFold>);
   fill_nodes<E>(table, dtype);
   table.weighted[dtype] = nodes<Weighted<E>>(kUpTo<kNodeWidths>);
-  table.array[dtype] = {&scale_loop<E>, &limit_loop<E>, &sum_loop<Isa, E, Magnitude>, &sum_loop<Isa, E, Square>, &largest_loop<B>,
-                        &nonfinite_loop<B>};
+  table.array[dtype] = {&scale_loop<E>,   &limit_loop<E>,    &sum_loop<Isa, E, Magnitude>, &sum_loop<Isa, E, Square>,
+                        &largest_loop<B>, &nonfinite_loop<B>};
 }
 
 template <class Wide, class Short>

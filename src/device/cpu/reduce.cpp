@@ -1,13 +1,13 @@
 // Chooses the loop for a reduction. Up to kMaxFold inputs are added in one pass; more, and the less usual operations, go
-// block by block through unfinished nodes of the tree that stay in the nearest cache (tree.hpp). Further outputs are copied from the first while
-// its block is still there. Any thread; allocates nothing. Tested by unit/device/reduce_test.cpp.
+// block by block through unfinished nodes of the tree that stay in the nearest cache (tree.hpp). Further outputs are copied
+// from the first while its block is still there. Any thread; allocates nothing. Tested by unit/device/reduce_test.cpp.
 #include "device/cpu/reduce.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/dtype.hpp"
-#include "base/float_environment.hpp"
+#include "core/dtype.hpp"
+#include "core/float_environment.hpp"
 #include "device/cpu/ends.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/tree.hpp"
@@ -25,7 +25,8 @@ struct FoldFns {
 FoldFns folds_of(const ReduceRule& rule, int32_t in_count, const Finish& finish) noexcept {
   if (!adds(rule) || in_count > kMaxFold) return {};
   const Kernels& table = kernels();
-  if (finish.weights != nullptr) return {table.weighted_to_one[rule.dtype][in_count], table.weighted_in_place[rule.dtype][in_count]};
+  if (finish.weights != nullptr)
+    return {table.weighted_to_one[rule.dtype][in_count], table.weighted_in_place[rule.dtype][in_count]};
   return {table.to_one[rule.dtype][in_count][finish.divide], table.in_place[rule.dtype][in_count][finish.divide]};
 }
 
@@ -83,7 +84,8 @@ struct Inputs {
 
   [[nodiscard]] Leaves leaves(int64_t lo, int64_t hi) const noexcept {
     Leaves all;
-    for (int64_t k = lo; k < hi; ++k) all.add(in[k] != nullptr ? offset(in[k], at * size) : nullptr, weights != nullptr ? weights[k] : 1.0);
+    for (int64_t k = lo; k < hi; ++k)
+      all.add(in[k] != nullptr ? offset(in[k], at * size) : nullptr, weights != nullptr ? weights[k] : 1.0);
     all.trim();
     return all;
   }
@@ -96,8 +98,8 @@ struct Inputs {
 
 /// step(node, at, n) for the unfinished sum of every block. `carry`: where slot 0 is to be; NULL: in memory of its own.
 template <class Step>
-void each_block(const ReduceRule& rule, const void* const* in, int32_t in_count, const double* weights, void* carry, int64_t count,
-                const Step& step) noexcept {
+void each_block(const ReduceRule& rule, const void* const* in, int32_t in_count, const double* weights, void* carry,
+                int64_t count, const Step& step) noexcept {
   const NodeLoops loops(rule, weights != nullptr);
   Slots slots(levels_of_eights(in_count), loops.node_size());
   for (int64_t at = 0; at < count; at += slots.elements()) {
@@ -131,8 +133,8 @@ void fold_blocks(const Fold& fold, void* const* out, int32_t out_count, int64_t 
 }
 
 /// Up to kMaxFold inputs in one loop. False: there is none for them.
-bool try_fold(const ReduceRule& rule, const void* const* in, int32_t in_count, void* const* out, int32_t out_count, int64_t count,
-              const double* weights) noexcept {
+bool try_fold(const ReduceRule& rule, const void* const* in, int32_t in_count, void* const* out, int32_t out_count,
+              int64_t count, const double* weights) noexcept {
   if (in_count > kMaxFold || rule.is_wired() || !adds(rule)) return false;
   Leaves leaves;
   if (std::find(in, in + in_count, nullptr) != in + in_count) {  // perhaps a smaller tree
@@ -162,26 +164,31 @@ void reduce(const ReduceRule& rule, const void* const* in, int32_t in_count, voi
             int64_t count, const double* weights) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
-  if (!try_fold(rule, in, in_count, out, out_count, count, weights)) reduce_blocks(rule, in, in_count, out, out_count, count, weights);
+  if (!try_fold(rule, in, in_count, out, out_count, count, weights))
+    reduce_blocks(rule, in, in_count, out, out_count, count, weights);
 }
 
 void reduce_subtree(const ReduceRule& rule, const void* const* in, int32_t in_count, void* carry_out, int64_t count,
                     const double* weights) noexcept {
   if (count <= 0) return;
   const StandardFloats environment;
-  const bool own_memory = std::find(in, in + in_count, carry_out) != in + in_count;  // an input is read after the first node was written
+  const bool own_memory =
+      std::find(in, in + in_count, carry_out) != in + in_count;  // an input is read after the first node was written
   const int64_t size = dtype_size(rule.carry_dtype());
-  each_block(rule, in, in_count, weights, own_memory ? nullptr : carry_out, count, [&](const void* node, int64_t at, int64_t n) {
-    void* const to = offset(carry_out, at * size);
-    if (node != to) std::memcpy(to, node, static_cast<size_t>(n * size));
-  });
+  each_block(rule, in, in_count, weights, own_memory ? nullptr : carry_out, count,
+             [&](const void* node, int64_t at, int64_t n) {
+               void* const to = offset(carry_out, at * size);
+               if (node != to) std::memcpy(to, node, static_cast<size_t>(n * size));
+             });
 }
 
 void pack(const ReduceRule& rule, const void* in, double weight, void* out, int64_t count) noexcept {
   reduce_subtree(rule, &in, 1, out, count, &weight);
 }
 
-void unpack(const ReduceRule& rule, const void* sum, void* out, int64_t count) noexcept { reduce_finish(rule, sum, &out, 1, count); }
+void unpack(const ReduceRule& rule, const void* sum, void* out, int64_t count) noexcept {
+  reduce_finish(rule, sum, &out, 1, count);
+}
 
 void reduce_finish(const ReduceRule& rule, const void* carry, void* const* out, int32_t out_count, int64_t count) noexcept {
   if (count <= 0) return;

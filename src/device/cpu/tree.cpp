@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/dtype.hpp"
-#include "base/float16.hpp"
+#include "core/dtype.hpp"
+#include "core/float16.hpp"
 #include "device/cpu/ends.hpp"
 #include "device/cpu/finish.hpp"
 #include "device/cpu/wire.hpp"
@@ -115,13 +115,14 @@ void NodeLoops::fold_filled(const void* left, const Leaves& leaves, void* out, i
   for (int64_t from = 0; from < n; from += kPiece) {
     const void* here[kMaxFold] = {};
     for (int32_t k = 0; k < all.width; ++k) here[k] = all.at[k] != nullptr ? offset(all.at[k], from * leaf_size_) : missing;
-    fold_some(left != nullptr ? offset(left, from * node_size_) : nullptr, here, all.weight, all.width, offset(out, from * node_size_),
-              std::min(kPiece, n - from));
+    fold_some(left != nullptr ? offset(left, from * node_size_) : nullptr, here, all.weight, all.width,
+              offset(out, from * node_size_), std::min(kPiece, n - from));
   }
 }
 
 /// Widths that have a loop; nothing is missing.
-void NodeLoops::fold_some(const void* left, const void* const* in, const double* weights, int32_t width, void* out, int64_t n) const noexcept {
+void NodeLoops::fold_some(const void* left, const void* const* in, const double* weights, int32_t width, void* out,
+                          int64_t n) const noexcept {
   const NodeFn loop = (left != nullptr ? leaves_->behind : leaves_->alone)[std::countr_zero(static_cast<uint32_t>(width))];
   Finish finish = finish_;
   finish.weights = weighted_ ? weights : nullptr;

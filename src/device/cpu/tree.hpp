@@ -1,4 +1,5 @@
-// Unfinished sums in the tree of base/sum_tree.hpp, block by block, so that what is under way stays in the nearest cache. Internal to this folder:
+// Unfinished sums in the tree of core/sum_tree.hpp, block by block, so that what is under way stays in the nearest cache.
+// Internal to this folder:
 // reduce.hpp is what others call. Any thread; allocates nothing.
 // Tested by unit/device/reduce_test.cpp, weights_test.cpp, wire_test.cpp and combine_test.cpp.
 #pragma once
@@ -7,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/sum_tree.hpp"
+#include "core/sum_tree.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/reduce.hpp"
 
@@ -24,7 +25,8 @@ struct Leaves {
     at[width] = leaf;
     weight[width++] = w;
   }
-  /// Leave out what changes no bit: missing leaves at the right, missing left halves, and any where two leaves or fewer are left.
+  /// Leave out what changes no bit: missing leaves at the right, missing left halves, and any where two leaves or fewer are
+  /// left.
   void trim() noexcept;
 };
 
@@ -42,7 +44,8 @@ class NodeLoops {
 
  private:
   void fold_filled(const void* left, const Leaves& leaves, void* out, int64_t n) const noexcept;
-  void fold_some(const void* left, const void* const* in, const double* weights, int32_t width, void* out, int64_t n) const noexcept;
+  void fold_some(const void* left, const void* const* in, const double* weights, int32_t width, void* out,
+                 int64_t n) const noexcept;
   void fold_doubles(const void* left, const Leaves& leaves, void* out, int64_t n) const noexcept;
 
   const NodeKernels* leaves_;
@@ -87,7 +90,9 @@ class Slots {
   const int levels = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1) / kMaxFold));
   return levels > 0 ? levels : 1;
 }
-[[nodiscard]] inline int levels_of_ones(int64_t n) noexcept { return static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1))) + 1; }
+[[nodiscard]] inline int levels_of_ones(int64_t n) noexcept {
+  return static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1))) + 1;
+}
 
 enum class Known { kNothing, kLeaves, kNode, kParts };
 
@@ -101,7 +106,8 @@ struct Part {
 /// The sum of [lo, hi) for n elements: in slots[level], or where the source has it; NULL: nothing counts.
 /// `source.part(lo, hi, part)` says what is known; kParts for a single position is not an answer.
 template <class Source>
-const void* evaluate(const NodeLoops& loops, const Source& source, int64_t lo, int64_t hi, Slots& slots, int level, int64_t n) noexcept {
+const void* evaluate(const NodeLoops& loops, const Source& source, int64_t lo, int64_t hi, Slots& slots, int level,
+                     int64_t n) noexcept {
   Part part;
   source.part(lo, hi, part);
   if (part.known == Known::kNothing) return nullptr;

@@ -3,14 +3,16 @@
 #include <array>
 #include <utility>
 
-#include "base/error.hpp"
+#include "core/error.hpp"
 
 namespace ddp::gpu {
 
-Device::Device(const ddp_gpu_table& table, int32_t index, std::string owner) : table_(table), index_(index), owner_(std::move(owner)) {
+Device::Device(const ddp_gpu_table& table, int32_t index, std::string owner)
+    : table_(table), index_(index), owner_(std::move(owner)) {
   name_ = "GPU " + std::to_string(index);
   std::array<char, 256> text{};
-  if (table.device_name(index, text.data(), static_cast<int64_t>(text.size())) == 0) name_ += std::string(" (") + text.data() + ")";
+  if (table.device_name(index, text.data(), static_cast<int64_t>(text.size())) == 0)
+    name_ += std::string(" (") + text.data() + ")";
   const Current current(*this);
   check(table_.load_kernels(), "loading the kernels");
 }
@@ -21,18 +23,19 @@ void Device::fail(int32_t code, const char* doing) const {
     case DDP_GPU_OUT_OF_MEMORY:
       throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no memory left while %s", name_.c_str(), doing);
     case DDP_GPU_BAD_ARGUMENT:
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s refused an argument while %s: %s; streams and tensors must belong to this device and still exist",
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                       "%s refused an argument while %s: %s; streams and tensors must belong to this device and still exist",
                        name_.c_str(), doing, said.c_str());
     case DDP_GPU_CAPTURE:
-      throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s is not possible while a stream is captured into a CUDA graph: %s", name_.c_str(), doing,
-                       said.c_str());
+      throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s is not possible while a stream is captured into a CUDA graph: %s",
+                       name_.c_str(), doing, said.c_str());
     case DDP_GPU_LOST:
     case DDP_GPU_NO_DRIVER:
     case DDP_GPU_NO_DEVICE:
-      throw make_error(DDP_ERROR_PEER_FAILED, "%s lost its %s while %s: %s; CUDA cannot recover in this process, so restart it", owner_.c_str(),
+      throw make_error(DDP_ERROR_PEER_FAILED,
+                       "%s lost its %s while %s: %s; CUDA cannot recover in this process, so restart it", owner_.c_str(),
                        name_.c_str(), doing, said.c_str());
-    default:
-      throw make_error(DDP_ERROR_INTERNAL, "%s failed while %s: %s", name_.c_str(), doing, said.c_str());
+    default: throw make_error(DDP_ERROR_INTERNAL, "%s failed while %s: %s", name_.c_str(), doing, said.c_str());
   }
 }
 
@@ -55,8 +58,10 @@ bool Device::is_capturing(void* stream) const {
 
 void Device::refuse_capture(void* stream, const char* function, const char* why) const {
   if (is_capturing(stream))
-    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the stream is being captured into a CUDA graph, which cannot hold this call because %s; call it outside",
-                     function, why);
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "%s: the stream is being captured into a CUDA graph, which cannot hold this call because %s; call it outside",
+        function, why);
 }
 
 void Device::copy(void* to, const void* from, int64_t bytes, void* stream) const {
@@ -135,7 +140,8 @@ Array::Array(const Device& device, int64_t bytes, const char* what) : Array() { 
   const Device::Current current(device);
   const int32_t code = device.table().alloc(&memory_, bytes);
   if (code != 0 && device.table().error_kind(code) == DDP_GPU_OUT_OF_MEMORY)
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no %lld bytes left for %s", device.name().c_str(), static_cast<long long>(bytes), what);
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no %lld bytes left for %s", device.name().c_str(),
+                     static_cast<long long>(bytes), what);
   device.check(code, "allocating memory");
   device.zero(memory_, bytes, nullptr);
   device.synchronize(nullptr);
@@ -157,7 +163,8 @@ Pinned::Pinned(const Device& device, int64_t bytes, const char* what) : device_(
   const Device::Current current(device);
   const int32_t code = device.table().host_alloc(&host_, &on_device_, bytes);
   if (code != 0 && device.table().error_kind(code) == DDP_GPU_OUT_OF_MEMORY)
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "there are no %lld bytes of page-locked memory left for %s", static_cast<long long>(bytes), what);
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "there are no %lld bytes of page-locked memory left for %s",
+                     static_cast<long long>(bytes), what);
   device.check(code, "allocating page-locked memory");
 }
 

@@ -1,9 +1,12 @@
-// One GPU, as this process uses it: errors with names, the caller's current device left as it was, memory and streams that free themselves.
+// One GPU, as this process uses it: errors with names, the caller's current device left as it was, memory and streams that
+// free themselves.
 //
-// Every call makes the device current and restores what was current before, unless nobody has used that device: making it current would take
-// memory there, on the first GPU for every rank of a host. Nothing blocks unless it says so.
-// Errors: OUT_OF_MEMORY; INVALID_ARGUMENT (a stream or pointer that the runtime refuses); INVALID_STATE (not while a stream is captured);
-// PEER_FAILED when the GPU is lost to this process, which no call can repair, so the group ends for everybody; INTERNAL otherwise.
+// Every call makes the device current and restores what was current before, unless nobody has used that device: making it
+// current would take memory there, on the first GPU for every rank of a host. Nothing blocks unless it says so.
+// Errors: OUT_OF_MEMORY; INVALID_ARGUMENT (a stream or pointer that the runtime refuses); INVALID_STATE (not while a stream
+// is captured);
+// PEER_FAILED when the GPU is lost to this process, which no call can repair, so the group ends for everybody; INTERNAL
+// otherwise.
 // Threads: any. Tested by unit/device/gpu_device_test.cpp.
 #pragma once
 
@@ -12,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "base/tensor.hpp"
+#include "core/tensor.hpp"
 #include "device/gpu/gpu_abi.h"
 
 namespace ddp::gpu {
@@ -40,7 +43,8 @@ class Device {
   /// Blocks until everything on this stream is done.
   void synchronize(void* stream) const;
   [[nodiscard]] bool is_capturing(void* stream) const;
-  /// Throws INVALID_STATE in the name of `function` if the stream is being captured into a graph; `why` completes "because ...".
+  /// Throws INVALID_STATE in the name of `function` if the stream is being captured into a graph; `why` completes "because
+  /// ...".
   void refuse_capture(void* stream, const char* function, const char* why) const;
 
   /// Any direction, in the order of the stream. Host memory that is not pinned may block.

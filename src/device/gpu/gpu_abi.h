@@ -1,13 +1,15 @@
-/* The table between libddp and the module that knows a GPU (libddp_cuda.so). Plain C: no exception, no C++ type and no CUDA type crosses
- * it; streams and events are void *. A module exports one function, ddp_gpu_query(version); everything else is found in the table.
+/* The table between libddp and the module that knows a GPU (libddp_cuda.so). Plain C: no exception, no C++ type and no CUDA
+ * type crosses it; streams and events are void *. A module exports one function, ddp_gpu_query(version); everything else is
+ * found in the table.
  *
- * The module is thin on purpose: it calls the runtime, launches kernels and opens NCCL. What to do, in which order, and what to do about
- * a failure is decided in the core (device/gpu, comm/nccl), so that it can be tested with a table that needs no GPU
- * (tests/support/fake_gpu).
+ * The module is thin on purpose: it calls the runtime, launches kernels and opens NCCL. What to do, in which order, and what
+ * to do about a failure is decided in the core (device/gpu, collective/nccl), so that it can be tested with a table that
+ * needs no GPU (tests/support/fake_gpu).
  *
- * Functions return 0 or a code of the runtime (NCCL functions: of NCCL); error_text says what it means, error_kind what to do about it.
- * They work on the calling thread's current device. Nothing blocks unless it says so. Threads: any; one NCCL communicator is used by one
- * thread at a time, but for nccl_abort and nccl_async_error.
+ * Functions return 0 or a code of the runtime (NCCL functions: of NCCL); error_text says what it means, error_kind what to
+ * do about it.
+ * They work on the calling thread's current device. Nothing blocks unless it says so. Threads: any; one NCCL communicator is
+ * used by one thread at a time, but for nccl_abort and nccl_async_error.
  * Arrays of spans, updates and rules are host memory, read before the call returns. Kernels run in the order of the stream.
  */
 #ifndef DDP_GPU_ABI_H
@@ -29,13 +31,13 @@ enum ddp_gpu_error_kind {
   DDP_GPU_BAD_ARGUMENT = 2, /* a stream or pointer that is none */
   DDP_GPU_NO_DRIVER = 3,    /* no driver, or older than the module needs */
   DDP_GPU_NO_DEVICE = 4,
-  DDP_GPU_CAPTURE = 5,      /* not possible while a stream is captured into a graph */
-  DDP_GPU_LOST = 6,         /* sticky: every later call of this process fails; only a new process helps */
+  DDP_GPU_CAPTURE = 5, /* not possible while a stream is captured into a graph */
+  DDP_GPU_LOST = 6,    /* sticky: every later call of this process fails; only a new process helps */
   DDP_GPU_OTHER = 7
 };
 
-/* What a kernel looks at before it changes anything: a word that the host can set at any time (memory from host_alloc). Not 0: the
- * kernel does nothing. NULL: no such word. */
+/* What a kernel looks at before it changes anything: a word that the host can set at any time (memory from host_alloc). Not
+ * 0: the kernel does nothing. NULL: no such word. */
 typedef const uint32_t *ddp_gpu_stop;
 
 /* `count` elements from `from` to `to` (which may be equal; otherwise they do not overlap). */
@@ -57,20 +59,20 @@ typedef struct ddp_gpu_gate {
 typedef struct ddp_gpu_update {
   void *value;
   const void *grad;
-  void *state[2];  /* Adam: exp_avg, exp_avg_sq; SGD: momentum buffer or NULL, NULL. F32 (F64 for F64 values) */
-  void *master;    /* F32 copy of an F16 or BF16 value, or NULL */
+  void *state[2]; /* Adam: exp_avg, exp_avg_sq; SGD: momentum buffer or NULL, NULL. F32 (F64 for F64 values) */
+  void *master;   /* F32 copy of an F16 or BF16 value, or NULL */
   int64_t count;
-  int64_t rule;    /* its position in the array of rules */
+  int64_t rule; /* its position in the array of rules */
 } ddp_gpu_update;
 
-/* The scalars of update/kernels.hpp, which has the formulas. */
+/* The scalars of device/cpu/update_kernels.hpp, which has the formulas. */
 typedef struct ddp_gpu_adam_rule {
   double keep, weight_decay, beta1, share1, beta2, share2, size, root_scale, epsilon;
 } ddp_gpu_adam_rule;
 
 typedef struct ddp_gpu_sgd_rule {
   double rate, weight_decay, momentum, gradient_share;
-  int32_t mode;     /* 0: no buffer, 1: the buffer becomes the gradient, 2: running */
+  int32_t mode; /* 0: no buffer, 1: the buffer becomes the gradient, 2: running */
   int32_t nesterov;
 } ddp_gpu_sgd_rule;
 
@@ -81,7 +83,8 @@ typedef struct ddp_gpu_shape {
   const ddp_gpu_gate *gate; /* device memory, or NULL: its scale in the place of `scale`, and its skip */
 } ddp_gpu_shape;
 
-/* Batch normalisation (norm/batch_norm.cpp, norm/moments.hpp): values [rows, channels, inner] of one floating ddp_dtype. */
+/* Batch normalisation (extra/batch_norm/batch_norm.cpp, extra/batch_norm/moments.hpp): values [rows, channels, inner] of
+ * one floating ddp_dtype. */
 typedef struct ddp_gpu_batch {
   int64_t rows;
   int64_t channels;
@@ -115,7 +118,7 @@ typedef struct ddp_gpu_bn_slopes {
   const double *own; /* as bn_sums wrote them, of this rank: for dweight and dbias */
   const double *all; /* of all ranks together: for dx; not read when coefficients is NULL */
   int64_t channels;
-  double share;      /* 1 / values per channel over all ranks; 0 when not training */
+  double share;       /* 1 / values per channel over all ranks; 0 when not training */
   int32_t accumulate; /* not 0: dweight and dbias are added to */
   int32_t reserved;
   ddp_gpu_channels weight, saved_mean, saved_invstd;
@@ -141,22 +144,27 @@ typedef struct ddp_nccl_table {
   int64_t struct_size;
   int32_t library_version; /* as ncclGetVersion says: 22809 */
   int32_t reserved;
-  const char *path;        /* the file that was opened; valid for ever */
+  const char *path; /* the file that was opened; valid for ever */
   const char *(*error_text)(int32_t result);
   int32_t (*error_kind)(int32_t result);
   const char *(*last_error)(void *comm); /* comm may be NULL; never NULL */
   int32_t (*get_unique_id)(void *id);
-  /* Blocks until all ranks have come. *out may be set before it returns, for abort from another thread. max_ctas 0: NCCL's choice. */
+  /* Blocks until all ranks have come. *out may be set before it returns, for abort from another thread. max_ctas 0:
+   * NCCL's choice. */
   int32_t (*comm_init)(void **out, int32_t size, const void *id, int32_t rank, const char *name, int32_t max_ctas);
   int32_t (*comm_abort)(void *comm);    /* ends what runs on the device, frees the communicator; may block */
   int32_t (*comm_finalize)(void *comm); /* may block; before comm_destroy */
   int32_t (*comm_destroy)(void *comm);
   int32_t (*comm_async_error)(void *comm, int32_t *out_result);
-  /* dtype: a ddp_dtype; reduce: a ddp_gpu_reduce. In place: send == receive (all_gather, reduce_scatter: at the own place). */
-  int32_t (*all_reduce)(const void *send, void *receive, int64_t count, int32_t dtype, int32_t reduce, void *comm, void *stream);
-  int32_t (*reduce_scatter)(const void *send, void *receive, int64_t receive_count, int32_t dtype, int32_t reduce, void *comm, void *stream);
+  /* dtype: a ddp_dtype; reduce: a ddp_gpu_reduce. In place: send == receive (all_gather, reduce_scatter: at the own
+   * place). */
+  int32_t (*all_reduce)(const void *send, void *receive, int64_t count, int32_t dtype, int32_t reduce, void *comm,
+                        void *stream);
+  int32_t (*reduce_scatter)(const void *send, void *receive, int64_t receive_count, int32_t dtype, int32_t reduce,
+                            void *comm, void *stream);
   int32_t (*all_gather)(const void *send, void *receive, int64_t send_count, int32_t dtype, void *comm, void *stream);
-  int32_t (*broadcast)(const void *send, void *receive, int64_t count, int32_t dtype, int32_t root, void *comm, void *stream);
+  int32_t (*broadcast)(const void *send, void *receive, int64_t count, int32_t dtype, int32_t root, void *comm,
+                       void *stream);
   int32_t (*group_start)(void);
   int32_t (*group_end)(void);
   /* Memory that NCCL can reach without a copy; falls back to plain device memory. */
@@ -182,7 +190,7 @@ typedef struct ddp_gpu_table {
   int32_t (*device_name)(int32_t device, char *buffer, int64_t capacity);
   int32_t (*get_device)(int32_t *out_device);
   int32_t (*set_device)(int32_t device);
-  int32_t (*synchronize)(void); /* blocks until the device is idle */
+  int32_t (*synchronize)(void);  /* blocks until the device is idle */
   int32_t (*load_kernels)(void); /* so that no later launch loads code, which may wait for what runs */
   int32_t (*alloc)(void **out, int64_t bytes);
   int32_t (*free)(void *memory);
@@ -190,7 +198,7 @@ typedef struct ddp_gpu_table {
   int32_t (*host_alloc)(void **out_host, void **out_device, int64_t bytes);
   int32_t (*host_free)(void *host);
   int32_t (*pointer_device)(const void *memory, int32_t *out_device); /* -1: no device memory */
-  int32_t (*stream_create)(void **out, int32_t high_priority); /* does not wait for the legacy default stream */
+  int32_t (*stream_create)(void **out, int32_t high_priority);        /* does not wait for the legacy default stream */
   int32_t (*stream_destroy)(void *stream);
   int32_t (*stream_synchronize)(void *stream); /* blocks */
   int32_t (*stream_is_capturing)(void *stream, int32_t *out_capturing);
@@ -201,7 +209,8 @@ typedef struct ddp_gpu_table {
   int32_t (*event_query)(void *event, int32_t *out_done);
   int32_t (*event_elapsed)(void *from, void *to, double *out_ms);
   int32_t (*stream_wait)(void *stream, void *event);
-  int32_t (*copy)(void *to, const void *from, int64_t bytes, void *stream); /* any direction; pageable host memory may block */
+  int32_t (*copy)(void *to, const void *from, int64_t bytes,
+                  void *stream); /* any direction; pageable host memory may block */
   int32_t (*fill)(void *memory, int32_t byte, int64_t bytes, void *stream);
   /* This thread's calls no longer disturb captures of other threads. For the watchdog. */
   int32_t (*relax_capture)(void);
@@ -209,51 +218,58 @@ typedef struct ddp_gpu_table {
   /* Kernels. Any number of spans; one launch for about a thousand. dtypes are floating ddp_dtypes. */
 
   /* to[i] = limited(from[i] * factor), widened to F32 (F64 if either is F64), rounded once to `to`. from NULL: zeros. */
-  int32_t (*move)(const ddp_gpu_span *spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit,
-                  ddp_gpu_stop stop, void *stream);
+  int32_t (*move)(const ddp_gpu_span *spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor,
+                  double limit, ddp_gpu_stop stop, void *stream);
   /* Swaps the bytes of from and to; counts are bytes. */
   int32_t (*exchange)(const ddp_gpu_span *spans, int64_t count, void *stream);
   /* to[i] = decay * to[i] + (1 - decay) * from[i]; `to` has the moment type of `dtype`. */
   int32_t (*ema)(const ddp_gpu_span *spans, int64_t count, int32_t dtype, double decay, ddp_gpu_stop stop, void *stream);
-  int32_t (*adam)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_adam_rule *rules, int64_t rule_count, int32_t dtype,
-                  const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
-  int32_t (*sgd)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_sgd_rule *rules, int64_t rule_count, int32_t dtype,
-                 const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
-  /* Adds the terms of the p-norm (1 or 2) of the spans (`from`) to the 70 words of a base/exact_sum: the same bits as
+  int32_t (*adam)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_adam_rule *rules, int64_t rule_count,
+                  int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
+  int32_t (*sgd)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_sgd_rule *rules, int64_t rule_count,
+                 int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
+  /* Adds the terms of the p-norm (1 or 2) of the spans (`from`) to the 70 words of a core/exact_sum: the same bits as
    * device/cpu/arrays.hpp's add_norm_terms. `words`: device memory. */
-  int32_t (*add_norm_terms)(const ddp_gpu_span *spans, int64_t count, int32_t dtype, int32_t p, int64_t *words, void *stream);
-  /* *bits becomes the larger of itself and the bits of the largest |x| as F64, NaN above all. Device memory, 0 before the first call. */
+  int32_t (*add_norm_terms)(const ddp_gpu_span *spans, int64_t count, int32_t dtype, int32_t p, int64_t *words,
+                            void *stream);
+  /* *bits becomes the larger of itself and the bits of the largest |x| as F64, NaN above all. Device memory, 0 before the
+   * first call. */
   int32_t (*largest)(const ddp_gpu_span *spans, int64_t count, int32_t dtype, uint64_t *bits, void *stream);
-  /* From the words of a sum of squares, as update/policy.cpp's decide: norm = sqrt(sum) / loss_scale; scale = 1 / loss_scale, and if
-   * max_norm > 0 and not max_norm / (norm + 1e-6) >= 1, times that; skip = skip_nonfinite and the sum is not finite. Writes *gate. */
-  int32_t (*decide)(const int64_t *words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate *gate, void *stream);
+  /* From the words of a sum of squares, as optim/policy.cpp's decide: norm = sqrt(sum) / loss_scale; scale = 1 / loss_scale,
+   * and if max_norm > 0 and not max_norm / (norm + 1e-6) >= 1, times that; skip = skip_nonfinite and the sum is not
+   * finite. Writes *gate. */
+  int32_t (*decide)(const int64_t *words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate *gate,
+                    void *stream);
   /* out[k] = a 64-bit hash of the bytes of span k (`from`, count bytes), the same on every GPU; out: device memory. */
   int32_t (*hash)(const ddp_gpu_span *spans, int64_t count, uint64_t *out, void *stream);
 
-  /* Open NCCL: `path`, or if that is NULL or empty a copy that the process has loaded already, or else the loader's search. 0, or 1 with
-   * one line in `error` that says what was tried. The table is valid for ever. */
+  /* Open NCCL: `path`, or if that is NULL or empty a copy that the process has loaded already, or else the loader's search.
+   * 0, or 1 with one line in `error` that says what was tried. The table is valid for ever. */
   int32_t (*open_nccl)(const char *path, const ddp_nccl_table **out, char *error, int64_t capacity);
 
-  /* Batch normalisation: arithmetic in F64, results rounded once; the same input gives the same bits. All pointers are device memory but
-   * `batch`, `join` and `slopes`, which are read before the call returns. */
+  /* Batch normalisation: arithmetic in F64, results rounded once; the same input gives the same bits. All pointers are
+   * device memory but `batch`, `join` and `slopes`, which are read before the call returns. */
 
-  /* Bytes of scratch memory that bn_moments and bn_sums need; it may be used again by whatever follows them on the stream. */
+  /* Bytes of scratch memory that bn_moments and bn_sums need; it may be used again by whatever follows them on the
+   * stream. */
   int64_t (*bn_scratch_bytes)(const ddp_gpu_batch *batch);
   /* out: count, then the mean of each channel, then the sum of squared differences of each. */
   int32_t (*bn_moments)(const ddp_gpu_batch *batch, const void *x, double *out, void *scratch, void *stream);
   /* Nothing is written when there is not one value on any rank. */
   int32_t (*bn_join)(const ddp_gpu_bn_join *join, ddp_gpu_stop stop, void *stream);
   /* y = (x - mean) * factor + shift; coefficients: of bn_join. y may be x. */
-  int32_t (*bn_apply)(const ddp_gpu_batch *batch, const void *x, const double *coefficients, void *y, ddp_gpu_stop stop, void *stream);
+  int32_t (*bn_apply)(const ddp_gpu_batch *batch, const void *x, const double *coefficients, void *y, ddp_gpu_stop stop,
+                      void *stream);
   /* out: for each channel the sum of dy, then for each the sum of dy * (x - mean). */
-  int32_t (*bn_sums)(const ddp_gpu_batch *batch, const void *dy, const void *x, const ddp_gpu_channels *mean, double *out, void *scratch,
-                     void *stream);
+  int32_t (*bn_sums)(const ddp_gpu_batch *batch, const void *dy, const void *x, const ddp_gpu_channels *mean, double *out,
+                     void *scratch, void *stream);
   int32_t (*bn_slopes)(const ddp_gpu_bn_slopes *slopes, ddp_gpu_stop stop, void *stream);
   /* dx = dy * factor - (x - mean) * slope - shift; coefficients: of bn_slopes. dx may be dy. */
-  int32_t (*bn_apply_backward)(const ddp_gpu_batch *batch, const void *dy, const void *x, const double *coefficients, void *dx,
-                               ddp_gpu_stop stop, void *stream);
+  int32_t (*bn_apply_backward)(const ddp_gpu_batch *batch, const void *dy, const void *x, const double *coefficients,
+                               void *dx, ddp_gpu_stop stop, void *stream);
 
-  /* Has this process begun to use the device? Making current one that it has not used takes hundreds of MiB of its memory. */
+  /* Has this process begun to use the device? Making current one that it has not used takes hundreds of MiB of its
+   * memory. */
   int32_t (*device_is_used)(int32_t device, int32_t *out_used);
 } ddp_gpu_table;
 

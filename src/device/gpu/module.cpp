@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "base/error.hpp"
-#include "base/module_files.hpp"
+#include "core/error.hpp"
+#include "os/module_files.hpp"
 
 namespace ddp::gpu {
 namespace {
@@ -27,21 +27,24 @@ const ddp_gpu_table& open_module(const std::vector<std::string>& candidates) {
     if (access(file.c_str(), F_OK) != 0) continue;
     void* const module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr)
-      throw not_loaded("the CUDA module", dlerror(), "install the one that was built for this system");
+      throw os::not_loaded("the CUDA module", dlerror(), "install the one that was built for this system");
     const auto query = reinterpret_cast<ddp_gpu_query_fn>(dlsym(module, DDP_GPU_QUERY_NAME));
     const ddp_gpu_table* const table = query != nullptr ? query(DDP_GPU_VERSION) : nullptr;
     if (table == nullptr || table->struct_size < static_cast<int64_t>(sizeof(ddp_gpu_table)))
-      throw make_error(DDP_ERROR_NOT_SUPPORTED, "the CUDA module %s belongs to another version of libddp; install both from the same release",
+      throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                       "the CUDA module %s belongs to another version of libddp; install both from the same release",
                        file.c_str());
     return *table;
   }
-  throw make_error(DDP_ERROR_NOT_SUPPORTED, "CUDA tensors need the module libddp_cuda.so, which is not installed (searched: %s); install it, build "
-                   "libddp with -DDDP_CUDA=ON, or set DDP_MODULE_PATH to its folder", listed(candidates).c_str());
+  throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                   "CUDA tensors need the module libddp_cuda.so, which is not installed (searched: %s); install it, build "
+                   "libddp with -DDDP_CUDA=ON, or set DDP_MODULE_PATH to its folder",
+                   os::listed(candidates).c_str());
 }
 
 const ddp_gpu_table& load_module() {
   if (const ddp_gpu_table* const table = table_of_tests().load()) return *table;
-  return open_module(module_candidates(kFile));
+  return open_module(os::module_candidates(kFile));
 }
 
 int32_t count_devices(const ddp_gpu_table& table) {
@@ -51,21 +54,28 @@ int32_t count_devices(const ddp_gpu_table& table) {
   const int32_t code = asked != 0 ? asked : table.device_count(&count);
   const int32_t kind = table.error_kind(code);
   if (kind == DDP_GPU_NO_DRIVER || (code == 0 && driver == 0))
-    throw make_error(DDP_ERROR_NOT_SUPPORTED, "there is no NVIDIA driver that %s can use on this machine; install one or update it", table.name);
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "there is no NVIDIA driver that %s can use on this machine; install one or update it", table.name);
   if (kind == DDP_GPU_NO_DEVICE || (code == 0 && count == 0)) {
     const char* const visible = getenv("CUDA_VISIBLE_DEVICES");
-    throw make_error(DDP_ERROR_NOT_SUPPORTED, "this process sees no GPU (CUDA_VISIBLE_DEVICES is %s)", visible == nullptr ? "not set" : visible);
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "this process sees no GPU (CUDA_VISIBLE_DEVICES is %s)",
+                     visible == nullptr ? "not set" : visible);
   }
-  if (code != 0) throw make_error(DDP_ERROR_NOT_SUPPORTED, "the GPUs cannot be used: %s (%s)", table.error_text(code), table.error_name(code));
+  if (code != 0)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "the GPUs cannot be used: %s (%s)", table.error_text(code),
+                     table.error_name(code));
   return count;
 }
 
 const ddp_nccl_table& load_nccl(const ddp_gpu_table& table) {
   const ddp_nccl_table* nccl = nullptr;
   std::array<char, 1024> error{};
-  if (table.open_nccl(secure_getenv("DDP_NCCL_LIBRARY"), &nccl, error.data(), static_cast<int64_t>(error.size())) != 0 || nccl == nullptr)
-    throw make_error(DDP_ERROR_NOT_SUPPORTED, "NCCL cannot be used: %s; install it (libnccl2 in NVIDIA's repository, or the Python package "
-                     "nvidia-nccl), or set DDP_NCCL_LIBRARY to its file libnccl.so.2", error.data());
+  if (table.open_nccl(secure_getenv("DDP_NCCL_LIBRARY"), &nccl, error.data(), static_cast<int64_t>(error.size())) != 0 ||
+      nccl == nullptr)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "NCCL cannot be used: %s; install it (libnccl2 in NVIDIA's repository, or the Python package "
+                     "nvidia-nccl), or set DDP_NCCL_LIBRARY to its file libnccl.so.2",
+                     error.data());
   return *nccl;
 }
 

@@ -1,8 +1,8 @@
-// Finding and opening libddp_cuda.so, the module that knows a GPU. The core depends on no CUDA: on a machine without GPU, driver or module
-// everything else works, and whoever asks for a GPU is told which of these is missing.
+// Finding and opening libddp_cuda.so, the module that knows a GPU. The core depends on no CUDA: on a machine without GPU,
+// driver or module everything else works, and whoever asks for a GPU is told which of these is missing.
 //
-// The first file of that name (base/module_files.hpp) is taken, opened with RTLD_NOW | RTLD_LOCAL and never closed: threads of the driver may
-// still run in it.
+// The first file of that name (os/module_files.hpp) is taken, opened with RTLD_NOW | RTLD_LOCAL and never closed: threads of
+// the driver may still run in it.
 // Threads: any. Tested by unit/device/gpu_module_test.cpp.
 #pragma once
 
@@ -22,8 +22,8 @@ namespace ddp::gpu {
 /// How many GPUs this process sees, 1 or more. Throws NOT_SUPPORTED: no driver, or no GPU, and what to do.
 [[nodiscard]] int32_t count_devices(const ddp_gpu_table& table);
 
-/// NCCL as the module opens it: the file in DDP_NCCL_LIBRARY, a copy that the process has already, or the loader's search. Throws
-/// NOT_SUPPORTED with what was tried.
+/// NCCL as the module opens it: the file in DDP_NCCL_LIBRARY, a copy that the process has already, or the loader's search.
+/// Throws NOT_SUPPORTED with what was tried.
 [[nodiscard]] const ddp_nccl_table& load_nccl(const ddp_gpu_table& table);
 
 /// Use this table in the place of the module; NULL: no longer. Tests only, while nothing of a GPU exists.

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "base/exact_sum.hpp"
+#include "core/exact_sum.hpp"
 #include "device/gpu/span_lists.hpp"
 
 namespace ddp::gpu {
@@ -18,8 +18,8 @@ class Norms {
 
   /// For the next sum or largest. Parts of one array begin at multiples of cpu::kNormBlock, as everywhere.
   void add(const Tensor& part) { parts_.add(part); }
-  /// Device memory that holds, in the stream's order, the words of the sum of the terms of the p-norm (1 or 2); until the next call. The
-  /// parts are forgotten.
+  /// Device memory that holds, in the stream's order, the words of the sum of the terms of the p-norm (1 or 2); until the
+  /// next call. The parts are forgotten.
   const int64_t* start_sum(int32_t p, void* stream);
   /// What was started on this stream. The host waits for the stream.
   [[nodiscard]] ExactSum finish_sum(void* stream);

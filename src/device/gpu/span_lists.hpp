@@ -21,7 +21,8 @@ class SpanLists {
   template <class Fn>
   void each(Fn&& fn) const {
     for (const List& list : lists_)
-      if (!list.spans.empty()) fn(list.spans.data(), static_cast<int64_t>(list.spans.size()), list.from_dtype, list.to_dtype);
+      if (!list.spans.empty())
+        fn(list.spans.data(), static_cast<int64_t>(list.spans.size()), list.from_dtype, list.to_dtype);
   }
   /// The table's move for all spans; `doing` as for Device::check.
   void move(const Device& device, double factor, double limit, ddp_gpu_stop stop, void* stream, const char* doing) const;

@@ -1,7 +1,9 @@
-// Parts of tensors on their way from and to host memory, wherever the tensor lies: chunk by chunk, and while one chunk is used the next is copied.
+// Parts of tensors on their way from and to host memory, wherever the tensor lies: chunk by chunk, and while one chunk is
+// used the next is copied.
 //
-// A tensor on a GPU goes through two blocks of page-locked memory on a stream of their own; the bytes of a tensor in host memory are used where
-// they lie. Blocking: what read() has shown was there, and what write() was given is there after finish().
+// A tensor on a GPU goes through two blocks of page-locked memory on a stream of their own; the bytes of a tensor in host
+// memory are used where they lie. Blocking: what read() has shown was there, and what write() was given is there after
+// finish().
 // Whoever calls has seen to it that what wrote the tensors is done (Device::synchronize).
 // Cost: 8 MiB of page-locked memory for the object's life, none if no tensor lies on a GPU. Threads: one at a time.
 // Tested by gpu_host/transfer_test.cpp.

@@ -86,7 +86,7 @@ class Programs:
         return shutil.which("mpirun.openmpi" if mpi == "openmpi" else "mpiexec.mpich")
 
     def ours(self, name):
-        for pattern in ("tests/bench/", "bin/", "src/run/", ""):
+        for pattern in ("tests/bench/", "bin/", "src/ddprun/", ""):
             path = os.path.join(self.build, pattern + name)
             if os.access(path, os.X_OK) and os.path.isfile(path):
                 return path

@@ -1,5 +1,6 @@
-/* The gradients of the benchmark's models are those of their losses: each is compared with central differences of the loss along
- * the gradient itself (its length is right) and along others (so is its direction), on small shapes that do not fill the tiles of the products. */
+/* The gradients of the benchmark's models are those of their losses: each is compared with central differences of the loss
+ * along the gradient itself (its length is right) and along others (so is its direction), on small shapes that do not
+ * fill the tiles of the products. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,8 @@ static double slope_error(model *m, parameter *p, const double *direction) {
   double expected = 0, length = 0, loss[2];
   memcpy(values, p->value, (size_t)p->count * sizeof *values);
   for (int side = 0; side < 2; ++side) {
-    for (int64_t e = 0; e < p->count; ++e) p->value[e] = (float)((double)values[e] + (side == 0 ? 0.01 : -0.01) * direction[e]);
+    for (int64_t e = 0; e < p->count; ++e)
+      p->value[e] = (float)((double)values[e] + (side == 0 ? 0.01 : -0.01) * direction[e]);
     loss[side] = m->run(m, NULL, NULL);
   }
   memcpy(p->value, values, (size_t)p->count * sizeof *values);
@@ -37,7 +39,8 @@ static void choose_direction(const parameter *p, double share, uint64_t *random,
   double length = 0, total = 0;
   for (int64_t e = 0; e < p->count; ++e) length += (double)p->grad[e] * (double)p->grad[e];
   for (int64_t e = 0; e < p->count; ++e) {
-    direction[e] = share * (double)p->grad[e] / (sqrt(length) + 1e-9) + (1 - share) * (double)model_random(random) / sqrt((double)p->count / 3);
+    direction[e] = share * (double)p->grad[e] / (sqrt(length) + 1e-9) +
+                   (1 - share) * (double)model_random(random) / sqrt((double)p->count / 3);
     total += direction[e] * direction[e];
   }
   for (int64_t e = 0; e < p->count; ++e) direction[e] /= sqrt(total) + 1e-9;
@@ -95,7 +98,7 @@ static void products_are_those_of_a_double_loop(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_those_of_a_double_loop), cmocka_unit_test(the_mlp_differentiates),
-                                     cmocka_unit_test(the_gpt_differentiates)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_those_of_a_double_loop),
+                                     cmocka_unit_test(the_mlp_differentiates), cmocka_unit_test(the_gpt_differentiates)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

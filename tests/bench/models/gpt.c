@@ -26,7 +26,9 @@ typedef struct gpt {
   int32_t *tokens, *wanted;
 } gpt;
 
-static parameter *of_block(model *model, int32_t l, int which) { return &model->parameters[BLOCKS_BEGIN + l * PER_BLOCK + which]; }
+static parameter *of_block(model *model, int32_t l, int which) {
+  return &model->parameters[BLOCKS_BEGIN + l * PER_BLOCK + which];
+}
 
 static void add_to(float *to, const float *from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
@@ -51,9 +53,11 @@ static void attention_forward(const gpt *g, block *b) {
     for (int64_t h = 0; h < g->shape.heads; ++h) {
       float *qkv = b->qkv + s * length * 3 * width + h * size;
       float *weights = b->weights + (s * g->shape.heads + h) * length * length;
-      multiply(head_of(qkv, width, 0), transposed(head_of(qkv, width, 1)), rows_of(weights, length), length, length, size, 0);
+      multiply(head_of(qkv, width, 0), transposed(head_of(qkv, width, 1)), rows_of(weights, length), length, length, size,
+               0);
       softmax_rows(weights, length, 1 / sqrtf((float)size));
-      multiply(rows_of(weights, length), head_of(qkv, width, 2), rows_of(b->mixed + s * length * width + h * size, width), length, size, length, 0);
+      multiply(rows_of(weights, length), head_of(qkv, width, 2), rows_of(b->mixed + s * length * width + h * size, width),
+               length, size, length, 0);
     }
 }
 
@@ -73,7 +77,8 @@ static void attention_backward(const gpt *g, block *b, float *dweights) {
         for (int64_t i = 0; i < length; ++i) row[i] = i <= t ? weight[i] * (row[i] - sum) * scale : 0;
       }
       multiply(rows_of(dweights, length), head_of(qkv, width, 1), head_of(dqkv, width, 0), length, size, length, 0);
-      multiply(transposed(rows_of(dweights, length)), head_of(qkv, width, 0), head_of(dqkv, width, 1), length, size, length, 0);
+      multiply(transposed(rows_of(dweights, length)), head_of(qkv, width, 0), head_of(dqkv, width, 1), length, size, length,
+               0);
     }
 }
 
@@ -81,15 +86,21 @@ static void block_forward(model *model, int32_t l, const float *x) {
   gpt *g = model->self;
   block *b = &g->blocks[l];
   const int64_t width = g->shape.width, rows = g->rows;
-  norm_forward(x, of_block(model, l, NORM1)->value, of_block(model, l, SHIFT1)->value, b->normed1, b->unit1, b->inverse1, rows, width);
-  linear_forward(b->normed1, of_block(model, l, QKV)->value, of_block(model, l, QKV_BIAS)->value, b->qkv, rows, width, 3 * width);
+  norm_forward(x, of_block(model, l, NORM1)->value, of_block(model, l, SHIFT1)->value, b->normed1, b->unit1, b->inverse1,
+               rows, width);
+  linear_forward(b->normed1, of_block(model, l, QKV)->value, of_block(model, l, QKV_BIAS)->value, b->qkv, rows, width,
+                 3 * width);
   attention_forward(g, b);
-  linear_forward(b->mixed, of_block(model, l, PROJECT)->value, of_block(model, l, PROJECT_BIAS)->value, b->middle, rows, width, width);
+  linear_forward(b->mixed, of_block(model, l, PROJECT)->value, of_block(model, l, PROJECT_BIAS)->value, b->middle, rows,
+                 width, width);
   add_to(b->middle, x, rows * width);
-  norm_forward(b->middle, of_block(model, l, NORM2)->value, of_block(model, l, SHIFT2)->value, b->normed2, b->unit2, b->inverse2, rows, width);
-  linear_forward(b->normed2, of_block(model, l, UP)->value, of_block(model, l, UP_BIAS)->value, b->up, rows, width, 4 * width);
+  norm_forward(b->middle, of_block(model, l, NORM2)->value, of_block(model, l, SHIFT2)->value, b->normed2, b->unit2,
+               b->inverse2, rows, width);
+  linear_forward(b->normed2, of_block(model, l, UP)->value, of_block(model, l, UP_BIAS)->value, b->up, rows, width,
+                 4 * width);
   gelu_forward(b->up, b->active, rows * 4 * width);
-  linear_forward(b->active, of_block(model, l, DOWN)->value, of_block(model, l, DOWN_BIAS)->value, b->out, rows, 4 * width, width);
+  linear_forward(b->active, of_block(model, l, DOWN)->value, of_block(model, l, DOWN_BIAS)->value, b->out, rows, 4 * width,
+                 width);
   add_to(b->out, b->middle, rows * width);
 }
 
@@ -103,7 +114,8 @@ static void done(model *model, int32_t l, int from, int to, caller then) {
   for (int which = to; which >= from; --which) then.ready(then.context, BLOCKS_BEGIN + l * PER_BLOCK + which);
 }
 
-static void linear_of(model *model, int32_t l, int which, const float *x, const float *dy, float *dx, int64_t in, int64_t out, caller then) {
+static void linear_of(model *model, int32_t l, int which, const float *x, const float *dy, float *dx, int64_t in,
+                      int64_t out, caller then) {
   const parameter *w = of_block(model, l, which), *b = of_block(model, l, which + 1);
   linear_backward(x, w->value, dy, dx, w->grad, b->grad, ((gpt *)model->self)->rows, in, out);
   done(model, l, which, which + 1, then);
@@ -158,16 +170,17 @@ static double gpt_run(model *model, ready_fn ready, void *context) {
   float *table = model->parameters[TOKENS].value;
   embedding_forward(model);
   for (int32_t l = 0; l < layers; ++l) block_forward(model, l, l == 0 ? g->x : g->blocks[l - 1].out);
-  norm_forward(g->blocks[layers - 1].out, model->parameters[last].value, model->parameters[last + 1].value, g->normed, g->unit, g->inverse, rows,
-               width);
+  norm_forward(g->blocks[layers - 1].out, model->parameters[last].value, model->parameters[last + 1].value, g->normed,
+               g->unit, g->inverse, rows, width);
   multiply(rows_of(g->normed, width), transposed(rows_of(table, width)), rows_of(g->logits, words), rows, words, width, 0);
   const double loss = cross_entropy(g->logits, g->wanted, rows, words);
   if (ready == NULL) return loss;
   multiply(rows_of(g->logits, words), rows_of(table, width), rows_of(g->dnormed, width), rows, width, words, 0);
-  multiply(transposed(rows_of(g->logits, words)), rows_of(g->normed, width), rows_of(model->parameters[TOKENS].grad, width), words, width, rows, 0);
+  multiply(transposed(rows_of(g->logits, words)), rows_of(g->normed, width), rows_of(model->parameters[TOKENS].grad, width),
+           words, width, rows, 0);
   memset(g->dx, 0, (size_t)(rows * width) * sizeof *g->dx);
-  norm_backward(g->dnormed, model->parameters[last].value, g->unit, g->inverse, g->dx, model->parameters[last].grad, model->parameters[last + 1].grad,
-                rows, width);
+  norm_backward(g->dnormed, model->parameters[last].value, g->unit, g->inverse, g->dx, model->parameters[last].grad,
+                model->parameters[last + 1].grad, rows, width);
   ready(context, last + 1);
   ready(context, last);
   for (int32_t l = layers; l-- > 0;) block_backward(model, l, then);
@@ -180,12 +193,13 @@ static double gpt_run(model *model, ready_fn ready, void *context) {
 static float *floats(int64_t count) { return calloc((size_t)count, sizeof(float)); }
 
 static void allocate(gpt *g) {
-  const int64_t n = g->rows * g->shape.width, weights = (int64_t)g->shape.sequences * g->shape.heads * g->shape.length * g->shape.length;
+  const int64_t n = g->rows * g->shape.width,
+                weights = (int64_t)g->shape.sequences * g->shape.heads * g->shape.length * g->shape.length;
   g->x = floats(n);
   g->blocks = calloc((size_t)g->shape.layers, sizeof *g->blocks);
   for (int32_t l = 0; l < g->shape.layers; ++l)
     g->blocks[l] = (block){floats(n), floats(g->rows), floats(n), floats(3 * n), floats(weights), floats(n), floats(n),
-                           floats(n), floats(g->rows), floats(n), floats(4 * n), floats(4 * n), floats(n)};
+                           floats(n), floats(g->rows), floats(n), floats(4 * n), floats(4 * n),   floats(n)};
   g->unit = floats(n);
   g->inverse = floats(g->rows);
   g->normed = floats(n);
@@ -202,13 +216,18 @@ static void allocate(gpt *g) {
 static void add_block(model *made, int32_t l, int64_t width, uint64_t *random) {
   static const char *const names[PER_BLOCK] = {"norm1", "shift1", "qkv", "qkv_bias", "project", "project_bias",
                                                "norm2", "shift2", "up",  "up_bias",  "down",    "down_bias"};
-  const int64_t rows[PER_BLOCK] = {width, width, 3 * width, 3 * width, width, width, width, width, 4 * width, 4 * width, width, width};
+  const int64_t rows[PER_BLOCK] = {width, width, 3 * width, 3 * width, width, width,
+                                   width, width, 4 * width, 4 * width, width, width};
   const int64_t columns[PER_BLOCK] = {0, 0, width, 0, width, 0, 0, 0, width, 0, 4 * width, 0};
   for (int which = 0; which < PER_BLOCK; ++which) {
     char name[32];
     const int is_gain = which == NORM1 || which == NORM2;
     snprintf(name, sizeof name, "block%d.%s", l, names[which]);
-    model_add(made, name, rows[which], columns[which], is_gain ? -1 : columns[which] > 0 ? 1 / sqrtf((float)columns[which]) : 0.02F, random);
+    model_add(made, name, rows[which], columns[which],
+              is_gain              ? -1
+              : columns[which] > 0 ? 1 / sqrtf((float)columns[which])
+                                   : 0.02F,
+              random);
   }
 }
 

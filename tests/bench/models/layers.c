@@ -10,7 +10,8 @@ void linear_forward(const float *x, const float *w, const float *b, float *y, in
   multiply(rows_of((float *)x, in), transposed(rows_of((float *)w, in)), rows_of(y, out), rows, out, in, 1);
 }
 
-void linear_backward(const float *x, const float *w, const float *dy, float *dx, float *dw, float *db, int64_t rows, int64_t in, int64_t out) {
+void linear_backward(const float *x, const float *w, const float *dy, float *dx, float *dw, float *db, int64_t rows,
+                     int64_t in, int64_t out) {
   if (dx != NULL) multiply(rows_of((float *)dy, out), rows_of((float *)w, in), rows_of(dx, in), rows, in, out, 0);
   multiply(transposed(rows_of((float *)dy, out)), rows_of((float *)x, in), rows_of(dw, in), out, in, rows, 0);
   memset(db, 0, (size_t)out * sizeof *db);
@@ -18,7 +19,8 @@ void linear_backward(const float *x, const float *w, const float *dy, float *dx,
     for (int64_t j = 0; j < out; ++j) db[j] += dy[r * out + j];
 }
 
-void norm_forward(const float *x, const float *gain, const float *shift, float *y, float *unit, float *inverse, int64_t rows, int64_t width) {
+void norm_forward(const float *x, const float *gain, const float *shift, float *y, float *unit, float *inverse, int64_t rows,
+                  int64_t width) {
   for (int64_t r = 0; r < rows; ++r, x += width, y += width, unit += width) {
     float mean = 0, square = 0;
     for (int64_t i = 0; i < width; ++i) mean += x[i];
@@ -32,8 +34,8 @@ void norm_forward(const float *x, const float *gain, const float *shift, float *
   }
 }
 
-void norm_backward(const float *dy, const float *gain, const float *unit, const float *inverse, float *dx, float *dgain, float *dshift, int64_t rows,
-                   int64_t width) {
+void norm_backward(const float *dy, const float *gain, const float *unit, const float *inverse, float *dx, float *dgain,
+                   float *dshift, int64_t rows, int64_t width) {
   memset(dgain, 0, (size_t)width * sizeof *dgain);
   memset(dshift, 0, (size_t)width * sizeof *dshift);
   for (int64_t r = 0; r < rows; ++r, dy += width, unit += width, dx += width) {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Panels of `b` (KC x NC) and of `a` (MC x KC) are packed, so that the inner loop reads both in order; it keeps a tile of 12 x 32 sums in registers
- * (24 of 32 vectors of 16). That is the usual design; the figures of the tile were tried out. */
+/* Panels of `b` (KC x NC) and of `a` (MC x KC) are packed, so that the inner loop reads both in order; it keeps a tile of 12
+ * x 32 sums in registers (24 of 32 vectors of 16). That is the usual design; the figures of the tile were tried out. */
 enum { MR = 12, NR = 32, MC = 96, KC = 256, NC = 1024, VECTOR = 16 };
 typedef float vector __attribute__((vector_size(64), aligned(4), may_alias));
 
@@ -21,7 +21,8 @@ static void pack_a(matrix a, int64_t m, int64_t k, float *to) {
   }
 }
 
-/* A stretch of `b` whose rows lie in order is copied by rows; one whose columns do is turned in tiles of 16 x 16, so that whole lines are read. */
+/* A stretch of `b` whose rows lie in order is copied by rows; one whose columns do is turned in tiles of 16 x 16, so that
+ * whole lines are read. */
 static void pack_b(matrix b, int64_t k, int64_t n, float *to) {
   for (int64_t j0 = 0; j0 < n; j0 += NR, to += k * NR) {
     const int64_t columns = least(NR, n - j0);
@@ -90,8 +91,8 @@ void multiply(matrix a, matrix b, matrix c, int64_t m, int64_t n, int64_t k, int
         pack_a((matrix){a.data + i0 * a.row + p0 * a.column, a.row, a.column}, height, depth, packed_a);
         for (int64_t j = 0; j < width; j += NR)
           for (int64_t i = 0; i < height; i += MR)
-            tile_to(packed_a + i * depth, packed_b + j * depth, (matrix){c.data + (i0 + i) * c.row + j0 + j, c.row, 1}, least(MR, height - i),
-                    least(NR, width - j), depth, add || p0 > 0);
+            tile_to(packed_a + i * depth, packed_b + j * depth, (matrix){c.data + (i0 + i) * c.row + j0 + j, c.row, 1},
+                    least(MR, height - i), least(NR, width - j), depth, add || p0 > 0);
       }
     }
 }

@@ -65,6 +65,7 @@ model *mlp_create(const int32_t *sizes, int32_t layers, int32_t batch, uint64_t 
   self->wanted = malloc((size_t)batch * sizeof(int32_t));
   random = seed * 977 + 5;
   for (int64_t i = 0; i < (int64_t)batch * sizes[0]; ++i) self->x[0][i] = model_random(&random);
-  for (int32_t r = 0; r < batch; ++r) self->wanted[r] = (int32_t)((model_random(&random) + 1) / 2 * (float)(sizes[layers] - 1));
+  for (int32_t r = 0; r < batch; ++r)
+    self->wanted[r] = (int32_t)((model_random(&random) + 1) / 2 * (float)(sizes[layers] - 1));
   return made;
 }

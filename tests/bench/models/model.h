@@ -1,5 +1,6 @@
-/* Two small models with a real forward and backward, one thread, for measuring training steps. Values and gradients belong to the
- * caller's choice: a gradient is written (not added to) where `grad` points when the backward reaches it, and then `ready` is called.
+/* Two small models with a real forward and backward, one thread, for measuring training steps. Values and gradients belong
+ * to the caller's choice: a gradient is written (not added to) where `grad` points when the backward reaches it, and then
+ * `ready` is called.
  * Tested by bench/models/backward_test.c against finite differences. */
 #ifndef DDP_TESTS_BENCH_MODEL_H
 #define DDP_TESTS_BENCH_MODEL_H
@@ -34,7 +35,8 @@ typedef struct gpt_shape {
 /* A decoder as GPT-2's: learned positions, pre-norm blocks, GELU (tanh form), the head shares the token table. */
 model *gpt_create(gpt_shape shape, uint64_t seed);
 
-/* The shapes that the benchmark trains, by name ("mlp", "gpt"); NULL for another name. `seed` makes the batch; values are the same for all. */
+/* The shapes that the benchmark trains, by name ("mlp", "gpt"); NULL for another name. `seed` makes the batch; values are
+ * the same for all. */
 model *model_by_name(const char *name, uint64_t seed);
 
 parameter *model_add(model *model, const char *name, int64_t rows, int64_t columns, float scale, uint64_t *random);

@@ -1,6 +1,7 @@
-/* The bound: the least that an all-reduce over shared memory can be. No announcement, no comparison of calls, no failure handling, no
- * sleeping: two spinning barriers and one loop that adds this rank's part of all arrays and writes the sum to all. The ranks are children
- * of one process and all arrays lie in one anonymous shared mapping. Measured as protocol.h says.
+/* The bound: the least that an all-reduce over shared memory can be. No announcement, no comparison of calls, no failure
+ * handling, no sleeping: two spinning barriers and one loop that adds this rank's part of all arrays and writes the sum to
+ * all. The ranks are children of one process and all arrays lie in one anonymous shared mapping. Measured as protocol.h
+ * says.
  *   bound_all_reduce SIZE */
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -48,7 +49,8 @@ static void sum(void *context, float *data, int64_t count) {
   float *arrays[MOST_RANKS];
   (void)data;
   for (int32_t r = 0; r < b->size; ++r) arrays[r] = (float *)(b->arrays + (int64_t)r * PADDED);
-  const int64_t begin = count * b->rank / b->size / 16 * 16, end = b->rank + 1 == b->size ? count : count * (b->rank + 1) / b->size / 16 * 16;
+  const int64_t begin = count * b->rank / b->size / 16 * 16,
+                end = b->rank + 1 == b->size ? count : count * (b->rank + 1) / b->size / 16 * 16;
   barrier(b);
   switch (b->size) { /* a constant number of arrays keeps their addresses in registers */
     case 2: add(arrays, 2, begin, end); break;

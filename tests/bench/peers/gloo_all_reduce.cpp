@@ -59,7 +59,8 @@ int main(int argc, char** argv) {
   where.iface = "lo";
   Ring ring{std::make_shared<gloo::rendezvous::Context>(rank, size)};
   ring.context->setTimeout(std::chrono::seconds(60));
-  connect(*ring.context, std::make_shared<gloo::rendezvous::FileStore>(argv[3]), gloo::transport::tcp::CreateDevice(where), 0);
+  connect(*ring.context, std::make_shared<gloo::rendezvous::FileStore>(argv[3]), gloo::transport::tcp::CreateDevice(where),
+          0);
   const protocol p{rank, size, &ring, sum, barrier};
   protocol_run(&p, protocol_memory());
   std::_Exit(0);  // without Gloo's teardown, which takes long and is not what is measured

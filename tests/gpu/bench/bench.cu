@@ -2,11 +2,11 @@
 //
 //   bench.gpu [--quick] [--json FILE] [--part copies|updates|steps|host|overlap]
 //
-// The part `overlap` needs DDP_MODULE_PATH to name the folder of the wire module (overlap.cu says why), so it is not part of a run without --part.
-#include "gpu/bench/bench.hpp"
-
+// The part `overlap` needs DDP_MODULE_PATH to name the folder of the wire module (overlap.cu says why), so it is not part of
+// a run without --part.
 #include <cstring>
 
+#include "gpu/bench/bench.hpp"
 #include "gpu/support/module.hpp"
 
 namespace ddp::bench {
@@ -25,7 +25,10 @@ void must(ddp_status status, const char* call) {
 void Report::add(const Row& row) {
   rows_.push_back(row);
   std::printf("%-30s %10.4g %-5s %-34s %-4s %s\n", row.id.c_str(), row.value, row.unit.c_str(), row.target.c_str(),
-              row.met == 1 ? "yes" : row.met == 0 ? "NO" : "-", row.note.c_str());
+              row.met == 1   ? "yes"
+              : row.met == 0 ? "NO"
+                             : "-",
+              row.note.c_str());
   std::fflush(stdout);
   write();
 }
@@ -44,9 +47,14 @@ void Report::write() const {
   std::fputs("[\n", file);
   for (size_t k = 0; k < rows_.size(); ++k) {
     const Row& r = rows_[k];
-    std::fprintf(file, "  {\"id\": \"%s\", \"what\": \"%s\", \"value\": %.9g, \"unit\": \"%s\", \"target\": \"%s\", \"met\": %s, \"note\": \"%s\"}%s\n", r.id.c_str(),
-                 r.what.c_str(), r.value, r.unit.c_str(), r.target.c_str(), r.met == 1 ? "true" : r.met == 0 ? "false" : "null", r.note.c_str(),
-                 k + 1 < rows_.size() ? "," : "");
+    std::fprintf(file,
+                 "  {\"id\": \"%s\", \"what\": \"%s\", \"value\": %.9g, \"unit\": \"%s\", \"target\": \"%s\", \"met\": %s, "
+                 "\"note\": \"%s\"}%s\n",
+                 r.id.c_str(), r.what.c_str(), r.value, r.unit.c_str(), r.target.c_str(),
+                 r.met == 1   ? "true"
+                 : r.met == 0 ? "false"
+                              : "null",
+                 r.note.c_str(), k + 1 < rows_.size() ? "," : "");
   }
   std::fputs("]\n", file);
   std::fclose(file);
@@ -124,7 +132,8 @@ std::vector<int64_t> gpt2_counts() {
   const int64_t width = 768;
   std::vector<int64_t> counts = {50257 * width, 1024 * width};
   for (int layer = 0; layer < 12; ++layer)
-    for (const int64_t count : {width, width, width * 3 * width, 3 * width, width * width, width, width, width, width * 4 * width, 4 * width, 4 * width * width, width})
+    for (const int64_t count : {width, width, width * 3 * width, 3 * width, width * width, width, width, width,
+                                width * 4 * width, 4 * width, 4 * width * width, width})
       counts.push_back(count);
   counts.insert(counts.end(), {width, width});
   return counts;
@@ -150,18 +159,28 @@ struct Part {
   void (*measure)(Report&, const Options&);
   bool usual;
 };
-constexpr Part kParts[] = {{"copies", measure_copies, true}, {"updates", measure_updates, true}, {"steps", measure_steps, true},
-                           {"host", measure_host, true},     {"overlap", measure_overlap, false}};
+constexpr Part kParts[] = {{"copies", measure_copies, true},
+                           {"updates", measure_updates, true},
+                           {"steps", measure_steps, true},
+                           {"host", measure_host, true},
+                           {"overlap", measure_overlap, false}};
 
 int run(int argc, char** argv) {
   Options options;
   std::string json, only;
   for (int k = 1; k < argc; ++k) {
     const std::string argument = argv[k];
-    if (argument == "--quick") options.quick = true;
-    else if (argument == "--json" && k + 1 < argc) json = argv[++k];
-    else if (argument == "--part" && k + 1 < argc) only = argv[++k];
-    else return std::fprintf(stderr, "%s is not understood: [--quick] [--json FILE] [--part copies|updates|steps|host|overlap]\n", argv[k]), 2;
+    if (argument == "--quick")
+      options.quick = true;
+    else if (argument == "--json" && k + 1 < argc)
+      json = argv[++k];
+    else if (argument == "--part" && k + 1 < argc)
+      only = argv[++k];
+    else
+      return std::fprintf(stderr,
+                          "%s is not understood: [--quick] [--json FILE] [--part copies|updates|steps|host|overlap]\n",
+                          argv[k]),
+             2;
   }
   if (only != "overlap") test::card::need_devices(1);  // overlap forks, so it looks for itself
   Report report(json);

@@ -1,11 +1,13 @@
-// What the parts of bench.gpu share: rows of a report, medians over events, memory that is rotated past the second-level cache.
+// What the parts of bench.gpu share: rows of a report, medians over events, memory that is rotated past the second-level
+// cache.
 //
-// Method: every figure is the median of many repetitions after a warm-up, measured with events on the stream (host costs: with the host's clock around one
-// call). Data are random. What is read or written is rotated through more memory than the cache holds. The copy rate measured in the same run is the
-// yardstick. tests/bench/README.md has the targets.
+// Method: every figure is the median of many repetitions after a warm-up, measured with events on the stream (host costs:
+// with the host's clock around one call). Data are random. What is read or written is rotated through more memory than the
+// cache holds. The copy rate measured in the same run is the yardstick. tests/bench/README.md has the targets.
 #pragma once
 
 #include <cuda_runtime.h>
+#include <ddp/experimental.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,8 +16,6 @@
 #include <functional>
 #include <string>
 #include <vector>
-
-#include <ddp/experimental.h>
 
 namespace ddp::bench {
 
@@ -58,7 +58,9 @@ inline double percentile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
   return values[std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())))];
 }
-inline double now_us() { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+inline double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// A pair of events.
 class Stopwatch {
@@ -76,8 +78,8 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Median milliseconds of work(k), k counting up, on the stream. With kAhead the stream is kept busy while the host enqueues, so that what the host
-/// needs for that is not part of the figure.
+/// Median milliseconds of work(k), k counting up, on the stream. With kAhead the stream is kept busy while the host
+/// enqueues, so that what the host needs for that is not part of the figure.
 enum class Host { kCounts, kAhead };
 double time_on_stream(cudaStream_t stream, int repetitions, Host host, const std::function<void(int)>& work);
 

@@ -1,4 +1,5 @@
-// The copy rate of this GPU, and packing and unpacking against it: gradients of many tensors into one bucket and back, by the module's own kernel.
+// The copy rate of this GPU, and packing and unpacking against it: gradients of many tensors into one bucket and back, by
+// the module's own kernel.
 #include <limits>
 
 #include "gpu/bench/bench.hpp"
@@ -16,7 +17,8 @@ double rate(int64_t bytes, double ms) { return 2.0 * static_cast<double>(bytes) 
 struct Rotation {
   std::vector<Buffer> from, to;
   Rotation(int64_t bytes, int64_t past) {
-    for (int64_t used = 0; used < past || from.size() < 2; used += 2 * bytes) from.emplace_back(bytes), to.emplace_back(bytes);
+    for (int64_t used = 0; used < past || from.size() < 2; used += 2 * bytes)
+      from.emplace_back(bytes), to.emplace_back(bytes);
   }
 };
 
@@ -24,7 +26,8 @@ double copy_ms(cudaStream_t stream, int64_t bytes, int repetitions) {
   const Rotation rotation(bytes, 400 * kMiB);
   return time_on_stream(stream, repetitions, Host::kAhead, [&](int k) {
     const size_t at = static_cast<size_t>(k) % rotation.from.size();
-    MUST(cudaMemcpyAsync(rotation.to[at].data(), rotation.from[at].data(), static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream));
+    MUST(cudaMemcpyAsync(rotation.to[at].data(), rotation.from[at].data(), static_cast<size_t>(bytes),
+                         cudaMemcpyDeviceToDevice, stream));
   });
 }
 
@@ -53,24 +56,28 @@ struct Layout {
   }
 };
 
-void measure_pack(Report& report, const Options& options, cudaStream_t stream, const char* size, int tensors, int64_t bytes, double share) {
+void measure_pack(Report& report, const Options& options, cudaStream_t stream, const char* size, int tensors, int64_t bytes,
+                  double share) {
   const Layout layout(tensors, bytes);
   std::vector<Buffer> apart, buckets;
-  for (int64_t used = 0; used < 400 * kMiB || apart.size() < 2; used += 2 * bytes) apart.emplace_back(layout.apart_bytes), buckets.emplace_back(layout.packed_bytes);
+  for (int64_t used = 0; used < 400 * kMiB || apart.size() < 2; used += 2 * bytes)
+    apart.emplace_back(layout.apart_bytes), buckets.emplace_back(layout.packed_bytes);
   const double copied = rate(bytes, copy_ms(stream, bytes, options.repetitions(100)));
   for (const bool pack : {true, false}) {
     std::vector<std::vector<ddp_gpu_span>> spans;
     for (size_t k = 0; k < apart.size(); ++k) spans.push_back(layout.spans(apart[k], buckets[k], pack));
     const double ms = time_on_stream(stream, options.repetitions(100), Host::kAhead, [&](int k) {
       const auto& list = spans[static_cast<size_t>(k) % spans.size()];
-      GPU_CALL(move(list.data(), static_cast<int64_t>(list.size()), DDP_F32, DDP_F32, pack ? 0.5 : 1.0, std::numeric_limits<double>::infinity(), nullptr, stream));
+      GPU_CALL(move(list.data(), static_cast<int64_t>(list.size()), DDP_F32, DDP_F32, pack ? 0.5 : 1.0,
+                    std::numeric_limits<double>::infinity(), nullptr, stream));
     });
     const std::string id = std::string(pack ? "pack." : "unpack.") + size;
     const double reached = rate(bytes, ms) / copied;
     char target[64], note[96];
     std::snprintf(target, sizeof target, "at least %.0f %% of a copy", 100 * share);
     std::snprintf(note, sizeof note, "%.1f us; a copy of as much: %.0f GB/s", 1e3 * ms, copied);
-    report.add({id, std::string(pack ? "pack " : "unpack ") + size + ", " + std::to_string(tensors) + " tensors", 100 * reached, "%", target, reached >= share, note});
+    report.add({id, std::string(pack ? "pack " : "unpack ") + size + ", " + std::to_string(tensors) + " tensors",
+                100 * reached, "%", target, reached >= share, note});
   }
 }
 
@@ -79,7 +86,8 @@ void measure_pack(Report& report, const Options& options, cudaStream_t stream, c
 void measure_copies(Report& report, const Options& options) {
   const cudaStream_t stream = new_stream();
   const double ms = copy_ms(stream, 256 * kMiB, options.repetitions(50));
-  report.add({"copy.256MiB", "copy on the device, 256 MiB, read and written", rate(256 * kMiB, ms), "GB/s", "the yardstick", -1, ""});
+  report.add({"copy.256MiB", "copy on the device, 256 MiB, read and written", rate(256 * kMiB, ms), "GB/s", "the yardstick",
+              -1, ""});
   measure_pack(report, options, stream, "25MiB", 64, 25 * kMiB, 0.75);
   measure_pack(report, options, stream, "256MiB", 300, 256 * kMiB, 0.9);
   MUST(cudaStreamDestroy(stream));

@@ -12,13 +12,15 @@ struct Costs {
 };
 
 struct Model {
-  Model(ddp_group* group, bool own, cudaStream_t on) : values(kParameters * kCount * 4), grads(kParameters * kCount * 4), stream(on) {
+  Model(ddp_group* group, bool own, cudaStream_t on)
+      : values(kParameters * kCount * 4), grads(kParameters * kCount * 4), stream(on) {
     ddp_model_options options;
     MUST(ddp_model_options_init(&options, sizeof options));
     options.first_bucket_bytes = options.bucket_bytes = kInBucket * kCount * 4;
     MUST(ddp_model_create(group, &options, &model));
     for (int32_t p = 0; p < kParameters; ++p) {
-      const ddp_tensor value = on_gpu(values.data() + p * kCount * 4, kCount), grad = on_gpu(grads.data() + p * kCount * 4, kCount);
+      const ddp_tensor value = on_gpu(values.data() + p * kCount * 4, kCount),
+                       grad = on_gpu(grads.data() + p * kCount * 4, kCount);
       MUST(ddp_model_add_parameter(model, ("p" + std::to_string(p)).c_str(), &value, own ? &grad : nullptr, nullptr));
     }
     MUST(ddp_model_commit(model, stream));
@@ -72,11 +74,14 @@ void measure_host(Report& report, const Options& options) {
       model.pass(costs);
     }
     const std::string which = own ? "copy" : "view";
-    const double mark = median(costs.plain), late = percentile(costs.plain, 0.99), closing = median(costs.closing), end = median(costs.end);
+    const double mark = median(costs.plain), late = percentile(costs.plain, 0.99), closing = median(costs.closing),
+                 end = median(costs.end);
     const double limit = own ? 20 : 12;
-    report.add({"host.mark." + which, "mark that closes no bucket, " + which, mark, "us", "at most 0.2 us", mark <= 0.2, note});
+    report.add(
+        {"host.mark." + which, "mark that closes no bucket, " + which, mark, "us", "at most 0.2 us", mark <= 0.2, note});
     report.add({"host.mark.p99." + which, "the same, 99th percentile", late, "us", "at most 1 us", late <= 1, note});
-    report.add({"host.closing." + which, "mark that closes a bucket, " + which, closing, "us", own ? "at most 20 us" : "at most 12 us", closing <= limit, note});
+    report.add({"host.closing." + which, "mark that closes a bucket, " + which, closing, "us",
+                own ? "at most 20 us" : "at most 12 us", closing <= limit, note});
     report.add({"host.end." + which, "ddp_model_end_backward, " + which, end, "us", "at most 5 us", end <= 5, ""});
     report.add({"host.begin." + which, "ddp_model_begin_backward, " + which, median(costs.begin), "us", "", -1, ""});
   }

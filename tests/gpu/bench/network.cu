@@ -9,7 +9,8 @@ constexpr int kTile = 64, kDepth = 16, kThreads = 256; /* a thread computes 4 x 
 template <bool kTransposedA, bool kTransposedB>
 __global__ void multiply(const float* a, const float* b, float* c, int m, int n, int k) {
   __shared__ float part_a[kDepth][kTile + 4], part_b[kDepth][kTile + 4];
-  const int row = static_cast<int>(blockIdx.y) * kTile, column = static_cast<int>(blockIdx.x) * kTile, t = static_cast<int>(threadIdx.x);
+  const int row = static_cast<int>(blockIdx.y) * kTile, column = static_cast<int>(blockIdx.x) * kTile,
+            t = static_cast<int>(threadIdx.x);
   float sum[4][4] = {};
   for (int from = 0; from < k; from += kDepth) {
     for (int e = t; e < kTile * kDepth; e += kThreads) {
@@ -27,7 +28,8 @@ __global__ void multiply(const float* a, const float* b, float* c, int m, int n,
     __syncthreads();
   }
   for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < 4; ++j) c[(row + t / 16 * 4 + i) * n + column + t % 16 * 4 + j] = sum[i][j] * 0.03F; /* so that numbers stay small */
+    for (int j = 0; j < 4; ++j)
+      c[(row + t / 16 * 4 + i) * n + column + t % 16 * 4 + j] = sum[i][j] * 0.03F; /* so that numbers stay small */
 }
 
 __global__ void sum_rows(const float* delta, float* bias, int rows, int columns) {
@@ -45,7 +47,11 @@ constexpr int64_t kLayer = kMatrix + Network::kWidth;
 }  // namespace
 
 Network::Network(int layers, int batch)
-    : layers_(layers), batch_(batch), values_(layers * kLayer * 4), grads_(layers * kLayer * 4), activations_(int64_t{layers + 1} * batch * kWidth * 4),
+    : layers_(layers),
+      batch_(batch),
+      values_(layers * kLayer * 4),
+      grads_(layers * kLayer * 4),
+      activations_(int64_t{layers + 1} * batch * kWidth * 4),
       deltas_(int64_t{2} * batch * kWidth * 4) {}
 
 std::vector<int64_t> Network::counts() const {
@@ -64,20 +70,23 @@ float* Network::own_grad(int32_t index) const { return element(grads_, index / 2
 void Network::forward(cudaStream_t stream) const {
   const int64_t step = int64_t{batch_} * kWidth;
   for (int l = 0; l < layers_; ++l)
-    multiply<false, true><<<tiles(batch_, kWidth), kThreads, 0, stream>>>(element(activations_, l * step), value(2 * l), element(activations_, (l + 1) * step), batch_,
-                                                                       kWidth, kWidth);
+    multiply<false, true><<<tiles(batch_, kWidth), kThreads, 0, stream>>>(
+        element(activations_, l * step), value(2 * l), element(activations_, (l + 1) * step), batch_, kWidth, kWidth);
   MUST(cudaGetLastError());
 }
 
-void Network::backward(cudaStream_t stream, const std::vector<float*>& grads, const std::function<void(int32_t)>& done) const {
+void Network::backward(cudaStream_t stream, const std::vector<float*>& grads,
+                       const std::function<void(int32_t)>& done) const {
   const int64_t step = int64_t{batch_} * kWidth;
   for (int l = layers_; l-- > 0;) {
     const float* const delta = element(deltas_, l % 2 * step);
     const auto at = static_cast<size_t>(2 * l);
     sum_rows<<<kWidth / 128, 128, 0, stream>>>(delta, grads[at + 1], batch_, kWidth);
     done(2 * l + 1);
-    multiply<true, false><<<tiles(kWidth, kWidth), kThreads, 0, stream>>>(delta, element(activations_, l * step), grads[at], kWidth, kWidth, batch_);
-    multiply<false, false><<<tiles(batch_, kWidth), kThreads, 0, stream>>>(delta, value(2 * l), element(deltas_, (l + 1) % 2 * step), batch_, kWidth, kWidth);
+    multiply<true, false><<<tiles(kWidth, kWidth), kThreads, 0, stream>>>(delta, element(activations_, l * step), grads[at],
+                                                                          kWidth, kWidth, batch_);
+    multiply<false, false><<<tiles(batch_, kWidth), kThreads, 0, stream>>>(
+        delta, value(2 * l), element(deltas_, (l + 1) % 2 * step), batch_, kWidth, kWidth);
     done(2 * l); /* after the last kernel that reads the matrix, for updates within the pass */
   }
   MUST(cudaGetLastError());
@@ -94,8 +103,10 @@ Lent::Lent(ddp_group* group, const Network& network, Way how, cudaStream_t on, i
   for (int32_t p = 0; p < static_cast<int32_t>(counts.size()); ++p) {
     grads.push_back(net.own_grad(p));
     if (model == nullptr) continue;
-    const ddp_tensor value = on_gpu(net.value(p), counts[static_cast<size_t>(p)]), grad = on_gpu(net.own_grad(p), counts[static_cast<size_t>(p)]);
-    MUST(ddp_model_add_parameter(model, ("p" + std::to_string(p)).c_str(), &value, way == Way::kCopy ? &grad : nullptr, nullptr));
+    const ddp_tensor value = on_gpu(net.value(p), counts[static_cast<size_t>(p)]),
+                     grad = on_gpu(net.own_grad(p), counts[static_cast<size_t>(p)]);
+    MUST(ddp_model_add_parameter(model, ("p" + std::to_string(p)).c_str(), &value, way == Way::kCopy ? &grad : nullptr,
+                                 nullptr));
   }
   if (model == nullptr) return;
   MUST(ddp_model_commit(model, stream));

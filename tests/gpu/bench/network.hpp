@@ -1,4 +1,5 @@
-// The computation that steps are measured with: layers of one matrix and a bias, forward and backward by kernels that are plain and use the whole GPU.
+// The computation that steps are measured with: layers of one matrix and a bias, forward and backward by kernels that are
+// plain and use the whole GPU.
 #pragma once
 
 #include "gpu/bench/bench.hpp"
@@ -31,7 +32,8 @@ class Network {
 
 /// A model over a network, or none.
 struct Lent {
-  Lent(ddp_group* group, const Network& network, Way how, cudaStream_t stream, int64_t bucket_bytes = int64_t{25} << 20, ddp_reduce reduce = DDP_AVERAGE);
+  Lent(ddp_group* group, const Network& network, Way how, cudaStream_t stream, int64_t bucket_bytes = int64_t{25} << 20,
+       ddp_reduce reduce = DDP_AVERAGE);
   ~Lent();
   Lent(const Lent&) = delete;
   Lent& operator=(const Lent&) = delete;

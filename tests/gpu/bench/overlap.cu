@@ -1,6 +1,8 @@
-// How much of the communication hides behind the backward, with one GPU: libddp as it is, two ranks that are processes, and the module of wire.cu in the place of
-// the real one, whose all-reduce is a kernel that takes as long as a wire of a given rate would. Rank 0 computes; rank 1 marks its gradients at once
-// and has no work on the GPU (gradients are summed, because a mean is a kernel for each bucket), so the two do not disturb each other. Rates are set so that the wire is busy for 30, 60 and 90 % of the backward.
+// How much of the communication hides behind the backward, with one GPU: libddp as it is, two ranks that are processes, and
+// the module of wire.cu in the place of the real one, whose all-reduce is a kernel that takes as long as a wire of a given
+// rate would. Rank 0 computes; rank 1 marks its gradients at once and has no work on the GPU (gradients are summed, because
+// a mean is a kernel for each bucket), so the two do not disturb each other. Rates are set so that the wire is busy for 30,
+// 60 and 90 % of the backward.
 // It measures libddp's order, streams and packing, and the SMs that communication takes; it says nothing about NCCL's speed.
 #include <dlfcn.h>
 #include <sys/wait.h>
@@ -9,8 +11,8 @@
 #include <cstring>
 #include <memory>
 
-#include "base/module_files.hpp"
 #include "gpu/bench/network.hpp"
+#include "os/module_files.hpp"
 
 namespace ddp::bench {
 namespace {
@@ -92,7 +94,8 @@ void measure_way(Report& report, const Options& options, Lent& lent, SetWire set
   stats.struct_size = sizeof stats;
   MUST(ddp_model_get_stats(lent.model, &stats));
   const auto bytes = static_cast<double>(stats.gradient_bytes);
-  report.add({std::string("overlap.") + way + ".alone", "backward without a wire", alone.backward, "ms", "", -1, std::to_string(stats.buckets) + " buckets"});
+  report.add({std::string("overlap.") + way + ".alone", "backward without a wire", alone.backward, "ms", "", -1,
+              std::to_string(stats.buckets) + " buckets"});
   for (const double busy : kBusy)
     for (const int32_t blocks : kBlocks) {
       const double wire_ms = busy * alone.backward;
@@ -102,10 +105,12 @@ void measure_way(Report& report, const Options& options, Lent& lent, SetWire set
       const double limit = 1.05 * last_ms;
       char id[64], note[160];
       std::snprintf(id, sizeof id, "overlap.%s.%.0f.%d", way, 100 * busy, blocks);
-      std::snprintf(note, sizeof note, "exposed %.3f ms, the last bucket alone %.3f; %d blocks slow the backward by %.1f %%", times.exposed, last_ms, blocks,
-                    100 * (times.backward / alone.backward - 1));
-      report.add({id, "communication hidden, the wire busy for " + std::to_string(static_cast<int>(100 * busy + 0.5)) + " % of the backward", 100 * hidden, "%",
-                  "90 %; exposed: last bucket + 5 %", hidden >= 0.9 && times.exposed <= limit, note});
+      std::snprintf(note, sizeof note, "exposed %.3f ms, the last bucket alone %.3f; %d blocks slow the backward by %.1f %%",
+                    times.exposed, last_ms, blocks, 100 * (times.backward / alone.backward - 1));
+      report.add({id,
+                  "communication hidden, the wire busy for " + std::to_string(static_cast<int>(100 * busy + 0.5)) +
+                      " % of the backward",
+                  100 * hidden, "%", "90 %; exposed: last bucket + 5 %", hidden >= 0.9 && times.exposed <= limit, note});
     }
 }
 
@@ -120,10 +125,13 @@ void run_rank(int32_t rank, const std::string& place, Report& report, const Opti
   const cudaStream_t stream = new_stream();
   const Network net(24, 512);
   for (const Way way : {Way::kView, Way::kCopy}) {
-    /* Sums, and libddp's memory on rank 1, so that rank 1 has no kernel at all: kernels of two processes would take turns. */
+    /* Sums, and libddp's memory on rank 1, so that rank 1 has no kernel at all: kernels of two processes would take
+     * turns. */
     Lent lent(group, net, rank == 0 ? way : Way::kView, stream, kBucketBytes, DDP_SUM);
-    if (rank == 0) measure_way(report, options, lent, set_wire, way == Way::kView ? "view" : "copy");
-    else mark_all(lent, (kWarmUp + options.repetitions(50)) * static_cast<int>(1 + std::size(kBusy) * std::size(kBlocks)));
+    if (rank == 0)
+      measure_way(report, options, lent, set_wire, way == Way::kView ? "view" : "copy");
+    else
+      mark_all(lent, (kWarmUp + options.repetitions(50)) * static_cast<int>(1 + std::size(kBusy) * std::size(kBlocks)));
     MUST(cudaStreamSynchronize(stream));
   }
   MUST(ddp_group_barrier(group));

@@ -52,11 +52,14 @@ void measure_overhead(Report& report, const Options& options, ddp_group* group, 
   char note[64];
   std::snprintf(note, sizeof note, "%.3f and %.3f ms", ms[1], ms[0]);
   report.add({"step.none", "step without libddp", ms[0], "ms", "", -1, "24 layers of 1024 x 1024, batch 512, F32"});
-  report.add({"step.view", "step, gradients in libddp's memory, over none", views, "%", "at most 0.5 %", views <= 0.5, note});
+  report.add(
+      {"step.view", "step, gradients in libddp's memory, over none", views, "%", "at most 0.5 %", views <= 0.5, note});
   std::snprintf(note, sizeof note, "%.3f ms", ms[2]);
-  report.add({"step.copy", "step, gradients in the program's memory, over none", copies, "%", "at most 2 %", copies <= 2, note});
+  report.add(
+      {"step.copy", "step, gradients in the program's memory, over none", copies, "%", "at most 2 %", copies <= 2, note});
   const int added = count_device_work(view) - count_device_work(none);
-  report.add({"work.view", "kernels, copies and fills added, libddp's memory", static_cast<double>(added), "", "0", added == 0, "nodes of a captured pass"});
+  report.add({"work.view", "kernels, copies and fills added, libddp's memory", static_cast<double>(added), "", "0",
+              added == 0, "nodes of a captured pass"});
 }
 
 void measure_in_backward(Report& report, const Options& options, ddp_group* group, const Network& net, cudaStream_t stream) {
@@ -65,7 +68,8 @@ void measure_in_backward(Report& report, const Options& options, ddp_group* grou
   within.use_adam(true);
   const std::vector<double> ms = in_turn({&at_end, &within}, stream, options.repetitions(100));
   report.add({"adamw.at_end", "step with AdamW after the pass", ms[0], "ms", "", -1, ""});
-  report.add({"adamw.in_backward", "step with AdamW within the pass", ms[1], "ms", "not slower", ms[1] <= 1.005 * ms[0], "0.5 % counts as equal"});
+  report.add({"adamw.in_backward", "step with AdamW within the pass", ms[1], "ms", "not slower", ms[1] <= 1.005 * ms[0],
+              "0.5 % counts as equal"});
 }
 
 }  // namespace

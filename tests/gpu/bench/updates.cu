@@ -50,7 +50,9 @@ double step_ms(const Model& m, int repetitions) {
 double copy_rate() {
   const Buffer from(int64_t{256} << 20), to(int64_t{256} << 20);
   const cudaStream_t stream = new_stream();
-  const double ms = time_on_stream(stream, 20, Host::kAhead, [&](int) { MUST(cudaMemcpyAsync(to.data(), from.data(), size_t{256} << 20, cudaMemcpyDeviceToDevice, stream)); });
+  const double ms = time_on_stream(stream, 20, Host::kAhead, [&](int) {
+    MUST(cudaMemcpyAsync(to.data(), from.data(), size_t{256} << 20, cudaMemcpyDeviceToDevice, stream));
+  });
   MUST(cudaStreamDestroy(stream));
   return 2.0 * static_cast<double>(from.bytes()) / ms * 1e-6;
 }
@@ -66,11 +68,13 @@ void measure_updates(Report& report, const Options& options) {
     const double rate = 28.0 * static_cast<double>(gpt2.elements) / ms * 1e-6;
     std::snprintf(note, sizeof note, "28 bytes a parameter: %.0f GB/s, a copy %.0f GB/s", rate, copy);
     report.add({"adamw.gpt2", "AdamW, 124 million parameters in 148 tensors", ms, "ms", "at most 1.3 ms", ms <= 1.3, note});
-    report.add({"adamw.gpt2.share", "the same, beside a copy of as many bytes", 100 * rate / copy, "%", "at least 90 % of a copy", rate >= 0.9 * copy, ""});
+    report.add({"adamw.gpt2.share", "the same, beside a copy of as many bytes", 100 * rate / copy, "%",
+                "at least 90 % of a copy", rate >= 0.9 * copy, ""});
   }
   const Model small(std::vector<int64_t>(10'000, 1'000));
   const double ms = step_ms(small, options.repetitions(50));
-  report.add({"adamw.small", "AdamW, 10,000 tensors of 1,000 parameters", ms, "ms", "at most half of PyTorch's fused", -1, ""});
+  report.add(
+      {"adamw.small", "AdamW, 10,000 tensors of 1,000 parameters", ms, "ms", "at most half of PyTorch's fused", -1, ""});
 }
 
 }  // namespace ddp::bench

@@ -1,9 +1,10 @@
-// A module for measuring overlap with one GPU: the real module's table, with an NCCL that is a simulated wire. Its all-reduce is a kernel of 8 to 24 blocks
-// that reads and writes the bucket once and then spins on the GPU's clock until bytes / rate has passed: it takes the SMs and the time of
-// communication and changes no number. Rank 0 has the wire; on the other ranks nothing runs.
+// A module for measuring overlap with one GPU: the real module's table, with an NCCL that is a simulated wire. Its
+// all-reduce is a kernel of 8 to 24 blocks that reads and writes the bucket once and then spins on the GPU's clock until
+// bytes / rate has passed: it takes the SMs and the time of communication and changes no number. Rank 0 has the wire; on the
+// other ranks nothing runs.
 //
-// libddp opens this file in the place of the real one (DDP_MODULE_PATH) and knows no difference, so its own streams, events, packing and
-// order are what is measured. DDP_WIRE_REAL names the real file.
+// libddp opens this file in the place of the real one (DDP_MODULE_PATH) and knows no difference, so its own streams, events,
+// packing and order are what is measured. DDP_WIRE_REAL names the real file.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
@@ -49,7 +50,8 @@ int32_t all_reduce(const void* send, void* receive, int64_t count, int32_t dtype
   if (send != receive && real->copy(receive, send, bytes, stream) != 0) return 1;
   if (static_cast<Communicator*>(comm)->rank != 0 || rate.load() == 0) return 0;
   const auto duration = static_cast<uint64_t>(static_cast<double>(bytes) / rate.load());
-  wire<<<static_cast<unsigned>(blocks.load()), 512, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<float4*>(receive), bytes / 16, duration);
+  wire<<<static_cast<unsigned>(blocks.load()), 512, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<float4*>(receive),
+                                                                                            bytes / 16, duration);
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
 }
 
@@ -62,7 +64,9 @@ ddp_nccl_table make_nccl() {
   t.error_kind = [](int32_t code) -> int32_t { return code == 0 ? DDP_NCCL_OK : DDP_NCCL_FAILED; };
   t.last_error = [](void*) { return ""; };
   t.get_unique_id = [](void* id) -> int32_t { return std::memset(id, 7, DDP_NCCL_ID_BYTES), 0; };
-  t.comm_init = [](void** out, int32_t, const void*, int32_t rank, const char*, int32_t) -> int32_t { return *out = new Communicator{rank}, 0; };
+  t.comm_init = [](void** out, int32_t, const void*, int32_t rank, const char*, int32_t) -> int32_t {
+    return *out = new Communicator{rank}, 0;
+  };
   t.comm_abort = [](void* comm) -> int32_t { return delete static_cast<Communicator*>(comm), 0; };
   t.comm_finalize = [](void*) -> int32_t { return 0; };
   t.comm_destroy = t.comm_abort;

@@ -1,11 +1,11 @@
 // Calls of the public API in tests that throw: what must succeed, and what must fail with a sentence.
 #pragma once
 
+#include <ddp/experimental.h>
+
 #include <memory>
 #include <stdexcept>
 #include <string>
-
-#include <ddp/experimental.h>
 
 #include "gpu/support/run_tests.hpp"
 #include "support/check.hpp"
@@ -13,15 +13,18 @@
 namespace ddp::test::card {
 
 inline void must_succeed(ddp_status status, const char* call) {
-  if (status != DDP_OK) throw std::runtime_error(std::string(call) + ": " + ddp_status_name(status) + ": " + ddp_last_error());
+  if (status != DDP_OK)
+    throw std::runtime_error(std::string(call) + ": " + ddp_status_name(status) + ": " + ddp_last_error());
 }
 #define OK(call) ddp::test::card::must_succeed((call), #call)
 
 /// The call fails with this status, and its text contains `part`.
 inline void must_fail(ddp_status status, ddp_status wanted, const char* part, const char* call) {
   const std::string text = status == DDP_OK ? "success" : std::string(ddp_status_name(status)) + ": " + ddp_last_error();
-  if (status != wanted) throw std::runtime_error(std::string(call) + " gave " + text + ", expected " + ddp_status_name(wanted));
-  if (text.find(part) == std::string::npos) throw std::runtime_error(std::string(call) + " gave \"" + text + "\" without \"" + part + "\"");
+  if (status != wanted)
+    throw std::runtime_error(std::string(call) + " gave " + text + ", expected " + ddp_status_name(wanted));
+  if (text.find(part) == std::string::npos)
+    throw std::runtime_error(std::string(call) + " gave \"" + text + "\" without \"" + part + "\"");
 }
 #define FAILS(wanted, call, part) ddp::test::card::must_fail((call), wanted, part, #call)
 

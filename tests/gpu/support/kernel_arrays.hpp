@@ -10,7 +10,7 @@
 #include "gpu/support/place.hpp"
 #include "gpu/support/run_tests.hpp"
 #include "support/check.hpp"
-#include "unit/update/oracle.hpp"
+#include "unit/optim/oracle.hpp"
 
 namespace ddp::test {
 
@@ -45,7 +45,8 @@ inline void expect_same(ddp_dtype dtype, const std::string& got, const std::stri
   expect_equal(got.size(), wanted.size(), what + ", bytes");
   for (size_t i = 0; i < got.size() / size; ++i) {
     const double a = get_element(dtype, got.data(), i), b = get_element(dtype, wanted.data(), i);
-    if (std::memcmp(got.data() + i * size, wanted.data() + i * size, size) == 0 || (std::isnan(a) && std::isnan(b))) continue;
+    if (std::memcmp(got.data() + i * size, wanted.data() + i * size, size) == 0 || (std::isnan(a) && std::isnan(b)))
+      continue;
     std::ostringstream text;
     text.precision(17);
     text << what << ", " << dtype_name(dtype) << ", element " << i << " is " << a << " instead of " << b;

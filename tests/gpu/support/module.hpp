@@ -1,5 +1,6 @@
-// The module that knows a GPU, as a test uses it: for memory, copies and streams of its own, and to find out what there is. It is the file that libddp
-// opens (DDP_MODULE_PATH), so a test of this folder runs on a real GPU and, unchanged, on the one that is none (tests/support/fake_gpu).
+// The module that knows a GPU, as a test uses it: for memory, copies and streams of its own, and to find out what there is.
+// It is the file that libddp opens (DDP_MODULE_PATH), so a test of this folder runs on a real GPU and, unchanged, on the one
+// that is none (tests/support/fake_gpu).
 #pragma once
 
 #include <dlfcn.h>
@@ -11,8 +12,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "base/module_files.hpp"
 #include "device/gpu/gpu_abi.h"
+#include "os/module_files.hpp"
 
 namespace ddp::test::card {
 
@@ -33,7 +34,7 @@ struct Module {
 inline const Module& module() {
   static const Module found = [] {
     Module it;
-    const auto files = module_candidates("libddp_cuda.so");
+    const auto files = os::module_candidates("libddp_cuda.so");
     for (const std::string& file : files) {
       void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
       if (library == nullptr) continue;
@@ -43,7 +44,7 @@ inline const Module& module() {
       it.why = file + " speaks another version";
       return it;
     }
-    it.why = "libddp_cuda.so was not found (tried " + listed(files) + ")";
+    it.why = "libddp_cuda.so was not found (tried " + os::listed(files) + ")";
     return it;
   }();
   return found;
@@ -64,7 +65,8 @@ inline void must(int32_t code, const char* call) {
 /// A function of the table that has to succeed: GPU_CALL(alloc(&memory, bytes)).
 #define GPU_CALL(call) ddp::test::card::must(ddp::test::card::table().call, #call)
 
-/// How many GPUs there are; 0 and a sentence if none can be used. The first call opens the driver, after which a process must not fork.
+/// How many GPUs there are; 0 and a sentence if none can be used. The first call opens the driver, after which a process
+/// must not fork.
 inline int32_t count_devices(std::string& why) {
   why = module().why;
   if (module().table == nullptr) return 0;

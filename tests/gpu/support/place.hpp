@@ -1,11 +1,11 @@
 // Memory and streams on the CPU or on a GPU behind one face, so that a test can do the same on both and compare the bits.
 #pragma once
 
+#include <ddp/experimental.h>
+
 #include <cstring>
 #include <string>
 #include <utility>
-
-#include <ddp/experimental.h>
 
 #include "gpu/support/module.hpp"
 
@@ -89,8 +89,10 @@ class Memory {
   /// In the order of the stream, from an array in the same place: what a kernel would do.
   void copy_from(const Memory& other, void* stream) const {
     place_.make_current();
-    if (place_.on_gpu()) GPU_CALL(copy(data_, other.data(), bytes_, stream));
-    else std::memcpy(data_, other.data(), static_cast<size_t>(bytes_));
+    if (place_.on_gpu())
+      GPU_CALL(copy(data_, other.data(), bytes_, stream));
+    else
+      std::memcpy(data_, other.data(), static_cast<size_t>(bytes_));
   }
 
  private:
@@ -123,10 +125,12 @@ inline std::string read_memory(Place place, const void* data, int64_t bytes) {
   return to;
 }
 
-/// Work of some milliseconds in a stream: copies back and forth inside two arrays of its own. What is enqueued behind it comes late.
+/// Work of some milliseconds in a stream: copies back and forth inside two arrays of its own. What is enqueued behind it
+/// comes late.
 class SlowWork {
  public:
-  explicit SlowWork(Place place, int64_t bytes = is_fake() ? int64_t{1} << 20 : int64_t{256} << 20) : a_(place, bytes), b_(place, bytes) {}
+  explicit SlowWork(Place place, int64_t bytes = is_fake() ? int64_t{1} << 20 : int64_t{256} << 20)
+      : a_(place, bytes), b_(place, bytes) {}
   void enqueue(void* stream, int times = 16) const {
     for (int k = 0; k < times; ++k) (k % 2 == 0 ? a_ : b_).copy_from(k % 2 == 0 ? b_ : a_, stream);
   }

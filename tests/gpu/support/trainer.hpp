@@ -6,7 +6,7 @@
 
 #include "gpu/support/calls.hpp"
 #include "gpu/support/place.hpp"
-#include "unit/update/oracle.hpp"
+#include "unit/optim/oracle.hpp"
 
 namespace ddp::test::card {
 
@@ -28,7 +28,9 @@ inline double whole_gradient(int rank, int step, size_t p, int64_t i) {
 }
 /// Numbers with many digits, between -10 and 10.
 inline double fine_gradient(int rank, int step, size_t p, int64_t i) {
-  const uint64_t mixed = (static_cast<uint64_t>(i) * 31 + p * 1009 + static_cast<uint64_t>(step) * 65537 + static_cast<uint64_t>(rank) * 104729 + 1) * 0x9E3779B97F4A7C15u;
+  const uint64_t mixed = (static_cast<uint64_t>(i) * 31 + p * 1009 + static_cast<uint64_t>(step) * 65537 +
+                          static_cast<uint64_t>(rank) * 104729 + 1) *
+                         0x9E3779B97F4A7C15u;
   return static_cast<double>(mixed >> 40) / 838860.8 - 10.0;
 }
 
@@ -66,7 +68,9 @@ class Trainer {
   }
 
   [[nodiscard]] int32_t count() const { return static_cast<int32_t>(plan.counts.size()); }
-  [[nodiscard]] int64_t bytes_of(size_t p) const { return plan.counts[p] * reals_per_element(plan.dtype) * dtype_size(real_dtype(plan.dtype)); }
+  [[nodiscard]] int64_t bytes_of(size_t p) const {
+    return plan.counts[p] * reals_per_element(plan.dtype) * dtype_size(real_dtype(plan.dtype));
+  }
 
   [[nodiscard]] std::string gradient_of(size_t p, int step) const {
     const auto make = plan.fine ? fine_gradient : whole_gradient;
@@ -76,8 +80,10 @@ class Trainer {
   void produce(size_t p, int step, void* on) {
     const std::string bytes = gradient_of(p, step);
     plan.place.make_current();
-    if (plan.place.on_gpu()) GPU_CALL(copy(grads[p], bytes.data(), bytes_of(p), on));
-    else std::memcpy(grads[p], bytes.data(), bytes.size());
+    if (plan.place.on_gpu())
+      GPU_CALL(copy(grads[p], bytes.data(), bytes_of(p), on));
+    else
+      std::memcpy(grads[p], bytes.data(), bytes.size());
   }
   /// For copy_grad, which never makes the host wait: puts the gradients of a step aside, at once.
   void put_aside(int step) {
@@ -89,8 +95,10 @@ class Trainer {
   }
   void copy_grad(size_t p, void* on) {
     plan.place.make_current();
-    if (plan.place.on_gpu()) GPU_CALL(copy(grads[p], sources[p].data(), bytes_of(p), on));
-    else std::memcpy(grads[p], sources[p].data(), static_cast<size_t>(bytes_of(p)));
+    if (plan.place.on_gpu())
+      GPU_CALL(copy(grads[p], sources[p].data(), bytes_of(p), on));
+    else
+      std::memcpy(grads[p], sources[p].data(), static_cast<size_t>(bytes_of(p)));
   }
   /// Gradients in reverse, each marked when it has been enqueued.
   void fill_and_mark(int step) {
@@ -120,7 +128,8 @@ class Trainer {
   /// What grad_bytes() is for these numbers.
   [[nodiscard]] std::string expected_grads(const std::function<double(size_t, int64_t)>& number) const {
     std::string all;
-    for (size_t p = 0; p < plan.counts.size(); ++p) all += encoded(plan.dtype, plan.counts[p], [&](int64_t i) { return number(p, i); });
+    for (size_t p = 0; p < plan.counts.size(); ++p)
+      all += encoded(plan.dtype, plan.counts[p], [&](int64_t i) { return number(p, i); });
     return all;
   }
   [[nodiscard]] int64_t hash() const {
@@ -140,14 +149,16 @@ class Trainer {
  private:
   void add(size_t p) {
     values.emplace_back(plan.place, bytes_of(p));
-    values.back().write(encoded(plan.dtype, plan.counts[p], [&](int64_t i) { return std::sin(static_cast<double>(i) + static_cast<double>(p)); }));
+    values.back().write(encoded(plan.dtype, plan.counts[p],
+                                [&](int64_t i) { return std::sin(static_cast<double>(i) + static_cast<double>(p)); }));
     const ddp_tensor value = flat(values.back().data(), plan.dtype, plan.counts[p], plan.place);
     ddp_tensor grad = value;
     if (plan.own_gradients) {
       own_grads.emplace_back(plan.place, bytes_of(p));
       grad.data = own_grads.back().data();
     }
-    OK(ddp_model_add_parameter(model.get(), ("p" + std::to_string(p)).c_str(), &value, plan.own_gradients ? &grad : nullptr, nullptr));
+    OK(ddp_model_add_parameter(model.get(), ("p" + std::to_string(p)).c_str(), &value, plan.own_gradients ? &grad : nullptr,
+                               nullptr));
   }
 };
 
@@ -156,7 +167,8 @@ inline void expect_same_bytes(const std::string& got, const std::string& wanted,
   if (got == wanted) return;
   size_t at = 0;
   while (at < std::min(got.size(), wanted.size()) && got[at] == wanted[at]) ++at;
-  throw std::runtime_error(what + ": " + std::to_string(got.size()) + " and " + std::to_string(wanted.size()) + " bytes, different from byte " + std::to_string(at) + " on");
+  throw std::runtime_error(what + ": " + std::to_string(got.size()) + " and " + std::to_string(wanted.size()) +
+                           " bytes, different from byte " + std::to_string(at) + " on");
 }
 
 }  // namespace ddp::test::card

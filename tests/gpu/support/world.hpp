@@ -1,6 +1,7 @@
-// Several ranks with GPUs. On real ones every rank is a process with a GPU of its own, or, where there are fewer, several processes share one: NCCL then
-// believes that each is a host of its own (NCCL_HOSTID), and they talk over the loopback interface. That is for correctness: the processes take turns on the GPU,
-// so a collective takes milliseconds. On the GPU that is none every rank is a thread.
+// Several ranks with GPUs. On real ones every rank is a process with a GPU of its own, or, where there are fewer, several
+// processes share one: NCCL then believes that each is a host of its own (NCCL_HOSTID), and they talk over the loopback
+// interface. That is for correctness: the processes take turns on the GPU, so a collective takes milliseconds. On the GPU
+// that is none every rank is a thread.
 #pragma once
 
 #include <atomic>
@@ -21,11 +22,13 @@ inline int64_t collective_ms(int size) { return size <= 3 ? 20 : 40; }
 inline void pretend_to_be_a_host(int rank) {
   setenv("NCCL_HOSTID", ("libddp-test-" + std::to_string(rank)).c_str(), 1);
   const char* const settings[][2] = {
-      {"NCCL_SOCKET_IFNAME", "=lo"},  {"NCCL_SOCKET_FAMILY", "AF_INET"}, {"NCCL_NET", "Socket"},          {"NCCL_NET_PLUGIN", "none"},
-      {"NCCL_TUNER_PLUGIN", "none"},  {"NCCL_PROFILER_PLUGIN", "none"},  {"NCCL_IB_DISABLE", "1"},        {"NCCL_P2P_DISABLE", "1"},
-      {"NCCL_SHM_DISABLE", "1"},      {"NCCL_MNNVL_ENABLE", "0"},        {"NCCL_NVLS_ENABLE", "0"},       {"NCCL_COLLNET_ENABLE", "0"},
-      {"NCCL_GIN_ENABLE", "0"},       {"NCCL_RAS_ENABLE", "0"},          {"NCCL_WIN_ENABLE", "0"},        {"NCCL_ALGO", "Ring"},
-      {"NCCL_PROTO", "Simple"},       {"NCCL_MAX_CTAS", "2"},            {"NCCL_DEBUG", "WARN"}};
+      {"NCCL_SOCKET_IFNAME", "=lo"}, {"NCCL_SOCKET_FAMILY", "AF_INET"}, {"NCCL_NET", "Socket"},
+      {"NCCL_NET_PLUGIN", "none"},   {"NCCL_TUNER_PLUGIN", "none"},     {"NCCL_PROFILER_PLUGIN", "none"},
+      {"NCCL_IB_DISABLE", "1"},      {"NCCL_P2P_DISABLE", "1"},         {"NCCL_SHM_DISABLE", "1"},
+      {"NCCL_MNNVL_ENABLE", "0"},    {"NCCL_NVLS_ENABLE", "0"},         {"NCCL_COLLNET_ENABLE", "0"},
+      {"NCCL_GIN_ENABLE", "0"},      {"NCCL_RAS_ENABLE", "0"},          {"NCCL_WIN_ENABLE", "0"},
+      {"NCCL_ALGO", "Ring"},         {"NCCL_PROTO", "Simple"},          {"NCCL_MAX_CTAS", "2"},
+      {"NCCL_DEBUG", "WARN"}};
   for (const auto& setting : settings) setenv(setting[0], setting[1], 0);
 }
 
@@ -84,13 +87,16 @@ inline void run_processes(int size, const Body& body, int64_t limit_ms) {
 inline void run_threads(int size, const Body& body, int64_t limit_ms) {
   static std::atomic<int> next{0};
   const std::string place = "local://gpu-" + std::to_string(next++);
-  run_ranks(size, [&](int rank) {
-    const ddp_group_options options = world_options_of(rank, size, Place{rank});
-    ddp_group* made = nullptr;
-    OK(ddp_group_create(place.c_str(), &options, &made));
-    const GroupHandle group(made);
-    body({made, rank, size, Place{rank}});
-  }, limit_ms);
+  run_ranks(
+      size,
+      [&](int rank) {
+        const ddp_group_options options = world_options_of(rank, size, Place{rank});
+        ddp_group* made = nullptr;
+        OK(ddp_group_create(place.c_str(), &options, &made));
+        const GroupHandle group(made);
+        body({made, rank, size, Place{rank}});
+      },
+      limit_ms);
 }
 
 /// Every rank runs `body`. Throws what the first one that failed threw.
@@ -122,12 +128,14 @@ inline void sum_of_ranks(const Rank& at) {
   expect(memory.read() == encoded_one(static_cast<float>(at.size * (at.size + 1) / 2)), "the sum of the ranks is right");
 }
 
-/// Ends the program as skipped without a GPU, or if NCCL does not let two ranks share the only one. First line of a main() whose tests fork.
+/// Ends the program as skipped without a GPU, or if NCCL does not let two ranks share the only one. First line of a main()
+/// whose tests fork.
 inline void need_world() {
   std::string why;
   const int32_t count = count_devices_elsewhere(why);
   if (count == 0) end_skipped("no GPU: " + why);
-  std::printf("on %s, %d GPU%s%s\n", table().name, count, count == 1 ? "" : "s", count == 1 ? ", which the ranks share" : "");
+  std::printf("on %s, %d GPU%s%s\n", table().name, count, count == 1 ? "" : "s",
+              count == 1 ? ", which the ranks share" : "");
   std::fflush(stdout);
   if (is_fake() || count > 1) return;
   try {

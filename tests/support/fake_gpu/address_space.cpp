@@ -61,8 +61,10 @@ uintptr_t AddressSpace::allocate(BlockKind kind, int32_t device, int64_t bytes) 
   if (begin == 0) return 0;
   cursors_[part] = begin + room - (front_ + part * part_bytes_);
   blocks_[begin] = Block{begin, bytes, kind, device};
-  if (kind == BlockKind::kPinned) std::memset(bytes_at(begin), 0, static_cast<size_t>(bytes));
-  else if (poison_) std::memset(bytes_at(begin), kFresh, static_cast<size_t>(bytes));
+  if (kind == BlockKind::kPinned)
+    std::memset(bytes_at(begin), 0, static_cast<size_t>(bytes));
+  else if (poison_)
+    std::memset(bytes_at(begin), kFresh, static_cast<size_t>(bytes));
   return begin;
 }
 
@@ -91,7 +93,9 @@ uintptr_t AddressSpace::device_address_of_pinned(uintptr_t host) const noexcept 
   return at < used_ && at >= used_ - part_bytes_ ? front_ + at : 0;
 }
 
-void* AddressSpace::bytes_at(uintptr_t device_address) const noexcept { return reinterpret_cast<void*>(device_address - front_ + back_); }
+void* AddressSpace::bytes_at(uintptr_t device_address) const noexcept {
+  return reinterpret_cast<void*>(device_address - front_ + back_);
+}
 
 uintptr_t AddressSpace::new_handle() noexcept { return front_ + used_ + kHandleBytes * ++handles_; }
 

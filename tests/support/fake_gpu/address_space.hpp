@@ -1,8 +1,8 @@
-// Two mappings of the same shape. The first cannot be touched: its addresses are what device pointers are. The second, at a fixed
-// distance, holds the bytes. Each device has a part of its own; the last part is pinned host memory, whose host addresses are those of
-// the second mapping. Behind the parts lie addresses for handles.
-// Addresses are given again only when a part has been used up once, and between two blocks there is a gap, so that an access to freed
-// memory or beyond a block is recognised.
+// Two mappings of the same shape. The first cannot be touched: its addresses are what device pointers are. The second, at a
+// fixed distance, holds the bytes. Each device has a part of its own; the last part is pinned host memory, whose host
+// addresses are those of the second mapping. Behind the parts lie addresses for handles.
+// Addresses are given again only when a part has been used up once, and between two blocks there is a gap, so that an access
+// to freed memory or beyond a block is recognised.
 // Not for several threads at once. Tested by unit/fake_gpu/memory_test.cpp.
 #pragma once
 
@@ -48,7 +48,7 @@ class AddressSpace {
 
   uintptr_t part_bytes_;
   size_t parts_;
-  uintptr_t used_;   // bytes of all parts
+  uintptr_t used_;  // bytes of all parts
   bool poison_;
   uintptr_t front_;  // the mapping that cannot be touched
   uintptr_t back_;

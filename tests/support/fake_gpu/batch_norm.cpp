@@ -1,10 +1,11 @@
-// Batch normalisation, with the arithmetic of norm/moments.hpp and the formulas of norm/batch_norm.cpp.
+// Batch normalisation, with the arithmetic of extra/batch_norm/moments.hpp and the formulas of
+// extra/batch_norm/batch_norm.cpp.
 #include <cmath>
 #include <optional>
 
-#include "base/float_environment.hpp"
+#include "core/float_environment.hpp"
 #include "device/cpu/arrays.hpp"
-#include "norm/moments.hpp"
+#include "extra/batch_norm/moments.hpp"
 #include "support/fake_gpu/calls.hpp"
 #include "support/fake_gpu/launch.hpp"
 
@@ -36,16 +37,20 @@ Channels real_channels(Touches& touches, const ddp_gpu_channels& channels, int64
   if (channels.data == nullptr || count == 0) return real;
   const int64_t bytes = count * dtype_size(real.dtype);
   auto* const data = static_cast<std::byte*>(channels.data);
-  if (use == Use::kRead) real.data = const_cast<std::byte*>(touches.read(data, bytes));
-  else real.data = use == Use::kWrite ? touches.write(data, bytes) : touches.change(data, bytes);
+  if (use == Use::kRead)
+    real.data = const_cast<std::byte*>(touches.read(data, bytes));
+  else
+    real.data = use == Use::kWrite ? touches.write(data, bytes) : touches.change(data, bytes);
   return real;
 }
 
 constexpr int64_t bytes_of(int64_t doubles) noexcept { return doubles * static_cast<int64_t>(sizeof(double)); }
 
-norm::Shape shape_of(const ddp_gpu_batch& batch) noexcept { return {batch.rows, batch.channels, batch.inner}; }
+batch_norm::Shape shape_of(const ddp_gpu_batch& batch) noexcept { return {batch.rows, batch.channels, batch.inner}; }
 int64_t values_in(const ddp_gpu_batch& batch) noexcept { return batch.rows * batch.channels * batch.inner; }
-int64_t bytes_of(const ddp_gpu_batch& batch) noexcept { return values_in(batch) * dtype_size(static_cast<ddp_dtype>(batch.dtype)); }
+int64_t bytes_of(const ddp_gpu_batch& batch) noexcept {
+  return values_in(batch) * dtype_size(static_cast<ddp_dtype>(batch.dtype));
+}
 
 bool is_batch(const ddp_gpu_batch* batch) noexcept {
   return batch != nullptr && batch->rows >= 0 && batch->channels > 0 && batch->inner >= 0 && is_floating_dtype(batch->dtype);
@@ -64,17 +69,17 @@ struct Join {
 };
 
 /// Nothing if there is no value on any rank.
-std::optional<norm::Moments> joined(const Join& join) {
-  norm::Moments moments(join.with.channels);
+std::optional<batch_norm::Moments> joined(const Join& join) {
+  batch_norm::Moments moments(join.with.channels);
   for (int64_t k = 0; k < join.with.block_count; ++k) {
     const double* const block = join.with.blocks + k * (1 + 2 * join.with.channels);
-    norm::join(moments, block[0], block + 1, block + 1 + join.with.channels);
+    batch_norm::join(moments, block[0], block + 1, block + 1 + join.with.channels);
   }
   if (moments.count == 0) return std::nullopt;
   return moments;
 }
 
-void update_running(const Join& join, const norm::Moments& moments) {
+void update_running(const Join& join, const batch_norm::Moments& moments) {
   if (join.running_mean.data == nullptr) return;
   const double share = join.with.momentum;
   Doubles mean = join.running_mean.read(0), var = join.running_var.read(0);
@@ -90,7 +95,7 @@ void run_join(const Join& join) {
   const StandardFloats environment;
   Doubles mean = join.running_mean.read(0), var = join.running_var.read(1);
   if (join.with.blocks != nullptr) {
-    const std::optional<norm::Moments> moments = joined(join);
+    const std::optional<batch_norm::Moments> moments = joined(join);
     if (!moments) return;
     update_running(join, *moments);
     mean = moments->mean;
@@ -154,7 +159,7 @@ int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void*
     double* const to = touches.write(out, bytes_of(1 + 2 * batch->channels));
     (void)touches.write(static_cast<std::byte*>(scratch), bn_scratch_bytes(batch));
     return [b = *batch, from, to] {
-      const norm::Moments moments = norm::measure(static_cast<ddp_dtype>(b.dtype), from, shape_of(b));
+      const batch_norm::Moments moments = batch_norm::measure(static_cast<ddp_dtype>(b.dtype), from, shape_of(b));
       double* at = to;
       put(at, {moments.count});
       put(at, moments.mean);
@@ -183,7 +188,8 @@ int32_t bn_join(const ddp_gpu_bn_join* join, ddp_gpu_stop stop, void* stream) {
   });
 }
 
-int32_t bn_apply(const ddp_gpu_batch* batch, const void* x, const double* coefficients, void* y, ddp_gpu_stop stop, void* stream) {
+int32_t bn_apply(const ddp_gpu_batch* batch, const void* x, const double* coefficients, void* y, ddp_gpu_stop stop,
+                 void* stream) {
   return launch("bn_apply", stream, [&](Touches& touches) -> Work {
     if (!is_batch(batch)) return nullptr;
     const auto* const from = touches.read(static_cast<const std::byte*>(x), bytes_of(*batch));
@@ -191,13 +197,14 @@ int32_t bn_apply(const ddp_gpu_batch* batch, const void* x, const double* coeffi
     auto* const to = touches.write(static_cast<std::byte*>(y), bytes_of(*batch));
     return [b = *batch, from, mean, to, word = touches.stop_word(stop)] {
       if (is_stopped(word)) return;
-      norm::apply_forward(static_cast<ddp_dtype>(b.dtype), from, shape_of(b), mean, mean + b.channels, mean + 2 * b.channels, to);
+      batch_norm::apply_forward(static_cast<ddp_dtype>(b.dtype), from, shape_of(b), mean, mean + b.channels,
+                                mean + 2 * b.channels, to);
     };
   });
 }
 
-int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out, void* scratch,
-                void* stream) {
+int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out,
+                void* scratch, void* stream) {
   return launch("bn_sums", stream, [&](Touches& touches) -> Work {
     if (!is_batch(batch) || mean == nullptr) return nullptr;
     const auto* const slopes = touches.read(static_cast<const std::byte*>(dy), bytes_of(*batch));
@@ -208,7 +215,8 @@ int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const
     return [b = *batch, slopes, from, means, to] {
       const Doubles each = means.read(0);
       std::fill_n(to, 2 * b.channels, 0.0);
-      norm::gradient_sums(static_cast<ddp_dtype>(b.dtype), slopes, from, shape_of(b), each.data(), to, to + b.channels);
+      batch_norm::gradient_sums(static_cast<ddp_dtype>(b.dtype), slopes, from, shape_of(b), each.data(), to,
+                                to + b.channels);
     };
   });
 }
@@ -246,7 +254,8 @@ int32_t bn_apply_backward(const ddp_gpu_batch* batch, const void* dy, const void
     return [b = *batch, slopes, from, mean, to, word = touches.stop_word(stop)] {
       if (is_stopped(word)) return;
       const int64_t n = b.channels;
-      norm::apply_backward(static_cast<ddp_dtype>(b.dtype), slopes, from, shape_of(b), mean, mean + n, mean + 2 * n, mean + 3 * n, to);
+      batch_norm::apply_backward(static_cast<ddp_dtype>(b.dtype), slopes, from, shape_of(b), mean, mean + n, mean + 2 * n,
+                                 mean + 3 * n, to);
     };
   });
 }

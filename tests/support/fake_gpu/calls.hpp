@@ -36,8 +36,8 @@ int32_t stream_wait(void* stream, void* event);
 
 int32_t copy(void* to, const void* from, int64_t bytes, void* stream);
 int32_t fill(void* memory, int32_t byte, int64_t bytes, void* stream);
-int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit, ddp_gpu_stop stop,
-             void* stream);
+int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit,
+             ddp_gpu_stop stop, void* stream);
 int32_t exchange(const ddp_gpu_span* spans, int64_t count, void* stream);
 int32_t ema(const ddp_gpu_span* spans, int64_t count, int32_t dtype, double decay, ddp_gpu_stop stop, void* stream);
 int32_t adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count, int32_t dtype,
@@ -46,15 +46,17 @@ int32_t sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule
             const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream);
 int32_t add_norm_terms(const ddp_gpu_span* spans, int64_t count, int32_t dtype, int32_t p, int64_t* words, void* stream);
 int32_t largest(const ddp_gpu_span* spans, int64_t count, int32_t dtype, uint64_t* bits, void* stream);
-int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate, void* stream);
+int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate,
+               void* stream);
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream);
 
 int64_t bn_scratch_bytes(const ddp_gpu_batch* batch);
 int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void* scratch, void* stream);
 int32_t bn_join(const ddp_gpu_bn_join* join, ddp_gpu_stop stop, void* stream);
-int32_t bn_apply(const ddp_gpu_batch* batch, const void* x, const double* coefficients, void* y, ddp_gpu_stop stop, void* stream);
-int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out, void* scratch,
-                void* stream);
+int32_t bn_apply(const ddp_gpu_batch* batch, const void* x, const double* coefficients, void* y, ddp_gpu_stop stop,
+                 void* stream);
+int32_t bn_sums(const ddp_gpu_batch* batch, const void* dy, const void* x, const ddp_gpu_channels* mean, double* out,
+                void* scratch, void* stream);
 int32_t bn_slopes(const ddp_gpu_bn_slopes* slopes, ddp_gpu_stop stop, void* stream);
 int32_t bn_apply_backward(const ddp_gpu_batch* batch, const void* dy, const void* x, const double* coefficients, void* dx,
                           ddp_gpu_stop stop, void* stream);
@@ -71,7 +73,8 @@ int32_t comm_finalize(void* comm);
 int32_t comm_destroy(void* comm);
 int32_t comm_async_error(void* comm, int32_t* out_result);
 int32_t all_reduce(const void* send, void* receive, int64_t count, int32_t dtype, int32_t reduce, void* comm, void* stream);
-int32_t reduce_scatter(const void* send, void* receive, int64_t receive_count, int32_t dtype, int32_t reduce, void* comm, void* stream);
+int32_t reduce_scatter(const void* send, void* receive, int64_t receive_count, int32_t dtype, int32_t reduce, void* comm,
+                       void* stream);
 int32_t all_gather(const void* send, void* receive, int64_t send_count, int32_t dtype, void* comm, void* stream);
 int32_t broadcast(const void* send, void* receive, int64_t count, int32_t dtype, int32_t root, void* comm, void* stream);
 int32_t group_start();

@@ -17,7 +17,8 @@ std::string verdict(const Capture& capture) {
   if (!capture.spoiled.empty()) return capture.spoiled;
   for (const StreamPtr& stream : capture.members)
     if (capture.origin->capture_clock.at(stream->actor) < stream->capture_clock.at(stream->actor))
-      return "the capture ends with work on stream " + std::to_string(stream->number) + " that its first stream does not wait for";
+      return "the capture ends with work on stream " + std::to_string(stream->number) +
+             " that its first stream does not wait for";
   return {};
 }
 
@@ -27,12 +28,14 @@ void record(Runtime& r, Stream& stream, Operation operation) {
   Capture& capture = *stream.capture;
   stream.capture_clock.tick(stream.actor);
   const std::string name = r.describe(stream, "captured " + operation.name);
-  for (std::string& text : capture.races.touch(operation.accesses, stream.actor, stream.capture_clock, name)) r.violate(std::move(text));
+  for (std::string& text : capture.races.touch(operation.accesses, stream.actor, stream.capture_clock, name))
+    r.violate(std::move(text));
   capture.graph->operations.push_back(std::move(operation));
 }
 
 int32_t wait_in_capture(const StreamPtr& stream, const Mark& mark) {
-  if (mark.capture == nullptr) return refuse(*stream->capture, "stream_wait for work outside of the capture", kCaptureIsolation);
+  if (mark.capture == nullptr)
+    return refuse(*stream->capture, "stream_wait for work outside of the capture", kCaptureIsolation);
   if (!mark.capture->active) return kCapturedEvent;
   if (stream->capture == nullptr) {
     stream->capture = mark.capture;
@@ -54,7 +57,8 @@ int32_t check_unsafe(Runtime& r, const char* name) {
   int32_t code = kOk;
   for (const CapturePtr& capture : r.state->captures) {
     const bool own = capture->owner == std::this_thread::get_id();
-    const bool forbids = !is_relaxed() && (capture->mode == CaptureMode::kGlobal || (own && capture->mode == CaptureMode::kThreadLocal));
+    const bool forbids =
+        !is_relaxed() && (capture->mode == CaptureMode::kGlobal || (own && capture->mode == CaptureMode::kThreadLocal));
     if (forbids) code = refuse(*capture, name, kCaptureUnsupported);
   }
   return code;
@@ -104,7 +108,8 @@ void launch_graph(const GraphPtr& graph, void* handle) {
   const StreamPtr stream = r.stream_of(handle);
   if (stream == nullptr || graph == nullptr) return;
   Operation all{"graph", {}, nullptr, nullptr};
-  for (const Operation& one : graph->operations) all.accesses.insert(all.accesses.end(), one.accesses.begin(), one.accesses.end());
+  for (const Operation& one : graph->operations)
+    all.accesses.insert(all.accesses.end(), one.accesses.begin(), one.accesses.end());
   all.instantiate = [graph]() -> Work {
     std::vector<Work> works;
     for (const Operation& one : graph->operations) works.push_back(one.instantiate ? one.instantiate() : one.work);

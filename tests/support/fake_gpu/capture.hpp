@@ -1,5 +1,5 @@
-// Work that is recorded and not run. The streams of a capture have clocks and a race detector of their own, because a replay knows nothing of
-// what was outside.
+// Work that is recorded and not run. The streams of a capture have clocks and a race detector of their own, because a replay
+// knows nothing of what was outside.
 // Tested by unit/fake_gpu/capture_test.cpp.
 #pragma once
 

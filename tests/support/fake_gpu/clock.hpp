@@ -1,5 +1,5 @@
-// Vector clocks (Mattern, "Virtual time and global states of distributed systems", 1989): for each stream, how many of its operations
-// are known to have happened. Values.
+// Vector clocks (Mattern, "Virtual time and global states of distributed systems", 1989): for each stream, how many of its
+// operations are known to have happened. Values.
 #pragma once
 
 #include <algorithm>

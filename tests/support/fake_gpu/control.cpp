@@ -17,7 +17,8 @@ auto locked(Body&& body) {
 
 template <class Map, class Of>
 int64_t count_of(const Map& map, int32_t device, Of&& device_of) {
-  return std::count_if(map.begin(), map.end(), [&](const auto& entry) { return device < 0 || device_of(entry.second) == device; });
+  return std::count_if(map.begin(), map.end(),
+                       [&](const auto& entry) { return device < 0 || device_of(entry.second) == device; });
 }
 
 int64_t sum_of(const Runtime& r, std::initializer_list<const char*> names) {
@@ -80,7 +81,8 @@ Live live(int32_t device) {
     live.streams = count_of(s.streams, device, own_device);
     live.events = count_of(s.events, device, own_device);
     live.communicators = count_of(s.comms, device, own_device);
-    live.registrations = count_of(s.registrations, device, [](const auto& registration) { return registration.first->device; });
+    live.registrations =
+        count_of(s.registrations, device, [](const auto& registration) { return registration.first->device; });
     return live;
   });
 }
@@ -104,7 +106,8 @@ int64_t calls(const std::string& name, int32_t device) {
 }
 int64_t host_waits() {
   return locked([](Runtime& r) {
-    return r.state->pageable_copies + sum_of(r, {"synchronize", "stream_synchronize", "event_synchronize", "free", "host_free", "nccl.mem_free"});
+    return r.state->pageable_copies +
+           sum_of(r, {"synchronize", "stream_synchronize", "event_synchronize", "free", "host_free", "nccl.mem_free"});
   });
 }
 int64_t allocations() {

@@ -1,4 +1,5 @@
-// copy and fill. Pageable host memory: what comes from it is taken before the call returns; a copy to it blocks, as a runtime's does.
+// copy and fill. Pageable host memory: what comes from it is taken before the call returns; a copy to it blocks, as a
+// runtime's does.
 #include <cstddef>
 #include <cstring>
 
@@ -35,7 +36,8 @@ Work copying(void* to, const void* from, int64_t bytes, bool keeps_source) {
 int32_t queue_copy(Runtime& r, Lock& lock, const StreamPtr& stream, void* to, const void* from, int64_t bytes) {
   const Ends ends{reachable(r, to), reachable(r, from)};
   const bool pageable = ends.to == 0 || ends.from == 0;
-  if (pageable && stream->capture != nullptr) return refuse(*stream->capture, "copy with pageable memory", kCaptureUnsupported);
+  if (pageable && stream->capture != nullptr)
+    return refuse(*stream->capture, "copy with pageable memory", kCaptureUnsupported);
   if (pageable) ++r.state->pageable_copies;
   Touches touches(r, *stream, "copy");
   if (ends.from != 0) from = touches.read(reinterpret_cast<const std::byte*>(ends.from), bytes);

@@ -1,19 +1,22 @@
-// A GPU and an NCCL that are none: a second implementation of device/gpu/gpu_abi.h on host threads, so that all of libddp's host logic for
-// GPUs is tested on machines without one. This header is what tests say to it and ask of it.
+// A GPU and an NCCL that are none: a second implementation of device/gpu/gpu_abi.h on host threads, so that all of libddp's
+// host logic for GPUs is tested on machines without one. This header is what tests say to it and ask of it.
 //
-// Memory: "device addresses" lie in a range that cannot be read or written; a host access to one ends in SIGSEGV. The bytes lie elsewhere.
-// Memory is filled with rubbish when it is allocated and when it is freed. Pinned memory has a host address and another, device address.
+// Memory: "device addresses" lie in a range that cannot be read or written; a host access to one ends in SIGSEGV. The bytes
+// lie elsewhere.
+// Memory is filled with rubbish when it is allocated and when it is freed. Pinned memory has a host address and another,
+// device address.
 // Streams: queues, each run by a thread of its own, so work really happens later; events are real dependencies.
-// Races: two operations that touch the same bytes, one of them writing, without an order that events, streams or host synchronisation
-// give, are a violation, whether or not the threads met. What one thread learned by blocking (synchronize), or by event_query,
-// counts as known to all threads; what a thread that called relax_capture (the watchdog) learns is known to it alone.
+// Races: two operations that touch the same bytes, one of them writing, without an order that events, streams or host
+// synchronisation give, are a violation, whether or not the threads met. What one thread learned by blocking (synchronize),
+// or by event_query, counts as known to all threads; what a thread that called relax_capture (the watchdog) learns is known
+// to it alone.
 // Arithmetic: the CPU's kernels, so the fake is an oracle that knows nothing of the CUDA code.
 // NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree on is checked.
 //
-// As a runtime does: `free` waits until its device is idle, host_free until nothing uses the block; a copy to pageable memory
-// blocks. Handles (streams, events, communicators) are addresses that cannot be dereferenced and never come twice.
-// Threads: everything here and in the tables may be called by any thread. One instance in a process, or in each copy of the file
-// libddp_cuda.so: a C++ test that links this and also lets libddp open that file has two.
+// As a runtime does: `free` waits until its device is idle, host_free until nothing uses the block; a copy to pageable
+// memory blocks. Handles (streams, events, communicators) are addresses that cannot be dereferenced and never come twice.
+// Threads: everything here and in the tables may be called by any thread. One instance in a process, or in each copy of the
+// file libddp_cuda.so: a C++ test that links this and also lets libddp open that file has two.
 // Tested by unit/fake_gpu/.
 #pragma once
 
@@ -35,18 +38,19 @@ struct Options {
   int64_t device_bytes = int64_t{1} << 30;  // of each; an allocation beyond is DDP_GPU_OUT_OF_MEMORY
   uint64_t seed = 0;                        // not 0: operations begin after small random delays
   int32_t max_delay_us = 200;
-  int32_t driver_version = 13000;           // 0: no driver (every call but driver_version is DDP_GPU_NO_DRIVER)
+  int32_t driver_version = 13000;  // 0: no driver (every call but driver_version is DDP_GPU_NO_DRIVER)
   int32_t nccl_version = 22809;
-  bool poison = true;                       // fill fresh and freed memory with rubbish
+  bool poison = true;  // fill fresh and freed memory with rubbish
 };
 
-/// Ends and forgets everything (streams, memory, communicators, faults, log, violations, hooks) and begins anew. For the beginning of a
-/// test, when no other thread is inside a table function. Calls that wait for something return an error.
+/// Ends and forgets everything (streams, memory, communicators, faults, log, violations, hooks) and begins anew. For the
+/// beginning of a test, when no other thread is inside a table function. Calls that wait for something return an error.
 void reset(const Options& options = {});
 
 // --- What went wrong, what is left ---
 
-/// Sentences: races, uses of freed or foreign memory, of destroyed handles, disagreements between ranks. Empty in a correct program.
+/// Sentences: races, uses of freed or foreign memory, of destroyed handles, disagreements between ranks. Empty in a correct
+/// program.
 [[nodiscard]] std::vector<std::string> violations();
 void clear_violations();
 
@@ -62,13 +66,14 @@ struct Live {
     return allocations + pinned + streams + events + communicators + registrations;
   }
 };
-[[nodiscard]] Live live();  // of all devices
+[[nodiscard]] Live live();                // of all devices
 [[nodiscard]] Live live(int32_t device);  // pinned: blocks that were allocated while it was current
 
 // --- What was called ---
 
-/// The calls since the last clear_log, oldest first, as "[device] name stream=S event=E bytes=B"; parts that a call lacks are left out. S and E are
-/// small numbers (stream_number), 0 the default stream. Calls of NCCL are "nccl.all_reduce" and so on. The newest 65,536.
+/// The calls since the last clear_log, oldest first, as "[device] name stream=S event=E bytes=B"; parts that a call lacks
+/// are left out. S and E are small numbers (stream_number), 0 the default stream. Calls of NCCL are "nccl.all_reduce" and so
+/// on. The newest 65,536.
 [[nodiscard]] std::vector<std::string> log();
 void clear_log();
 /// How often a function of the tables was called since the last clear_log ("alloc", "nccl.all_reduce"); failed calls count.
@@ -81,7 +86,8 @@ void clear_log();
 
 // --- The bytes ---
 
-/// Copies at once, whatever runs; for tests that look behind the curtain. False (and nothing done) if the range is no live memory.
+/// Copies at once, whatever runs; for tests that look behind the curtain. False (and nothing done) if the range is no live
+/// memory.
 bool peek(void* to, const void* device_memory, int64_t bytes);
 bool poke(void* device_memory, const void* from, int64_t bytes);
 
@@ -113,16 +119,17 @@ struct StreamInfo {
 
 // --- Capture ---
 
-/// Whose calls that are unsafe in a capture (alloc, free, host_alloc, host_free, synchronize and query of anything) fail with
-/// DDP_GPU_CAPTURE and spoil it, as in CUDA: those of every thread that did not call relax_capture, of the capturing thread, or only
-/// those about captured streams and events.
+/// Whose calls that are unsafe in a capture (alloc, free, host_alloc, host_free, synchronize and query of anything) fail
+/// with DDP_GPU_CAPTURE and spoil it, as in CUDA: those of every thread that did not call relax_capture, of the capturing
+/// thread, or only those about captured streams and events.
 enum class CaptureMode { kGlobal, kThreadLocal, kRelaxed };
 
 /// What was captured. May be launched any number of times, also after the streams are gone.
 class Graph;
 using GraphPtr = std::shared_ptr<Graph>;
 
-/// Work given to `stream`, and to streams that wait for its events, is recorded and not run. False if it is capturing already.
+/// Work given to `stream`, and to streams that wait for its events, is recorded and not run. False if it is capturing
+/// already.
 bool begin_capture(void* stream, CaptureMode mode = CaptureMode::kGlobal);
 /// NULL with a sentence in *why (if not NULL): the capture was spoiled, or a stream that joined it was not joined back.
 [[nodiscard]] GraphPtr end_capture(void* stream, std::string* why = nullptr);
@@ -134,11 +141,11 @@ void launch_graph(const GraphPtr& graph, void* stream);
 // --- Faults ---
 
 struct Fault {
-  std::string function;  // "event_record", "nccl.comm_init"
-  int64_t nth = 1;       // of the calls from now on
-  int64_t times = 1;     // how many calls fail from the nth on
+  std::string function;          // "event_record", "nccl.comm_init"
+  int64_t nth = 1;               // of the calls from now on
+  int64_t times = 1;             // how many calls fail from the nth on
   int32_t kind = DDP_GPU_OTHER;  // a ddp_gpu_error_kind; for functions of NCCL a ddp_nccl_error_kind
-  int32_t device = -1;   // only calls on this device (the calling thread's, or the communicator's); -1: any
+  int32_t device = -1;           // only calls on this device (the calling thread's, or the communicator's); -1: any
 };
 /// The call does nothing and returns an error of that kind.
 void inject(const Fault& fault);
@@ -152,12 +159,13 @@ void set_driver_version(int32_t version);  // as in Options
 
 /// Not empty: open_nccl fails with this text.
 void set_open_nccl_error(const std::string& text);
-/// comm_async_error of communicators of `device` (-1: all) reports a result of this kind (a ddp_nccl_error_kind) from now on.
+/// comm_async_error of communicators of `device` (-1: all) reports a result of this kind (a ddp_nccl_error_kind) from now
+/// on.
 void set_async_error(int32_t device, int32_t kind);
 
 enum class NcclCall { kInit, kFinalize, kDestroy, kAbort };
-/// That function blocks for so long on the device (-1: all) before it does its work; below 0: until abort of that communicator
-/// (kInit, kFinalize, kDestroy) or reset. An aborted call returns an error.
+/// That function blocks for so long on the device (-1: all) before it does its work; below 0: until abort of that
+/// communicator (kInit, kFinalize, kDestroy) or reset. An aborted call returns an error.
 void delay_nccl(NcclCall call, int32_t device, int64_t delay_ms);
 
 /// Collectives that ran to their end, counted once for all ranks.

@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstring>
 
-#include "base/exact_sum.hpp"
-#include "base/hash.hpp"
+#include "core/exact_sum.hpp"
+#include "core/hash.hpp"
 #include "device/cpu/arrays.hpp"
+#include "device/cpu/update_kernels.hpp"
+#include "optim/policy.hpp"
 #include "support/fake_gpu/calls.hpp"
 #include "support/fake_gpu/launch.hpp"
-#include "update/kernels.hpp"
-#include "update/policy.hpp"
 
 namespace ddp::test::fake_gpu::entry {
 namespace {
@@ -74,20 +74,21 @@ void move_span(const Span& span, const Movement& how) {
 void write_gate(const int64_t* words, double loss_scale, double max_norm, bool skip_nonfinite, ddp_gpu_gate* gate) {
   ExactSum sum;
   std::copy_n(words, ExactSum::kWords, sum.words().begin());
-  ddp_loss_scale_options options = default_loss_scale_options();
+  ddp_loss_scale_options options = optim::default_loss_scale_options();
   options.initial = loss_scale;
   options.interval = 0;
-  Policy policy;
+  optim::Policy policy;
   policy.max_norm = max_norm;
   policy.nonfinite = skip_nonfinite ? DDP_NONFINITE_SKIP : DDP_NONFINITE_KEEP;
-  const Decision decision = ddp::decide(policy, LossScale(options), std::sqrt(sum.value()), sum.all_finite());
-  *gate = ddp_gpu_gate{decision.shape.scale, decision.norm, decision.kind == Decision::Kind::kSkip ? 1u : 0u, 0};
+  const optim::Decision decision =
+      ddp::optim::decide(policy, optim::LossScale(options), std::sqrt(sum.value()), sum.all_finite());
+  *gate = ddp_gpu_gate{decision.shape.scale, decision.norm, decision.kind == optim::Decision::Kind::kSkip ? 1u : 0u, 0};
 }
 
 }  // namespace
 
-int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit, ddp_gpu_stop stop,
-             void* stream) {
+int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit,
+             ddp_gpu_stop stop, void* stream) {
   return launch("move", stream, [&](Touches& touches) -> Work {
     std::vector<Span> real;
     if (!is_floating_dtype(from_dtype) || !is_floating_dtype(to_dtype)) return nullptr;
@@ -115,12 +116,13 @@ int32_t ema(const ddp_gpu_span* spans, int64_t count, int32_t dtype, double deca
     std::vector<Span> real;
     if (!is_floating_dtype(dtype)) return nullptr;
     const auto type = static_cast<ddp_dtype>(dtype);
-    if (!read_spans(touches, spans, count, {size_of(dtype), dtype_size(moment_dtype(type)), true}, real)) return nullptr;
+    if (!read_spans(touches, spans, count, {size_of(dtype), dtype_size(cpu::moment_dtype(type)), true}, real))
+      return nullptr;
     return [=, word = touches.stop_word(stop), real = std::move(real)] {
       if (is_stopped(word)) return;
       for (const Span& span : real) {
         void* const average = span.to;
-        ema_update(&decay, 1, type, span.from, &average, span.count);
+        cpu::ema_update(&decay, 1, type, span.from, &average, span.count);
       }
     };
   });
@@ -156,7 +158,8 @@ int32_t largest(const ddp_gpu_span* spans, int64_t count, int32_t dtype, uint64_
   });
 }
 
-int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate, void* stream) {
+int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate,
+               void* stream) {
   return launch("decide", stream, [&](Touches& touches) -> Work {
     const int64_t* const in = touches.read(words, ExactSum::kWords * sizeof(int64_t));
     ddp_gpu_gate* const out = touches.write(gate, sizeof *gate);

@@ -3,24 +3,30 @@
 
 #include <utility>
 
-#include "base/dtype.hpp"
+#include "core/dtype.hpp"
 #include "support/fake_gpu/runtime.hpp"
 
 namespace ddp::test::fake_gpu {
 
-/// Collects the ranges of an operation. A range that is not live memory of the stream's device (or pinned) is a violation, and the operation is
-/// left out.
+/// Collects the ranges of an operation. A range that is not live memory of the stream's device (or pinned) is a violation,
+/// and the operation is left out.
 class Touches {
  public:
   Touches(Runtime& runtime, const Stream& stream, const char* name) : runtime_(runtime), stream_(stream), name_(name) {}
 
   /// Where the bytes really are; NULL if they are none.
   template <class T>
-  [[nodiscard]] const T* read(const T* memory, int64_t bytes) { return static_cast<const T*>(range(memory, bytes, false)); }
+  [[nodiscard]] const T* read(const T* memory, int64_t bytes) {
+    return static_cast<const T*>(range(memory, bytes, false));
+  }
   template <class T>
-  [[nodiscard]] T* write(T* memory, int64_t bytes) { return static_cast<T*>(range(memory, bytes, true)); }
+  [[nodiscard]] T* write(T* memory, int64_t bytes) {
+    return static_cast<T*>(range(memory, bytes, true));
+  }
   template <class T>
-  [[nodiscard]] T* change(T* memory, int64_t bytes) { return (void)read(memory, bytes), write(memory, bytes); }
+  [[nodiscard]] T* change(T* memory, int64_t bytes) {
+    return (void)read(memory, bytes), write(memory, bytes);
+  }
   /// A word that the host may set at any time: no race. NULL stays NULL.
   [[nodiscard]] const uint32_t* stop_word(ddp_gpu_stop stop);
 

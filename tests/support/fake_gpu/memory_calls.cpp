@@ -35,13 +35,15 @@ int32_t check_release(Runtime& r, const char* name, uintptr_t begin, BlockKind k
     return kInvalidValue;
   }
   for (const auto& [handle, registration] : r.state->registrations)
-    if (r.state->space.find(registration.second) == block) r.violate(std::string(name) + " gets memory that is registered with NCCL");
+    if (r.state->space.find(registration.second) == block)
+      r.violate(std::string(name) + " gets memory that is registered with NCCL");
   return kOk;
 }
 
 /// Waits, as a runtime does, and gives the block back. A lost device is not waited for: its work is over.
 int32_t release(Runtime& r, Lock& lock, uintptr_t begin, int32_t device) {
-  if (!r.state->device_lost[static_cast<size_t>(current_device())] && !r.wait_for(lock, r.streams_of(device))) return kUnknown;
+  if (!r.state->device_lost[static_cast<size_t>(current_device())] && !r.wait_for(lock, r.streams_of(device)))
+    return kUnknown;
   const Block* const block = r.state->space.find(begin);
   if (block == nullptr) {
     r.violate("a block is freed twice at the same time");
@@ -57,7 +59,8 @@ int32_t free_block(const char* name, void* memory, BlockKind kind, bool is_nccl)
   Call call = release_call(name);
   call.is_nccl = is_nccl;
   return entered(call, [&](Runtime& r, Lock& lock) -> int32_t {
-    if (const int32_t code = check_unsafe(r, name); code != kOk) return is_nccl ? static_cast<int32_t>(kNcclUnhandledCuda) : code;
+    if (const int32_t code = check_unsafe(r, name); code != kOk)
+      return is_nccl ? static_cast<int32_t>(kNcclUnhandledCuda) : code;
     const uintptr_t begin = address_of(memory);
     int32_t code = check_release(r, name, begin, kind);
     if (code == kOk) code = release(r, lock, begin, r.state->space.find(begin)->device);

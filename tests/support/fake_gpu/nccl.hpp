@@ -22,7 +22,7 @@ struct Arrival {
 
 /// One collective operation: its ranks' streams meet here.
 struct Collective {
-  Spec spec;          // of the first that came
+  Spec spec;           // of the first that came
   int32_t first = -1;  // who that was
   int32_t arrived = 0;
   bool agreed = true;
@@ -56,8 +56,8 @@ struct Comm {
   int32_t device = 0;
   CommState state = CommState::kInitializing;
   bool aborted = false;
-  uint64_t next = 0;    // number of its next collective
-  int64_t pending = 0;  // collectives that are queued and not over
+  uint64_t next = 0;     // number of its next collective
+  int64_t pending = 0;   // collectives that are queued and not over
   std::thread::id user;  // whose call is inside; none: nobody's
   int64_t uses = 0;      // of that thread: a group keeps them
   std::string last_error;

@@ -1,7 +1,7 @@
 // The functions that start collectives: arguments, rules about send and receive.
 #include <utility>
 
-#include "base/dtype.hpp"
+#include "core/dtype.hpp"
 #include "support/fake_gpu/calls.hpp"
 #include "support/fake_gpu/nccl.hpp"
 
@@ -25,7 +25,8 @@ std::string problem_of(const Request& request) {
   const auto dtype = static_cast<ddp_dtype>(spec.dtype);
   if (spec.count < 0) return "a count below 0";
   if (!is_dtype(dtype) || is_complex(dtype)) return "a dtype that NCCL does not have";
-  if (spec.reduce != DDP_GPU_SUM && spec.reduce != DDP_GPU_MIN && spec.reduce != DDP_GPU_MAX) return "a reduction that is none";
+  if (spec.reduce != DDP_GPU_SUM && spec.reduce != DDP_GPU_MIN && spec.reduce != DDP_GPU_MAX)
+    return "a reduction that is none";
   if (spec.root < 0 || spec.root >= request.comm->world->size) return "a root that is no rank";
   if (spec.count > 0 && (request.send == nullptr || request.receive == nullptr)) return "a NULL buffer";
   if (request.stream->device != request.comm->device) return "a stream of another device";
@@ -35,7 +36,8 @@ std::string problem_of(const Request& request) {
 bool overlaps_wrongly(const Request& request) {
   const Extent extent = extent_of(request.spec, request.comm->world->size);
   const uintptr_t send = address_of(request.send), receive = address_of(request.receive);
-  const bool apart = send + static_cast<uintptr_t>(extent.send) <= receive || receive + static_cast<uintptr_t>(extent.receive) <= send;
+  const bool apart =
+      send + static_cast<uintptr_t>(extent.send) <= receive || receive + static_cast<uintptr_t>(extent.receive) <= send;
   return !apart && receive != place_in(request);
 }
 
@@ -85,7 +87,8 @@ int32_t all_reduce(const void* send, void* receive, int64_t count, int32_t dtype
   return start(Spec{"nccl.all_reduce", count, dtype, reduce, 0}, send, receive, comm, stream);
 }
 
-int32_t reduce_scatter(const void* send, void* receive, int64_t receive_count, int32_t dtype, int32_t reduce, void* comm, void* stream) {
+int32_t reduce_scatter(const void* send, void* receive, int64_t receive_count, int32_t dtype, int32_t reduce, void* comm,
+                       void* stream) {
   return start(Spec{"nccl.reduce_scatter", receive_count, dtype, reduce, 0}, send, receive, comm, stream);
 }
 

@@ -33,12 +33,14 @@ struct Part {
 };
 
 std::string words_of(const Spec& spec) {
-  return std::string(spec.name) + " of " + std::to_string(spec.count) + " " + dtype_name(static_cast<ddp_dtype>(spec.dtype)) + ", reduce " +
-         std::to_string(spec.reduce) + ", root " + std::to_string(spec.root);
+  return std::string(spec.name) + " of " + std::to_string(spec.count) + " " +
+         dtype_name(static_cast<ddp_dtype>(spec.dtype)) + ", reduce " + std::to_string(spec.reduce) + ", root " +
+         std::to_string(spec.root);
 }
 
 bool equal(const Spec& a, const Spec& b) {
-  return std::strcmp(a.name, b.name) == 0 && a.count == b.count && a.dtype == b.dtype && a.reduce == b.reduce && a.root == b.root;
+  return std::strcmp(a.name, b.name) == 0 && a.count == b.count && a.dtype == b.dtype && a.reduce == b.reduce &&
+         a.root == b.root;
 }
 
 bool is_anyone_aborted(const World& world) {
@@ -55,9 +57,9 @@ void arrive(Runtime& r, Collective& collective, const Part& part) {
     collective.ranks.resize(static_cast<size_t>(part.comm->world->size));
   } else if (!equal(collective.spec, part.spec)) {
     collective.agreed = false;
-    r.violate("ranks of " + part.comm->world->name + " disagree about collective " + std::to_string(part.number) + ": rank " +
-              std::to_string(collective.first) + " has " + words_of(collective.spec) + ", rank " + std::to_string(part.comm->rank) + " has " +
-              words_of(part.spec));
+    r.violate("ranks of " + part.comm->world->name + " disagree about collective " + std::to_string(part.number) +
+              ": rank " + std::to_string(collective.first) + " has " + words_of(collective.spec) + ", rank " +
+              std::to_string(part.comm->rank) + " has " + words_of(part.spec));
   }
   collective.ranks[rank] = Arrival{true, part.send, part.receive};
   ++collective.arrived;
@@ -108,7 +110,8 @@ void check_group(Runtime& r, const std::vector<Request>& requests) {
     const Extent extent = extent_of(request.spec, request.comm->world->size);
     Clock clock;
     clock.tick(actor);
-    const std::vector<Access> accesses{{address_of(request.send), extent.send, false}, {address_of(request.receive), extent.receive, true}};
+    const std::vector<Access> accesses{{address_of(request.send), extent.send, false},
+                                       {address_of(request.receive), extent.receive, true}};
     const std::string name = std::string(request.spec.name) + " (operation " + std::to_string(actor + 1) + " of a group)";
     for (std::string& text : races.touch(accesses, actor++, clock, name)) r.violate(std::move(text));
   }
@@ -147,7 +150,8 @@ int32_t group_end() {
     int32_t result = kNcclOk;
     for (const Request& request : requests) {
       end_use(*request.comm);
-      const int32_t code = request.comm->state == CommState::kReady ? queue(r, request) : static_cast<int32_t>(kNcclInvalidUsage);
+      const int32_t code =
+          request.comm->state == CommState::kReady ? queue(r, request) : static_cast<int32_t>(kNcclInvalidUsage);
       if (result == kNcclOk) result = code;
     }
     return result;

@@ -67,7 +67,8 @@ CommPtr make_comm(Runtime& r, std::shared_ptr<World> world, int32_t rank, void**
 
 int32_t meet(Runtime& r, Lock& lock, const CommPtr& comm, int32_t size) {
   if (!delay(r, lock, NcclCall::kInit, comm)) return fail(*comm, kNcclInternal, "comm_init was aborted");
-  if (const int32_t code = join_world(comm, size); code != kNcclOk) return fail(*comm, code, "this rank does not fit to the others");
+  if (const int32_t code = join_world(comm, size); code != kNcclOk)
+    return fail(*comm, code, "this rank does not fit to the others");
   r.changed.notify_all();
   World& world = *comm->world;
   const bool met = r.wait(lock, [&] { return comm->aborted || world.failure != kNcclOk || world.joined == world.size; });
@@ -123,8 +124,10 @@ bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm) {
   const int64_t delay_ms = found->second;
   const auto over = [&] { return r.stopping || (ends_by_abort && comm->aborted); };
   ++r.host_waiters;
-  if (delay_ms < 0) r.changed.wait(lock, over);
-  else r.changed.wait_for(lock, std::chrono::milliseconds(delay_ms), over);
+  if (delay_ms < 0)
+    r.changed.wait(lock, over);
+  else
+    r.changed.wait_for(lock, std::chrono::milliseconds(delay_ms), over);
   --r.host_waiters;
   r.changed.notify_all();
   return !over();
@@ -145,7 +148,8 @@ const char* last_error(void* handle) {
 int32_t get_unique_id(void* id) {
   return entered(nccl_call("nccl.get_unique_id"), [&](Runtime& r, Lock&) -> int32_t {
     if (id == nullptr) return kNcclInvalidArgument;
-    std::string text = std::string(kIdMark) + " " + std::to_string(r.generation) + "." + std::to_string(r.state->worlds.size() + 1);
+    std::string text =
+        std::string(kIdMark) + " " + std::to_string(r.generation) + "." + std::to_string(r.state->worlds.size() + 1);
     auto world = std::make_shared<World>();
     world->name = "world " + std::to_string(r.state->worlds.size() + 1);
     text.resize(DDP_NCCL_ID_BYTES, '\x7F');
@@ -230,7 +234,8 @@ int32_t comm_register(void* handle, void* memory, int64_t bytes, void** out_hand
     const Block* const block = r.state->space.find(address_of(memory));
     if (comm == nullptr || out_handle == nullptr || block == nullptr || bytes <= 0 || block->device != comm->device)
       return kNcclInvalidArgument;
-    if (address_of(memory) - block->begin + static_cast<uintptr_t>(bytes) > static_cast<uintptr_t>(block->bytes)) return kNcclInvalidArgument;
+    if (address_of(memory) - block->begin + static_cast<uintptr_t>(bytes) > static_cast<uintptr_t>(block->bytes))
+      return kNcclInvalidArgument;
     *out_handle = reinterpret_cast<void*>(r.state->space.new_handle());
     r.state->registrations[*out_handle] = {comm, address_of(memory)};
     return kNcclOk;

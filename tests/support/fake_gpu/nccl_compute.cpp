@@ -1,4 +1,5 @@
-// The results of collectives, in the tree of device/cpu/reduce.hpp (NCCL itself has an order of its own): sums of 16-bit numbers in F32.
+// The results of collectives, in the tree of device/cpu/reduce.hpp (NCCL itself has an order of its own): sums of 16-bit
+// numbers in F32.
 #include <cstring>
 #include <string>
 
@@ -10,7 +11,9 @@ namespace {
 
 using Bytes = std::byte;
 
-const Bytes* input(const Collective& collective, size_t rank) { return static_cast<const Bytes*>(collective.ranks[rank].send); }
+const Bytes* input(const Collective& collective, size_t rank) {
+  return static_cast<const Bytes*>(collective.ranks[rank].send);
+}
 
 /// Reduces elements first to first + count of all ranks into fresh memory: the outputs may be inputs.
 std::vector<Bytes> reduced(const Collective& collective, int64_t first, int64_t count) {
@@ -42,11 +45,13 @@ std::vector<std::vector<Bytes>> results_of(const Collective& collective) {
   const Spec& spec = collective.spec;
   const std::string name = spec.name;
   if (name == "nccl.all_reduce") return std::vector<std::vector<Bytes>>(size, reduced(collective, 0, spec.count));
-  if (name == "nccl.broadcast") return std::vector<std::vector<Bytes>>(size, copy_of(collective, static_cast<size_t>(spec.root)));
+  if (name == "nccl.broadcast")
+    return std::vector<std::vector<Bytes>>(size, copy_of(collective, static_cast<size_t>(spec.root)));
   std::vector<std::vector<Bytes>> results;
   std::vector<Bytes> all;
   for (size_t rank = 0; rank < size; ++rank) {
-    if (name == "nccl.reduce_scatter") results.push_back(reduced(collective, static_cast<int64_t>(rank) * spec.count, spec.count));
+    if (name == "nccl.reduce_scatter")
+      results.push_back(reduced(collective, static_cast<int64_t>(rank) * spec.count, spec.count));
     const std::vector<Bytes> own = name == "nccl.all_gather" ? copy_of(collective, rank) : std::vector<Bytes>{};
     all.insert(all.end(), own.begin(), own.end());
   }

@@ -11,8 +11,8 @@ struct Races::Current {
 
   void compare(const Touch& earlier, const char* this_one, const char* that_one) {
     if (earlier.time == 0 || earlier.actor == touch.actor || earlier.time <= clock.at(earlier.actor)) return;
-    found.try_emplace(*earlier.name, "race: " + *touch.name + " " + this_one + " bytes that " + *earlier.name + " " + that_one +
-                                         ", and nothing orders the two");
+    found.try_emplace(*earlier.name, "race: " + *touch.name + " " + this_one + " bytes that " + *earlier.name + " " +
+                                         that_one + ", and nothing orders the two");
   }
 };
 
@@ -55,7 +55,8 @@ void Races::write(const Access& access, Current& current) {
   cells_[access.begin] = Cell{end, current.touch, {}};
 }
 
-std::vector<std::string> Races::touch(const std::vector<Access>& accesses, size_t actor, const Clock& clock, const std::string& name) {
+std::vector<std::string> Races::touch(const std::vector<Access>& accesses, size_t actor, const Clock& clock,
+                                      const std::string& name) {
   Current current{clock, Touch{actor, clock.at(actor), std::make_shared<const std::string>(name)}, {}};
   for (const bool writes : {false, true})
     for (const Access& access : accesses)

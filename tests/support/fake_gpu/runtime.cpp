@@ -96,8 +96,10 @@ void Runtime::violate(std::string text) {
 }
 
 void Runtime::learn(const Clock& clock, bool by_blocking) {
-  if (by_blocking || !is_relaxed()) state->known.join(clock);
-  else thread_state(generation).known.join(clock);
+  if (by_blocking || !is_relaxed())
+    state->known.join(clock);
+  else
+    thread_state(generation).known.join(clock);
 }
 
 Clock Runtime::known() const {

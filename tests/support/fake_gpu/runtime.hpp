@@ -1,5 +1,5 @@
-// What the fake is made of, under one lock: simple, and every interleaving of the calls is possible. Stream threads hold the lock between
-// operations only; whatever waits does so on `changed`.
+// What the fake is made of, under one lock: simple, and every interleaving of the calls is possible. Stream threads hold the
+// lock between operations only; whatever waits does so on `changed`.
 // Never destroyed: threads of a program that ends may still be inside.
 #pragma once
 
@@ -82,10 +82,10 @@ struct Call {
   void* event = nullptr;
   int64_t bytes = -1;
   bool has_stream = false;
-  bool releases = false;      // done even if the device is lost
+  bool releases = false;  // done even if the device is lost
   bool needs_driver = true;
   bool is_nccl = false;
-  int32_t device = -1;        // -1: the thread's
+  int32_t device = -1;  // -1: the thread's
 };
 
 struct ActiveFault {
@@ -95,9 +95,13 @@ struct ActiveFault {
 
 /// What reset() throws away.
 struct State {
-  explicit State(const Options& with) : options(with), space(with.devices, with.device_bytes, with.poison),
-      device_paused(static_cast<size_t>(with.devices)), device_lost(static_cast<size_t>(with.devices)),
-      default_streams(static_cast<size_t>(with.devices)), async_errors(static_cast<size_t>(with.devices)) {}
+  explicit State(const Options& with)
+      : options(with),
+        space(with.devices, with.device_bytes, with.poison),
+        device_paused(static_cast<size_t>(with.devices)),
+        device_lost(static_cast<size_t>(with.devices)),
+        default_streams(static_cast<size_t>(with.devices)),
+        async_errors(static_cast<size_t>(with.devices)) {}
 
   Options options;
   AddressSpace space;

@@ -36,7 +36,8 @@ Work waiting(const MarkPtr& mark) {
 int32_t check_host_use(Runtime& r, const Event& event, const char* name) {
   const int32_t code = check_unsafe(r, name);
   if (event.last == nullptr || event.last->capture == nullptr) return code;
-  return event.last->capture->active ? refuse(*event.last->capture, name, kCapturedEvent) : static_cast<int32_t>(kCapturedEvent);
+  return event.last->capture->active ? refuse(*event.last->capture, name, kCapturedEvent)
+                                     : static_cast<int32_t>(kCapturedEvent);
 }
 
 }  // namespace
@@ -110,8 +111,8 @@ int32_t event_record(void* event_handle, void* handle) {
     const EventPtr event = r.event_of(event_handle);
     if (stream == nullptr || event == nullptr) return kInvalidHandle;
     if (stream->device != event->device) {
-      r.violate("event " + std::to_string(event->number) + " of device " + std::to_string(event->device) + " is recorded on stream " +
-                std::to_string(stream->number) + " of device " + std::to_string(stream->device));
+      r.violate("event " + std::to_string(event->number) + " of device " + std::to_string(event->device) +
+                " is recorded on stream " + std::to_string(stream->number) + " of device " + std::to_string(stream->device));
       return kInvalidHandle;
     }
     auto mark = std::make_shared<Mark>();

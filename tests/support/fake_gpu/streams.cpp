@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/signals.hpp"
+#include "os/signals.hpp"
 #include "support/fake_gpu/capture.hpp"
 #include "support/fake_gpu/runtime.hpp"
 
@@ -31,7 +31,7 @@ StreamPtr Runtime::make_stream(int32_t device, bool high_priority, bool is_defau
     stream->number = ++s.streams_made;
     s.streams[stream->handle] = stream;
   }
-  const BlockSignals block;
+  const os::BlockSignals block;
   std::thread([this, stream] { run(*stream); }).detach();
   ++threads;
   return stream;
@@ -89,7 +89,8 @@ void Runtime::take_next(Stream& stream, Lock& lock) {
   Work work = std::move(stream.queue.front());
   stream.queue.pop_front();
   const Options& options = state->options;
-  const uint64_t delay = options.seed == 0 ? 0 : next_random(stream.random) % (static_cast<uint64_t>(options.max_delay_us) + 1);
+  const uint64_t delay =
+      options.seed == 0 ? 0 : next_random(stream.random) % (static_cast<uint64_t>(options.max_delay_us) + 1);
   lock.unlock();
   if (delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
   work();
@@ -101,8 +102,8 @@ void Runtime::take_next(Stream& stream, Lock& lock) {
 
 std::string Runtime::describe(const Stream& stream, const std::string& operation) {
   return operation + " #" + std::to_string(++state->operations_made) + " (" +
-         (stream.handle == nullptr ? std::string("default stream") : "stream " + std::to_string(stream.number)) + " of device " +
-         std::to_string(stream.device) + ")";
+         (stream.handle == nullptr ? std::string("default stream") : "stream " + std::to_string(stream.number)) +
+         " of device " + std::to_string(stream.device) + ")";
 }
 
 void Runtime::enqueue(const StreamPtr& stream, Operation operation) {
@@ -111,7 +112,8 @@ void Runtime::enqueue(const StreamPtr& stream, Operation operation) {
   if (!operation.accesses.empty()) {
     stream->clock.tick(stream->actor);
     const std::string name = describe(*stream, operation.name);
-    for (std::string& text : state->races.touch(operation.accesses, stream->actor, stream->clock, name)) violate(std::move(text));
+    for (std::string& text : state->races.touch(operation.accesses, stream->actor, stream->clock, name))
+      violate(std::move(text));
   }
   stream->queue.push_back(operation.instantiate ? operation.instantiate() : std::move(operation.work));
   ++stream->queued;

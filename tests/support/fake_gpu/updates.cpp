@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "device/cpu/arrays.hpp"
+#include "device/cpu/update_kernels.hpp"
 #include "support/fake_gpu/calls.hpp"
 #include "support/fake_gpu/launch.hpp"
-#include "update/kernels.hpp"
 
 namespace ddp::test::fake_gpu::entry {
 namespace {
@@ -14,7 +14,7 @@ constexpr int64_t kBlock = 1024;  // elements with a master copy
 constexpr int64_t kHalf = 2;      // bytes of such an element
 
 struct Shaping {
-  GradShape shape;
+  cpu::GradShape shape;
   const ddp_gpu_gate* gate = nullptr;
   const uint32_t* stop = nullptr;
 };
@@ -33,7 +33,7 @@ ddp_gpu_update real_update(Touches& touches, const ddp_gpu_update& update, ddp_d
   ddp_gpu_update real = update;
   if (update.count == 0) return real;
   using Bytes = unsigned char;
-  const int64_t moments = update.count * dtype_size(moment_dtype(dtype));
+  const int64_t moments = update.count * dtype_size(cpu::moment_dtype(dtype));
   const auto changed = [&](void* memory, int64_t bytes) -> void* {
     return memory == nullptr ? nullptr : touches.change(static_cast<Bytes*>(memory), bytes);
   };
@@ -44,8 +44,8 @@ ddp_gpu_update real_update(Touches& touches, const ddp_gpu_update& update, ddp_d
   return real;
 }
 
-AdamStep step_of(const ddp_gpu_adam_rule& rule) {
-  AdamStep step;
+cpu::AdamStep step_of(const ddp_gpu_adam_rule& rule) {
+  cpu::AdamStep step;
   step.keep = rule.keep;
   step.weight_decay = rule.weight_decay;
   step.beta1 = rule.beta1;
@@ -58,13 +58,13 @@ AdamStep step_of(const ddp_gpu_adam_rule& rule) {
   return step;
 }
 
-SgdStep step_of(const ddp_gpu_sgd_rule& rule) {
-  SgdStep step;
+cpu::SgdStep step_of(const ddp_gpu_sgd_rule& rule) {
+  cpu::SgdStep step;
   step.rate = rule.rate;
   step.weight_decay = rule.weight_decay;
   step.momentum = rule.momentum;
   step.gradient_share = rule.gradient_share;
-  step.mode = static_cast<Momentum>(rule.mode);
+  step.mode = static_cast<cpu::Momentum>(rule.mode);
   step.nesterov = rule.nesterov != 0;
   return step;
 }
@@ -76,14 +76,15 @@ struct Piece {
   int64_t count;
 };
 
-void apply(const AdamStep& step, ddp_dtype dtype, const Piece& piece) {
-  adam_update(step, dtype, piece.value, piece.grad, piece.state[0], piece.state[1], piece.count);
+void apply(const cpu::AdamStep& step, ddp_dtype dtype, const Piece& piece) {
+  cpu::adam_update(step, dtype, piece.value, piece.grad, piece.state[0], piece.state[1], piece.count);
 }
-void apply(const SgdStep& step, ddp_dtype dtype, const Piece& piece) {
-  sgd_update(step, dtype, piece.value, piece.grad, piece.state[0], piece.count);
+void apply(const cpu::SgdStep& step, ddp_dtype dtype, const Piece& piece) {
+  cpu::sgd_update(step, dtype, piece.value, piece.grad, piece.state[0], piece.count);
 }
 
-/// Where the value is no longer the copy rounded, its owner changed it, and the copy starts anew from it (update/masters.hpp).
+/// Where the value is no longer the copy rounded, its owner changed it, and the copy starts anew from it
+/// (optim/masters.hpp).
 void refresh(ddp_dtype dtype, const std::byte* value, float* copy, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     std::byte rounded[kHalf];
@@ -111,7 +112,8 @@ void update_master(const Step& step, ddp_dtype dtype, const ddp_gpu_update& upda
 }
 
 template <class Step>
-void run_updates(const std::vector<ddp_gpu_update>& updates, const std::vector<Step>& steps, ddp_dtype dtype, const Shaping& shaping) {
+void run_updates(const std::vector<ddp_gpu_update>& updates, const std::vector<Step>& steps, ddp_dtype dtype,
+                 const Shaping& shaping) {
   if (is_stopped(shaping.stop) || (shaping.gate != nullptr && shaping.gate->skip != 0)) return;
   for (const ddp_gpu_update& update : updates) {
     Step step = steps[static_cast<size_t>(update.rule)];
@@ -123,13 +125,20 @@ void run_updates(const std::vector<ddp_gpu_update>& updates, const std::vector<S
       continue;
     }
     apply(step, dtype,
-          Piece{update.value, update.grad, {static_cast<std::byte*>(update.state[0]), static_cast<std::byte*>(update.state[1])}, update.count});
+          Piece{update.value,
+                update.grad,
+                {static_cast<std::byte*>(update.state[0]), static_cast<std::byte*>(update.state[1])},
+                update.count});
   }
 }
 
 /// What a rule cannot do without.
-bool is_complete(const ddp_gpu_update& update, const AdamStep&) { return update.state[0] != nullptr && update.state[1] != nullptr; }
-bool is_complete(const ddp_gpu_update& update, const SgdStep& step) { return step.mode == Momentum::kNone || update.state[0] != nullptr; }
+bool is_complete(const ddp_gpu_update& update, const cpu::AdamStep&) {
+  return update.state[0] != nullptr && update.state[1] != nullptr;
+}
+bool is_complete(const ddp_gpu_update& update, const cpu::SgdStep& step) {
+  return step.mode == cpu::Momentum::kNone || update.state[0] != nullptr;
+}
 
 template <class Rule>
 int32_t launch_updates(const char* name, const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,

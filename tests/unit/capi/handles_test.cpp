@@ -63,7 +63,8 @@ void using_and_destroying_at_once_is_safe(void**) {
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_live_handle_finds_its_object), ddp_test(a_destroyed_foreign_or_invented_handle_finds_nothing),
+  const CMUnitTest tests[] = {ddp_test(a_live_handle_finds_its_object),
+                              ddp_test(a_destroyed_foreign_or_invented_handle_finds_nothing),
                               ddp_test(using_and_destroying_at_once_is_safe)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

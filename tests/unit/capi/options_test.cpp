@@ -23,11 +23,13 @@ void init_writes_what_the_caller_has_room_for(void**) {
   Newer newer;
   std::memset(static_cast<void*>(&newer), 0xee, sizeof newer);
   capi::init_options(&newer.known, sizeof newer, kDefaults, "f");
-  expect(newer.known.struct_size == sizeof newer && newer.known.third == 3 && newer.unknown == 0, "a newer program's tail is zero");
+  expect(newer.known.struct_size == sizeof newer && newer.known.third == 3 && newer.unknown == 0,
+         "a newer program's tail is zero");
   Options older;
   std::memset(static_cast<void*>(&older), 0xee, sizeof older);
   capi::init_options(&older, 12, kDefaults, "f");
-  expect(older.struct_size == 12 && older.first == 1 && older.second == static_cast<int32_t>(0xeeeeeeee), "an older program's is untouched");
+  expect(older.struct_size == 12 && older.first == 1 && older.second == static_cast<int32_t>(0xeeeeeeee),
+         "an older program's is untouched");
 }
 
 void reading_takes_what_both_know(void**) {
@@ -41,7 +43,8 @@ void a_field_from_the_future_is_refused_unless_it_is_zero(void**) {
   Newer newer{{sizeof(Newer), 7, 8, 9}, 0};
   expect(capi::read_options(&newer.known, kDefaults, "f").third == 9, "zero");
   newer.unknown = 1;
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { (void)capi::read_options(&newer.known, kDefaults, "f"); }), "update the library");
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { (void)capi::read_options(&newer.known, kDefaults, "f"); }),
+                  "update the library");
 }
 
 void a_struct_without_a_size_is_refused(void**) {
@@ -57,6 +60,7 @@ void a_struct_without_a_size_is_refused(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(init_writes_what_the_caller_has_room_for), ddp_test(reading_takes_what_both_know),
-                              ddp_test(a_field_from_the_future_is_refused_unless_it_is_zero), ddp_test(a_struct_without_a_size_is_refused)};
+                              ddp_test(a_field_from_the_future_is_refused_unless_it_is_zero),
+                              ddp_test(a_struct_without_a_size_is_refused)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -5,7 +5,7 @@
 
 #include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
-#include "norm/moments.hpp"
+#include "extra/batch_norm/moments.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;
@@ -54,10 +54,10 @@ Doubles some_blocks(size_t ranks) {
   return blocks;
 }
 
-norm::Moments joined_by_cpu(const Doubles& blocks) {
-  norm::Moments moments(kChannels);
+batch_norm::Moments joined_by_cpu(const Doubles& blocks) {
+  batch_norm::Moments moments(kChannels);
   for (size_t at = 0; at < blocks.size(); at += 1 + 2 * kChannels)
-    norm::join(moments, blocks[at], blocks.data() + at + 1, blocks.data() + at + 1 + kChannels);
+    batch_norm::join(moments, blocks[at], blocks.data() + at + 1, blocks.data() + at + 1 + kChannels);
   return moments;
 }
 
@@ -66,13 +66,26 @@ struct JoinCase {
   Channels weight, bias, running_mean, running_var, saved_mean, saved_invstd;
   Doubles coefficients = Doubles(3 * kChannels, -7);
   explicit JoinCase(ddp_dtype dtype)
-      : weight(dtype, kChannels, 1), bias(dtype, kChannels, 2), running_mean(dtype, kChannels, 3), running_var(dtype, kChannels, 4),
-        saved_mean(dtype, kChannels, 5), saved_invstd(dtype, kChannels, 6) {
+      : weight(dtype, kChannels, 1),
+        bias(dtype, kChannels, 2),
+        running_mean(dtype, kChannels, 3),
+        running_var(dtype, kChannels, 4),
+        saved_mean(dtype, kChannels, 5),
+        saved_invstd(dtype, kChannels, 6) {
     running_var.array.make_positive();
   }
   ddp_gpu_bn_join join(const Doubles* blocks) {
-    return {blocks != nullptr ? blocks->data() : nullptr, blocks != nullptr ? static_cast<int64_t>(blocks->size() / (1 + 2 * kChannels)) : 0,
-            kChannels, 1e-5, 0.1, weight.view(), bias.view(), running_mean.view(), running_var.view(), saved_mean.view(), saved_invstd.view(),
+    return {blocks != nullptr ? blocks->data() : nullptr,
+            blocks != nullptr ? static_cast<int64_t>(blocks->size() / (1 + 2 * kChannels)) : 0,
+            kChannels,
+            1e-5,
+            0.1,
+            weight.view(),
+            bias.view(),
+            running_mean.view(),
+            running_var.view(),
+            saved_mean.view(),
+            saved_invstd.view(),
             coefficients.data()};
   }
 };
@@ -86,7 +99,7 @@ void training_joins_all_ranks(void**) {
       const Doubles blocks = some_blocks(ranks);
       const ddp_gpu_bn_join join = c.join(&blocks);
       expect_equal(cuda::bn_join(&join, nullptr, nullptr), 0, "code");
-      const norm::Moments moments = joined_by_cpu(blocks);
+      const batch_norm::Moments moments = joined_by_cpu(blocks);
       Doubles invstd(kChannels), coefficients = moments.mean;
       for (size_t k = 0; k < kChannels; ++k) {
         running_mean[k] = (1 - 0.1) * running_mean[k] + 0.1 * moments.mean[k];
@@ -121,7 +134,7 @@ void what_is_not_given_has_its_default(void**) {
   Doubles coefficients(3 * kChannels);
   const ddp_gpu_bn_join join{blocks.data(), 3, kChannels, 1e-5, 0.1, {}, {}, {}, {}, {}, {}, coefficients.data()};
   expect_equal(cuda::bn_join(&join, nullptr, nullptr), 0, "code");
-  const norm::Moments moments = joined_by_cpu(blocks);
+  const batch_norm::Moments moments = joined_by_cpu(blocks);
   expect_equal(coefficients[kChannels + 7], 1 / std::sqrt(moments.m2[7] / moments.count + 1e-5), "factor");
   expect_equal(coefficients[2 * kChannels + 7], 0.0, "shift");
 }
@@ -142,11 +155,12 @@ void nothing_is_written_without_values_or_when_stopped(void**) {
   }
 }
 
-constexpr norm::Shape kShapes[] = {{2, 3, 1}, {50, 33, 1}, {9, 5, 7}, {3, 4, 49}, {2, 3, 4100}, {40, 300, 2}, {1, 1, 1}, {0, 3, 4}};
+constexpr batch_norm::Shape kShapes[] = {{2, 3, 1},    {50, 33, 1},  {9, 5, 7}, {3, 4, 49},
+                                         {2, 3, 4100}, {40, 300, 2}, {1, 1, 1}, {0, 3, 4}};
 
 void forward_is_the_cpus(void**) {
   for (const ddp_dtype dtype : kFloats)
-    for (const norm::Shape& shape : kShapes)
+    for (const batch_norm::Shape& shape : kShapes)
       for (const int64_t offset : {0, 1}) {
         const int64_t count = shape.rows * shape.channels * shape.inner;
         const auto channels = static_cast<size_t>(shape.channels);
@@ -155,7 +169,8 @@ void forward_is_the_cpus(void**) {
         const Doubles c = random_doubles(3 * channels, 2);
         const ddp_gpu_batch batch{shape.rows, shape.channels, shape.inner, dtype, 0};
         expect_equal(cuda::bn_apply(&batch, x.data(), c.data(), y.data(), nullptr, nullptr), 0, "code");
-        norm::apply_forward(dtype, x.data(), shape, c.data(), c.data() + channels, c.data() + 2 * channels, wanted.data());
+        batch_norm::apply_forward(dtype, x.data(), shape, c.data(), c.data() + channels, c.data() + 2 * channels,
+                                  wanted.data());
         y.expect_same(wanted, "y");
         expect_equal(cuda::bn_apply(&batch, x.data(), c.data(), x.data(), nullptr, nullptr), 0, "code");
         x.expect_same(wanted, "in place");
@@ -164,7 +179,7 @@ void forward_is_the_cpus(void**) {
 
 void backward_is_the_cpus(void**) {
   for (const ddp_dtype dtype : kFloats)
-    for (const norm::Shape& shape : kShapes)
+    for (const batch_norm::Shape& shape : kShapes)
       for (const int64_t offset : {0, 1}) {
         const int64_t count = shape.rows * shape.channels * shape.inner;
         const auto channels = static_cast<size_t>(shape.channels);
@@ -173,11 +188,12 @@ void backward_is_the_cpus(void**) {
         const Doubles c = random_doubles(4 * channels, 3);
         const ddp_gpu_batch batch{shape.rows, shape.channels, shape.inner, dtype, 0};
         expect_equal(cuda::bn_apply_backward(&batch, dy.data(), x.data(), c.data(), dx.data(), nullptr, nullptr), 0, "code");
-        norm::apply_backward(dtype, dy.data(), x.data(), shape, c.data(), c.data() + channels, c.data() + 2 * channels, c.data() + 3 * channels,
-                             wanted.data());
+        batch_norm::apply_backward(dtype, dy.data(), x.data(), shape, c.data(), c.data() + channels, c.data() + 2 * channels,
+                                   c.data() + 3 * channels, wanted.data());
         dx.expect_same(wanted, "dx");
         uint32_t stop = 1;
-        expect_equal(cuda::bn_apply_backward(&batch, dy.data(), x.data(), c.data(), wanted.data(), &stop, nullptr), 0, "code");
+        expect_equal(cuda::bn_apply_backward(&batch, dy.data(), x.data(), c.data(), wanted.data(), &stop, nullptr), 0,
+                     "code");
         dx.expect_same(wanted, "stopped");
       }
 }
@@ -185,13 +201,15 @@ void backward_is_the_cpus(void**) {
 void slopes_are_the_formulas(void**) {
   for (const ddp_dtype dtype : kFloats)
     for (const int32_t accumulate : {0, 1}) {
-      Channels weight(dtype, kChannels, 1), mean(dtype, kChannels, 2), invstd(dtype, kChannels, 3), dweight(dtype, kChannels, 4), dbias(dtype, kChannels, 5);
+      Channels weight(dtype, kChannels, 1), mean(dtype, kChannels, 2), invstd(dtype, kChannels, 3),
+          dweight(dtype, kChannels, 4), dbias(dtype, kChannels, 5);
       const Doubles own = random_doubles(2 * kChannels, 6), all = random_doubles(2 * kChannels, 7);
       const Doubles w = in_double(weight.array), m = in_double(mean.array), s = in_double(invstd.array);
       Doubles coefficients(4 * kChannels), wanted = m, weights = in_double(dweight.array), biases = in_double(dbias.array);
       const double share = 1.0 / 37;
-      const ddp_gpu_bn_slopes slopes{own.data(), all.data(), kChannels, share, accumulate, 0, weight.view(), mean.view(), invstd.view(),
-                                     dweight.view(), dbias.view(), coefficients.data()};
+      const ddp_gpu_bn_slopes slopes{
+          own.data(),    all.data(),  kChannels,     share,          accumulate,   0,
+          weight.view(), mean.view(), invstd.view(), dweight.view(), dbias.view(), coefficients.data()};
       expect_equal(cuda::bn_slopes(&slopes, nullptr, nullptr), 0, "code");
       for (size_t c = 0; c < kChannels; ++c) wanted.push_back(w[c] * s[c]);
       for (size_t c = 0; c < kChannels; ++c) wanted.push_back(w[c] * s[c] * s[c] * s[c] * (all[kChannels + c] * share));

@@ -1,11 +1,11 @@
-// What becomes of a step, by the kernel on the host, beside update/policy: the same bits.
+// What becomes of a step, by the kernel on the host, beside optim/policy: the same bits.
 #include "cuda/kernels/decide.hpp"
 
 #include <random>
 
-#include "base/exact_sum.hpp"
+#include "core/exact_sum.hpp"
 #include "cuda/kernels/launchers.hpp"
-#include "update/policy.hpp"
+#include "optim/policy.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;
@@ -33,27 +33,28 @@ std::vector<ExactSum> some_sums() {
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 void the_value_of_a_sum_is_the_cpus(void**) {
-  for (ExactSum& sum : some_sums()) expect(same(cuda::sum_of_words(sum.words().data()), sum.value()), "value " + std::to_string(sum.value()));
+  for (ExactSum& sum : some_sums())
+    expect(same(cuda::sum_of_words(sum.words().data()), sum.value()), "value " + std::to_string(sum.value()));
 }
 
 void the_decision_is_the_cpus(void**) {
   for (const double scale : {1.0, 1024.0, 3.0})
     for (const double max_norm : {0.0, 0.5, 1e200}) {
-      ddp_loss_scale_options options = default_loss_scale_options();
+      ddp_loss_scale_options options = optim::default_loss_scale_options();
       options.initial = scale;
       options.interval = 0;
-      const LossScale loss_scale(options);
-      Policy policy;
+      const optim::LossScale loss_scale(options);
+      optim::Policy policy;
       policy.max_norm = max_norm;
       policy.nonfinite = DDP_NONFINITE_SKIP;
       for (ExactSum& sum : some_sums()) {
-        const Decision wanted = decide(policy, loss_scale, std::sqrt(sum.value()), sum.all_finite());
+        const optim::Decision wanted = optim::decide(policy, loss_scale, std::sqrt(sum.value()), sum.all_finite());
         for (const int32_t skips : {0, 1}) {
           ddp_gpu_gate gate{-1, -1, 9, 0};
           expect_equal(cuda::decide(sum.words().data(), loss_scale.scale(), max_norm, skips, &gate, nullptr), 0, "code");
           expect(same(gate.norm, wanted.norm), "norm " + std::to_string(gate.norm));
           expect(same(gate.scale, wanted.shape.scale), "scale " + std::to_string(gate.scale));
-          expect_equal(gate.skip, skips != 0 && wanted.kind == Decision::Kind::kSkip ? 1U : 0U, "skip");
+          expect_equal(gate.skip, skips != 0 && wanted.kind == optim::Decision::Kind::kSkip ? 1U : 0U, "skip");
         }
       }
     }

@@ -27,7 +27,8 @@ void a_hash_is_the_sum_of_its_words(void**) {
   for (WildArray& array : arrays) spans.push_back({array.data(), nullptr, array.count()});
   const auto got = hashes(spans);
   for (size_t k = 0; k < arrays.size(); ++k)
-    expect_equal(got[k], cuda::hash_of(arrays[k].data(), static_cast<uint64_t>(arrays[k].count())), std::to_string(arrays[k].count()) + " bytes");
+    expect_equal(got[k], cuda::hash_of(arrays[k].data(), static_cast<uint64_t>(arrays[k].count())),
+                 std::to_string(arrays[k].count()) + " bytes");
 }
 
 void many_arrays_take_many_launches(void**) {
@@ -36,7 +37,8 @@ void many_arrays_take_many_launches(void**) {
   std::vector<ddp_gpu_span> spans;
   for (int64_t k = 0; k < 900; ++k) spans.push_back({bytes.as<char>() + k, nullptr, k % 3 == 0 ? k % 40 : 0});
   const auto got = hashes(spans);
-  for (size_t k = 0; k < spans.size(); ++k) expect_equal(got[k], cuda::hash_of(spans[k].from, static_cast<uint64_t>(spans[k].count)), "hash");
+  for (size_t k = 0; k < spans.size(); ++k)
+    expect_equal(got[k], cuda::hash_of(spans[k].from, static_cast<uint64_t>(spans[k].count)), "hash");
 }
 
 void what_differs_has_another_hash(void**) {

@@ -1,4 +1,5 @@
-// A block of GPU threads on the host does what kernels rely on: barriers, exchanges in a warp, and an end when threads wait in vain.
+// A block of GPU threads on the host does what kernels rely on: barriers, exchanges in a warp, and an end when threads wait
+// in vain.
 #include <vector>
 
 #include "cuda_runtime_api.h"
@@ -33,7 +34,8 @@ void nobody_passes_a_barrier_before_all_have_come(void**) {
   std::vector<unsigned> seen(2 * 3 * 96);
   unsigned shared = 0;
   launch<count_at_barriers>(2, 96, {&seen, &shared});
-  for (size_t i = 0; i < seen.size(); ++i) expect_equal(seen[i], static_cast<unsigned>((i / 96 + 1) * 96), "thread " + std::to_string(i));
+  for (size_t i = 0; i < seen.size(); ++i)
+    expect_equal(seen[i], static_cast<unsigned>((i / 96 + 1) * 96), "thread " + std::to_string(i));
 }
 
 void shift(Work work) { work.out->at(threadIdx.x) = __shfl_down_sync(0xffffffff, threadIdx.x * 10, 5); }

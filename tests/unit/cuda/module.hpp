@@ -7,14 +7,14 @@
 #include <cstdio>
 #include <string>
 
-#include "base/module_files.hpp"
 #include "device/gpu/gpu_abi.h"
+#include "os/module_files.hpp"
 
 namespace ddp::test {
 
 /// The path of libddp_cuda.so, or an empty text.
 inline std::string module_path() {
-  for (const std::string& file : module_candidates("libddp_cuda.so"))
+  for (const std::string& file : os::module_candidates("libddp_cuda.so"))
     if (access(file.c_str(), F_OK) == 0) return file;
   return {};
 }

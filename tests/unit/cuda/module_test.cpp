@@ -1,10 +1,12 @@
-// The module that was built, on any machine: its table, its one export, its codes; and that it answers cleanly where there is no driver.
+// The module that was built, on any machine: its table, its one export, its codes; and that it answers cleanly where there
+// is no driver.
+#include "module.hpp"
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#include "module.hpp"
 #include "support/check.hpp"
 
 using namespace ddp::test;
@@ -52,7 +54,8 @@ void codes_say_what_to_do(void**) {
   assert_int_equal(kind_of(803), DDP_GPU_NO_DRIVER);
   assert_int_equal(kind_of(100), DDP_GPU_NO_DEVICE);
   for (const int32_t code : {900, 901, 904, 905, 906, 907, 908}) assert_int_equal(kind_of(code), DDP_GPU_CAPTURE);
-  for (const int32_t code : {46, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719}) assert_int_equal(kind_of(code), DDP_GPU_LOST);
+  for (const int32_t code : {46, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
+    assert_int_equal(kind_of(code), DDP_GPU_LOST);
   assert_int_equal(kind_of(999), DDP_GPU_OTHER);
   assert_int_equal(kind_of(123456), DDP_GPU_OTHER);
 }
@@ -88,10 +91,17 @@ void without_a_driver_every_call_says_so(void**) {
   void* other = &out;
   int32_t number = 0;
   char name[8] = "none";
-  std::vector<int32_t> codes{table->alloc(&out, 16),         table->host_alloc(&out, &other, 16),  table->stream_create(&out, 1),
-                             table->event_create(&out, 0),   table->synchronize(),                 table->load_kernels(),
-                             table->set_device(0),           table->device_name(0, name, 8),       table->stream_synchronize(nullptr),
-                             table->relax_capture(),         table->stream_is_capturing(nullptr, &number)};
+  std::vector<int32_t> codes{table->alloc(&out, 16),
+                             table->host_alloc(&out, &other, 16),
+                             table->stream_create(&out, 1),
+                             table->event_create(&out, 0),
+                             table->synchronize(),
+                             table->load_kernels(),
+                             table->set_device(0),
+                             table->device_name(0, name, 8),
+                             table->stream_synchronize(nullptr),
+                             table->relax_capture(),
+                             table->stream_is_capturing(nullptr, &number)};
   for (const int32_t code : codes) assert_int_equal(kind_of(code), DDP_GPU_NO_DRIVER);
   assert_null(out);
   assert_null(other);
@@ -114,11 +124,12 @@ void without_a_driver_kernels_are_refused(void**) {
   uint64_t bits = 0;
   ddp_gpu_gate gate{};
   for (const int32_t code :
-       {table->move(&span, 1, 1, 1, 1.0, HUGE_VAL, nullptr, nullptr), table->move(&span, 1, 1, 3, 0.5, HUGE_VAL, nullptr, nullptr),
-        table->exchange(&span, 1, nullptr), table->ema(&span, 1, 1, 0.5, nullptr, nullptr),
-        table->adam(&update, 1, &adam, 1, 1, &shape, nullptr, nullptr), table->sgd(&update, 1, &sgd, 1, 1, &shape, nullptr, nullptr),
-        table->add_norm_terms(&span, 1, 1, 2, words, nullptr), table->largest(&span, 1, 1, &bits, nullptr),
-        table->decide(words, 1, 0, 0, &gate, nullptr), table->hash(&span, 1, &bits, nullptr)})
+       {table->move(&span, 1, 1, 1, 1.0, HUGE_VAL, nullptr, nullptr),
+        table->move(&span, 1, 1, 3, 0.5, HUGE_VAL, nullptr, nullptr), table->exchange(&span, 1, nullptr),
+        table->ema(&span, 1, 1, 0.5, nullptr, nullptr), table->adam(&update, 1, &adam, 1, 1, &shape, nullptr, nullptr),
+        table->sgd(&update, 1, &sgd, 1, 1, &shape, nullptr, nullptr), table->add_norm_terms(&span, 1, 1, 2, words, nullptr),
+        table->largest(&span, 1, 1, &bits, nullptr), table->decide(words, 1, 0, 0, &gate, nullptr),
+        table->hash(&span, 1, &bits, nullptr)})
     assert_int_equal(kind_of(code), DDP_GPU_NO_DRIVER);
 }
 
@@ -141,7 +152,8 @@ void a_dtype_that_is_not_floating_is_a_bad_argument(void**) {
   assert_int_equal(kind_of(table->move(&span, 1, 1, 0, 1.0, HUGE_VAL, nullptr, nullptr)), DDP_GPU_BAD_ARGUMENT);
   assert_int_equal(kind_of(table->ema(&span, 1, 8, 0.5, nullptr, nullptr)), DDP_GPU_BAD_ARGUMENT);
   assert_int_equal(kind_of(table->add_norm_terms(&span, 1, 1, 3, nullptr, nullptr)), DDP_GPU_BAD_ARGUMENT);
-  assert_int_equal(kind_of(table->adam(&update, 1, &rule, 1, 1, &shape, nullptr, nullptr)), DDP_GPU_BAD_ARGUMENT);  // no rule 1
+  assert_int_equal(kind_of(table->adam(&update, 1, &rule, 1, 1, &shape, nullptr, nullptr)),
+                   DDP_GPU_BAD_ARGUMENT);  // no rule 1
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
-// Sums over a batch, by the kernels on the host: moments beside sums in long double, the division of the work, and that bits do not change.
+// Sums over a batch, by the kernels on the host: moments beside sums in long double, the division of the work, and that bits
+// do not change.
 #include "cuda/kernels/moments.hpp"
 
 #include <array>
 
 #include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
-#include "norm/moments.hpp"
+#include "extra/batch_norm/moments.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;
@@ -17,9 +18,9 @@ struct Shape {
   int64_t rows, channels, inner;
 };
 /// Both ways of dividing, several blocks and one, parts that are not full.
-constexpr Shape kShapes[] = {{1, 1, 1},   {2, 3, 1},    {7, 33, 1},    {300, 5, 1},  {700, 70, 1},  {5, 3, 31},     {40, 9, 7},   {130, 40, 3},
-                             {1, 1, 32},  {3, 2, 49},   {4, 3, 255},   {4, 3, 256},  {2, 2, 257},   {2, 5, 3136},   {1, 1, 5000}, {9, 1, 4099},
-                             {33, 4, 64}, {1, 2, 2048}, {2, 1, 12000}, {64, 2, 100}};
+constexpr Shape kShapes[] = {{1, 1, 1},    {2, 3, 1},    {7, 33, 1},  {300, 5, 1},  {700, 70, 1},  {5, 3, 31},  {40, 9, 7},
+                             {130, 40, 3}, {1, 1, 32},   {3, 2, 49},  {4, 3, 255},  {4, 3, 256},   {2, 2, 257}, {2, 5, 3136},
+                             {1, 1, 5000}, {9, 1, 4099}, {33, 4, 64}, {1, 2, 2048}, {2, 1, 12000}, {64, 2, 100}};
 
 ddp_gpu_batch batch_of(const Shape& shape, ddp_dtype dtype) { return {shape.rows, shape.channels, shape.inner, dtype, 0}; }
 int64_t values_of(const Shape& shape) { return shape.rows * shape.channels * shape.inner; }
@@ -32,7 +33,9 @@ void each_case(Body body) {
 }
 
 /// Exactly as much scratch memory as is asked for.
-std::vector<char> scratch_for(const ddp_gpu_batch& batch) { return std::vector<char>(static_cast<size_t>(cuda::bn_scratch_bytes(&batch))); }
+std::vector<char> scratch_for(const ddp_gpu_batch& batch) {
+  return std::vector<char>(static_cast<size_t>(cuda::bn_scratch_bytes(&batch)));
+}
 
 std::vector<double> in_double(const WildArray& array) {
   WildArray wide(DDP_F64, array.count());
@@ -42,7 +45,9 @@ std::vector<double> in_double(const WildArray& array) {
 
 void near(double got, long double wanted, long double scale, const std::string& what) {
   const auto away = static_cast<double>(std::fabs(static_cast<long double>(got) - wanted));
-  if (!(away <= static_cast<double>(scale) * 1e-14)) throw std::runtime_error(what + " is " + std::to_string(got) + ", expected " + std::to_string(static_cast<double>(wanted)));
+  if (!(away <= static_cast<double>(scale) * 1e-14))
+    throw std::runtime_error(what + " is " + std::to_string(got) + ", expected " +
+                             std::to_string(static_cast<double>(wanted)));
 }
 
 void moments_are_those_of_the_values(void**) {
@@ -59,7 +64,8 @@ void moments_are_those_of_the_values(void**) {
     const auto channel = [&](size_t i) { return i / static_cast<size_t>(shape.inner) % channels; };
     for (size_t i = 0; i < values.size(); ++i) mean[channel(i)] += values[i], size[channel(i)] += std::fabs(values[i]);
     for (long double& m : mean) m /= static_cast<long double>(shape.rows * shape.inner);
-    for (size_t i = 0; i < values.size(); ++i) m2[channel(i)] += (values[i] - mean[channel(i)]) * (values[i] - mean[channel(i)]);
+    for (size_t i = 0; i < values.size(); ++i)
+      m2[channel(i)] += (values[i] - mean[channel(i)]) * (values[i] - mean[channel(i)]);
     expect_equal(out[0], static_cast<double>(shape.rows * shape.inner), "count");
     for (size_t c = 0; c < channels; ++c) {
       near(out[1 + c], mean[c], size[c], "mean");
@@ -123,7 +129,8 @@ void sums_are_those_of_the_values(void**) {
     std::vector<long double> sum(channels), product(channels), size(channels, 1);
     for (size_t i = 0; i < xs.size(); ++i) {
       const size_t c = i / static_cast<size_t>(shape.inner) % channels;
-      sum[c] += gs[i], product[c] += static_cast<long double>(gs[i]) * (xs[i] - ms[c]), size[c] += std::fabs(gs[i]) * (1 + std::fabs(xs[i] - ms[c]));
+      sum[c] += gs[i], product[c] += static_cast<long double>(gs[i]) * (xs[i] - ms[c]),
+          size[c] += std::fabs(gs[i]) * (1 + std::fabs(xs[i] - ms[c]));
     }
     for (size_t c = 0; c < channels; ++c) {
       near(out[c], sum[c], size[c], "sum");
@@ -133,10 +140,10 @@ void sums_are_those_of_the_values(void**) {
 }
 
 void sets_join_as_the_cpus_do(void**) {
-  norm::Moments cpus(1);
+  batch_norm::Moments cpus(1);
   cuda::Set all{0, 0, 0};
   for (const cuda::Set& more : {cuda::Set{3, 1.5, 0.25}, {0, 7, 7}, {100, -3, 12}, {1, 1e6, 0}}) {
-    norm::join(cpus, more.count, &more.mean, &more.m2);
+    batch_norm::join(cpus, more.count, &more.mean, &more.m2);
     all = cuda::joined(all, more);
     expect_equal(all.count, cpus.count, "count");
     expect_equal(all.mean, cpus.mean[0], "mean");
@@ -159,7 +166,9 @@ void parts_cover_everything_once(void**) {
 }
 
 void few_channels_are_spread_over_many_blocks(void**) {
-  const auto blocks = [](int64_t rows, int64_t channels, int64_t inner) { return cuda::division_of({rows, channels, inner, DDP_F32, 0}).blocks(); };
+  const auto blocks = [](int64_t rows, int64_t channels, int64_t inner) {
+    return cuda::division_of({rows, channels, inner, DDP_F32, 0}).blocks();
+  };
   expect(blocks(64, 3, 224 * 224) >= 300, "3 channels of images");
   expect(blocks(4096, 4, 1) >= 30, "4 columns");
   expect(blocks(256, 2048, 49) == 2048, "a block for each channel is enough");
@@ -170,8 +179,9 @@ void few_channels_are_spread_over_many_blocks(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(moments_are_those_of_the_values), ddp_test(a_mean_far_from_zero_costs_no_digits), ddp_test(equal_values_have_no_variance),
-      ddp_test(an_empty_batch_counts_nothing),   ddp_test(sums_are_those_of_the_values),         ddp_test(sets_join_as_the_cpus_do),
+      ddp_test(moments_are_those_of_the_values), ddp_test(a_mean_far_from_zero_costs_no_digits),
+      ddp_test(equal_values_have_no_variance),   ddp_test(an_empty_batch_counts_nothing),
+      ddp_test(sums_are_those_of_the_values),    ddp_test(sets_join_as_the_cpus_do),
       ddp_test(parts_cover_everything_once),     ddp_test(few_channels_are_spread_over_many_blocks),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -1,5 +1,5 @@
-// Opening NCCL through the module: with a library that plays NCCL (compiled here), with none, with an old one; and with the real one, which
-// needs no GPU to say its version, where there is one.
+// Opening NCCL through the module: with a library that plays NCCL (compiled here), with none, with an old one; and with the
+// real one, which needs no GPU to say its version, where there is one.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -29,7 +29,8 @@ int ncclGetVersion(int *v) { *v = VERSION; return 0; }
 const char *ncclGetErrorString(int r) { return r == 6 ? "remote" : "other"; }
 int ncclGetUniqueId(id_t_ *id) { memset(id, 42, sizeof *id); return 0; }
 int ncclCommInitRankConfig(void **comm, int n, id_t_ id, int rank, config_t_ *c) {
-  *comm = last; last[0] = n; last[1] = rank; last[2] = id.internal[127]; last[3] = c->blocking; last[4] = c->max_ctas; last[5] = c->min_ctas;
+  *comm = last; last[0] = n; last[1] = rank; last[2] = id.internal[127]; last[3] = c->blocking; last[4] = c->max_ctas;
+  last[5] = c->min_ctas;
   last[6] = (long)c->size; last[7] = c->magic == 0xcafebeef && c->net == 0;
   strncpy(last_name, c->name ? c->name : "(none)", sizeof last_name - 1);
   return 0; }
@@ -85,7 +86,7 @@ void alone(void**) {
   if (result.exit_code != 0) throw std::runtime_error(result.describe());
 }
 #define alone_test(body) \
-  { #body, guarded<alone<body>>, nullptr, nullptr, nullptr }
+  { #body, guarded < alone < body>>, nullptr, nullptr, nullptr }
 
 std::string played(const char* flags = "-DVERSION=22809") {
   const std::string library = build_library("played", kPlayed, flags);
@@ -182,10 +183,12 @@ void dtypes_and_operations_are_nccls() {
     int32_t dtype;
     long count, type;
   };
-  for (const Case& c : {Case{DDP_F32, 5, 7}, Case{DDP_F64, 5, 8}, Case{DDP_F16, 5, 6}, Case{DDP_BF16, 5, 9}, Case{DDP_I32, 5, 2},
-                        Case{DDP_I64, 5, 4}, Case{DDP_U8, 5, 1}, Case{DDP_C64, 10, 7}, Case{DDP_C128, 10, 8}}) {
+  for (const Case& c :
+       {Case{DDP_F32, 5, 7}, Case{DDP_F64, 5, 8}, Case{DDP_F16, 5, 6}, Case{DDP_BF16, 5, 9}, Case{DDP_I32, 5, 2},
+        Case{DDP_I64, 5, 4}, Case{DDP_U8, 5, 1}, Case{DDP_C64, 10, 7}, Case{DDP_C128, 10, 8}}) {
     expect_equal(nccl.all_reduce(nullptr, nullptr, 5, c.dtype, DDP_GPU_SUM, nullptr, nullptr), 0, "all_reduce");
-    expect_equal(last[0] * 100 + last[1] * 10 + last[2], c.count * 100 + c.type * 10, "count, type and sum of dtype " + std::to_string(c.dtype));
+    expect_equal(last[0] * 100 + last[1] * 10 + last[2], c.count * 100 + c.type * 10,
+                 "count, type and sum of dtype " + std::to_string(c.dtype));
     expect_equal(nccl.broadcast(nullptr, nullptr, 5, c.dtype, 3, nullptr, nullptr), 0, "broadcast");
     expect_equal(last[0] * 100 + last[1] * 10 + last[2], c.count * 100 + c.type * 10 + 3, "count, type and root");
     expect_equal(nccl.all_gather(nullptr, nullptr, 5, c.dtype, nullptr, nullptr), 0, "all_gather");
@@ -201,7 +204,8 @@ void what_nccl_cannot_reduce_is_a_bad_argument() {
   const ddp_nccl_table& nccl = opened(played());
   const auto refused = [&](int32_t dtype, int32_t reduce) {
     return nccl.error_kind(nccl.all_reduce(nullptr, nullptr, 1, dtype, reduce, nullptr, nullptr)) == DDP_NCCL_BAD_ARGUMENT &&
-           nccl.error_kind(nccl.reduce_scatter(nullptr, nullptr, 1, dtype, reduce, nullptr, nullptr)) == DDP_NCCL_BAD_ARGUMENT;
+           nccl.error_kind(nccl.reduce_scatter(nullptr, nullptr, 1, dtype, reduce, nullptr, nullptr)) ==
+               DDP_NCCL_BAD_ARGUMENT;
   };
   expect(refused(DDP_C64, DDP_GPU_MAX), "the larger of two complex numbers");
   expect(refused(DDP_F32, 1), "operation 1");
@@ -244,7 +248,8 @@ int make_folder(void**) {
   return folder.empty() ? 1 : 0;
 }
 int remove_folder(void**) {
-  for (const char* file : {"played.c", "played.so", "other.c", "other.so", "second.c", "second.so"}) unlink((folder + "/" + file).c_str());
+  for (const char* file : {"played.c", "played.so", "other.c", "other.so", "second.c", "second.so"})
+    unlink((folder + "/" + file).c_str());
   return rmdir(folder.c_str());
 }
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "base/exact_sum.hpp"
+#include "core/exact_sum.hpp"
 #include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
 #include "wild_array.hpp"
@@ -16,7 +16,8 @@ namespace {
 
 std::vector<WildArray> some_arrays(ddp_dtype dtype, bool wild) {
   std::vector<WildArray> arrays;
-  for (const int64_t count : odd_lengths()) arrays.emplace_back(dtype, count, count % 3).fill(static_cast<uint64_t>(count), wild);
+  for (const int64_t count : odd_lengths())
+    arrays.emplace_back(dtype, count, count % 3).fill(static_cast<uint64_t>(count), wild);
   return arrays;
 }
 
@@ -33,11 +34,13 @@ void the_words_are_the_cpus(void**) {
         auto arrays = some_arrays(dtype, wild);
         const auto spans = spans_of(arrays);
         std::array<int64_t, ExactSum::kWords> words{};
-        expect_equal(cuda::add_norm_terms(spans.data(), static_cast<int64_t>(spans.size()), dtype, p, words.data(), nullptr), 0, "code");
+        expect_equal(cuda::add_norm_terms(spans.data(), static_cast<int64_t>(spans.size()), dtype, p, words.data(), nullptr),
+                     0, "code");
         ExactSum sum;
         for (const WildArray& array : arrays) cpu::add_norm_terms(dtype, array.data(), array.count(), p, sum);
         for (size_t i = 0; i < words.size(); ++i)
-          expect_equal(words[i], sum.words()[i], std::string(dtype_name(dtype)) + ", p " + std::to_string(p) + ", word " + std::to_string(i));
+          expect_equal(words[i], sum.words()[i],
+                       std::string(dtype_name(dtype)) + ", p " + std::to_string(p) + ", word " + std::to_string(i));
       }
 }
 
@@ -52,7 +55,8 @@ void words_are_added_to(void**) {
 }
 
 void digits_are_those_of_the_exact_sum(void**) {
-  for (const double term : {0.0, 1.0, 0.1, 1e300, 1.7976931348623157e308, 5e-324, 2.2250738585072014e-308, 3e-310, kInfinity, -kInfinity + kInfinity}) {
+  for (const double term : {0.0, 1.0, 0.1, 1e300, 1.7976931348623157e308, 5e-324, 2.2250738585072014e-308, 3e-310, kInfinity,
+                            -kInfinity + kInfinity}) {
     ExactSum sum;
     sum.add(term);
     const cuda::Digits digits = cuda::digits_of(term);
@@ -114,8 +118,12 @@ void a_nan_is_above_all(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(the_words_are_the_cpus),         ddp_test(words_are_added_to),      ddp_test(digits_are_those_of_the_exact_sum),
-      ddp_test(many_arrays_take_many_launches), ddp_test(the_largest_is_the_cpus), ddp_test(the_largest_of_all_spans_and_before),
+      ddp_test(the_words_are_the_cpus),
+      ddp_test(words_are_added_to),
+      ddp_test(digits_are_those_of_the_exact_sum),
+      ddp_test(many_arrays_take_many_launches),
+      ddp_test(the_largest_is_the_cpus),
+      ddp_test(the_largest_of_all_spans_and_before),
       ddp_test(a_nan_is_above_all),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

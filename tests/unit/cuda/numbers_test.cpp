@@ -23,8 +23,10 @@ WildArray moved_by_cpu(const WildArray& from, ddp_dtype to, double factor, doubl
   return out;
 }
 
-void move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, double limit, const uint32_t* stop = nullptr) {
-  expect_equal(cuda::move(spans.data(), static_cast<int64_t>(spans.size()), from, to, factor, limit, stop, nullptr), 0, "code");
+void move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, double limit,
+          const uint32_t* stop = nullptr) {
+  expect_equal(cuda::move(spans.data(), static_cast<int64_t>(spans.size()), from, to, factor, limit, stop, nullptr), 0,
+               "code");
 }
 
 void every_pair_of_types_has_the_cpus_bits(void**) {
@@ -38,7 +40,8 @@ void every_pair_of_types_has_the_cpus_bits(void**) {
             sources.emplace_back(from, count, offset).fill(static_cast<uint64_t>(count * 31 + from));
             targets.emplace_back(to, count, offset == 3 ? 0 : offset);
           }
-          for (size_t k = 0; k < sources.size(); ++k) spans.push_back({sources[k].data(), targets[k].data(), sources[k].count()});
+          for (size_t k = 0; k < sources.size(); ++k)
+            spans.push_back({sources[k].data(), targets[k].data(), sources[k].count()});
           move(spans, from, to, factor, limit);
           for (size_t k = 0; k < sources.size(); ++k)
             targets[k].expect_same(moved_by_cpu(sources[k], to, factor, limit), std::string("from ") + dtype_name(from));
@@ -79,7 +82,8 @@ void any_number_of_spans_is_moved(void**) {
     WildArray source(DDP_F32, 4000), target(DDP_BF16, 4000);
     source.fill(8);
     std::vector<ddp_gpu_span> spans;
-    for (size_t k = 0; k < count; ++k) spans.push_back({source.as<float>() + k, target.as<uint16_t>() + k, k % 3 == 1 ? 0 : 1});
+    for (size_t k = 0; k < count; ++k)
+      spans.push_back({source.as<float>() + k, target.as<uint16_t>() + k, k % 3 == 1 ? 0 : 1});
     WildArray wanted = moved_by_cpu(source, DDP_BF16, 0.5, kInfinity);
     for (size_t k = 0; k < 4000; ++k)
       if (k >= count || k % 3 == 1) wanted.as<uint16_t>()[k] = 0;
@@ -92,7 +96,8 @@ void the_stop_word_stops_it(void**) {
   WildArray source(DDP_F32, 5000), target(DDP_F32, 5000);
   source.fill(9);
   uint32_t stop = 1;
-  for (const double factor : {1.0, 2.0}) move({{source.data(), target.data(), source.count()}}, DDP_F32, DDP_F32, factor, kInfinity, &stop);
+  for (const double factor : {1.0, 2.0})
+    move({{source.data(), target.data(), source.count()}}, DDP_F32, DDP_F32, factor, kInfinity, &stop);
   target.expect_same(WildArray(DDP_F32, 5000), "nothing moved");
   stop = 0;
   move({{source.data(), target.data(), source.count()}}, DDP_F32, DDP_F32, 1, kInfinity, &stop);
@@ -103,7 +108,8 @@ void bytes_are_exchanged(void**) {
   for (const auto& [a_offset, b_offset] : {std::pair<int64_t, int64_t>{0, 0}, {2, 2}, {2, 0}, {1, 3}, {1, 0}})
     for (const int64_t count : odd_lengths()) {
       WildArray a(DDP_U8, 2 * count, a_offset * 2), b(DDP_U8, 2 * count, b_offset * 2);
-      for (int64_t i = 0; i < 2 * count; ++i) a.as<uint8_t>()[i] = static_cast<uint8_t>(i * 7), b.as<uint8_t>()[i] = static_cast<uint8_t>(i * 11 + 1);
+      for (int64_t i = 0; i < 2 * count; ++i)
+        a.as<uint8_t>()[i] = static_cast<uint8_t>(i * 7), b.as<uint8_t>()[i] = static_cast<uint8_t>(i * 11 + 1);
       const WildArray was_a = a, was_b = b;
       const ddp_gpu_span span{a.data(), b.data(), 2 * count};
       expect_equal(cuda::exchange(&span, 1, nullptr), 0, "code");
@@ -116,8 +122,12 @@ void bytes_are_exchanged(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(every_pair_of_types_has_the_cpus_bits), ddp_test(a_copy_keeps_every_bit), ddp_test(from_nowhere_come_zeros),
-      ddp_test(an_array_may_be_moved_onto_itself),     ddp_test(any_number_of_spans_is_moved), ddp_test(the_stop_word_stops_it),
+      ddp_test(every_pair_of_types_has_the_cpus_bits),
+      ddp_test(a_copy_keeps_every_bit),
+      ddp_test(from_nowhere_come_zeros),
+      ddp_test(an_array_may_be_moved_onto_itself),
+      ddp_test(any_number_of_spans_is_moved),
+      ddp_test(the_stop_word_stops_it),
       ddp_test(bytes_are_exchanged),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -3,7 +3,7 @@
 
 #include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
-#include "update/kernels.hpp"
+#include "device/cpu/update_kernels.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;
@@ -18,8 +18,13 @@ struct Parameter {
   int64_t rule;
 
   Parameter(ddp_dtype dtype, int64_t count, int64_t offset, bool with_master, int64_t rule_)
-      : value(dtype, count, offset), grad(dtype, count, offset), first(moment_dtype(dtype), count, offset),
-        second(moment_dtype(dtype), count, offset), master(DDP_F32, count, offset), has_master(with_master), rule(rule_) {
+      : value(dtype, count, offset),
+        grad(dtype, count, offset),
+        first(cpu::moment_dtype(dtype), count, offset),
+        second(cpu::moment_dtype(dtype), count, offset),
+        master(DDP_F32, count, offset),
+        has_master(with_master),
+        rule(rule_) {
     const auto seed = static_cast<uint64_t>(count * 8 + offset);
     value.fill(seed + 1);
     grad.fill(seed + 2);
@@ -32,7 +37,12 @@ struct Parameter {
       if (i % 5 != 0) cpu::convert(DDP_F32, master.as<float>() + i, dtype, value.as<uint16_t>() + i, 1);
   }
   ddp_gpu_update update(bool with_first = true) {
-    return {value.data(), grad.data(), {with_first ? first.data() : nullptr, second.data()}, has_master ? master.data() : nullptr, value.count(), rule};
+    return {value.data(),
+            grad.data(),
+            {with_first ? first.data() : nullptr, second.data()},
+            has_master ? master.data() : nullptr,
+            value.count(),
+            rule};
   }
   void expect_same(const Parameter& wanted, const std::string& what) const {
     value.expect_same(wanted.value, what + ", value");
@@ -41,7 +51,8 @@ struct Parameter {
     if (has_master) master.expect_same(wanted.master, what + ", master");
   }
 
-  /// apply(dtype, value, grad) on what the rule works on: the parameter, or its master begun anew where the owner has changed the parameter.
+  /// apply(dtype, value, grad) on what the rule works on: the parameter, or its master begun anew where the owner has
+  /// changed the parameter.
   template <class Rule>
   void by_cpu(Rule apply) {
     if (!has_master) return apply(value.dtype(), value.data(), grad.data());
@@ -49,7 +60,8 @@ struct Parameter {
     WildArray wide(DDP_F32, count), rounded(value.dtype(), count);
     cpu::convert(DDP_F32, master.data(), value.dtype(), rounded.data(), count);
     for (int64_t i = 0; i < count; ++i)
-      if (rounded.as<uint16_t>()[i] != value.as<uint16_t>()[i]) cpu::convert(value.dtype(), value.as<uint16_t>() + i, DDP_F32, master.as<float>() + i, 1);
+      if (rounded.as<uint16_t>()[i] != value.as<uint16_t>()[i])
+        cpu::convert(value.dtype(), value.as<uint16_t>() + i, DDP_F32, master.as<float>() + i, 1);
     cpu::convert(grad.dtype(), grad.data(), DDP_F32, wide.data(), count);
     apply(DDP_F32, master.data(), wide.data());
     cpu::convert(DDP_F32, master.data(), value.dtype(), value.data(), count);
@@ -60,15 +72,17 @@ std::vector<Parameter> some_parameters(ddp_dtype dtype, bool masters, int64_t ru
   std::vector<Parameter> parameters;
   for (const int64_t offset : {0, 1})
     for (const int64_t count : odd_lengths())
-      parameters.emplace_back(dtype, count, offset, masters && count % 3 != 0, static_cast<int64_t>(parameters.size()) % rules);
+      parameters.emplace_back(dtype, count, offset, masters && count % 3 != 0,
+                              static_cast<int64_t>(parameters.size()) % rules);
   return parameters;
 }
 
 bool is_small(ddp_dtype dtype) { return dtype == DDP_F16 || dtype == DDP_BF16; }
 
-const AdamStep kAdams[] = {{1, 0.01, 0.9, 1 - 0.9, 0.999, 1 - 0.999, 0.02, 1.7, 1e-8, {}}, {0.999, 0, 0.8, 1 - 0.8, 0.99, 1 - 0.99, 0.5, 1.1, 1e-6, {}}};
+const cpu::AdamStep kAdams[] = {{1, 0.01, 0.9, 1 - 0.9, 0.999, 1 - 0.999, 0.02, 1.7, 1e-8, {}},
+                                {0.999, 0, 0.8, 1 - 0.8, 0.99, 1 - 0.99, 0.5, 1.1, 1e-6, {}}};
 
-ddp_gpu_adam_rule rule_of(const AdamStep& s) {
+ddp_gpu_adam_rule rule_of(const cpu::AdamStep& s) {
   return {s.keep, s.weight_decay, s.beta1, s.share1, s.beta2, s.share2, s.size, s.root_scale, s.epsilon};
 }
 
@@ -76,53 +90,59 @@ void adam_has_the_cpus_bits(void**) {
   const ddp_gpu_adam_rule rules[] = {rule_of(kAdams[0]), rule_of(kAdams[1])};
   for (const ddp_dtype dtype : kFloats)
     for (const bool masters : {false, true})
-      for (const GradShape& shape : {GradShape{}, GradShape{1.0 / 3, 0.75}}) {
+      for (const cpu::GradShape& shape : {cpu::GradShape{}, cpu::GradShape{1.0 / 3, 0.75}}) {
         if (masters && !is_small(dtype)) continue;
         auto got = some_parameters(dtype, masters, 2), wanted = got;
         std::vector<ddp_gpu_update> updates;
         for (Parameter& p : got) updates.push_back(p.update());
         const ddp_gpu_shape how{shape.scale, shape.limit, nullptr};
-        expect_equal(cuda::adam_step(updates.data(), static_cast<int64_t>(updates.size()), rules, 2, dtype, &how, nullptr, nullptr), 0, "code");
+        expect_equal(
+            cuda::adam_step(updates.data(), static_cast<int64_t>(updates.size()), rules, 2, dtype, &how, nullptr, nullptr),
+            0, "code");
         for (size_t k = 0; k < got.size(); ++k) {
           Parameter& p = wanted[k];
-          AdamStep step = kAdams[p.rule];
+          cpu::AdamStep step = kAdams[p.rule];
           step.shape = shape;
           p.by_cpu([&](ddp_dtype type, void* value, const void* grad) {
-            adam_update(step, type, value, grad, p.first.data(), p.second.data(), p.value.count());
+            cpu::adam_update(step, type, value, grad, p.first.data(), p.second.data(), p.value.count());
           });
           got[k].expect_same(p, "Adam");
         }
       }
 }
 
-std::vector<SgdStep> all_sgds() {
-  std::vector<SgdStep> steps;
+std::vector<cpu::SgdStep> all_sgds() {
+  std::vector<cpu::SgdStep> steps;
   for (const double decay : {0.0, 0.01})
     for (const bool nesterov : {false, true})
-      for (const Momentum mode : {Momentum::kNone, Momentum::kFirst, Momentum::kRunning}) steps.push_back({0.1, decay, 0.9, 0.7, mode, nesterov, {}});
+      for (const cpu::Momentum mode : {cpu::Momentum::kNone, cpu::Momentum::kFirst, cpu::Momentum::kRunning})
+        steps.push_back({0.1, decay, 0.9, 0.7, mode, nesterov, {}});
   return steps;
 }
 
 void sgd_has_the_cpus_bits(void**) {
-  const std::vector<SgdStep> steps = all_sgds();
+  const std::vector<cpu::SgdStep> steps = all_sgds();
   std::vector<ddp_gpu_sgd_rule> rules;
-  for (const SgdStep& s : steps)
-    rules.push_back({s.rate, s.weight_decay, s.momentum, s.gradient_share, static_cast<int32_t>(s.mode), s.nesterov && s.mode != Momentum::kNone ? 1 : 0});
+  for (const cpu::SgdStep& s : steps)
+    rules.push_back({s.rate, s.weight_decay, s.momentum, s.gradient_share, static_cast<int32_t>(s.mode),
+                     s.nesterov && s.mode != cpu::Momentum::kNone ? 1 : 0});
   for (const ddp_dtype dtype : kFloats)
     for (const bool masters : {false, true}) {
       if (masters && !is_small(dtype)) continue;
       auto got = some_parameters(dtype, masters, static_cast<int64_t>(rules.size())), wanted = got;
       std::vector<ddp_gpu_update> updates;
-      for (Parameter& p : got) updates.push_back(p.update(steps[static_cast<size_t>(p.rule)].mode != Momentum::kNone));
+      for (Parameter& p : got) updates.push_back(p.update(steps[static_cast<size_t>(p.rule)].mode != cpu::Momentum::kNone));
       const ddp_gpu_shape how{0.5, 1.5, nullptr};
-      expect_equal(cuda::sgd_step(updates.data(), static_cast<int64_t>(updates.size()), rules.data(), static_cast<int64_t>(rules.size()), dtype, &how,
-                                  nullptr, nullptr), 0, "code");
+      expect_equal(cuda::sgd_step(updates.data(), static_cast<int64_t>(updates.size()), rules.data(),
+                                  static_cast<int64_t>(rules.size()), dtype, &how, nullptr, nullptr),
+                   0, "code");
       for (size_t k = 0; k < got.size(); ++k) {
         Parameter& p = wanted[k];
-        SgdStep step = steps[static_cast<size_t>(p.rule)];
+        cpu::SgdStep step = steps[static_cast<size_t>(p.rule)];
         step.shape = {0.5, 1.5};
         p.by_cpu([&](ddp_dtype type, void* value, const void* grad) {
-          sgd_update(step, type, value, grad, step.mode == Momentum::kNone ? nullptr : p.first.data(), p.value.count());
+          cpu::sgd_update(step, type, value, grad, step.mode == cpu::Momentum::kNone ? nullptr : p.first.data(),
+                          p.value.count());
         });
         got[k].expect_same(p, "SGD " + std::to_string(p.rule));
       }
@@ -138,7 +158,7 @@ void averages_have_the_cpus_bits(void**) {
     for (size_t k = 0; k < got.size(); ++k) {
       const double decay = 0.999;
       void* const average = wanted[k].first.data();
-      ema_update(&decay, 1, dtype, wanted[k].value.data(), &average, wanted[k].value.count());
+      cpu::ema_update(&decay, 1, dtype, wanted[k].value.data(), &average, wanted[k].value.count());
       got[k].expect_same(wanted[k], "average");
     }
   }
@@ -148,7 +168,7 @@ void averages_have_the_cpus_bits(void**) {
 void any_number_of_parameters_and_rules_is_updated(void**) {
   constexpr int64_t kCount = 1200;
   std::vector<ddp_gpu_adam_rule> rules;
-  std::vector<AdamStep> steps;
+  std::vector<cpu::AdamStep> steps;
   for (int64_t r = 0; r < 110; ++r) {
     steps.push_back(kAdams[r % 2]);
     steps.back().size = 0.001 * static_cast<double>(r + 1);
@@ -163,7 +183,8 @@ void any_number_of_parameters_and_rules_is_updated(void**) {
   expect_equal(cuda::adam_step(updates.data(), kCount, rules.data(), 110, DDP_F32, &how, nullptr, nullptr), 0, "code");
   for (size_t k = 0; k < got.size(); ++k) {
     Parameter& p = wanted[k];
-    adam_update(steps[static_cast<size_t>(p.rule)], DDP_F32, p.value.data(), p.grad.data(), p.first.data(), p.second.data(), p.value.count());
+    cpu::adam_update(steps[static_cast<size_t>(p.rule)], DDP_F32, p.value.data(), p.grad.data(), p.first.data(),
+                     p.second.data(), p.value.count());
     got[k].expect_same(p, "parameter " + std::to_string(k));
   }
 }
@@ -177,11 +198,11 @@ void the_gate_gives_the_scale_and_may_skip(void**) {
       const ddp_gpu_shape how{77, kInfinity, &gate};
       const ddp_gpu_update update = got.update();
       expect_equal(cuda::adam_step(&update, 1, &rule, 1, DDP_F16, &how, &stop, nullptr), 0, "code");
-      AdamStep step = kAdams[0];
+      cpu::AdamStep step = kAdams[0];
       step.shape.scale = 0.25;
       if (skip == 0 && stop == 0)
         wanted.by_cpu([&](ddp_dtype type, void* value, const void* grad) {
-          adam_update(step, type, value, grad, wanted.first.data(), wanted.second.data(), wanted.value.count());
+          cpu::adam_update(step, type, value, grad, wanted.first.data(), wanted.second.data(), wanted.value.count());
         });
       got.expect_same(wanted, "skip " + std::to_string(skip) + ", stop " + std::to_string(stop));
     }

@@ -29,7 +29,8 @@ void every_tile_finds_its_piece(void**) {
   for (uint32_t tile = 0; tile < table.tiles; ++tile) {
     const int32_t piece = piece_of(table.entries, table.count, tile);
     expect_equal(piece, wanted[tile].first, "piece of tile " + std::to_string(tile));
-    expect_equal((tile - table.entries[piece].first_tile) * 8, wanted[tile].second, "first element of tile " + std::to_string(tile));
+    expect_equal((tile - table.entries[piece].first_tile) * 8, wanted[tile].second,
+                 "first element of tile " + std::to_string(tile));
   }
 }
 
@@ -47,7 +48,8 @@ void a_table_says_when_it_is_full(void**) {
 void long_arrays_are_taken_in_parts(void**) {
   std::vector<std::pair<int64_t, uint32_t>> parts;
   each_part(2 * kMaxPiece + 5, [&](int64_t first, uint32_t length) { parts.emplace_back(first, length); });
-  expect(parts == std::vector<std::pair<int64_t, uint32_t>>{{0, kMaxPiece}, {kMaxPiece, kMaxPiece}, {2 * kMaxPiece, 5}}, "three parts");
+  expect(parts == std::vector<std::pair<int64_t, uint32_t>>{{0, kMaxPiece}, {kMaxPiece, kMaxPiece}, {2 * kMaxPiece, 5}},
+         "three parts");
   parts.clear();
   each_part(0, [&](int64_t first, uint32_t length) { parts.emplace_back(first, length); });
   expect(parts.empty(), "no part of nothing");

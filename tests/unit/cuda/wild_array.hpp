@@ -1,5 +1,5 @@
-// Arrays for kernels: every kind of number in them, odd addresses, and no byte more than they need, so that the address sanitizer sees whoever reads or
-// writes beside them.
+// Arrays for kernels: every kind of number in them, odd addresses, and no byte more than they need, so that the address
+// sanitizer sees whoever reads or writes beside them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "core/dtype.hpp"
 #include "support/check.hpp"
 
 namespace ddp::test {
@@ -22,15 +22,24 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 class WildArray {
  public:
   WildArray(ddp_dtype dtype, int64_t count, int64_t offset = 0)
-      : dtype_(dtype), count_(count), memory_(static_cast<char*>(::operator new(room(dtype, count, offset), std::align_val_t{64}))),
-        data_(memory_ + offset * dtype_size(dtype)), offset_(offset) {
+      : dtype_(dtype),
+        count_(count),
+        memory_(static_cast<char*>(::operator new (room(dtype, count, offset), std::align_val_t{64}))),
+        data_(memory_ + offset * dtype_size(dtype)),
+        offset_(offset) {
     std::memset(data_, 0, static_cast<size_t>(bytes()));
   }
-  WildArray(const WildArray& other) : WildArray(other.dtype_, other.count_, other.offset_) { std::memcpy(data_, other.data_, static_cast<size_t>(bytes())); }
+  WildArray(const WildArray& other) : WildArray(other.dtype_, other.count_, other.offset_) {
+    std::memcpy(data_, other.data_, static_cast<size_t>(bytes()));
+  }
   WildArray(WildArray&& other) noexcept
-      : dtype_(other.dtype_), count_(other.count_), memory_(std::exchange(other.memory_, nullptr)), data_(other.data_), offset_(other.offset_) {}
+      : dtype_(other.dtype_),
+        count_(other.count_),
+        memory_(std::exchange(other.memory_, nullptr)),
+        data_(other.data_),
+        offset_(other.offset_) {}
   WildArray& operator=(const WildArray&) = delete;
-  ~WildArray() { ::operator delete(memory_, std::align_val_t{64}); }
+  ~WildArray() { ::operator delete (memory_, std::align_val_t{64}); }
 
   [[nodiscard]] ddp_dtype dtype() const { return dtype_; }
   [[nodiscard]] int64_t count() const { return count_; }
@@ -58,14 +67,18 @@ class WildArray {
   void expect_same(const WildArray& wanted, const std::string& what) const {
     for (int64_t i = 0; i < count_; ++i) {
       const int64_t size = dtype_size(dtype_);
-      if (std::memcmp(data_ + i * size, wanted.data_ + i * size, static_cast<size_t>(size)) == 0 || (is_nan(i) && wanted.is_nan(i))) continue;
-      throw std::runtime_error(what + ": element " + std::to_string(i) + " of " + std::to_string(count_) + " (" + dtype_name(dtype_) + ") is " +
-                               bits(i) + ", expected " + wanted.bits(i));
+      if (std::memcmp(data_ + i * size, wanted.data_ + i * size, static_cast<size_t>(size)) == 0 ||
+          (is_nan(i) && wanted.is_nan(i)))
+        continue;
+      throw std::runtime_error(what + ": element " + std::to_string(i) + " of " + std::to_string(count_) + " (" +
+                               dtype_name(dtype_) + ") is " + bits(i) + ", expected " + wanted.bits(i));
     }
   }
 
  private:
-  static size_t room(ddp_dtype dtype, int64_t count, int64_t offset) { return static_cast<size_t>((count + offset) * dtype_size(dtype)); }
+  static size_t room(ddp_dtype dtype, int64_t count, int64_t offset) {
+    return static_cast<size_t>((count + offset) * dtype_size(dtype));
+  }
   void set(int64_t i, uint64_t random, bool any_bits) {
     const int64_t size = dtype_size(dtype_);
     const double number = static_cast<double>(random >> 11) * 0x1p-51 - 2.0;
@@ -105,6 +118,8 @@ class WildArray {
 };
 
 /// Lengths on both sides of every limit of the kernels: vectors, blocks of threads, groups of 128, tiles.
-inline std::vector<int64_t> odd_lengths() { return {0, 1, 2, 3, 7, 8, 15, 17, 127, 128, 129, 1023, 1024, 1025, 4097, 8191, 16385, 20000}; }
+inline std::vector<int64_t> odd_lengths() {
+  return {0, 1, 2, 3, 7, 8, 15, 17, 127, 128, 129, 1023, 1024, 1025, 4097, 8191, 16385, 20000};
+}
 
 }  // namespace ddp::test

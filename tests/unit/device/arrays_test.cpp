@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "base/float16.hpp"
+#include "core/float16.hpp"
 #include "support/cmocka.hpp"
 #include "unit/device/oracle.hpp"
 

@@ -33,7 +33,8 @@ class World {
       weights_.push_back(c.weighted ? static_cast<double>(random() % 100 + 1) / 8 : 1.0);
     }
     for (int64_t rank = 0; rank < c.ranks; ++rank)
-      in_.push_back(c.lacks_some && rank % 3 == 1 ? nullptr : static_cast<const void*>(arrays_[static_cast<size_t>(rank)].data()));
+      in_.push_back(c.lacks_some && rank % 3 == 1 ? nullptr
+                                                  : static_cast<const void*>(arrays_[static_cast<size_t>(rank)].data()));
   }
   [[nodiscard]] Bytes whole() const {
     Bytes out(arrays_[0].size());
@@ -68,7 +69,8 @@ class World {
   [[nodiscard]] Bytes combined_later() const {
     Bytes carry(static_cast<size_t>(case_.count * dtype_size(case_.rule.carry_dtype()))), out(arrays_[0].size());
     void* to = out.data();
-    cpu::combine_subtree(case_.rule, parts_.data(), static_cast<int32_t>(parts_.size()), case_.ranks, carry.data(), case_.count);
+    cpu::combine_subtree(case_.rule, parts_.data(), static_cast<int32_t>(parts_.size()), case_.ranks, carry.data(),
+                         case_.count);
     cpu::reduce_finish(case_.rule, carry.data(), &to, 1, case_.count);
     return out;
   }
@@ -88,9 +90,10 @@ void run_case(const Case& c, std::mt19937_64& random) {
   for (int turn = 0; turn < 4; ++turn) {
     World world(c, random);
     world.cut(0, c.ranks, random);
-    const std::string what = std::string(dtype_name(c.rule.dtype)) + ", op " + std::to_string(c.rule.op) + ", " + std::to_string(c.ranks) +
-                             " ranks, " + std::to_string(c.count) + " elements" + (c.weighted ? ", weighted" : "") +
-                             (c.lacks_some ? ", some are missing" : "") + (c.rule.is_wired() ? ", wired" : "");
+    const std::string what = std::string(dtype_name(c.rule.dtype)) + ", op " + std::to_string(c.rule.op) + ", " +
+                             std::to_string(c.ranks) + " ranks, " + std::to_string(c.count) + " elements" +
+                             (c.weighted ? ", weighted" : "") + (c.lacks_some ? ", some are missing" : "") +
+                             (c.rule.is_wired() ? ", wired" : "");
     expect(world.combined() == world.whole(), what);
     expect(world.combined_later() == world.whole(), what + ", unfinished");
   }

@@ -1,5 +1,4 @@
 #include "device/gpu/device.hpp"
-
 #include "support/check.hpp"
 #include "support/tiny_gpu.hpp"
 
@@ -16,8 +15,10 @@ void each_kind_of_failure_has_its_status(void**) {
     ddp_gpu_error_kind kind;
     ddp_status status;
     const char* part;
-  } cases[] = {{DDP_GPU_OUT_OF_MEMORY, DDP_ERROR_OUT_OF_MEMORY, "GPU 1 (T)"}, {DDP_GPU_BAD_ARGUMENT, DDP_ERROR_INVALID_ARGUMENT, "tinyError"},
-               {DDP_GPU_CAPTURE, DDP_ERROR_INVALID_STATE, "CUDA graph"},      {DDP_GPU_LOST, DDP_ERROR_PEER_FAILED, "rank 3 (host a, pid 7)"},
+  } cases[] = {{DDP_GPU_OUT_OF_MEMORY, DDP_ERROR_OUT_OF_MEMORY, "GPU 1 (T)"},
+               {DDP_GPU_BAD_ARGUMENT, DDP_ERROR_INVALID_ARGUMENT, "tinyError"},
+               {DDP_GPU_CAPTURE, DDP_ERROR_INVALID_STATE, "CUDA graph"},
+               {DDP_GPU_LOST, DDP_ERROR_PEER_FAILED, "rank 3 (host a, pid 7)"},
                {DDP_GPU_OTHER, DDP_ERROR_INTERNAL, "the tiny one said no"}};
   for (const auto& each : cases) {
     tiny_gpu.kind = each.kind;
@@ -48,9 +49,11 @@ void memory_that_lies_elsewhere_is_refused(void**) {
   tiny_gpu = TinyGpu{};
   const gpu::Device device(table, 1, "rank 0");
   tiny_gpu.pointer_on = 0;
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { device.require_here(nullptr, "parameter \"w\""); }), "memory of GPU 0");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { device.require_here(nullptr, "parameter \"w\""); }),
+                  "memory of GPU 0");
   tiny_gpu.pointer_on = -1;
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { device.require_here(nullptr, "parameter \"w\""); }), "no GPU memory");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { device.require_here(nullptr, "parameter \"w\""); }),
+                  "no GPU memory");
   tiny_gpu.pointer_on = 1;
   device.require_here(nullptr, "parameter \"w\"");
 }

@@ -1,7 +1,6 @@
-#include "device/gpu/module.hpp"
-
 #include <cstdlib>
 
+#include "device/gpu/module.hpp"
 #include "support/check.hpp"
 #include "support/tiny_gpu.hpp"
 
@@ -11,13 +10,15 @@ using namespace ddp::test;
 namespace {
 
 void a_missing_module_says_where_it_was_searched_and_what_to_do(void**) {
-  const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/nowhere/libddp_cuda.so"})); });
+  const auto text =
+      expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/nowhere/libddp_cuda.so"})); });
   expect_contains(text, "/nowhere/libddp_cuda.so");
   expect_contains(text, "DDP_MODULE_PATH");
 }
 
 void a_file_that_is_no_module_is_refused(void**) {
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/etc/passwd"})); }), "/etc/passwd");
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/etc/passwd"})); }),
+                  "/etc/passwd");
 }
 
 void no_driver_and_no_gpu_are_told_apart(void**) {
@@ -25,11 +26,13 @@ void no_driver_and_no_gpu_are_told_apart(void**) {
   tiny_gpu = TinyGpu{};
   expect_equal(gpu::count_devices(table), 2, "two GPUs");
   tiny_gpu.driver = 0;
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }), "no NVIDIA driver");
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }),
+                  "no NVIDIA driver");
   tiny_gpu = TinyGpu{};
   tiny_gpu.devices = 0;
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }), "CUDA_VISIBLE_DEVICES");
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }),
+                  "CUDA_VISIBLE_DEVICES");
 }
 
 }  // namespace

@@ -16,14 +16,16 @@ template <class T>
 std::vector<T> some(int64_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<T> values;
-  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<T>(static_cast<int>(random() % 2001) - 1000) / static_cast<T>(250));
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(static_cast<T>(static_cast<int>(random() % 2001) - 1000) / static_cast<T>(250));
   return values;
 }
 
 template <class T>
 void expect_near(T got, long double wanted, long double size, const std::string& what) {
   const long double tolerance = (sizeof(T) == 4 ? 4e-6L : 1e-14L) * (size + 1);
-  expect(std::fabs(static_cast<long double>(got) - wanted) <= tolerance, what + " is " + std::to_string(got) + ", expected " + std::to_string(wanted));
+  expect(std::fabs(static_cast<long double>(got) - wanted) <= tolerance,
+         what + " is " + std::to_string(got) + ", expected " + std::to_string(wanted));
 }
 
 struct Shape {
@@ -36,9 +38,12 @@ template <class T>
 void products(ddp_dtype dtype) {
   for (const auto& [rows, columns, rank] : kShapes) {
     const cpu::LowRank of{dtype, rows, columns, rank};
-    const std::vector<T> matrix = some<T>(rows * columns, 1), right = some<T>(columns * rank, 2), left = some<T>(rows * rank, 3);
+    const std::vector<T> matrix = some<T>(rows * columns, 1), right = some<T>(columns * rank, 2),
+                         left = some<T>(rows * rank, 3);
     const int64_t height = rows, width = columns;
-    const auto m = [&](int64_t i, int64_t j) { return static_cast<long double>(matrix[static_cast<size_t>(i * width + j)]); };
+    const auto m = [&](int64_t i, int64_t j) {
+      return static_cast<long double>(matrix[static_cast<size_t>(i * width + j)]);
+    };
     const auto l = [&](int32_t k, int64_t i) { return static_cast<long double>(left[static_cast<size_t>(k * height + i)]); };
     const auto r = [&](int32_t k, int64_t j) { return static_cast<long double>(right[static_cast<size_t>(k * width + j)]); };
     std::vector<T> p(left.size()), q(right.size()), out(matrix.size()), rest = matrix;
@@ -82,12 +87,14 @@ void bases(ddp_dtype dtype) {
   cpu::orthonormalize(dtype, vectors.data(), kLength, kCount);
   const auto dot = [&](const std::vector<T>& a, size_t x, const std::vector<T>& b, size_t y) {
     long double sum = 0;
-    for (size_t i = 0; i < kLength; ++i) sum += static_cast<long double>(a[x * kLength + i]) * static_cast<long double>(b[y * kLength + i]);
+    for (size_t i = 0; i < kLength; ++i)
+      sum += static_cast<long double>(a[x * kLength + i]) * static_cast<long double>(b[y * kLength + i]);
     return sum;
   };
   const long double tolerance = sizeof(T) == 4 ? 1e-6L : 1e-13L;
   for (const size_t a : {0U, 1U, 2U})
-    for (const size_t b : {0U, 1U, 2U}) expect(std::fabs(dot(vectors, a, vectors, b) - (a == b ? 1 : 0)) < tolerance, "orthonormal");
+    for (const size_t b : {0U, 1U, 2U})
+      expect(std::fabs(dot(vectors, a, vectors, b) - (a == b ? 1 : 0)) < tolerance, "orthonormal");
   expect(dot(vectors, 3, vectors, 3) == 0, "what others span becomes zero");
   if (sizeof(T) == 4) expect(dot(vectors, 4, vectors, 4) == 0, "rounding is no direction");
   long double kept = 0;  // the first three still span what they spanned
@@ -134,7 +141,8 @@ void sums_are_added_in_place(void**) {
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(products_are_those_of_a_naive_sum), ddp_test(bases_are_orthonormal_and_drop_what_is_dependent),
+  const CMUnitTest tests[] = {ddp_test(products_are_those_of_a_naive_sum),
+                              ddp_test(bases_are_orthonormal_and_drop_what_is_dependent),
                               ddp_test(every_instruction_set_gives_the_same_bits), ddp_test(sums_are_added_in_place)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "core/dtype.hpp"
 #include "ddp/types.h"
 #include "device/cpu/reduce.hpp"
 #include "support/sum_oracle.hpp"
@@ -78,7 +78,8 @@ T naive_combine(ddp_reduce op, T a, T b) {
   return op == DDP_MIN ? (a < b ? a : b) : (a > b ? a : b);
 }
 
-/// The rule of reduce.hpp for one element; in[k] NULL: does not count. Load and Store convert from and to the accumulator type T.
+/// The rule of reduce.hpp for one element; in[k] NULL: does not count. Load and Store convert from and to the accumulator
+/// type T.
 template <class T, class Load, class Store>
 void naive_element(const cpu::ReduceRule& rule, const std::vector<const void*>& in, void* out, int64_t i, Load load_one,
                    Store store_one) {

@@ -37,8 +37,9 @@ void the_error_is_no_larger_than_in_rank_order(void**) {
       of_order += std::pow(static_cast<double>(in_order[i]) - exact[i], 2);
       of_tree += std::pow(static_cast<double>(in_tree[i]) - exact[i], 2);
     }
-    expect(of_tree <= of_order, std::to_string(ranks) + " ranks: the squared error is " + std::to_string(std::sqrt(of_tree / kElements)) +
-                                    " in the tree and " + std::to_string(std::sqrt(of_order / kElements)) + " in rank order");
+    expect(of_tree <= of_order, std::to_string(ranks) + " ranks: the squared error is " +
+                                    std::to_string(std::sqrt(of_tree / kElements)) + " in the tree and " +
+                                    std::to_string(std::sqrt(of_order / kElements)) + " in rank order");
   }
 }
 

@@ -27,7 +27,8 @@ struct Inputs {
     for (int32_t k = 0; k < number; ++k) {
       memory.emplace_back(static_cast<size_t>(count * dtype_size(dtype)));
       weights.push_back(static_cast<double>(random() % 1'000'003) / 977.0 + 0.25);
-      for (int64_t i = 0; i < count; ++i) put(memory.back().data(), i, static_cast<double>(static_cast<int64_t>(random()) >> 40) * 0x1p-12);
+      for (int64_t i = 0; i < count; ++i)
+        put(memory.back().data(), i, static_cast<double>(static_cast<int64_t>(random()) >> 40) * 0x1p-12);
     }
     for (auto& one : memory) at.push_back(one.data());
   }
@@ -117,7 +118,7 @@ void who_does_not_count_moves_nobody(void**) {
   each_case([](Inputs& inputs, const cpu::ReduceRule& rule, const std::string&) {
     const auto number = static_cast<int32_t>(inputs.at.size());
     if (inputs.count > 1000) return;  // the naive loop is slow
-    for (uint64_t mask = 1; mask < 48; mask += number > 5 ? 7 : 1) {
+    for (uint64_t mask = 1; mask<48; mask += number> 5 ? 7 : 1) {
       Inputs some = inputs;
       for (size_t k = 0; k < some.at.size(); ++k) {
         some.at[k] = (mask * 0x9249249249 >> k & 1) != 0 ? some.memory[k].data() : nullptr;
@@ -166,11 +167,11 @@ void the_sum_of_the_weights_may_be_any_number(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-    cmocka_unit_test(a_weighted_mean_equals_the_naive_loop),
-    cmocka_unit_test(an_unfinished_weighted_sum_has_the_same_bits),
-    cmocka_unit_test(who_does_not_count_moves_nobody),
-    cmocka_unit_test(weights_of_one_give_the_bits_of_no_weights),
-    cmocka_unit_test(the_sum_of_the_weights_may_be_any_number),
+      cmocka_unit_test(a_weighted_mean_equals_the_naive_loop),
+      cmocka_unit_test(an_unfinished_weighted_sum_has_the_same_bits),
+      cmocka_unit_test(who_does_not_count_moves_nobody),
+      cmocka_unit_test(weights_of_one_give_the_bits_of_no_weights),
+      cmocka_unit_test(the_sum_of_the_weights_may_be_any_number),
   };
   return cmocka_run_group_tests_name("weights", tests, nullptr, nullptr);
 }

@@ -1,4 +1,5 @@
-// Sums whose terms have 16 bits, on all instruction sets that this machine has, against the rule of reduce.hpp written naively, bit for bit.
+// Sums whose terms have 16 bits, on all instruction sets that this machine has, against the rule of reduce.hpp written
+// naively, bit for bit.
 #include <cmath>
 #include <iterator>
 #include <random>
@@ -64,7 +65,8 @@ struct Inputs {
       volatile const float added = static_cast<float>(decoded(rule.wire, a)) + static_cast<float>(decoded(rule.wire, b));
       return encoded(rule.wire, static_cast<double>(added));
     };
-    return oracle_tree(0, values.size(), [&](size_t rank) { return absent(rank) ? uint16_t{0x8000} : term(rule, rank, i, weighted); }, add);
+    return oracle_tree(
+        0, values.size(), [&](size_t rank) { return absent(rank) ? uint16_t{0x8000} : term(rule, rank, i, weighted); }, add);
   }
   [[nodiscard]] std::vector<T> expected(const cpu::ReduceRule& rule, bool weighted) const {
     std::vector<T> out;
@@ -134,7 +136,8 @@ void every_rule(ddp_dtype dtype) {
             cpu::ReduceRule rule{dtype, op, ranks};
             rule.wire = wire;
             Inputs<T> inputs(ranks, count, random);
-            const std::string what = std::string(set) + " " + dtype_name(wire) + " " + std::to_string(ranks) + " ranks, " + std::to_string(count);
+            const std::string what =
+                std::string(set) + " " + dtype_name(wire) + " " + std::to_string(ranks) + " ranks, " + std::to_string(count);
             every_way(rule, inputs, false, what);
             every_way(rule, inputs, true, what + ", weighted");
             rule.by_weight = op == DDP_AVERAGE;
@@ -170,6 +173,7 @@ void weights_of_one_change_nothing(void**) {
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(singles_follow_the_rule), ddp_test(doubles_follow_the_rule), ddp_test(weights_of_one_change_nothing)};
+  const CMUnitTest tests[] = {ddp_test(singles_follow_the_rule), ddp_test(doubles_follow_the_rule),
+                              ddp_test(weights_of_one_change_nothing)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,4 +1,5 @@
-// Capture: work is recorded, not run; it can be launched again and again; what must not be called then is refused and spoils it.
+// Capture: work is recorded, not run; it can be launched again and again; what must not be called then is refused and spoils
+// it.
 #include <cstring>
 
 #include "unit/fake_gpu/fixture.hpp"
@@ -9,7 +10,7 @@ using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
-bool is_capturing(void* stream) {
+bool is_capturing(void *stream) {
   int32_t capturing = 7;
   assert_ok(api.stream_is_capturing(stream, &capturing));
   return capturing != 0;
@@ -17,9 +18,9 @@ bool is_capturing(void* stream) {
 
 void expect_refused(int32_t code) { check_equal(api.error_kind(code), DDP_GPU_CAPTURE); }
 
-void captured_work_runs_when_the_graph_is_launched(void**) {
-  void* const stream = make_stream();
-  uint8_t* const array = make_array<uint8_t>({1, 2});
+void captured_work_runs_when_the_graph_is_launched(void **) {
+  void *const stream = make_stream();
+  uint8_t *const array = make_array<uint8_t>({1, 2});
   check(begin_capture(stream));
   check(is_capturing(stream));
   check(!begin_capture(stream));
@@ -40,9 +41,9 @@ void captured_work_runs_when_the_graph_is_launched(void**) {
   }
 }
 
-void a_stream_that_waits_joins_and_must_be_joined_back(void**) {
+void a_stream_that_waits_joins_and_must_be_joined_back(void **) {
   void *const stream = make_stream(), *const side = make_stream(), *const event = make_event();
-  uint8_t* const array = make_array<uint8_t>({1});
+  uint8_t *const array = make_array<uint8_t>({1});
   check(begin_capture(stream));
   assert_ok(api.fill(array, 2, 1, stream));
   assert_ok(api.event_record(event, stream));
@@ -67,9 +68,9 @@ void a_stream_that_waits_joins_and_must_be_joined_back(void**) {
   expect_contains(why, "work on stream 2");
 }
 
-void a_race_inside_a_capture_is_found(void**) {
+void a_race_inside_a_capture_is_found(void **) {
   void *const stream = make_stream(), *const side = make_stream(), *const event = make_event();
-  uint8_t* const array = make_array<uint8_t>({1});
+  uint8_t *const array = make_array<uint8_t>({1});
   check(begin_capture(stream));
   assert_ok(api.event_record(event, stream));
   assert_ok(api.stream_wait(side, event));
@@ -79,9 +80,9 @@ void a_race_inside_a_capture_is_found(void**) {
   (void)end_capture(stream);
 }
 
-void a_launched_graph_races_with_other_streams(void**) {
+void a_launched_graph_races_with_other_streams(void **) {
   void *const stream = make_stream(), *const side = make_stream();
-  uint8_t* const array = make_array<uint8_t>({1});
+  uint8_t *const array = make_array<uint8_t>({1});
   check(begin_capture(stream));
   assert_ok(api.fill(array, 2, 1, stream));
   const GraphPtr graph = end_capture(stream);
@@ -91,10 +92,10 @@ void a_launched_graph_races_with_other_streams(void**) {
   assert_violation("race: graph");
 }
 
-void what_waits_or_asks_is_refused_and_spoils_the_capture(void**) {
+void what_waits_or_asks_is_refused_and_spoils_the_capture(void **) {
   void *const stream = make_stream(), *const event = make_event();
-  void* memory = make_array<uint8_t>({1});
-  const auto spoils = [&](auto&& call) {
+  void *memory = make_array<uint8_t>({1});
+  const auto spoils = [&](auto &&call) {
     check(begin_capture(stream));
     assert_ok(api.event_record(event, stream));
     expect_refused(call());
@@ -117,7 +118,7 @@ void what_waits_or_asks_is_refused_and_spoils_the_capture(void**) {
   assert_ok(api.event_synchronize(event));
 }
 
-void waiting_for_work_outside_of_the_capture_is_refused(void**) {
+void waiting_for_work_outside_of_the_capture_is_refused(void **) {
   void *const stream = make_stream(), *const side = make_stream(), *const event = make_event();
   assert_ok(api.event_record(event, side));
   check(begin_capture(stream));
@@ -125,7 +126,7 @@ void waiting_for_work_outside_of_the_capture_is_refused(void**) {
   check(end_capture(stream) == nullptr);
 }
 
-void an_event_of_a_capture_that_is_over_cannot_be_waited_for(void**) {
+void an_event_of_a_capture_that_is_over_cannot_be_waited_for(void **) {
   void *const stream = make_stream(), *const side = make_stream(), *const event = make_event();
   check(begin_capture(stream));
   assert_ok(api.event_record(event, stream));
@@ -133,7 +134,7 @@ void an_event_of_a_capture_that_is_over_cannot_be_waited_for(void**) {
   expect_refused(api.stream_wait(side, event));
 }
 
-void other_threads_are_refused_too_unless_they_are_relaxed(void**) {
+void other_threads_are_refused_too_unless_they_are_relaxed(void **) {
   void *const stream = make_stream(), *const event = make_event();
   assert_ok(api.event_record(event, nullptr));
   check(wait_idle());
@@ -159,14 +160,14 @@ void other_threads_are_refused_too_unless_they_are_relaxed(void**) {
   expect_contains(why, "event_query");
 }
 
-void captured_collectives_run_at_every_launch(void**) {
+void captured_collectives_run_at_every_launch(void **) {
   char id[DDP_NCCL_ID_BYTES];
   check_equal(nccl().get_unique_id(id), 0);
   on_ranks(2, [&](int32_t rank) {
-    void* comm = nullptr;
+    void *comm = nullptr;
     check_equal(nccl().comm_init(&comm, 2, id, rank, "", 0), 0);
-    void* const stream = make_stream();
-    float* const data = make_array<float>({static_cast<float>(rank + 1)});
+    void *const stream = make_stream();
+    float *const data = make_array<float>({static_cast<float>(rank + 1)});
     check(begin_capture(stream, CaptureMode::kThreadLocal));
     check_equal(nccl().all_reduce(data, data, 1, DDP_F32, DDP_GPU_SUM, comm, stream), 0);
     const GraphPtr graph = end_capture(stream);

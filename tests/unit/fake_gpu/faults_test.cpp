@@ -92,8 +92,9 @@ void calls_are_logged_and_counted(void**) {
   void* more = nullptr;
   assert_ok(api.alloc(&more, 10));
   assert_ok(api.event_synchronize(event));
-  check(log() == (std::vector<std::string>{"[0] fill stream=1 bytes=2", "[0] event_record stream=1 event=1", "[0] stream_wait stream=0 event=1",
-                                           "[0] alloc bytes=10", "[0] event_synchronize event=1"}));
+  check(log() == (std::vector<std::string>{"[0] fill stream=1 bytes=2", "[0] event_record stream=1 event=1",
+                                           "[0] stream_wait stream=0 event=1", "[0] alloc bytes=10",
+                                           "[0] event_synchronize event=1"}));
   check_equal(calls("fill"), 1);
   check_equal(calls("fill", 0), 1);
   check_equal(calls("fill", 1), 0);

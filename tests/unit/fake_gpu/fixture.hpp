@@ -27,7 +27,7 @@ inline int without_violations(void**) {
 }
 
 #define fake_gpu_test(function) \
-  { #function, ddp::test::guarded<function>, begin_anew, without_violations, nullptr }
+  { #function, ddp::test::guarded < function>, begin_anew, without_violations, nullptr }
 #define check(condition) ddp::test::expect((condition), #condition)
 #define check_equal(got, wanted) ddp::test::expect_equal(static_cast<int64_t>(got), static_cast<int64_t>(wanted), #got)
 

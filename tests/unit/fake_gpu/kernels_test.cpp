@@ -3,11 +3,11 @@
 #include <cstring>
 #include <limits>
 
-#include "base/exact_sum.hpp"
+#include "core/exact_sum.hpp"
 #include "device/cpu/arrays.hpp"
-#include "norm/moments.hpp"
+#include "device/cpu/update_kernels.hpp"
+#include "extra/batch_norm/moments.hpp"
 #include "unit/fake_gpu/fixture.hpp"
-#include "update/kernels.hpp"
 
 namespace {
 
@@ -117,14 +117,22 @@ void an_average_moves_towards_its_values(void**) {
 void adam_is_the_cpus(void**) {
   const std::vector<float> grads = some_floats(700, 0.01F);
   std::vector<float> value = some_floats(700, 0.5F), m(700, 0.1F), v(700, 0.2F);
-  const AdamStep step{.keep = 0.99, .weight_decay = 0.01, .beta1 = 0.9, .share1 = 0.1, .beta2 = 0.99, .share2 = 0.01, .size = 0.1,
-                      .root_scale = 1.5, .epsilon = 1e-8, .shape = {.scale = 0.5, .limit = 1}};
+  const cpu::AdamStep step{.keep = 0.99,
+                           .weight_decay = 0.01,
+                           .beta1 = 0.9,
+                           .share1 = 0.1,
+                           .beta2 = 0.99,
+                           .share2 = 0.01,
+                           .size = 0.1,
+                           .root_scale = 1.5,
+                           .epsilon = 1e-8,
+                           .shape = {.scale = 0.5, .limit = 1}};
   const ddp_gpu_update update{make_array(value), make_array(grads), {make_array(m), make_array(v)}, nullptr, 700, 0};
   const ddp_gpu_adam_rule rule{0.99, 0.01, 0.9, 0.1, 0.99, 0.01, 0.1, 1.5, 1e-8};
   const ddp_gpu_shape shape{0.5, 1, nullptr};
   assert_ok(api.adam(&update, 1, &rule, 1, DDP_F32, &shape, nullptr, nullptr));
   done();
-  adam_update(step, DDP_F32, value.data(), grads.data(), m.data(), v.data(), 700);
+  cpu::adam_update(step, DDP_F32, value.data(), grads.data(), m.data(), v.data(), 700);
   check(values_of(static_cast<float*>(update.value), 700) == value);
   check(values_of(static_cast<float*>(update.state[1]), 700) == v);
 }
@@ -235,11 +243,11 @@ void batch_norm_forward_is_the_cpus(void**) {
   assert_ok(api.bn_join(&join, nullptr, nullptr));
   assert_ok(api.bn_apply(&batch, data, coefficients, data, nullptr, nullptr));
   done();
-  const norm::Moments moments = norm::measure(DDP_F32, x.data(), {2, 3, 2});
+  const batch_norm::Moments moments = batch_norm::measure(DDP_F32, x.data(), {2, 3, 2});
   std::vector<double> factor, shift(3);
   for (const double m2 : moments.m2) factor.push_back(1 / std::sqrt(m2 / 4 + 1e-5));
   std::vector<float> wanted(12);
-  norm::apply_forward(DDP_F32, x.data(), {2, 3, 2}, moments.mean.data(), factor.data(), shift.data(), wanted.data());
+  batch_norm::apply_forward(DDP_F32, x.data(), {2, 3, 2}, moments.mean.data(), factor.data(), shift.data(), wanted.data());
   check(values_of(data, 12) == wanted);
   check(values_of(mean, 3)[1] == static_cast<float>(moments.mean[1]));
 }

@@ -1,10 +1,11 @@
 // Memory of the fake GPU: addresses that fault, who may touch what, what is left.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstring>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 #include "unit/fake_gpu/fixture.hpp"
 

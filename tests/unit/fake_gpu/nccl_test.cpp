@@ -141,8 +141,10 @@ void different_roots_types_and_operations_are_recognised(void**) {
     float* const data = make_array<float>({1, 2});
     n.broadcast(data, data, 1, DDP_F32, rank, comm, nullptr);
     n.all_reduce(data, data, 1, rank == 0 ? DDP_F32 : DDP_I32, DDP_GPU_SUM, comm, nullptr);
-    if (rank == 0) n.all_reduce(data, data, 1, DDP_F32, DDP_GPU_SUM, comm, nullptr);
-    else n.broadcast(data, data, 1, DDP_F32, 0, comm, nullptr);
+    if (rank == 0)
+      n.all_reduce(data, data, 1, DDP_F32, DDP_GPU_SUM, comm, nullptr);
+    else
+      n.broadcast(data, data, 1, DDP_F32, 0, comm, nullptr);
     api.stream_synchronize(nullptr);
   });
   check_equal(violations().size(), 3);

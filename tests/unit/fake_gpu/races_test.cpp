@@ -1,7 +1,8 @@
 // The race detector: finds what is not ordered, whatever the threads did, and stays silent where there is an order.
+#include "support/fake_gpu/races.hpp"
+
 #include <random>
 
-#include "support/fake_gpu/races.hpp"
 #include "unit/fake_gpu/fixture.hpp"
 
 namespace {
@@ -34,8 +35,12 @@ void a_planted_race_is_found_and_named(void**) {
   assert_ok(api.fill(t.array + 3, 3, 1, t.second));
   const std::vector<std::string> all = violations();
   expect_equal(all.size(), size_t{1}, "violations");
-  expect_equal(all[0], std::string("race: fill #2 (stream 2 of device 0) writes bytes that fill #1 (stream 1 of device 0) writes, and nothing "
-                                   "orders the two"), "text");
+  expect_equal(
+      all[0],
+      std::string(
+          "race: fill #2 (stream 2 of device 0) writes bytes that fill #1 (stream 1 of device 0) writes, and nothing "
+          "orders the two"),
+      "text");
   clear_violations();
 }
 
@@ -171,7 +176,8 @@ struct Naive {
   }
 };
 
-/// The detector remembers only the last write of a byte: a race may hide an earlier one. So histories are compared up to the first.
+/// The detector remembers only the last write of a byte: a race may hide an earlier one. So histories are compared up to the
+/// first.
 void random_histories_are_judged_as_by_comparing_all_pairs(void**) {
   int races = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {

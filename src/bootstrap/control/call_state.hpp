@@ -1,0 +1,156 @@
+// In which public call this rank is, and what it waits for there. The control plane tells the others, so that ranks that
+// wait for each other in different calls find out (deadlock.hpp).
+//
+// Two kinds of exchanges are numbered, each from 1 and the same on all ranks, because all make the same calls in the same
+// order: collectives of the transport, and gathers of the control plane. No rank gets out of an exchange before all ranks
+// have joined it.
+//
+// Cost: entering a call is one atomic addition and two stores; a wait is noted where it is about to sleep or to ask a
+// socket. Nothing is allocated or sent from here: the control plane's thread looks now and then.
+// Threads: a call is entered by the thread that makes it; waits are noted by that thread and by the thread of a lane that
+// works for it; blocked() from any.
+// Tested by unit/bootstrap/call_state_test.cpp.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "bootstrap/control/user_call.hpp"
+
+namespace ddp::bootstrap {
+
+/// What a rank waits in, and how far it has come. The caller's thread stays in the call until the exchange has all ranks.
+struct BlockedCall {
+  enum class Exchange : uint8_t { kCollective = 1, kGather = 2 };
+  UserCall call = UserCall::kNone;
+  Exchange exchange = Exchange::kCollective;
+  uint64_t number = 0;       // of the exchange that it waits in
+  uint64_t collectives = 0;  // that this rank has joined
+  uint64_t gathers = 0;
+  [[nodiscard]] bool operator==(const BlockedCall&) const noexcept = default;
+};
+
+class CallState {
+ public:
+  CallState() = default;
+  CallState(const CallState&) = delete;
+  CallState& operator=(const CallState&) = delete;
+
+  /// This thread is in a public collective call. Inside another call of the same thread it does nothing: the outer one is
+  /// what the user wrote.
+  class In {
+   public:
+    /// `model`: the number of the model that it is about, 0: of none.
+    In(CallState& state, UserCall call, uint64_t model = 0) noexcept : In(&state, call, model) {}
+    /// NULL: does nothing.
+    In(CallState* state, UserCall call, uint64_t model = 0) noexcept {
+      const pthread_t self = pthread_self();
+      if (state == nullptr || state->caller_.load(std::memory_order_relaxed) == self) return;
+      state_ = state;
+      first_ = state->inside_.fetch_add(1) == 0;
+      if (!first_) return;
+      state->call_.store(call, std::memory_order_relaxed);
+      state->model_.store(model, std::memory_order_relaxed);
+      state->caller_.store(self, std::memory_order_release);
+    }
+    ~In() {
+      if (state_ == nullptr) return;
+      if (first_) {
+        state_->caller_.store(pthread_t{}, std::memory_order_relaxed);
+        state_->call_.store(UserCall::kNone, std::memory_order_relaxed);
+      }
+      state_->inside_.fetch_sub(1);
+    }
+    In(const In&) = delete;
+    In& operator=(const In&) = delete;
+
+   private:
+    CallState* state_ = nullptr;
+    bool first_ = false;
+  };
+
+  /// What follows answers another call of the others than the one that this rank is in.
+  class Answering {
+   public:
+    Answering(CallState& state, UserCall call) noexcept : state_(state), before_(state.call_.exchange(call)) {}
+    ~Answering() { state_.call_.store(before_); }
+    Answering(const Answering&) = delete;
+    Answering& operator=(const Answering&) = delete;
+
+   private:
+    CallState& state_;
+    UserCall before_;
+  };
+
+  /// This thread waits in an exchange, or for its lane, as long as the object lives. Number 0: in one that is not counted.
+  class Waiting {
+   public:
+    Waiting(CallState& state, BlockedCall::Exchange exchange, uint64_t number) noexcept
+        : Waiting(state, number == 0 ? 0 : number << kExchangeBits | static_cast<uint64_t>(exchange)) {}
+    ~Waiting() { place_.store(0, std::memory_order_release); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   protected:
+    Waiting(CallState& state, uint64_t where) noexcept
+        : place_(state.is_caller() ? state.caller_waits_ : state.lane_waits_) {
+      place_.store(where, std::memory_order_release);
+    }
+
+   private:
+    std::atomic<uint64_t>& place_;
+  };
+  class WaitingForLane : public Waiting {
+   public:
+    explicit WaitingForLane(CallState& state) noexcept : Waiting(state, ++state.drains_ << kExchangeBits | kForLane) {}
+  };
+
+  /// This rank joins the n-th collective, or gather. One thread at a time each.
+  void join_collective(uint64_t number) noexcept { collectives_.store(number, std::memory_order_relaxed); }
+  void join_gather(uint64_t number) noexcept { gathers_.store(number, std::memory_order_relaxed); }
+
+  [[nodiscard]] UserCall call() const noexcept { return call_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t model() const noexcept { return model_.load(std::memory_order_relaxed); }
+  /// Is this the thread that is in the call? If not, it works on a backward pass.
+  [[nodiscard]] bool is_caller() const noexcept { return caller_.load(std::memory_order_relaxed) == pthread_self(); }
+  /// Threads that are in calls.
+  [[nodiscard]] int32_t inside() const noexcept { return inside_.load(); }
+
+  /// What the rank waits in, if one thread is in a call and can do nothing but wait for other ranks. What is returned was
+  /// true at one moment.
+  [[nodiscard]] std::optional<BlockedCall> blocked() const noexcept;
+
+ private:
+  static constexpr uint64_t kExchangeBits = 2;
+  static constexpr uint64_t kForLane = 3;
+
+  std::atomic<int32_t> inside_{0};
+  std::atomic<pthread_t> caller_{};
+  std::atomic<UserCall> call_{UserCall::kNone};
+  std::atomic<uint64_t> model_{0};
+  std::atomic<uint64_t> collectives_{0};
+  std::atomic<uint64_t> gathers_{0};
+  std::atomic<uint64_t> caller_waits_{0};  // number and kind; 0: does not wait
+  std::atomic<uint64_t> lane_waits_{0};
+  std::atomic<uint64_t> drains_{0};
+};
+
+/// Looks at a rank now and then, and says what the others should be told: a wait that lasts, and its end.
+class CallWatch {
+ public:
+  static constexpr int64_t kLookNs = 100'000'000;
+  struct News {
+    std::optional<BlockedCall> blocked;
+  };
+  [[nodiscard]] std::optional<News> look(const CallState& state, int64_t now_ns) noexcept;
+
+ private:
+  int64_t looked_ns_ = 0;
+  std::optional<BlockedCall> seen_;
+  std::optional<BlockedCall> told_;
+};
+
+}  // namespace ddp::bootstrap

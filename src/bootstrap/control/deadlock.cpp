@@ -1,0 +1,87 @@
+#include "bootstrap/control/deadlock.hpp"
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "bootstrap/control/texts.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+bool has_joined(const BlockedCall& rank, const BlockedCall& waiting) noexcept {
+  const bool gather = waiting.exchange == BlockedCall::Exchange::kGather;
+  return (gather ? rank.gathers : rank.collectives) >= waiting.number;
+}
+
+/// Takes away every rank for which all that are left have joined what it waits in. True if there was one.
+bool take_away_free(std::vector<const BlockedCall*>& left) {
+  uint64_t collectives = UINT64_MAX;
+  uint64_t gathers = UINT64_MAX;
+  for (const BlockedCall* const rank : left) {
+    collectives = std::min(collectives, rank->collectives);
+    gathers = std::min(gathers, rank->gathers);
+  }
+  return std::erase_if(left, [&](const BlockedCall* rank) {
+           return rank->number <= (rank->exchange == BlockedCall::Exchange::kGather ? gathers : collectives);
+         }) > 0;
+}
+
+}  // namespace
+
+std::optional<Deadlock> find_deadlock(const std::vector<std::optional<BlockedCall>>& ranks) {
+  std::vector<const BlockedCall*> stuck;
+  for (const auto& rank : ranks) {
+    if (!rank.has_value()) return std::nullopt;
+    stuck.push_back(&*rank);
+  }
+  while (take_away_free(stuck)) {
+  }
+  const auto number_of = [&](const BlockedCall* rank) {
+    const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const auto& each) { return &*each == rank; });
+    return static_cast<int32_t>(found - ranks.begin());
+  };
+  std::optional<Deadlock> found;
+  for (const BlockedCall* const waiting : stuck) {
+    for (const BlockedCall* const absent : stuck) {
+      if (has_joined(*absent, *waiting)) continue;
+      const bool differ = absent->call != waiting->call;
+      if (!found || differ) found = Deadlock{number_of(waiting), number_of(absent)};
+      if (differ) return found;
+    }
+  }
+  return found;
+}
+
+DeadlockWatch::DeadlockWatch(const std::vector<Member>& members) : members_(&members), ranks_(members.size()) {}
+
+void DeadlockWatch::report(int32_t rank, const std::optional<BlockedCall>& blocked) noexcept {
+  std::optional<BlockedCall>& known = ranks_[static_cast<size_t>(rank)];
+  blocked_ += blocked.has_value() ? 1 : 0;
+  blocked_ -= known.has_value() ? 1 : 0;
+  known = blocked;
+}
+
+std::optional<Error> DeadlockWatch::verdict() const noexcept {
+  if (blocked_ < ranks_.size()) return std::nullopt;
+  try {
+    if (const std::optional<Deadlock> found = find_deadlock(ranks_)) return error_of(*found);
+  } catch (const std::bad_alloc&) {  // the owner asks again soon
+  }
+  return std::nullopt;
+}
+
+Error DeadlockWatch::error_of(const Deadlock& found) const {
+  const auto call_of = [&](int32_t rank, int32_t other) {
+    const BlockedCall& at = *ranks_[static_cast<size_t>(rank)];
+    const std::string name = name_of(at.call);
+    if (at.call != ranks_[static_cast<size_t>(other)]->call) return name;
+    const bool gather = at.exchange == BlockedCall::Exchange::kGather;
+    return name + (gather ? " (exchange " : " (collective ") + std::to_string(at.number) + ")";
+  };
+  const auto [a, b] = std::minmax(found.waiting, found.absent);
+  const auto member = [this](int32_t rank) -> const Member& { return (*members_)[static_cast<size_t>(rank)]; };
+  return texts::different_calls(member(a), call_of(a, b), member(b), call_of(b, a));
+}
+
+}  // namespace ddp::bootstrap

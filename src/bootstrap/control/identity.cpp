@@ -1,0 +1,47 @@
+#include "bootstrap/control/identity.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+/// Empty where the kernel has none. Another answer than the other ranks' would make this one look as if it were on another
+/// host.
+std::string boot_id() {
+  const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && status_of_errno(errno, DDP_OK) != DDP_OK)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "this host's boot_id cannot be read: %s%s", std::strerror(errno),
+                     advice_of_errno(errno));
+  if (fd < 0) return "";
+  std::array<char, 64> text{};
+  const ssize_t got = ::read(fd, text.data(), text.size() - 1);
+  ::close(fd);
+  std::string id(text.data(), got > 0 ? static_cast<size_t>(got) : 0);
+  while (!id.empty() && id.back() == '\n') id.pop_back();
+  return id;
+}
+
+}  // namespace
+
+Member this_member(int32_t rank) {
+  Member member;
+  member.rank = rank;
+  member.pid = getpid();
+  std::array<char, 256> host{};
+  member.host = gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "unknown";
+  member.boot_id = boot_id();
+  if (member.boot_id.empty()) member.boot_id = member.host;
+  if (const char* other = secure_getenv("DDP_TEST_HOST"); other != nullptr && *other != '\0')
+    member.boot_id += std::string(" ") + other;
+  return member;
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,16 @@
+// Who this process is, as the others will name it.
+// Tested by unit/bootstrap/local_hub_test.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "bootstrap/control/control.hpp"
+
+namespace ddp::bootstrap {
+
+/// Host name, boot id and process id of here; no address yet. For tests of several hosts on one machine: processes with
+/// different values of the environment variable DDP_TEST_HOST count as being on different hosts. It is read here and nowhere
+/// else.
+[[nodiscard]] Member this_member(int32_t rank);
+
+}  // namespace ddp::bootstrap

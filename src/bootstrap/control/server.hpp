@@ -1,0 +1,32 @@
+// Rank 0's thread that all ranks talk to: sockets and time for ServerState.
+//
+// It listens until the group has formed and then closes that door. Nothing that strangers send blocks it: it never waits for
+// anybody. Threads: construct, stop() and destroy from one thread. Tested by process/control_test.cpp.
+#pragma once
+
+#include <memory>
+
+#include "bootstrap/control/net.hpp"
+#include "bootstrap/control/server_state.hpp"
+#include "os/clock.hpp"
+
+namespace ddp::bootstrap {
+
+class Server {
+ public:
+  /// Takes a listening socket; serves at once.
+  Server(net::Socket listener, ServerConfig config);
+  /// Stops within half a second if stop() was not called.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Everything that is still to be said is sent, then all connections end; at the deadline in any case.
+  void stop(os::Deadline deadline);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddp::bootstrap

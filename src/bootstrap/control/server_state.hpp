@@ -1,0 +1,151 @@
+// Rank 0's side of the control plane as a state machine: what happened goes in, what is to be done comes out. No sockets, no
+// threads, no clock of its own; so every order of events can be tried in a test.
+//
+// A connection is a stranger until its greeting was right, then admitted, then seated when it has said who it is. The group
+// forms when every slot is taken; from then on it can only break, once, with one cause that goes to all: to rank 0's own
+// program last, when the others know it, for rank 0 may end as soon as it hears, and its end must not become their cause.
+// Causes that are often consequences (a rank reports that its data connection failed) wait kSecondaryCauseMs for a better
+// one (the connection of the rank that died). Cost: an event is O(1), but for answers to all and ticks, O(ranks). One
+// thread.
+// Tested by unit/bootstrap/control_server_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/control/auth.hpp"
+#include "bootstrap/control/codec.hpp"
+#include "bootstrap/control/control.hpp"
+#include "bootstrap/control/deadlock.hpp"
+#include "bootstrap/control/gather_board.hpp"
+#include "bootstrap/control/messages.hpp"
+#include "bootstrap/control/texts.hpp"
+#include "os/awake_clock.hpp"
+
+namespace ddp::bootstrap {
+
+using ConnectionId = uint64_t;
+
+struct ServerConfig {
+  int32_t size = 1;
+  auth::GroupId group{};
+  auth::Token token;
+  int64_t heartbeat_ms = 1'000;
+  int64_t dead_after_ms = 10'000;
+  std::string place;  // where rank 0 listens and what to do if that is out of reach, for the error text; "" if it cannot be
+  int32_t world_rank = -1;  // of rank 0, as in Member
+};
+
+/// To be done by the owner, in this order.
+struct ServerAction {
+  enum class Kind {
+    kSend,    // type, body
+    kSecure,  // keys hold from here on, both ways; frames may be long
+    kFinish,  // close once everything is sent
+    kDrop,    // close now
+    kSeal,    // the group has formed: nobody else may come
+  };
+  Kind kind = Kind::kDrop;
+  ConnectionId to = 0;
+  FrameType type = FrameType::kBeat;
+  SharedBody body;
+  auth::SessionKeys keys{};
+};
+
+class ServerState {
+ public:
+  explicit ServerState(ServerConfig config);
+
+  // Events. The owner then does what take() returns; a connection that was finished or dropped may still say something.
+  void connected(ConnectionId id, const auth::Nonce& nonce, int64_t now_ns);
+  /// Throws for a frame that breaks the protocol; the owner then calls broke().
+  void frame(ConnectionId id, Frame&& frame, int64_t now_ns);
+  void closed(ConnectionId id, int64_t now_ns);
+  /// The connection sent what cannot be understood.
+  void broke(ConnectionId id, const std::string& how, int64_t now_ns);
+  void tick(int64_t system_ns);
+  /// The server is about to end: a cause that waits for a better one is told now, or nobody would hear it.
+  void settle();
+
+  [[nodiscard]] std::vector<ServerAction> take() { return std::exchange(actions_, {}); }
+
+ private:
+  struct Connection {
+    enum class Phase { kStranger, kAdmitted, kSeated, kOver };
+    Phase phase = Phase::kStranger;
+    int64_t since_ns = 0;
+    auth::Nonce nonce{};
+    int32_t rank = -1;
+    int32_t size = 0;
+  };
+  struct MemberSlot {
+    enum class State { kFree, kTaken, kReported, kHeard, kLeft };  // reported: it said itself that the group is broken
+    State state = State::kFree;
+    ConnectionId connection = 0;
+    int64_t heard_ns = 0;
+    int64_t deadline_ns = INT64_MAX;  // for the others to come
+    int64_t limit_ms = 0;
+    int64_t pass = -1;
+    int32_t bucket = -1;
+    bool gone_again = false;  // free, but somebody sat here
+  };
+  enum class Phase { kForming, kFormed, kBroken };
+
+  void send(ConnectionId to, FrameType type, SharedBody body);
+  void send_to_seated(FrameType type, const SharedBody& body);
+  void finish(ConnectionId id);
+  void drop(ConnectionId id);
+  void refuse(ConnectionId id, const Error& why);
+
+  void greet(ConnectionId id, Connection& connection, const messages::Hello& hello);
+  void slot(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
+  void free_seat(int32_t rank);
+  void form();
+  void seated_frame(Connection& connection, Frame&& frame, int64_t now_ns);
+  void gather(int32_t rank, messages::Gather&& gather, int64_t now_ns);
+  void beat(int32_t rank, const messages::Beat& beat);
+  void reported(int32_t rank, const Error& cause, int64_t now_ns);
+  void gone(int32_t rank);
+  void goodbye(int32_t rank);
+  void declare(const Error& cause);
+  void tell_rank0_if_all_heard();
+  void tell_rank0();
+
+  void check_hearing(int64_t now_ns);
+  void check_strangers(int64_t now_ns);
+  void check_silence(int64_t now_ns);
+  void check_deadlines(int64_t now_ns);
+  void check_deadlock();
+  void send_beats(int64_t now_ns);
+  [[nodiscard]] messages::Beat whereabouts(int64_t now_ns) const;
+  [[nodiscard]] texts::Absent absent() const;
+  [[nodiscard]] const Member& member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
+  /// Is it there, and does it not know yet how the group ended?
+  [[nodiscard]] bool is_waiting_for(int32_t rank) const {
+    const MemberSlot::State state = slots_[static_cast<size_t>(rank)].state;
+    return state == MemberSlot::State::kTaken || state == MemberSlot::State::kReported;
+  }
+  [[nodiscard]] MemberSlot& seat_of(int32_t rank) { return slots_[static_cast<size_t>(rank)]; }
+
+  ServerConfig config_;
+  Phase phase_ = Phase::kForming;
+  std::map<ConnectionId, Connection> connections_;
+  std::vector<Member> members_;
+  std::vector<MemberSlot> slots_;
+  int32_t taken_ = 0;
+  GatherBoard board_;
+  DeadlockWatch deadlocks_;
+  SharedBody cause_;                // while rank 0's own program does not know it
+  int64_t hearing_since_ns_ = 0;    // the first tick after it was told to the others
+  std::optional<Error> suspicion_;  // a cause that waits for a better one
+  int64_t suspicion_ns_ = 0;
+  os::AwakeClock clock_;  // all times below and above are its
+  int64_t last_tick_ns_ = 0;
+  int64_t last_beat_ns_ = 0;
+  std::vector<ServerAction> actions_;
+};
+
+}  // namespace ddp::bootstrap

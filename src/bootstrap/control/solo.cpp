@@ -1,0 +1,40 @@
+#include "bootstrap/control/solo.hpp"
+
+#include <atomic>
+
+#include "bootstrap/control/identity.hpp"
+#include "bootstrap/control/limits.hpp"
+#include "bootstrap/control/texts.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+class SoloControl final : public Control {
+ public:
+  SoloControl() : me_(this_member(0)) { me_.address = "127.0.0.1"; }
+
+  int32_t rank() const noexcept override { return 0; }
+  int32_t size() const noexcept override { return 1; }
+  const Member& member(int32_t) const noexcept override { return me_; }
+
+  std::vector<std::string> gather(std::string_view what, std::string_view mine, os::Deadline) override {
+    if (left_) throw texts::already_left();
+    if (mine.size() > limits::kBlobBytes) throw texts::gather_too_large(what, mine.size());
+    return {std::string(mine)};
+  }
+  void abort(const Error&) noexcept override {}  // nobody else is there to be told
+  void leave() noexcept override { left_ = true; }
+  void on_failure(std::function<void(const Error&)>) override {}
+  void set_progress(int64_t, int32_t) noexcept override {}
+  std::string describe_progress(int32_t) const override { return texts::progress(0, -1, -1); }
+
+ private:
+  Member me_;
+  std::atomic<bool> left_{false};
+};
+
+}  // namespace
+
+std::unique_ptr<Control> make_solo_control() { return std::make_unique<SoloControl>(); }
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,13 @@
+// The control plane of a group of one: opens nothing, waits for nobody, never fails.
+// Tested by unit/bootstrap/local_hub_test.cpp.
+#pragma once
+
+#include <memory>
+
+#include "bootstrap/control/control.hpp"
+
+namespace ddp::bootstrap {
+
+[[nodiscard]] std::unique_ptr<Control> make_solo_control();
+
+}  // namespace ddp::bootstrap

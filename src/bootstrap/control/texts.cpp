@@ -1,0 +1,192 @@
+#include "bootstrap/control/texts.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "bootstrap/control/limits.hpp"
+
+namespace ddp::bootstrap::texts {
+namespace {
+
+constexpr size_t kNamesShown = 8;
+
+// "rank 2", "ranks 2 and 3", "ranks 2, 3, 5 and 90 more"
+std::string list_ranks(const std::vector<int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const size_t shown = std::min(ranks.size(), kNamesShown);
+  const size_t more = ranks.size() - shown;
+  for (size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += (i + 1 == shown && more == 0) ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  if (more > 0) text += " and " + std::to_string(more) + " more";
+  return text;
+}
+
+std::string list_members(const std::vector<Member>& members) {
+  std::string text;
+  const size_t shown = std::min(members.size(), kNamesShown);
+  const size_t more = members.size() - shown;
+  for (size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += (i + 1 == shown && more == 0) ? " and " : ", ";
+    text += members[i].name();
+  }
+  if (more > 0) text += " and " + std::to_string(more) + " more";
+  return text;
+}
+
+std::string where(int64_t pass, int32_t bucket) {
+  if (pass < 0) return "";
+  std::string text = "in pass " + std::to_string(pass);
+  if (bucket >= 0) text += ", bucket " + std::to_string(bucket);
+  return text;
+}
+
+Error error(ddp_status status, std::string text) { return Error(status, std::move(text)); }
+
+}  // namespace
+
+std::string seconds(int64_t ms) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(ms) * 1e-3);
+  if (ms >= 1'000'000) std::snprintf(text, sizeof text, "%lld s", static_cast<long long>(ms / 1000));
+  return text;
+}
+
+std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket) {
+  char text[48];
+  std::snprintf(text, sizeof text, "last heard %.1f s ago", static_cast<double>(silent_ms) * 1e-3);
+  const std::string place = where(pass, bucket);
+  return place.empty() ? text : std::string(text) + ", " + place;
+}
+
+// Without memory: it is asked by threads that must not fail.
+bool is_goodbye(const Control& control, const Error& cause) noexcept {
+  for (int32_t rank = 0; rank < control.size(); ++rank) {
+    const Member& who = control.member(rank);
+    char text[512];
+    std::snprintf(text, sizeof text, "rank %d (host %s, pid %lld) left the group", who.rank, who.host.c_str(),
+                  static_cast<long long>(who.pid));
+    if (cause.text() == text) return true;
+  }
+  return false;
+}
+
+Error left_group(const Member& who) { return error(DDP_ERROR_ABORTED, who.name() + " left the group"); }
+
+Error gone(const Member& who) {
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed without a goodbye");
+}
+
+Error server_gone(const Member& rank0) {
+  return error(DDP_ERROR_PEER_FAILED,
+               rank0.name() + ", which hosts the rendezvous, is gone: its connection closed without a goodbye");
+}
+
+Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket) {
+  std::string text =
+      who.name() + " was silent for more than " + seconds(limit_ms) + " (stopped, or its host is unreachable)";
+  const std::string place = where(pass, bucket);
+  if (!place.empty()) text += "; last seen " + place;
+  return error(DDP_ERROR_PEER_FAILED, text);
+}
+
+Error gave_up(const Member& who, const char* function, std::string_view why) {
+  const std::string where = function != nullptr ? std::string(" in ") + function : std::string();
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " could not go on" + where + ": " + std::string(why));
+}
+
+Error broke_protocol(const Member& who, std::string_view how) {
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " broke the control protocol: " + std::string(how));
+}
+
+Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b) {
+  return error(DDP_ERROR_MISMATCH, "ranks made different calls: " + a.name() + " waits in " + std::string(call_a) + "; " +
+                                       b.name() + " waits in " + std::string(call_b) +
+                                       "; every rank must make the same collective calls in the same order");
+}
+
+Error gather_timed_out(const std::vector<Member>& missing, std::string_view call, int64_t ms, std::string_view detail) {
+  std::string text = list_members(missing) + " did not join " + std::string(call) + " within " + seconds(ms);
+  if (missing.size() == 1 && !detail.empty()) text += ": " + std::string(detail);
+  return error(DDP_ERROR_TIMED_OUT, text);
+}
+
+Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place) {
+  std::string text;
+  if (!absent.never_came.empty())
+    text = list_ranks(absent.never_came) + " of " + std::to_string(size) + " did not come within " + seconds(ms);
+  if (!absent.gone_again.empty())
+    text +=
+        (text.empty() ? "" : "; ") + list_ranks(absent.gone_again) + " of " + std::to_string(size) +
+        " came but ended or gave up before all were there: start the ranks closer together, or raise rendezvous_timeout_ms";
+  if (!absent.never_came.empty() && !place.empty()) text += "; rank 0 listened at " + std::string(place);
+  return error(DDP_ERROR_TIMED_OUT, text);
+}
+
+std::string other_interface_hint() {
+  return "if ranks on other hosts cannot reach that address, set DDP_SOCKET_IFNAME on rank 0's host to the network "
+         "interface that "
+         "the hosts share";
+}
+
+Error duplicate_rank(const Member& present) {
+  return error(DDP_ERROR_INVALID_ARGUMENT, "rank " + std::to_string(present.rank) + " is taken: " + present.name() +
+                                               " is here already; give every rank its own number");
+}
+
+Error rank_out_of_range(int32_t rank, int32_t size) {
+  return error(DDP_ERROR_INVALID_ARGUMENT, "rank " + std::to_string(rank) + " is out of range: the group has " +
+                                               std::to_string(size) + " ranks, 0 to " + std::to_string(size - 1));
+}
+
+Error different_size(int32_t rank, int32_t size, int32_t other_rank, int32_t other_size) {
+  return error(DDP_ERROR_MISMATCH, "rank " + std::to_string(rank) + " was started with a world size of " +
+                                       std::to_string(size) + ", but rank " + std::to_string(other_rank) + " with " +
+                                       std::to_string(other_size));
+}
+
+Error gather_too_large(std::string_view what, size_t bytes) {
+  return error(DDP_ERROR_INVALID_ARGUMENT, "\"" + std::string(what) + "\" has " + std::to_string(bytes) +
+                                               " bytes to exchange; " + std::to_string(limits::kBlobBytes) + " a rank and " +
+                                               std::to_string(limits::kGatherBytes) + " in all are possible");
+}
+
+Error different_protocol(uint32_t mine, uint32_t rank0) {
+  return error(DDP_ERROR_MISMATCH, "this rank uses version " + std::to_string(mine) +
+                                       " of the control protocol, rank 0 version " + std::to_string(rank0) +
+                                       "; give all ranks the same version of libddp");
+}
+
+Error wrong_token() {
+  return error(
+      DDP_ERROR_IO,
+      "rank 0 did not admit this rank: its token is another one; make a token once, not on each host, and give all ranks "
+      "the same DDP_TOKEN or DDP_TOKEN_FILE");
+}
+
+Error token_on_one_side(bool rank0_has_it) {
+  return error(DDP_ERROR_IO, rank0_has_it
+                                 ? "rank 0 wants a token and this rank has none: set DDP_TOKEN or DDP_TOKEN_FILE on "
+                                   "every rank"
+                                 : "this rank has a token and rank 0 has none: set DDP_TOKEN or DDP_TOKEN_FILE on "
+                                   "every rank");
+}
+
+Error token_needed(std::string_view address) {
+  return error(
+      DDP_ERROR_INVALID_ARGUMENT,
+      "ranks meet at " + std::string(address) +
+          ", which other machines can reach, and there is no token: make one with openssl rand -hex 32, once and not on "
+          "each host, and give the same to all ranks with export DDP_TOKEN=... (mpirun: add -x DDP_TOKEN); or set "
+          "DDP_INSECURE=1 if the network is yours alone");
+}
+
+Error rank0_never_came(std::string_view place, int64_t ms, std::string_view detail) {
+  return error(DDP_ERROR_TIMED_OUT, "rank 0 did not come to " + std::string(place) + " within " + seconds(ms) +
+                                        (detail.empty() ? "" : ": " + std::string(detail)));
+}
+
+Error already_left() { return error(DDP_ERROR_INVALID_STATE, "this rank has left the group"); }
+
+}  // namespace ddp::bootstrap::texts

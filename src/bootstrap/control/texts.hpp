@@ -1,0 +1,93 @@
+// The sentences with which groups fail, in one place, so that every way to meet and to break says the same.
+// Pure. Any thread.
+// Tested by unit/bootstrap/gather_board_test.cpp and unit/bootstrap/local_hub_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bootstrap/control/control.hpp"
+#include "core/error.hpp"
+
+namespace ddp::bootstrap::texts {
+
+/// "5 s", "0.25 s"
+[[nodiscard]] std::string seconds(int64_t ms);
+
+/// "last heard 0.4 s ago, in pass 17, bucket 1"; a negative pass or bucket is left out.
+[[nodiscard]] std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket);
+
+/// ABORTED: "rank 2 (host b, pid 7) left the group"
+[[nodiscard]] Error left_group(const Member& who);
+/// Is this what left_group says of a member?
+[[nodiscard]] bool is_goodbye(const Control& control, const Error& cause) noexcept;
+
+/// PEER_FAILED: "rank 2 (host b, pid 7) is gone: its connection closed without a goodbye"
+[[nodiscard]] Error gone(const Member& who);
+
+/// PEER_FAILED: the server's process or host ended, seen by the others.
+[[nodiscard]] Error server_gone(const Member& rank0);
+
+/// PEER_FAILED: "rank 2 (...) was silent for more than 10 s (stopped, or its host is unreachable); last seen in pass 17"
+[[nodiscard]] Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket);
+
+/// PEER_FAILED: "rank 2 (host b, pid 7) could not go on in ddp_model_commit: out of memory"; function may be NULL
+[[nodiscard]] Error gave_up(const Member& who, const char* function, std::string_view why);
+
+/// PEER_FAILED: "rank 2 (...) broke the control protocol: ..."
+[[nodiscard]] Error broke_protocol(const Member& who, std::string_view how);
+
+/// MISMATCH: "ranks made different calls: rank 0 (...) waits in ddp_state_save_file; rank 1 (...) waits in
+/// ddp_group_barrier; ..."
+[[nodiscard]] Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b);
+
+/// TIMED_OUT: "rank 3 (...) did not join ddp_model_commit (\"plan\") within 5 s: last heard 0.4 s ago, in pass 17". `detail`
+/// only for one rank; `call` as describe_call() gives it.
+[[nodiscard]] Error gather_timed_out(const std::vector<Member>& missing, std::string_view call, int64_t ms,
+                                     std::string_view detail);
+
+/// Who is not there when a meeting ends.
+struct Absent {
+  std::vector<int32_t> never_came;
+  std::vector<int32_t> gone_again;  // was there, but ended or gave up before the others came
+};
+
+/// TIMED_OUT: "rank 2 of 4 did not come within 5 s". `place` is where rank 0 waited, "" if that cannot be the reason.
+[[nodiscard]] Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place);
+
+/// What to do if rank 0 listens where the others do not reach it.
+[[nodiscard]] std::string other_interface_hint();
+
+/// INVALID_ARGUMENT: the rank number is taken.
+[[nodiscard]] Error duplicate_rank(const Member& present);
+
+/// INVALID_ARGUMENT: "rank 4 is out of range: the group has 4 ranks, 0 to 3"
+[[nodiscard]] Error rank_out_of_range(int32_t rank, int32_t size);
+
+/// MISMATCH: "rank 1 was started with a world size of 3, but rank 0 with 4"
+[[nodiscard]] Error different_size(int32_t rank, int32_t size, int32_t other_rank, int32_t other_size);
+
+/// INVALID_ARGUMENT: a gather over the limits.
+[[nodiscard]] Error gather_too_large(std::string_view what, size_t bytes);
+
+/// MISMATCH: "this rank uses version 1 of the control protocol, rank 0 version 2; ..."
+[[nodiscard]] Error different_protocol(uint32_t mine, uint32_t rank0);
+
+/// IO: the token is not rank 0's.
+[[nodiscard]] Error wrong_token();
+
+/// IO: one side has a token, the other has not.
+[[nodiscard]] Error token_on_one_side(bool rank0_has_it);
+
+/// INVALID_ARGUMENT: an address that other machines can reach needs a token; says how to set one.
+[[nodiscard]] Error token_needed(std::string_view address);
+
+/// TIMED_OUT: rank 0 was not found; `detail` is what happened at the last try.
+[[nodiscard]] Error rank0_never_came(std::string_view place, int64_t ms, std::string_view detail);
+
+/// INVALID_STATE: a call after leave().
+[[nodiscard]] Error already_left();
+
+}  // namespace ddp::bootstrap::texts

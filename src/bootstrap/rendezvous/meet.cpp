@@ -1,0 +1,317 @@
+// Meet the other ranks, by whatever way the Meeting names. Rank 0 starts the server and then joins it like everybody else.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/control/identity.hpp"
+#include "bootstrap/control/limits.hpp"
+#include "bootstrap/control/local_hub.hpp"
+#include "bootstrap/control/solo.hpp"
+#include "bootstrap/control/tcp_control.hpp"
+#include "bootstrap/control/texts.hpp"
+#include "bootstrap/rendezvous/port_walk.hpp"
+#include "bootstrap/rendezvous/probe.hpp"
+#include "bootstrap/rendezvous/record_store.hpp"
+#include "bootstrap/rendezvous/rendezvous.hpp"
+#include "bootstrap/rendezvous/token.hpp"
+#include "core/random.hpp"
+#include "os/log.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+constexpr int64_t kFirstPauseMs = 10;
+constexpr int64_t kLongestPauseMs = 200;
+constexpr int64_t kStaleNoteMs = 10'000;  // rank 0 replaces the note of an earlier run by then
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+class Encounter {
+ public:
+  Encounter(const Meeting& meeting, const ddp_group_options& options, std::function<void()> check = {})
+      : meeting_(meeting),
+        options_(options),
+        check_(std::move(check)),
+        deadline_(os::Deadline::in_ms(options.rendezvous_timeout_ms)),
+        token_(read_token(environment)) {}
+
+  std::unique_ptr<Control> run() {
+    return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_note();
+  }
+
+  /// Rank 0 listens at `here`, port 0; what the others must know is in the note.
+  std::pair<Listening, PostedNote> listen(net::Endpoint here);
+  /// The ranks know where rank 0 is; `listening` on rank 0 alone.
+  std::unique_ptr<Control> at_note(Listening* listening, const PostedNote& note);
+
+ private:
+  std::vector<net::Endpoint> addresses_of(const std::string& host);
+  std::unique_ptr<Control> at_address();
+  std::unique_ptr<Control> by_note();
+  std::unique_ptr<Control> lead(Listening listening, const Address& target, const std::function<void()>& announce);
+  std::unique_ptr<Control> join(const std::function<std::vector<Address>()>& look, std::unique_ptr<Server> server);
+  std::unique_ptr<Control> try_spots(const std::vector<Address>& targets, std::unique_ptr<Server>& server);
+  std::unique_ptr<Control> enter(const Address& target, Admission admission, std::unique_ptr<Server>& server);
+  std::optional<Address> follow(const PostedNote& note);
+  void doubt(const PostedNote& note, const Error& why);
+  // What is asked for, not where rank 0 then listens: neighbouring jobs walk over the same ports.
+  auth::GroupId group_at(const std::string& place) const { return auth::group_id(meeting_.job, place, meeting_.group_name); }
+  bool is_in_reach(const net::Endpoint& where, const auth::Token& token) const;
+  void pause(int64_t& pause_ms) const;
+
+  const Meeting& meeting_;
+  const ddp_group_options& options_;
+  std::function<void()> check_;
+  os::Deadline deadline_;
+  auth::Token token_;
+  std::string doubted_;  // the word of a note that leads nowhere
+  os::Deadline doubt_ends_ = os::Deadline::never();
+  std::string trouble_;             // what the last round met, for the error text
+  std::string reached_;             // where rank 0 was looked for
+  bool is_meant_for_here_ = false;  // all ranks are on this host: nothing has to be reached from elsewhere
+};
+
+// An address that only this machine can reach needs no token.
+bool Encounter::is_in_reach(const net::Endpoint& where, const auth::Token& token) const {
+  return token.has_value() || where.is_loopback() || is_insecure_wanted(environment);
+}
+
+// Debian and others map a host's own name to a loopback address on that host alone: there rank 0 must listen where the other
+// hosts look for it, if it may.
+std::vector<net::Endpoint> Encounter::addresses_of(const std::string& host) {
+  std::vector<net::Endpoint> addresses = net::resolve(host, deadline_);
+  // "localhost" is both; the same one first everywhere.
+  std::stable_sort(addresses.begin(), addresses.end(), [](const net::Endpoint& a, const net::Endpoint& b) {
+    return a.address.ss_family == AF_INET && b.address.ss_family != AF_INET;
+  });
+  const bool is_loopback = std::all_of(addresses.begin(), addresses.end(), [](const auto& at) { return at.is_loopback(); });
+  const bool is_meant = host.find("localhost") != std::string::npos || addresses.front().host() == host;
+  is_meant_for_here_ = is_loopback && is_meant;
+  if (!is_loopback || is_meant) return addresses;
+  const net::Endpoint own = net::own_address(environment("DDP_SOCKET_IFNAME"));
+  if (!own.is_loopback() && is_in_reach(own, token_)) addresses.insert(addresses.begin(), own);
+  return addresses;
+}
+
+std::unique_ptr<Control> Encounter::at_address() {
+  const auto [host, port] = net::split_place(meeting_.place);
+  const std::vector<net::Endpoint> addresses = addresses_of(host);
+  for (const net::Endpoint& address : addresses)
+    if (!is_in_reach(address, token_)) throw texts::token_needed(address.host());
+  const std::vector<int32_t> ports = ports_of(meeting_, port);
+  Address target;
+  target.group = group_at("port " + std::to_string(port));
+  target.token = token_;
+  if (meeting_.rank == 0) {
+    Listening listening = listen_in_walk(meeting_, addresses, ports, target, deadline_);
+    target.where = listening.where;
+    return lead(std::move(listening), target, [] {});
+  }
+  std::vector<Address> targets;
+  for (const int32_t at : ports) {
+    for (const net::Endpoint& address : addresses) {
+      targets.push_back(target);
+      targets.back().where = address.with_port(at);
+    }
+  }
+  return join([&] { return targets; }, nullptr);
+}
+
+std::unique_ptr<Control> Encounter::by_note() {
+  const std::unique_ptr<RecordStore> records = open_board(meeting_, options_);
+  is_meant_for_here_ = meeting_.private_place;
+  if (meeting_.rank != 0) {
+    const auto look = [&]() -> std::vector<Address> {
+      const auto note = read_note(records->get(std::clamp<int64_t>(deadline_.left_ms(), 1, 1'000)));
+      const auto target = note.has_value() ? follow(*note) : std::nullopt;
+      return target.has_value() ? std::vector<Address>{*target} : std::vector<Address>{};
+    };
+    return join(look, nullptr);
+  }
+  net::Endpoint here = meeting_.private_place ? net::resolve("127.0.0.1", deadline_).front()
+                                              : net::own_address(environment("DDP_SOCKET_IFNAME"));
+  auto [listening, note] = listen(here);
+  const Address target{listening.where, group_at(note.word), token_.has_value() ? *token_ : note.token};
+  const std::string text = write_note(note);
+  std::unique_ptr<Control> control = lead(std::move(listening), target, [&] { records->put(text); });
+  records->remove(text);
+  return control;
+}
+
+std::pair<Listening, PostedNote> Encounter::listen(net::Endpoint here) {
+  int error = 0;
+  net::Socket socket = net::listen_at(here, error);
+  if (!socket)
+    throw make_error(status_of_errno(error, DDP_ERROR_IO), "rank 0 cannot listen at %s: %s%s", here.host().c_str(),
+                     std::strerror(error), advice_of_errno(error));
+  here = net::local_end(socket);
+  const Member me = this_member(0);
+  PostedNote note{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
+  return {Listening{std::move(socket), here}, std::move(note)};
+}
+
+std::unique_ptr<Control> Encounter::at_note(Listening* listening, const PostedNote& note) {
+  const auto [host, port] = net::split_place(note.address);
+  const Address target{net::resolve(host, deadline_).front().with_port(port), group_at(note.word),
+                       token_.has_value() ? *token_ : note.token};
+  if (listening != nullptr) return lead(std::move(*listening), target, [] {});
+  return join([&] { return std::vector<Address>{target}; }, nullptr);
+}
+
+// What a note promises; nothing if it makes no sense.
+std::optional<Address> Encounter::follow(const PostedNote& note) {
+  const size_t colon = note.address.rfind(':');
+  if (colon == std::string::npos || colon + 1 == note.address.size() || note.address.size() - colon > 6 ||
+      note.address.find_first_not_of("0123456789", colon + 1) != std::string::npos)
+    return std::nullopt;
+  const auto [host, port] = net::split_place(note.address);
+  if (host.empty() || host.find_first_not_of("0123456789abcdefABCDEF.:") != std::string::npos) return std::nullopt;
+  Address target;
+  target.where = net::resolve(host, deadline_).front().with_port(port);
+  target.group = group_at(note.word);
+  target.token = token_;
+  if (!token_.has_value() && !note.token.empty()) target.token = note.token;
+  if (target.where.is_loopback() && note.boot_id != this_member(0).boot_id) {
+    doubt(note, make_error(DDP_ERROR_IO,
+                           "rank 0 on the host %s can be reached from there alone: set DDP_SOCKET_IFNAME to the network "
+                           "interface that the hosts share",
+                           note.host.c_str()));
+    return std::nullopt;
+  }
+  if (!is_in_reach(target.where, target.token)) {
+    doubt(note, texts::token_needed(target.where.host()));
+    return std::nullopt;
+  }
+  return target;
+}
+
+// The note may be an earlier run's. What is wrong with it counts when rank 0 has not replaced it for a while.
+void Encounter::doubt(const PostedNote& note, const Error& why) {
+  if (doubted_ != note.word) {
+    doubted_ = note.word;
+    doubt_ends_ = os::Deadline::in_ms(kStaleNoteMs);
+  }
+  if (doubt_ends_.passed()) throw Error(why);
+  trouble_ = why.text();
+}
+
+std::unique_ptr<Control> Encounter::lead(Listening listening, const Address& target, const std::function<void()>& announce) {
+  ServerConfig config;
+  config.size = meeting_.size;
+  config.group = target.group;
+  config.token = target.token;
+  config.heartbeat_ms = options_.heartbeat_ms;
+  config.dead_after_ms = options_.dead_after_ms;
+  config.world_rank = meeting_.world_rank;
+  os::log(DDP_LOG_INFO, "rank 0 listens at %s for %d ranks", target.where.text().c_str(), meeting_.size);
+  if (!is_meant_for_here_) config.place = target.where.text() + "; " + texts::other_interface_hint();
+  auto server = std::make_unique<Server>(std::move(listening.socket), std::move(config));
+  announce();
+  return join([&] { return std::vector<Address>{target}; }, std::move(server));
+}
+
+std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Address>()>& look, std::unique_ptr<Server> server) {
+  for (int64_t pause_ms = kFirstPauseMs; !deadline_.passed(); pause(pause_ms)) {
+    if (auto control = try_spots(look(), server)) return control;
+    if (check_) check_();
+  }
+  if (!is_meant_for_here_ && !reached_.empty())
+    trouble_ += "; rank 0 was looked for at " + reached_ +
+                " and its log says where it listens (DDP_LOG=info): " + texts::other_interface_hint();
+  const std::string place = meeting_.private_place ? "the meeting" : meeting_.place.empty() ? "the store" : meeting_.place;
+  throw texts::rank0_never_came(place, options_.rendezvous_timeout_ms, trouble_);
+}
+
+// One round. A refusal counts only if no other place lets us in: it may come from somebody else's group.
+std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& targets, std::unique_ptr<Server>& server) {
+  std::optional<Error> refusal;
+  std::string nobody, somebody;
+  if (!targets.empty()) reached_ = targets.front().where.text();
+  for (const Address& target : targets) {
+    if (deadline_.passed()) break;
+    Probe answer = probe(target, meeting_.rank, meeting_.size, deadline_);
+    if (answer.answer == Probe::Answer::kAdmitted) {
+      if (auto control = enter(target, std::move(*answer.admission), server)) return control;
+      return nullptr;  // it went away meanwhile: look again
+    }
+    if (answer.answer == Probe::Answer::kRefused && !refusal.has_value()) refusal = answer.refusal;
+    std::string& note = answer.answer == Probe::Answer::kNobody ? nobody : somebody;
+    if (note.empty()) note = answer.note;
+  }
+  if (refusal.has_value()) throw Error(*refusal);
+  if (!nobody.empty() || !somebody.empty()) trouble_ = somebody.empty() ? nobody : somebody;
+  return nullptr;
+}
+
+std::unique_ptr<Control> Encounter::enter(const Address& target, Admission admission, std::unique_ptr<Server>& server) {
+  net::tune(admission.socket.get(), options_.dead_after_ms);
+  ClientConfig config;
+  config.me = this_member(meeting_.rank);
+  config.me.world_rank = meeting_.world_rank;
+  config.me.address = target.where.is_loopback() ? "127.0.0.1" : net::local_end(admission.socket).host();
+  config.size = meeting_.size;
+  config.heartbeat_ms = options_.heartbeat_ms;
+  config.dead_after_ms = options_.dead_after_ms;
+  config.limit_ms = options_.rendezvous_timeout_ms;
+  config.left_ms = deadline_.is_never() ? 0 : std::max<int64_t>(deadline_.left_ms(), 1);
+  return join_over_tcp(std::move(admission), std::move(config), server, check_);
+}
+
+// Longer and longer, and not all ranks at the same moment.
+void Encounter::pause(int64_t& pause_ms) const {
+  const auto jitter = static_cast<int64_t>(mix64(static_cast<uint64_t>(os::now_ns()) ^ static_cast<uint64_t>(getpid())) % 8);
+  const int64_t ms = std::min(pause_ms + jitter, std::max<int64_t>(deadline_.left_ms(), 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  pause_ms = std::min(2 * pause_ms, kLongestPauseMs);
+}
+
+}  // namespace
+
+std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& options) {
+  if (meeting.size == 1) return make_solo_control();
+  const int64_t limit_ms = options.rendezvous_timeout_ms;
+  if (meeting.kind == Meeting::Kind::kLocal)
+    return join_local_hub(meeting.place + "#" + meeting.group_name, meeting.rank, meeting.size,
+                          os::Deadline::in_ms(limit_ms), limit_ms);
+  return Encounter(meeting, options).run();
+}
+
+struct Reunion::Opened {
+  Listening listening;
+};
+
+Reunion::Reunion(Meeting meeting, const ddp_group_options& options, std::function<void()> check)
+    : meeting_(std::move(meeting)), options_(options), check_(std::move(check)) {}
+Reunion::~Reunion() = default;
+
+std::string Reunion::open(const std::string& address) {
+  if (meeting_.size == 1) return "";
+  if (meeting_.kind == Meeting::Kind::kLocal) return auth::random_token();
+  Encounter encounter(meeting_, options_, check_);
+  auto [listening, note] =
+      encounter.listen(net::resolve(address, os::Deadline::in_ms(options_.rendezvous_timeout_ms)).front());
+  opened_ = std::make_unique<Opened>(Opened{std::move(listening)});
+  return write_note(note);
+}
+
+std::unique_ptr<Control> Reunion::join(const std::string& note) {
+  const int64_t limit_ms = options_.rendezvous_timeout_ms;
+  if (meeting_.size == 1) return make_solo_control();
+  if (meeting_.kind == Meeting::Kind::kLocal)  // a name that no user can give
+    return join_local_hub("#" + note, meeting_.rank, meeting_.size, os::Deadline::in_ms(limit_ms), limit_ms,
+                          meeting_.world_rank, check_);
+  const auto read = read_note(note);
+  if (!read.has_value())
+    throw Error(DDP_ERROR_INTERNAL, "rank 0 of a new group said where it listens in a way that nobody understands");
+  meeting_.place = read->address;
+  return Encounter(meeting_, options_, check_).at_note(opened_ ? &opened_->listening : nullptr, *read);
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,127 @@
+#include "bootstrap/rendezvous/probe.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "bootstrap/control/codec.hpp"
+#include "bootstrap/control/limits.hpp"
+#include "bootstrap/control/messages.hpp"
+#include "bootstrap/control/texts.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+constexpr int64_t kConnectMs = 2'000;
+constexpr int64_t kBannerMs = 1'000;
+constexpr int64_t kWelcomeMs = 5'000;
+constexpr size_t kAnswerBytes = limits::kTextBytes + 64;
+
+os::Deadline sooner(const os::Deadline& deadline, int64_t ms) {
+  return os::Deadline::in_ms(std::clamp<int64_t>(deadline.left_ms(), 1, ms));
+}
+
+// The next frame; nothing if the other side ends, is silent for too long, or does not speak in frames.
+std::optional<Frame> read_frame(const net::Socket& socket, FrameReader& reader, const os::Deadline& deadline) {
+  std::array<char, 256> bytes;
+  try {
+    while (net::wait_for(socket, POLLIN, deadline)) {
+      // What comes after this frame must stay in the socket: no more than it can need.
+      const ssize_t seen = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_PEEK);
+      if (seen < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      if (seen <= 0) return std::nullopt;
+      std::string_view rest(bytes.data(), static_cast<size_t>(seen));
+      std::optional<Frame> frame = reader.read(rest);
+      const size_t used = static_cast<size_t>(seen) - rest.size();
+      if (::recv(socket.get(), bytes.data(), used, MSG_DONTWAIT) != static_cast<ssize_t>(used)) return std::nullopt;
+      if (frame.has_value()) return frame;
+    }
+  } catch (const Error&) {  // no frame of ours: a foreign service
+  }
+  return std::nullopt;
+}
+
+std::optional<messages::Banner> read_banner(const net::Socket& socket, FrameReader& reader, const os::Deadline& deadline) {
+  const auto frame = read_frame(socket, reader, deadline);
+  if (!frame.has_value() || frame->type != FrameType::kBanner) return std::nullopt;
+  try {
+    return messages::read_banner(frame->body);
+  } catch (const Error&) {  // by chance the beginning of a frame
+    return std::nullopt;
+  }
+}
+
+bool send_all(const net::Socket& socket, const std::string& bytes) {
+  // A greeting fits into an empty socket's buffer.
+  return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
+}
+
+Probe nobody(std::string note) { return {Probe::Answer::kNobody, {}, {}, std::move(note)}; }
+Probe refused(Error why) {
+  std::string note = why.text();
+  return {Probe::Answer::kRefused, {}, std::move(why), std::move(note)};
+}
+
+// The banner was right: prove who we are, and let rank 0 prove it too.
+Probe greet(net::Socket socket, FrameReader& reader, const Address& target, const auth::Claim& claim,
+            const os::Deadline& deadline) {
+  messages::Hello hello;
+  hello.group = claim.group;
+  hello.rank = claim.rank;
+  hello.size = claim.size;
+  hello.nonce = claim.client;
+  hello.proof = auth::prove(target.token, auth::Role::kClient, claim);
+  const Body body(messages::write(hello));
+  if (!send_all(socket, FrameWriter().frame(FrameType::kHello, body).head + body.bytes()))
+    return nobody("the connection to " + target.where.text() + " broke");
+  const auto answer = read_frame(socket, reader, sooner(deadline, kWelcomeMs));
+  if (!answer.has_value()) return nobody("rank 0 at " + target.where.text() + " ended the connection");
+  if (answer->type == FrameType::kRefuse) return refused(messages::read_error(answer->body));
+  if (answer->type != FrameType::kWelcome) return nobody(target.where.text() + " did not answer as rank 0 does");
+  if (!auth::is_proof(messages::read_welcome(answer->body).proof, target.token, auth::Role::kServer, claim))
+    return refused(texts::wrong_token());
+  Probe result{Probe::Answer::kAdmitted, Admission{std::move(socket), {}}, {}, {}};
+  if (target.token.has_value()) result.admission->keys = auth::session_keys(target.token, claim);
+  return result;
+}
+
+}  // namespace
+
+Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline) {
+  int error = 0;
+  net::Socket socket = net::connect_to(target.where, sooner(deadline, kConnectMs), error);
+  if (!socket && status_of_errno(error, DDP_OK) != DDP_OK)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "no connection to %s can be made: %s%s", target.where.text().c_str(),
+                     std::strerror(error), advice_of_errno(error));
+  if (!socket) return nobody(target.where.text() + ": " + std::strerror(error));
+  FrameReader reader(kAnswerBytes);
+  const auto banner = read_banner(socket, reader, sooner(deadline, kBannerMs));
+  if (!banner.has_value()) return {Probe::Answer::kForeign, {}, {}, "another program listens at " + target.where.text()};
+  if (banner->group != target.group) {
+    const bool same = banner->protocol == limits::kProtocol;
+    return {Probe::Answer::kOtherGroup,
+            {},
+            {},
+            "another group meets at " + target.where.text() + (same ? "" : ", with another version of libddp")};
+  }
+  if (banner->protocol != limits::kProtocol) return refused(texts::different_protocol(limits::kProtocol, banner->protocol));
+  if (banner->wants_token != target.token.has_value()) return refused(texts::token_on_one_side(banner->wants_token));
+  const auth::Claim claim{banner->nonce, auth::random_nonce(), target.group, rank, size};
+  return greet(std::move(socket), reader, target, claim, deadline);
+}
+
+Probe::Answer peek(const Address& target, os::Deadline deadline) {
+  int error = 0;
+  const net::Socket socket = net::connect_to(target.where, sooner(deadline, kConnectMs), error);
+  if (!socket) return Probe::Answer::kNobody;
+  FrameReader reader(kAnswerBytes);
+  const auto banner = read_banner(socket, reader, sooner(deadline, kBannerMs));
+  if (!banner.has_value()) return Probe::Answer::kForeign;
+  return banner->group == target.group ? Probe::Answer::kAdmitted : Probe::Answer::kOtherGroup;
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,63 @@
+// A file that appears whole or not at all, and stays: written under a temporary name beside its target, synced, renamed over
+// it, and the folder synced. Until commit() succeeds the former file is untouched; without commit() the temporary file is
+// removed.
+//
+// The temporary file is `.NAME.ddp-PID-RANDOM.tmp`. Its owner holds a lock (flock) on it; the next save to the same target
+// removes those whose lock is free, because their owners are dead. A lock, not the process number, decides: it also tells
+// the truth across containers and reboots.
+// Promises: space for all bytes is set aside first, so a full disk is found before anything is written. An error of sync or
+// close is final. A link at the target is replaced, not followed; a target that is a device, pipe or folder is refused.
+// Cost: one pass of writes, two syncs.  Threads: one object, one thread.
+// The order of steps is that of ALICE (Pillai et al., OSDI 14) for a file that must survive a power cut.
+// Tested by unit/checkpoint/durable_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "os/file.hpp"
+
+namespace ddp::checkpoint {
+
+class DurableFile {
+ public:
+  /// Opens the temporary file and sets `bytes` of space aside. Throws IO, OUT_OF_MEMORY.
+  DurableFile(const std::string& path, int64_t bytes);
+  DurableFile(const DurableFile&) = delete;
+  DurableFile& operator=(const DurableFile&) = delete;
+
+  /// The next bytes, in order.
+  void write(const void* data, int64_t bytes);
+
+  /// All bytes are there: make them the target, for good. If only the last step (sync of the folder) fails, the new file is
+  /// in place and whole but may not survive a power cut; the text says so.
+  void commit();
+
+ private:
+  void find_target();
+  void sweep() const;
+  void create_temporary();
+  void try_temporary(const std::string& name);
+
+  /// Unlinks the temporary file unless it was renamed.
+  struct Temporary {
+    explicit Temporary(const os::Fd& in) noexcept : folder(in) {}
+    ~Temporary();
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+    const os::Fd& folder;
+    std::string name;  // empty while there is none
+  };
+
+  std::string path_;
+  std::string base_;  // the last part of path_
+  os::Fd folder_;
+  os::Fd file_;  // holds the lock until after the rename
+  Temporary temporary_{folder_};
+  bool replaces_ = false;  // a regular file is there: its permissions are kept
+  unsigned mode_ = 0;
+  int64_t bytes_;
+  int64_t written_ = 0;
+};
+
+}  // namespace ddp::checkpoint

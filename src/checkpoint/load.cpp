@@ -1,0 +1,355 @@
+// Load: rank 0 verifies the whole file and compares it with what is registered; only then do texts and tensors go to all
+// ranks.
+//
+// Every tensor is read twice by rank 0: once for its hash, and once into its place, where the hash is taken again, so that a
+// file which changes in between does not go unnoticed. Tensors travel from rank 0's own memory, in messages of at most
+// kChunkBytes, in the order of the manifest. If rank 0 can not read in the second pass, it keeps to the protocol with what
+// it has, so the others neither wait nor differ.
+// A local load is the same without the others.
+// Tested by conformance/state_test.cpp, conformance/load_test.cpp and gpu_host/state_test.cpp.
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "bootstrap/control/call_state.hpp"
+#include "checkpoint/exchange.hpp"
+#include "checkpoint/parts.hpp"
+#include "checkpoint/sharded.hpp"
+#include "checkpoint/state.hpp"
+#include "checkpoint/verify.hpp"
+#include "core/bytes.hpp"
+#include "core/hash.hpp"
+#include "model/coalesced_broadcast.hpp"
+#include "optim/param_groups.hpp"
+
+namespace ddp::checkpoint {
+namespace {
+
+/// Those who load together: all ranks, or this one alone.
+class Company {
+ public:
+  Company(group::Group& group, const char* function, bool local) : group_(group), function_(function), local_(local) {}
+  [[nodiscard]] bool reads() const noexcept { return local_ || group_.rank() == 0; }
+  [[nodiscard]] bool is_local() const noexcept { return local_; }
+  [[nodiscard]] group::Group& group() const noexcept { return group_; }
+
+  /// Run the body; if it fails on one, all throw the same error.
+  template <class Body>
+  void together(Body&& body) const {
+    if (!local_) return checkpoint::together(group_, function_, body);
+    if (const std::optional<Error> error = outcome_of(body)) throw with_place(group_, function_, *error);
+  }
+  [[nodiscard]] std::string share(std::string text) const {
+    return local_ ? std::move(text) : share_text(group_, function_, std::move(text));
+  }
+
+ private:
+  group::Group& group_;
+  const char* function_;
+  bool local_;
+};
+
+/// What the reading rank found, for all.
+struct Arrived {
+  bool plain = false;
+  std::vector<bool> present;  // by item of the manifest
+  model::Model::LoadReport report;
+  Texts texts;
+};
+
+std::string pack(const Opened& opened) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(opened.layout.plain));
+  for (const size_t place : opened.match.places) writer.number(static_cast<uint8_t>(place != Match::kAbsent));
+  for (const auto* differences : {&opened.match.missing, &opened.match.unexpected}) {
+    writer.number(static_cast<uint64_t>(differences->size()));
+    for (const Difference& each : *differences) writer.text(each.name);
+  }
+  for (const auto& [key, value] : opened.layout.header.metadata)
+    if (key != kHashesKey) writer.text(key).text(value);
+  return std::move(writer).bytes();
+}
+
+Arrived unpack(std::string_view bytes, size_t items) {
+  ByteReader reader(bytes);
+  Arrived arrived;
+  arrived.plain = reader.number<uint8_t>() != 0;
+  for (size_t i = 0; i < items; ++i) arrived.present.push_back(reader.number<uint8_t>() != 0);
+  for (auto* names : {&arrived.report.missing, &arrived.report.unexpected})
+    for (auto left = reader.number<uint64_t>(); left > 0; --left) names->emplace_back(reader.text());
+  while (!reader.at_end()) {
+    const std::string_view key = reader.text();
+    arrived.texts.emplace(key, reader.text());
+  }
+  return arrived;
+}
+
+/// Gives the fields of optimizer and averages; takes them back unless kept.
+class Fields {
+ public:
+  explicit Fields(const Parts& parts) : parts_(parts) {
+    if (parts.optimizer != nullptr) optimizer_ = parts.optimizer->state_fields();
+    if (parts.ema != nullptr) ema_ = parts.ema->state_fields();
+  }
+  Fields(const Fields&) = delete;
+  Fields& operator=(const Fields&) = delete;
+  ~Fields() {
+    if (kept_) return;
+    (void)outcome_of([&] { give(optimizer_, ema_); });
+  }
+  /// `partial`: what the texts do not say stays.
+  void load(const Texts& texts, bool partial) {
+    Texts optimizer = with_start(texts, kOptimizerFieldKey);
+    Texts ema = with_start(texts, kEmaFieldKey);
+    if (partial) {
+      optimizer = optim::merge_fields(optimizer_, optimizer);
+      ema = optim::merge_fields(ema_, ema);
+    }
+    give(optimizer, ema);
+  }
+  void keep() noexcept { kept_ = true; }
+
+ private:
+  void give(const Texts& optimizer, const Texts& ema) {
+    if (parts_.optimizer != nullptr) parts_.optimizer->load_fields(optimizer);
+    if (parts_.ema != nullptr) parts_.ema->load_fields(ema);
+  }
+  const Parts& parts_;
+  Texts optimizer_;
+  Texts ema_;
+  bool kept_ = false;
+};
+
+/// What travels: the tensors that the file has. On the reading rank each span is brought into place before its message goes;
+/// a tensor of which every rank holds a part goes chunk by chunk, behind the others.
+struct Transfer {
+  struct Sharded {
+    const Item* item;
+    size_t place;
+  };
+  std::vector<Tensor> tensors;
+  std::vector<size_t> places;  // of `tensors`, in Opened::places
+  std::vector<model::Message> messages;
+  std::vector<Sharded> sharded;
+
+  Transfer(const Manifest& manifest, const std::vector<bool>& present) {
+    size_t place = 0;
+    for (size_t i = 0; i < manifest.items.size(); ++i) {
+      if (!present[i]) continue;
+      const Item& item = manifest.items[i];
+      if (is_sharded(item)) {
+        sharded.push_back(Sharded{&item, place++});
+        continue;
+      }
+      tensors.push_back(item.tensor);
+      places.push_back(place++);
+    }
+    messages = model::plan_messages(tensors, kChunkBytes);
+  }
+};
+
+/// One tensor of which every rank holds a part. On the reading rank `fill(at, place, bytes)` brings each chunk into place
+/// first. After this rank's first problem it keeps to the protocol and keeps nothing.
+template <class Fill>
+void send_sharded(const Company& company, gpu::Transfer& transfer, const Item& item, std::optional<Error>& problem,
+                  Fill&& fill) {
+  const int64_t total = item.tensor.bytes();
+  std::vector<std::byte> chunk(static_cast<size_t>(std::min(kChunkBytes, total)));
+  for (int64_t at = 0; at < total; at += kChunkBytes) {
+    const int64_t now = std::min(kChunkBytes, total - at);
+    fill(at, chunk.data(), now);
+    company.group().broadcast(flat_tensor(chunk.data(), DDP_U8, now), 0);
+    if (!problem) problem = outcome_of([&] { keep_part(company.group(), transfer, item, at, now, chunk.data()); });
+  }
+}
+
+/// The half of the others; returns what went wrong here.
+std::optional<Error> receive_all(const Company& company, gpu::Transfer& copies, const Transfer& transfer) {
+  std::optional<Error> problem;
+  model::Spreader spreader(company.group(), 0, copies.stream());
+  for (const model::Message& message : transfer.messages) spreader.send(transfer.tensors, message);
+  for (const Transfer::Sharded& each : transfer.sharded)
+    send_sharded(company, copies, *each.item, problem, [](int64_t, std::byte*, int64_t) {});
+  return problem;
+}
+
+/// Reads spans in order and compares each tensor's hash at its end. After the first failure it does nothing.
+class Filler {
+ public:
+  Filler(Source& source, const Opened& opened, gpu::Transfer& copies, const Transfer& transfer)
+      : source_(source), opened_(opened), copies_(copies), transfer_(transfer) {}
+  void fill(const model::Message& message) {
+    for (const model::CoalescedPart& span : message) {
+      if (error_) return;
+      error_ = outcome_of([&] { fill(span); });
+    }
+  }
+  void fill(const Place& of, int64_t total, int64_t at, std::byte* to, int64_t bytes) {
+    if (!error_) error_ = outcome_of([&] { read(of, total, at, to, bytes); });
+  }
+  [[nodiscard]] std::optional<Error>& error() noexcept { return error_; }
+
+ private:
+  void fill(const model::CoalescedPart& span) {
+    const Tensor& tensor = transfer_.tensors[span.tensor];
+    const Place& place = opened_.places[transfer_.places[span.tensor]];
+    int64_t at = span.offset;
+    copies_.write(tensor, span.offset, span.bytes, [&](std::byte* to, int64_t bytes) {
+      read(place, tensor.bytes(), at, to, bytes);
+      at += bytes;
+    });
+  }
+  void read(const Place& place, int64_t total, int64_t at, std::byte* to, int64_t bytes) {
+    if (at == 0) hasher_.emplace();
+    source_.read(place.offset + at, to, bytes);
+    hasher_->add(to, static_cast<size_t>(bytes));
+    if (at + bytes == total && hasher_->value() != place.hash)
+      throw Error(DDP_ERROR_IO, source_.name() + " changed while it was read");
+  }
+  Source& source_;
+  const Opened& opened_;
+  gpu::Transfer& copies_;
+  const Transfer& transfer_;
+  std::optional<Hasher> hasher_;
+  std::optional<Error> error_;
+};
+
+/// The reading rank's half of the transfer; returns what went wrong here, after everything was sent.
+std::optional<Error> send_all(const Company& company, Source& source, const Opened& opened, gpu::Transfer& copies,
+                              const Transfer& transfer) {
+  Filler filler(source, opened, copies, transfer);
+  model::Spreader spreader(company.group(), 0, copies.stream());
+  for (const model::Message& message : transfer.messages) {
+    filler.fill(message);
+    if (!company.is_local()) spreader.send(transfer.tensors, message);
+  }
+  for (const Transfer::Sharded& each : transfer.sharded)
+    send_sharded(company, copies, *each.item, filler.error(), [&](int64_t at, std::byte* to, int64_t bytes) {
+      filler.fill(opened.places[each.place], each.item->tensor.bytes(), at, to, bytes);
+    });
+  return filler.error();
+}
+
+/// Waits for the GPU; throws what went wrong on this rank.
+void finish(const Company& company, const gpu::Transfer& copies, std::optional<Error> problem) {
+  if (!problem) problem = outcome_of([&] { copies.finish(); });
+  if (!company.is_local() && copies.stream() != nullptr)
+    company.group().check_usable();  // or what has arrived may be anything
+  if (problem) throw Error(problem->status(), problem->text() + "; the model is partly overwritten, so load again");
+}
+
+void require_loadable(const Parts& parts, const char* function, bool local) {
+  parts.model.require_no_pass(function);
+  if (!local) {
+    parts.model.group().check_idle(function);
+    const bootstrap::CallState::In inside(parts.model.group().calls(), bootstrap::user_call(function), parts.model.number());
+    return parts.model.require_everybody(function);
+  }
+  if (parts.model.phase() != model::Model::Phase::kBuilding)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: the model is committed, and a local load would make the ranks differ; load locally before "
+                     "ddp_model_commit, or on all ranks with local = 0",
+                     function);
+}
+
+/// Master weights that did not come with the values follow them, also those of an optimizer that was not passed.
+void follow_values(const Parts& parts, const Manifest& manifest, const Arrived& arrived) {
+  constexpr std::string_view kMaster = ".master";
+  const Parameters& table = parts.model.table();
+  std::map<std::string_view, size_t> indices;
+  for (size_t i = 0; i < table.parameters().size(); ++i) indices[table.parameters()[i].name] = i;
+  std::vector<bool> loaded(indices.size()), alone;
+  for (size_t i = 0; i < manifest.items.size(); ++i)
+    if (const auto found = indices.find(manifest.items[i].name);
+        manifest.items[i].part == Part::kModel && found != indices.end())
+      loaded[found->second] = arrived.present[i];
+  alone = loaded;
+  for (size_t i = 0; i < manifest.items.size(); ++i) {
+    const std::string_view name = manifest.items[i].name;
+    if (manifest.items[i].part != Part::kOptimizer || !name.ends_with(kMaster) || !arrived.present[i]) continue;
+    if (const auto found = indices.find(name.substr(0, name.size() - kMaster.size())); found != indices.end())
+      alone[found->second] = false;
+  }
+  if (parts.optimizer != nullptr) parts.optimizer->follow_loaded_values(alone);
+  for (const auto& state : parts.model.kept_equal())
+    if (state.get() != parts.optimizer) state->follow_loaded_values(loaded);
+}
+
+void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived, LoadMode mode, bool fresh_averages) {
+  follow_values(parts, manifest, arrived);
+  if (!arrived.plain) parts.model.metadata() = with_start(arrived.texts, kUserKey);
+  if (parts.ema != nullptr && fresh_averages)
+    for (size_t i = 0; i < manifest.items.size(); ++i)
+      if (manifest.items[i].part == Part::kEma && !arrived.present[i]) parts.ema->begin_at_parameter(manifest.items[i].name);
+  parts.model.set_load_report(arrived.report);
+  if (mode.local || mode.partial) parts.model.set_loaded();
+}
+
+/// `open()` runs on the reading rank and gives the source.
+template <class Open>
+Counters load(const char* function, const Parts& parts, const std::optional<Error>& refusal, LoadMode mode, Open&& open) {
+  require_loadable(parts, function, mode.local);
+  const bootstrap::CallState::In inside(mode.local ? nullptr : &parts.model.group().calls(), bootstrap::user_call(function),
+                                        parts.model.number());
+  const Company company(parts.model.group(), function, mode.local);
+  Manifest manifest;
+  company.together([&] {
+    if (refusal) throw *refusal;
+    manifest = list_parts(parts);
+    parts.model.require_own_values(function);
+    if (mode.partial) manifest.summary += ", partial";
+  });
+  if (!mode.local) check_same(company.group(), function, manifest);
+
+  std::optional<Source> source;
+  Opened opened;
+  std::string packed;
+  company.together([&] {
+    if (!company.reads()) return;
+    source.emplace(open());
+    const std::optional<Error> error = outcome_of([&] { opened = verify(*source, parts, manifest, mode.partial); });
+    if (error) throw Error(error->status(), source->name() + ": " + error->text());
+    packed = pack(opened);
+  });
+  packed = company.share(std::move(packed));
+
+  Arrived arrived;
+  std::optional<Fields> fields;
+  std::optional<Transfer> transfer;
+  std::optional<gpu::Transfer> copies;
+  const bool fresh_averages = parts.ema != nullptr && parts.ema->update_count() == 0;
+  company.together([&] {
+    arrived = unpack(packed, manifest.items.size());
+    transfer.emplace(manifest, arrived.present);
+    copies.emplace(settled_gpu(manifest));
+    fields.emplace(parts);
+    fields->load(arrived.texts, mode.partial);
+  });
+  fields->keep();
+
+  model::Model::Torn torn = parts.model.begin_load(parts.optimizer != nullptr);
+  const std::optional<Error> problem =
+      company.reads() ? send_all(company, *source, opened, *copies, *transfer) : receive_all(company, *copies, *transfer);
+  company.together([&] { finish(company, *copies, problem); });
+  settle(parts, manifest, arrived, mode, fresh_averages);
+  const bool whole = arrived.report.missing.empty();
+  torn.parameters = torn.parameters && !whole;
+  torn.optimizer = torn.optimizer && !(whole && parts.optimizer != nullptr);
+  parts.model.end_load(torn);
+  return read_counters(arrived.texts);
+}
+
+}  // namespace
+
+Counters load_file(const char* function, const Parts& parts, const std::string& path, const std::optional<Error>& refusal,
+                   LoadMode mode) {
+  return load(function, parts, refusal, mode, [&] { return Source::from_file(path); });
+}
+
+Counters load_stream(const char* function, const Parts& parts, const PullFn& pull, const std::optional<Error>& refusal,
+                     LoadMode mode) {
+  return load(function, parts, refusal, mode, [&] { return Source::from_stream(pull); });
+}
+
+}  // namespace ddp::checkpoint

@@ -1,0 +1,43 @@
+// From the parts of a checkpoint to its manifest and its texts, and back into them.
+// Tested by conformance/state_test.cpp.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/state.hpp"
+
+namespace ddp::checkpoint {
+
+using Texts = std::map<std::string, std::string>;
+
+inline constexpr const char* kEpochKey = "ddp.epoch";
+inline constexpr const char* kStepKey = "ddp.step";
+inline constexpr const char* kOptimizerKey = "ddp.optimizer";        // its kind
+inline constexpr const char* kOptimizerFieldKey = "ddp.optimizer.";  // and its fields
+inline constexpr const char* kEmaKey = "ddp.ema";                    // its decays
+inline constexpr const char* kEmaFieldKey = "ddp.ema.";
+inline constexpr const char* kUserKey = "user.";
+
+/// Allocates the state tensors of optimizer and averages if they were not yet.
+[[nodiscard]] Manifest list_parts(const Parts& parts);
+
+/// The GPU where tensors of the manifest lie, once everything that was enqueued there is done; NULL if all are in host
+/// memory.
+[[nodiscard]] const gpu::Device* settled_gpu(const Manifest& manifest);
+
+/// What goes into __metadata__ besides what the layout adds.
+[[nodiscard]] Texts collect_texts(const Parts& parts, const Counters& counters);
+
+/// The entries of `texts` whose key begins with `start`, without it.
+[[nodiscard]] Texts with_start(const Texts& texts, const std::string& start);
+
+/// Epoch and step; 0 where the file has none. Throws IO for what is not a number.
+[[nodiscard]] Counters read_counters(const Texts& texts);
+
+/// Throws MISMATCH unless the file holds what `parts` asks for: an optimizer of the same kind, averages. `partial`: it may
+/// have none.
+void check_kinds(const Parts& parts, const Texts& texts, bool partial);
+
+}  // namespace ddp::checkpoint

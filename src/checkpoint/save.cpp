@@ -1,0 +1,173 @@
+// Save: every rank lists what it has and compares; rank 0 hashes and writes; all learn the outcome. Tensors of which every
+// rank has a part are gathered twice, chunk by chunk, once for the hash, which stands before the data, and once for the
+// data.
+// Tested by conformance/state_test.cpp and gpu_host/state_test.cpp.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "bootstrap/control/call_state.hpp"
+#include "checkpoint/durable.hpp"
+#include "checkpoint/exchange.hpp"
+#include "checkpoint/layout.hpp"
+#include "checkpoint/parts.hpp"
+#include "checkpoint/sharded.hpp"
+#include "checkpoint/state.hpp"
+#include "core/hash.hpp"
+
+namespace ddp::checkpoint {
+namespace {
+
+/// The bytes before the data.
+std::string make_head_of(const Parts& parts, const Counters& counters, const Manifest& manifest,
+                         const std::vector<uint64_t>& hashes) {
+  Header header;
+  const std::string prefix = choose_prefix(manifest.items);
+  header.metadata = collect_texts(parts, counters);
+  header.metadata[kPrefixKey] = prefix;
+  header.tensors = file_entries(manifest.items, prefix);
+  std::string head = make_head(std::move(header), hashes);
+  const int64_t cap = header_cap(parts.model.table());
+  if (static_cast<int64_t>(head.size()) - kLengthBytes > cap)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "the checkpoint's header would have %zu bytes, above the limit of %lld; keep the texts "
+                     "of ddp_model_set_metadata below 16 MiB in all",
+                     head.size(), static_cast<long long>(cap));
+  return head;
+}
+
+int64_t bytes_of(const std::vector<Item>& items) noexcept {
+  int64_t bytes = 0;
+  for (const Item& item : items) bytes += item.tensor.bytes();
+  return bytes;
+}
+
+/// see(item, data, bytes) for one tensor after the other, in chunks; on rank 0. Every rank takes part where a tensor is
+/// sharded, and goes through all chunks whatever happens: after this rank's first problem nothing is seen.
+template <class See>
+void each_chunk(group::Group& group, gpu::Transfer& transfer, const std::vector<Item>& items, std::optional<Error>& problem,
+                See&& see) {
+  const auto attempt = [&](auto&& body) {
+    if (!problem) problem = outcome_of(body);
+  };
+  std::vector<std::byte> buffer;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const int64_t total = items[i].tensor.bytes();
+    const auto show = [&](const std::byte* data, int64_t bytes) { see(i, data, bytes); };
+    if (!is_sharded(items[i])) {
+      if (group.rank() == 0) attempt([&] { transfer.read(items[i].tensor, 0, total, show); });
+      continue;
+    }
+    for (int64_t at = 0; at < total; at += kChunkBytes) {
+      const int64_t bytes = std::min(kChunkBytes, total - at);
+      if (static_cast<int64_t>(buffer.size()) < bytes) buffer.resize(static_cast<size_t>(bytes));
+      attempt([&] { put_part(group, transfer, items[i], at, bytes, buffer.data()); });
+      gather_chunk(group, items[i], at, bytes, buffer.data());
+      if (group.rank() == 0) attempt([&] { show(buffer.data(), bytes); });
+    }
+  }
+}
+
+/// One pass over the tensors. Filled on rank 0.
+std::vector<uint64_t> hashes_of(group::Group& group, gpu::Transfer& transfer, const std::vector<Item>& items,
+                                std::optional<Error>& problem) {
+  std::vector<Hasher> hashers(items.size());
+  each_chunk(group, transfer, items, problem, [&](size_t item, const std::byte* data, int64_t bytes) {
+    hashers[item].add(data, static_cast<size_t>(bytes));
+  });
+  std::vector<uint64_t> hashes;
+  for (const Hasher& hasher : hashers) hashes.push_back(hasher.value());
+  return hashes;
+}
+
+/// Where a checkpoint goes; on rank 0 alone.
+class Output {
+ public:
+  virtual ~Output() = default;
+  virtual void write(const void* data, int64_t bytes) = 0;
+  virtual void commit() {}
+};
+
+/// `open(bytes)` makes the output, on rank 0. All ranks go through all chunks, whatever happens to the output.
+template <class Open>
+void save(const char* function, const Parts& parts, const Counters& counters, const std::optional<Error>& refusal,
+          Open&& open) {
+  parts.model.require_no_pass(function);
+  group::Group& group = parts.model.group();
+  group.check_idle(function);
+  const bootstrap::CallState::In inside(group.calls(), bootstrap::user_call(function), parts.model.number());
+  parts.model.require_everybody(function);
+  const bool writes = group.rank() == 0;
+  Manifest manifest;
+  std::optional<gpu::Transfer> transfer;
+  together(group, function, [&] {
+    if (refusal) throw *refusal;
+    parts.model.require_whole(function);
+    manifest = list_parts(parts);
+    transfer.emplace(settled_gpu(manifest));
+  });
+  check_same(group, function, manifest);
+  std::optional<Error> problem;
+  const std::vector<uint64_t> hashes = hashes_of(group, *transfer, manifest.items, problem);
+  std::unique_ptr<Output> output;
+  together(group, function, [&] {
+    if (problem) throw *problem;
+    if (!writes) return;
+    const std::string head = make_head_of(parts, counters, manifest, hashes);
+    output = open(static_cast<int64_t>(head.size()) + bytes_of(manifest.items));
+    problem = outcome_of([&] {
+      for (size_t at = 0; at < head.size(); at += static_cast<size_t>(kChunkBytes))
+        output->write(head.data() + at, std::min(kChunkBytes, static_cast<int64_t>(head.size() - at)));
+    });
+  });
+  each_chunk(group, *transfer, manifest.items, problem,
+             [&](size_t, const std::byte* data, int64_t bytes) { output->write(data, bytes); });
+  together(group, function, [&] {
+    const std::unique_ptr<Output> closing =
+        std::move(output);  // whatever comes of it, the file is done with when the others are told
+    if (problem) throw *problem;
+    if (writes) closing->commit();
+  });
+}
+
+class FileOutput final : public Output {
+ public:
+  FileOutput(group::Group& group, const std::string& path, int64_t bytes) : group_(group), file_(path, bytes) {}
+  void write(const void* data, int64_t bytes) override { file_.write(data, bytes); }
+  void commit() override {
+    group_.check_usable();  // a rank that was replaced while it slept must not replace a newer file
+    file_.commit();
+  }
+
+ private:
+  group::Group& group_;
+  DurableFile file_;
+};
+
+class StreamOutput final : public Output {
+ public:
+  StreamOutput(const char* function, const PushFn& push) : function_(function), push_(push) {}
+  void write(const void* data, int64_t bytes) override {
+    const int32_t result = push_(data, bytes);
+    if (result != 0) throw make_error(DDP_ERROR_CALLBACK, "%s: the write callback returned %d", function_, result);
+  }
+
+ private:
+  const char* function_;
+  const PushFn& push_;
+};
+
+}  // namespace
+
+void save_file(const char* function, const Parts& parts, const Counters& counters, const std::string& path,
+               const std::optional<Error>& refusal) {
+  save(function, parts, counters, refusal,
+       [&](int64_t bytes) { return std::make_unique<FileOutput>(parts.model.group(), path, bytes); });
+}
+
+void save_stream(const char* function, const Parts& parts, const Counters& counters, const PushFn& push,
+                 const std::optional<Error>& refusal) {
+  save(function, parts, counters, refusal, [&](int64_t) { return std::make_unique<StreamOutput>(function, push); });
+}
+
+}  // namespace ddp::checkpoint

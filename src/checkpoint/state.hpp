@@ -1,0 +1,57 @@
+// Saving and loading: the collective part. Rank 0 writes and reads; what became of it is agreed by all ranks before any
+// returns, so the status and the text are the same everywhere.
+// Promises: see ddp/state.h and README.md. No more than kChunkBytes of a checkpoint is in memory besides the tensors
+// themselves.
+// Threads: the caller's, one at a time for a model.
+// Tested by conformance/state_test.cpp, conformance/state_failure_test.cpp, conformance/load_test.cpp,
+// process/state_kill_test.cpp, gpu_host/state_failure_test.cpp, gpu_host/trained_state_test.cpp and capi/state_test.c.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "checkpoint/source.hpp"
+#include "model/model.hpp"
+#include "optim/ema.hpp"
+#include "optim/optimizer.hpp"
+
+namespace ddp::checkpoint {
+
+inline constexpr int64_t kChunkBytes = int64_t{4} << 20;
+
+/// What a checkpoint is made of; all but the model may be absent.
+struct Parts {
+  model::Model& model;
+  optim::Optimizer* optimizer = nullptr;
+  optim::Ema* ema = nullptr;
+};
+
+struct Counters {
+  int64_t epoch = 0;
+  int64_t step = 0;
+};
+
+/// How a checkpoint is loaded; ddp_state explains the two.
+struct LoadMode {
+  bool partial = false;
+  bool local = false;
+};
+
+/// Takes the next bytes; 0 on success (ddp_write_fn).
+using PushFn = std::function<int32_t(const void* data, int64_t bytes)>;
+
+/// `refusal`: an argument of this rank that can not be right; every rank then throws it. `function` names the caller in
+/// errors.
+void save_file(const char* function, const Parts& parts, const Counters& counters, const std::string& path,
+               const std::optional<Error>& refusal);
+void save_stream(const char* function, const Parts& parts, const Counters& counters, const PushFn& push,
+                 const std::optional<Error>& refusal);
+
+[[nodiscard]] Counters load_file(const char* function, const Parts& parts, const std::string& path,
+                                 const std::optional<Error>& refusal, LoadMode mode = {});
+[[nodiscard]] Counters load_stream(const char* function, const Parts& parts, const PullFn& pull,
+                                   const std::optional<Error>& refusal, LoadMode mode = {});
+
+}  // namespace ddp::checkpoint

@@ -1,0 +1,34 @@
+// The first half of a load, on the rank that reads: is the whole file what it says, and does it fit what is registered?
+// Everything that can be refused is refused here, before anything that was registered is touched.
+// Tested by conformance/state_test.cpp and conformance/load_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/layout.hpp"
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/match.hpp"
+#include "checkpoint/source.hpp"
+#include "checkpoint/state.hpp"
+
+namespace ddp::checkpoint {
+
+/// Where one tensor of the manifest lies in the file, and what it must hash to.
+struct Place {
+  int64_t offset = 0;
+  uint64_t hash = 0;
+};
+
+/// A file that is what it says and fits the model.
+struct Opened {
+  Layout layout;
+  Match match;
+  std::vector<Place> places;  // for each item that the file has
+};
+
+/// Throws IO or MISMATCH; the text begins after the source's name.
+[[nodiscard]] Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool partial);
+
+}  // namespace ddp::checkpoint

@@ -1,0 +1,22 @@
+// Where a group's host memory comes from: a rank's shared memory (shm/region.hpp) or the heap (heap.hpp).
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+
+namespace ddp::collective {
+
+class Arena {
+ public:
+  Arena() = default;
+  virtual ~Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// Zeroed, 64-byte aligned. Throws OUT_OF_MEMORY.
+  [[nodiscard]] virtual void* alloc(int64_t bytes) = 0;
+  /// False if it does not come from alloc.
+  [[nodiscard]] virtual bool free(void* data) noexcept = 0;
+};
+
+}  // namespace ddp::collective

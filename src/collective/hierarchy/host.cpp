@@ -1,0 +1,172 @@
+#include "collective/hierarchy/host.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "bootstrap/control/consensus.hpp"
+#include "collective/shm/share.hpp"
+
+namespace ddp::hierarchy {
+namespace {
+
+constexpr int32_t kBehindARail = 2;       // times timeout_ms: who waits for a rank that waits for another host
+constexpr int64_t kLongestGraceMs = 500;  // a rail's patience beyond timeout_ms
+
+int64_t rail_timeout_ms(int64_t timeout_ms) noexcept {
+  return timeout_ms <= 0 ? timeout_ms : timeout_ms + std::min(kLongestGraceMs, timeout_ms / 4);
+}
+
+collective::TransportContext with_control(collective::TransportContext context, bootstrap::Control& control) noexcept {
+  context.control = &control;
+  return context;
+}
+
+// The joined note lies where a bucket's announcement carries no payload.
+struct SharedNote {
+  uint64_t incomplete;
+  collective::Participation participation;
+  uint64_t used[shm::kNoteWords];
+};
+static_assert(sizeof(SharedNote) <= shm::kInlineBytes);
+
+}  // namespace
+
+HostMemory connect_host(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline) {
+  HostControl control(*context.control, layout.local_ranks(), layout.local);
+  HostMemory memory;
+  const std::optional<Error> problem = bootstrap::try_to([&] {
+    memory.mesh = shm::connect_processes(control, deadline);
+    memory.exchange = static_cast<std::byte*>(memory.mesh.own->alloc(kExchangeBytes));
+  });
+  if (problem && breaks_group(problem->status())) throw Error(*problem);
+  bootstrap::agree(*context.control, "hosts", problem, deadline);
+  return memory;
+}
+
+Host::Host(const collective::TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_socket_table& table,
+           const std::string& address, const socket::SocketOptions& options)
+    : context_(context),
+      layout_(std::move(layout)),
+      options_(options),
+      shares_(socket::share_out(layout_.map, layout_.hosts)),
+      control_(*context.control, layout_.local_ranks(), layout_.local),
+      engine_(std::move(mesh), with_control(context, control_)),
+      life_(engine_.mesh(), with_control(context, control_)) {
+  if (layout_.owns_rail())
+    rail_ = std::make_unique<socket::SocketMember>(context, table, address, options, layout_.rail_ranks(), shares_,
+                                                   rail_timeout_ms(context.options.timeout_ms));
+  else
+    socket::SocketMember::attend(context);
+  way_ = std::to_string(layout_.rails) + (layout_.rails == 1 ? " rail over " : " rails over ") + table.name;
+}
+
+Crossing Host::all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const {
+  const socket::Course whole =
+      socket::make_course(shares_, socket::equal_slices(count, layout_.host_count()), rule, socket::Phases{}, options_);
+  if (socket::way_of(shares_, whole, count, rule, words, options_) != socket::Way::kDirect || layout_.rails == 1)
+    return Crossing{1, whole, {}};
+  const int32_t rail = std::min(layout_.local, layout_.rails - 1);
+  const shm::Share share = shm::share_of(count, dtype_size(rule.dtype), rail, layout_.rails);
+  socket::FlatOwnership owned = socket::equal_slices(share.end - share.begin, layout_.host_count());
+  for (auto& spans : owned)
+    for (socket::Span& span : spans) span.first += share.begin;
+  return Crossing{layout_.rails, socket::make_course(shares_, owned, rule, socket::Phases{}, options_), {}};
+}
+
+socket::FlatOwnership Host::by_host(const socket::FlatOwnership& by_rank, int32_t rail, int32_t rails) const {
+  socket::FlatOwnership owned;
+  for (const std::vector<int32_t>& members : layout_.hosts) {
+    owned.emplace_back();
+    for (size_t local = 0; local < members.size(); ++local) {
+      if (static_cast<int32_t>(local) % rails != rail) continue;
+      const std::vector<socket::Span>& own = by_rank[static_cast<size_t>(members[local])];
+      owned.back().insert(owned.back().end(), own.begin(), own.end());
+    }
+  }
+  return owned;
+}
+
+Crossing Host::exchange(const socket::FlatOwnership& by_rank, int64_t count, const cpu::ReduceRule& rule, size_t words,
+                        socket::Phases phases) const {
+  Crossing crossing;
+  crossing.course = socket::make_course(shares_, by_host(by_rank, 0, 1), rule, phases, options_);
+  if (socket::way_of(shares_, crossing.course, count, rule, words, options_) == socket::Way::kDirect && layout_.rails > 1) {
+    crossing.rails = layout_.rails;
+    crossing.course =
+        socket::make_course(shares_, by_host(by_rank, layout_.local % layout_.rails, layout_.rails), rule, phases, options_);
+  }
+  const std::vector<int32_t>& members = layout_.local_ranks();
+  for (size_t local = 0; local < members.size(); ++local)
+    for (const socket::Span& span : by_rank[static_cast<size_t>(members[local])])
+      crossing.owned.push_back({span, static_cast<int32_t>(local)});
+  std::sort(crossing.owned.begin(), crossing.owned.end(),
+            [](const OwnSpan& a, const OwnSpan& b) { return a.span.first < b.span.first; });
+  return crossing;
+}
+
+void Host::gather_here(uint64_t sequence) {
+  engine_.wait([&] { return engine_.all_shown(sequence); }, sequence);
+  engine_.check_stamps(sequence);
+}
+
+void Host::wait_for_rails(uint64_t sequence, int32_t rails) {
+  const auto done = [&] {
+    for (int32_t owner = 0; owner < rails; ++owner)
+      if (!engine_.reached(owner, shm::Counter::kFinished, sequence)) return false;
+    return true;
+  };
+  engine_.wait(done, sequence, kBehindARail);
+}
+
+void Host::show_note(uint64_t sequence, const collective::BucketHeader& note) noexcept {
+  SharedNote shared{};
+  shared.incomplete = note.incomplete ? 1 : 0;
+  shared.participation = note.participation;
+  std::copy(note.used.begin(), note.used.end(), shared.used);
+  std::memcpy(engine_.mesh().own_page().slot(sequence).payload, &shared, sizeof shared);
+}
+
+void Host::read_note(uint64_t sequence, collective::BucketHeader& note) const noexcept {
+  SharedNote shared;
+  std::memcpy(&shared, engine_.slot(0, sequence).payload, sizeof shared);
+  note.incomplete = shared.incomplete != 0;
+  note.participation = shared.participation;
+  std::copy_n(shared.used, note.used.size(), note.used.begin());
+}
+
+void Host::cross(uint64_t sequence, collective::Stamp stamp) {
+  stamp.sequence = sequence;
+  if (layout_.local == 0)
+    rail_->collectives().barrier(stamp);
+  else
+    wait_for_rails(sequence, 1);
+  engine_.advance(shm::Counter::kFinished, sequence);
+}
+
+void Host::run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine, const Crossing& crossing,
+               collective::BucketHeader& note) {
+  stamp.sequence = sequence;
+  if (layout_.local < crossing.rails) {
+    rail_->collectives().run(stamp, mine, crossing.course, note);
+    show_note(sequence, note);
+    engine_.advance(shm::Counter::kFinished, sequence);
+    wait_for_rails(sequence, crossing.rails);
+  } else {
+    wait_for_rails(sequence, crossing.rails);
+    read_note(sequence, note);
+    engine_.advance(shm::Counter::kFinished, sequence);  // only now may rank 0 use its slot again
+  }
+}
+
+void Host::break_group(const Error& error) {
+  if (context_.failure->set(error)) context_.control->abort(error);
+  context_.failure->check();
+  throw Error(error);
+}
+
+void Host::wake() noexcept {
+  engine_.wake();
+  if (rail_ != nullptr) rail_->wake();
+}
+
+}  // namespace ddp::hierarchy

@@ -1,0 +1,111 @@
+// What the ranks of a host do together in a collective of all hosts: meet in shared memory, cross to the other hosts on
+// their rails, and wait until the host's last rail is done.
+//
+//   meet     every local rank announces; stamps are compared, notes joined (shm::Engine)
+//   across   local rank l < rails: its rail, which compares stamps and joins notes over the hosts; then its counter
+//            kFinished. What is small takes rail 0 alone
+//   part     a rank that did not cross waits for the others' counters and takes the joined note from one of them
+//
+// Who is named when somebody is late: those who wait for it directly are the least patient. That is its own host first
+// (timeout_ms), then the rails (a little more), then those who wait for a rail of their own host (twice timeout_ms).
+// Promises: an error in a collective is the group's first cause, or the first cause is thrown in its place; all ranks
+// learn it at once.
+// Threads: as shm::Engine.
+// Tested by process/hierarchy_test.cpp and process/hierarchy_failure_test.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collective/hierarchy/host_control.hpp"
+#include "collective/hierarchy/host_reduce_input.hpp"
+#include "collective/hierarchy/layout.hpp"
+#include "collective/shm/engine.hpp"
+#include "collective/shm/peer_monitor.hpp"
+#include "collective/socket/member.hpp"
+
+namespace ddp::hierarchy {
+
+/// The memory of a host's ranks, connected.
+struct HostMemory {
+  shm::Mesh mesh;
+  std::byte* exchange = nullptr;  // kExchangeBytes of the own region
+};
+inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
+
+/// Collective over the group. Throws the same on all ranks if some host's ranks cannot share memory.
+[[nodiscard]] HostMemory connect_host(const collective::TransportContext& context, const Layout& layout,
+                                      os::Deadline deadline);
+
+/// How a collective crosses: which rails take part, and what this rank's rail does. The same on all ranks but for what is
+/// its own.
+struct Crossing {
+  int32_t rails = 1;
+  socket::Course course;
+  std::vector<OwnSpan> owned;  // of this host's ranks, in the order of the array; empty if nothing belongs to single ranks
+};
+
+class Host {
+ public:
+  /// Collective over the group.
+  Host(const collective::TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_socket_table& table,
+       const std::string& address, const socket::SocketOptions& options);
+
+  [[nodiscard]] const Layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] shm::Engine& engine() noexcept { return engine_; }
+  [[nodiscard]] shm::Region& region() noexcept { return *engine_.mesh().own; }
+  [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept { return engine_.mesh().own; }
+  [[nodiscard]] bootstrap::Control& group_control() noexcept { return *context_.control; }
+  [[nodiscard]] int32_t world_size() const noexcept { return context_.control->size(); }
+  [[nodiscard]] std::string describe() const { return way_; }
+
+  /// The sum goes to all ranks.
+  [[nodiscard]] Crossing all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const;
+  /// Each rank owns what `by_rank` says, in ascending order.
+  [[nodiscard]] Crossing exchange(const socket::FlatOwnership& by_rank, int64_t count, const cpu::ReduceRule& rule,
+                                  size_t words, socket::Phases phases) const;
+
+  /// All ranks of the host have announced, or will: wait for them, compare.
+  void gather_here(uint64_t sequence);
+  /// After that: nobody passes before all ranks of all hosts have come.
+  void cross(uint64_t sequence, collective::Stamp stamp);
+  /// After that: the exchange with all other hosts. `note`: of this host; afterwards of all.
+  void run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine, const Crossing& crossing,
+           collective::BucketHeader& note);
+
+  /// Runs `body`; an error of it breaks the group.
+  template <class Body>
+  void guarded(Body&& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      break_group(error);
+    }
+  }
+
+  [[nodiscard]] int64_t sent_bytes() const noexcept { return rail_ != nullptr ? rail_->sent_bytes() : 0; }
+  void shutdown() noexcept {
+    if (rail_ != nullptr) rail_->leave();
+  }
+  void wake() noexcept;
+
+ private:
+  [[noreturn]] void break_group(const Error& error);
+  void wait_for_rails(uint64_t sequence, int32_t rails);
+  void show_note(uint64_t sequence, const collective::BucketHeader& note) noexcept;
+  void read_note(uint64_t sequence, collective::BucketHeader& note) const noexcept;
+  /// By host: what the ranks that use rail `rail` of `rails` own.
+  [[nodiscard]] socket::FlatOwnership by_host(const socket::FlatOwnership& by_rank, int32_t rail, int32_t rails) const;
+
+  collective::TransportContext context_;
+  Layout layout_;
+  socket::SocketOptions options_;
+  socket::Shares shares_;
+  HostControl control_;
+  shm::Engine engine_;
+  shm::PeerMonitor life_;
+  std::unique_ptr<socket::SocketMember> rail_;  // NULL: this host has more ranks than there are rails
+  std::string way_;
+};
+
+}  // namespace ddp::hierarchy

@@ -1,0 +1,192 @@
+#include "collective/hierarchy/transport.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "collective/hierarchy/bucket.hpp"
+#include "collective/socket/address.hpp"
+#include "collective/socket/module.hpp"
+
+namespace ddp::hierarchy {
+namespace {
+
+collective::Stamp stamp_of(collective::Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM,
+                           int32_t root = 0) noexcept {
+  collective::Stamp stamp;
+  stamp.kind = kind;
+  stamp.dtype = tensor.dtype;
+  stamp.op = op;
+  stamp.root = root;
+  stamp.count = tensor.count;
+  return stamp;
+}
+
+class HierarchyTransport final : public collective::Transport {
+ public:
+  HierarchyTransport(const collective::TransportContext& context, const Layout& layout, HostMemory memory,
+                     const ddp_socket_table& table, const std::string& address, const socket::SocketOptions& options)
+      : context_(context),
+        exchange_(memory.exchange),
+        host_(context, layout, std::move(memory.mesh), table, address, options) {}
+
+  [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
+  [[nodiscard]] bool pollable() const noexcept override { return false; }
+  [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept override { return host_.arena(); }
+
+  [[nodiscard]] bool can(collective::Collective kind) const noexcept override {
+    return kind == collective::Collective::kBucket || kind == collective::Collective::kBucketReduceScatter;
+  }
+  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) override {
+    return std::make_unique<Bucket>(host_, spec, limit());
+  }
+
+  void barrier() override { meet_all(collective::Stamp{}); }
+
+  void all_reduce(const Tensor& tensor, ddp_reduce op) override {
+    const int64_t step = kExchangeBytes / dtype_size(tensor.dtype);
+    collective::Stamp stamp = stamp_of(collective::Collective::kAllReduce, tensor, op);
+    int64_t done = 0;
+    do {  // once for an empty tensor too: all ranks must have made the same call
+      const int64_t count = std::min(step, tensor.count - done);
+      host_.guarded([&] { reduce_some(stamp, tensor.data + done * dtype_size(tensor.dtype), count); });
+      done += count;
+    } while (done < tensor.count);
+  }
+
+  void all_gather(const Tensor& input, const Tensor& output) override {
+    const int64_t size = dtype_size(input.dtype);
+    each_window(input.count, size, [&](int64_t done, int64_t part) {
+      const int64_t rank = context_.control->rank(), ranks = host_.world_size();
+      copy(exchange_ + rank * part * size, input.data + done * size, part * size);
+      exchange_parts(stamp_of(collective::Collective::kAllGather, input), part, cpu::ReduceRule{input.dtype, DDP_SUM, 1},
+                     socket::Phases{false, true});
+      for (int64_t r = 0; r < ranks; ++r)
+        copy(output.data + (r * input.count + done) * size, exchange_ + r * part * size, part * size);
+    });
+  }
+
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override {
+    const int64_t size = dtype_size(input.dtype);
+    const int64_t rank = context_.control->rank(), ranks = host_.world_size();
+    each_window(output.count, size, [&](int64_t done, int64_t part) {
+      for (int64_t r = 0; r < ranks; ++r)
+        copy(exchange_ + r * part * size, input.data + (r * output.count + done) * size, part * size);
+      exchange_parts(stamp_of(collective::Collective::kReduceScatter, output, op), part,
+                     cpu::ReduceRule{input.dtype, op, host_.world_size()}, socket::Phases{true, false});
+      copy(output.data + done * size, exchange_ + rank * part * size, part * size);
+    });
+  }
+
+  void broadcast(const Tensor& tensor, int32_t root) override {
+    const int64_t size = dtype_size(tensor.dtype), most = kExchangeBytes / size;
+    int64_t done = 0;
+    do {
+      const int64_t count = std::min(most, tensor.count - done);
+      if (context_.control->rank() == root) copy(exchange_, tensor.data + done * size, count * size);
+      const collective::Stamp stamp = stamp_of(collective::Collective::kBroadcast, tensor, DDP_SUM, root);
+      exchange_some(stamp, count, cpu::ReduceRule{tensor.dtype, DDP_SUM, 1}, socket::all_of(count, root, host_.world_size()),
+                    socket::Phases{false, true});
+      copy(tensor.data + done * size, exchange_, count * size);
+      done += count;
+    } while (done < tensor.count);
+  }
+
+  [[nodiscard]] int64_t sent_bytes() const noexcept override { return host_.sent_bytes(); }
+  void shutdown() noexcept override { host_.shutdown(); }
+  void wake() noexcept override { host_.wake(); }
+
+ private:
+  void meet_all(collective::Stamp stamp) {
+    collective::sign(stamp, context_.control->calls());
+    host_.guarded([&] { host_.cross(host_.engine().meet(stamp, 0, [](shm::Slot&) {}), stamp); });
+  }
+
+  [[nodiscard]] os::Deadline limit() const noexcept { return os::Deadline::in_ms(context_.options.timeout_ms); }
+  static void copy(std::byte* to, const std::byte* from, int64_t bytes) noexcept {
+    if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
+  /// fn(first element, elements) for as much of each rank's part as fits into the exchange memory; once for an empty part
+  /// too.
+  template <class Fn>
+  void each_window(int64_t count, int64_t size, const Fn& fn) {
+    const int64_t most = std::max<int64_t>(1, kExchangeBytes / (size * host_.world_size()));
+    int64_t done = 0;
+    do {
+      const int64_t part = std::min(most, count - done);
+      fn(done, part);
+      done += part;
+    } while (done < count);
+  }
+
+  /// One window in which rank r owns part r.
+  void exchange_parts(const collective::Stamp& stamp, int64_t part, const cpu::ReduceRule& rule, socket::Phases phases) {
+    exchange_some(stamp, part * host_.world_size(), rule, socket::parts_of(part, host_.world_size()), phases);
+  }
+
+  /// `count` elements in the exchange memory of each rank. The stamp is that of the whole tensor.
+  void exchange_some(collective::Stamp stamp, int64_t count, const cpu::ReduceRule& rule,
+                     const socket::FlatOwnership& by_rank, socket::Phases phases) {
+    collective::sign(stamp, context_.control->calls());
+    host_.guarded([&] {
+      const Crossing crossing = host_.exchange(by_rank, count, rule, 0, phases);
+      const int64_t offset = host_.region().offset_of(exchange_, kExchangeBytes);
+      const uint64_t sequence = host_.engine().meet(stamp, 0, [&](shm::Slot& slot) { slot.offset = offset; });
+      HostReduceInput mine(rule, array_of(sequence, count), host_.layout().map, host_.layout().local_ranks());
+      mine.set_owned(crossing.owned, !phases.give);
+      collective::BucketHeader note;
+      host_.run(sequence, stamp, mine, crossing, note);
+    });
+  }
+
+  /// Where the local ranks said that their elements are.
+  [[nodiscard]] HostArray array_of(uint64_t sequence, int64_t count) {
+    shm::Engine& engine = host_.engine();
+    HostArray array;
+    array.ranks = engine.size();
+    array.pieces.push_back(HostArray::Piece{0, count});
+    for (int32_t rank = 0; rank < array.ranks; ++rank)
+      array.bases.push_back(engine.mesh().base(rank) + engine.slot(rank, sequence).offset);
+    return array;
+  }
+
+  // The stamp is that of the whole tensor. Memory that only this process sees goes through the exchange buffer.
+  void reduce_some(collective::Stamp stamp, std::byte* data, int64_t count) {
+    collective::sign(stamp, context_.control->calls());
+    const int64_t bytes = count * dtype_size(stamp.dtype);
+    int64_t offset = count == 0 ? shm::kNotInReach : host_.region().offset_of(data, bytes);
+    const bool copied = offset == shm::kNotInReach;
+    if (copied) offset = host_.region().offset_of(exchange_, kExchangeBytes);
+    if (copied) copy(exchange_, data, bytes);
+    const uint64_t sequence = host_.engine().meet(stamp, 0, [&](shm::Slot& slot) { slot.offset = offset; });
+    cpu::ReduceRule rule{stamp.dtype, stamp.op, host_.world_size()};
+    rule.wire = stamp.wire;
+    HostReduceInput mine(rule, array_of(sequence, count), host_.layout().map, host_.layout().local_ranks());
+    collective::BucketHeader note;
+    host_.run(sequence, stamp, mine, host_.all_reduce(count, rule, 0), note);
+    if (copied) copy(data, exchange_, bytes);
+  }
+
+  collective::TransportContext context_;
+  std::byte* exchange_;
+  Host host_;
+};
+
+}  // namespace
+
+std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context, const Layout& layout,
+                                                      HostMemory memory, const ddp_socket_table& table,
+                                                      const std::string& address, const socket::SocketOptions& options) {
+  return std::make_unique<HierarchyTransport>(context, layout, std::move(memory), table, address, options);
+}
+
+std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context, const Layout& layout,
+                                                      HostMemory memory) {
+  const ddp_socket_table& table = socket::load_gloo_module();
+  return make_transport(context, layout, std::move(memory), table,
+                        socket::socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")),
+                        socket::SocketOptions{});
+}
+
+}  // namespace ddp::hierarchy

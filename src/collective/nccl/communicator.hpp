@@ -1,0 +1,67 @@
+// One NCCL communicator: made with a deadline, used by one thread at a time, ended by whoever must.
+//
+// NCCL's calls may block for ever when a rank is gone: the one that makes a communicator, and those that end it. They run on
+// threads of their own, and who waits for them stops waiting when the time is up; what such a thread uses belongs to it as
+// well.
+// Collectives are enqueued on a stream and return. They are the same on all ranks, in the same order: whoever calls has seen
+// to that.
+// Threads: any. Tested by gpu_host/failure_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "device/gpu/device.hpp"
+#include "os/clock.hpp"
+
+namespace ddp::nccl {
+
+class Communicator {
+ public:
+  struct Place {
+    int32_t rank = 0;
+    int32_t size = 1;
+    std::string id;    // DDP_NCCL_ID_BYTES from rank 0
+    std::string name;  // for NCCL's own messages
+  };
+
+  /// Collective. Throws TIMED_OUT when the others have not come by the deadline (then this process should not try again),
+  /// PEER_FAILED.
+  Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline);
+  /// Ends it as abort does, unless close() has.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] static std::string make_id(const ddp_nccl_table& table);
+  [[nodiscard]] const ddp_nccl_table& table() const noexcept;
+
+  // Counts are elements; dtype a ddp_dtype; `reduce` a ddp_gpu_reduce. Throw PEER_FAILED with NCCL's words.
+  void all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce, void* stream);
+  void reduce_scatter(const void* send, void* receive, int64_t receive_count, ddp_dtype dtype, int32_t reduce, void* stream);
+  void all_gather(const void* send, void* receive, int64_t send_count, ddp_dtype dtype, void* stream);
+  void broadcast(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t root, void* stream);
+
+  /// Memory that NCCL reaches without a copy. Throws OUT_OF_MEMORY.
+  [[nodiscard]] void* alloc(int64_t bytes);
+  /// False if it does not come from alloc.
+  bool free(void* memory) noexcept;
+
+  /// What NCCL has noticed by itself; empty: nothing. Never blocks.
+  [[nodiscard]] std::string trouble() const noexcept;
+  /// End what runs on the device, for good. May block; once.
+  void abort() noexcept;
+  /// The orderly end, once all work on the device is done; turns into abort when it takes longer than `limit_ms`. Throws
+  /// nothing.
+  void close(int64_t limit_ms) noexcept;
+
+ private:
+  struct Link;
+  template <class Call>
+  void call(const char* doing, Call&& body);
+  const gpu::Device& device_;
+  std::shared_ptr<Link> link_;
+};
+
+}  // namespace ddp::nccl

@@ -1,0 +1,226 @@
+#include "collective/nccl/nccl_transport.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "bootstrap/control/consensus.hpp"
+#include "collective/nccl/mean.hpp"
+#include "collective/nccl/sharded.hpp"
+#include "core/error.hpp"
+#include "device/gpu/module.hpp"
+#include "os/log.hpp"
+
+namespace ddp::nccl {
+namespace {
+
+constexpr int64_t kWord = static_cast<int64_t>(sizeof(uint32_t));
+constexpr int64_t kApart = 256;     // bytes between the copies of the word
+constexpr size_t kStreams = 64;     // that have a copy of their own
+constexpr int64_t kCloseMs = 1000;  // for NCCL's orderly end
+
+int32_t nccl_reduction(ddp_reduce op) noexcept {
+  if (op == DDP_MIN) return DDP_GPU_MIN;
+  return op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
+}
+
+}  // namespace
+
+void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op) {
+  if (op == DDP_AVERAGE && !is_floating(tensor.dtype))
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "%s: %s cannot be averaged there; take DDP_SUM and divide, or reduce it in host memory", function,
+                     describe(tensor).c_str());
+}
+
+NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, os::Deadline deadline)
+    : context_(context), device_(device), rank_(context.control->rank()), size_(context.control->size()) {
+  const ddp_nccl_table* nccl = nullptr;
+  std::string id;
+  const auto prepare = [&] {
+    stream_ = std::make_unique<gpu::Stream>(device, gpu::Stream::Priority::kHigh);
+    event_ = std::make_unique<gpu::Event>(device);
+    if (size_ == 1) return;
+    seen_by_.reserve(kStreams);
+    broken_ = std::make_unique<gpu::Pinned>(device, kWord, "the word that stops kernels");
+    seen_ = gpu::Array(device, static_cast<int64_t>(kStreams) * kApart, "the word that stops kernels");
+    nccl = &gpu::load_nccl(device.table());
+    if (rank_ == 0) id = Communicator::make_id(*nccl);
+  };
+  if (size_ == 1) {
+    prepare();
+    return;
+  }
+  bootstrap::agree(*context.control, "NCCL", bootstrap::try_to(prepare), deadline);
+  id = context.control->gather("NCCL id", id, deadline).front();
+  communicator_ = std::make_shared<Communicator>(device, *nccl, Communicator::Place{rank_, size_, id, "libddp"}, deadline);
+  watch_ = std::make_unique<Watch>(context, device, communicator_);
+  // The first collective makes the connections; better here than in a pass.
+  communicator_->all_reduce(seen_.data() + kApart / 2, seen_.data() + kApart / 2, 1, DDP_F32, DDP_GPU_SUM, stream_->get());
+  const gpu::Event done(device);
+  done.record(stream_->get());
+  while (!done.is_done()) {
+    context.failure->check();
+    if (deadline.passed())
+      throw Error(DDP_ERROR_TIMED_OUT, "NCCL connected the ranks but did not carry out its first collective in time");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (rank_ == 0)
+    os::log(DDP_LOG_INFO, "%d ranks: NCCL %d (%s), %s", size_, nccl->library_version, nccl->path, device.table().name);
+}
+
+NcclTransport::~NcclTransport() { close(false); }
+
+Communicator& NcclTransport::communicator() {
+  context_.failure->check();
+  return *communicator_;
+}
+
+void NcclTransport::order_after(void* stream) {
+  const std::lock_guard lock(ordering_);
+  event_->record(stream);
+  event_->hold_back(stream_->get());
+}
+
+void NcclTransport::order_before(void* stream) {
+  {
+    const std::lock_guard lock(ordering_);
+    event_->record(stream_->get());
+    event_->hold_back(stream);
+  }
+  if (size_ > 1 && !device_.is_capturing(stream)) watch_->expect_end_of(stream);
+}
+
+/// Two streams do not share one, unless a program has very many.
+std::byte* NcclTransport::word_of(void* stream) {
+  const std::lock_guard lock(seeing_);
+  size_t at = static_cast<size_t>(std::find(seen_by_.begin(), seen_by_.end(), stream) - seen_by_.begin());
+  if (at == seen_by_.size() && at == kStreams) at = 1 + reinterpret_cast<uintptr_t>(stream) / 64 % (kStreams - 1);
+  if (at == seen_by_.size()) seen_by_.push_back(stream);
+  return seen_.data() + static_cast<int64_t>(at) * kApart;
+}
+
+ddp_gpu_stop NcclTransport::stop_on(void* stream) {
+  if (size_ == 1) return nullptr;
+  std::byte* const word = word_of(stream);
+  device_.copy(word, broken_->host(), kWord, stream);
+  return reinterpret_cast<const uint32_t*>(word);
+}
+
+/// Nothing if the factor is 1.
+void NcclTransport::scale(const Tensor& from, const Tensor& to, double factor, void* stream) {
+  if (factor == 1 || from.count == 0) return;
+  const gpu::Device::Current current(device_);
+  const ddp_gpu_span span{from.data, to.data, from.count};
+  device_.check(device_.table().move(&span, 1, from.dtype, to.dtype, factor, std::numeric_limits<double>::infinity(),
+                                     stop_on(stream), stream),
+                "dividing a sum");
+}
+
+std::unique_ptr<collective::BucketOperation> NcclTransport::prepare(const collective::ExchangeSpec& spec,
+                                                                    std::unique_ptr<collective::BucketOperation> words) {
+  switch (spec.kind()) {
+    case collective::Collective::kBucketReduceScatter: return std::make_unique<ReduceScatter>(*this, std::move(words), spec);
+    case collective::Collective::kBucketAllGather: return std::make_unique<AllGather>(*this, std::move(words), spec);
+    default: return std::make_unique<Bucket>(*this, std::move(words), spec);
+  }
+}
+
+void NcclTransport::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
+  if (size_ == 1 || tensor.count == 0) return;
+  order_after(stream);
+  const Factors factors = factors_of(cpu::ReduceRule{tensor.dtype, op, size_});
+  scale(tensor, tensor, factors.before, stream_->get());
+  communicator().all_reduce(tensor.data, tensor.data, tensor.count, tensor.dtype, nccl_reduction(op), stream_->get());
+  scale(tensor, tensor, factors.after, stream_->get());
+  order_before(stream);
+}
+
+void NcclTransport::all_gather(const Tensor& input, const Tensor& output, void* stream) {
+  if (output.count == 0) return;
+  if (size_ == 1) {
+    if (input.data != output.data) device_.copy(output.data, input.data, input.bytes(), stream);
+    return;
+  }
+  order_after(stream);
+  communicator().all_gather(input.data, output.data, input.count, input.dtype, stream_->get());
+  order_before(stream);
+}
+
+void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
+  if (input.count == 0) return;
+  if (size_ == 1) {
+    if (input.data != output.data) device_.copy(output.data, input.data, input.bytes(), stream);
+    return;
+  }
+  order_after(stream);
+  const Factors factors = factors_of(cpu::ReduceRule{input.dtype, op, size_});
+  const Tensor terms = factors.before == 1 ? input : terms_like(input, stream);
+  scale(input, terms, factors.before, stream_->get());
+  communicator().reduce_scatter(terms.data, output.data, output.count, output.dtype, nccl_reduction(op), stream_->get());
+  scale(output, output, factors.after, stream_->get());
+  order_before(stream);
+}
+
+/// Memory of the side's own for terms that are divided before the sum, because the input stays as it is.
+Tensor NcclTransport::terms_like(const Tensor& input, void* stream) {
+  if (input.bytes() > terms_bytes_) {
+    if (device_.is_capturing(stream))
+      throw Error(DDP_ERROR_INVALID_STATE,
+                  "ddp_group_reduce_scatter: a mean of F16 takes memory at its first call, which cannot be captured into a "
+                  "graph; make a call of this size before the capture");
+    device_.synchronize(stream_->get());  // the last use of what is freed now
+    terms_bytes_ = 0;
+    terms_ = gpu::Array(device_, input.bytes(), "the terms of a mean");
+    terms_bytes_ = input.bytes();
+  }
+  Tensor terms = input;
+  terms.data = terms_.data();
+  return terms;
+}
+
+void NcclTransport::broadcast(const Tensor& tensor, int32_t root, void* stream) {
+  if (size_ == 1 || tensor.count == 0) return;
+  order_after(stream);
+  communicator().broadcast(tensor.data, tensor.data, tensor.count, tensor.dtype, root, stream_->get());
+  order_before(stream);
+}
+
+void* NcclTransport::alloc(int64_t bytes) {
+  if (size_ > 1) {
+    void* const memory = communicator().alloc(bytes);
+    device_.zero(memory, bytes, nullptr);
+    device_.synchronize(nullptr);
+    return memory;
+  }
+  gpu::Array array(device_, bytes, "the group's memory");
+  void* const data = array.data();
+  const std::lock_guard lock(memory_);
+  own_.emplace(data, std::move(array));
+  return data;
+}
+
+bool NcclTransport::free(void* data) noexcept {
+  if (communicator_ != nullptr) return communicator_->free(data);
+  const std::lock_guard lock(memory_);
+  return own_.erase(data) != 0;
+}
+
+void NcclTransport::wake() noexcept {
+  if (broken_ != nullptr)
+    __atomic_store_n(reinterpret_cast<uint32_t*>(broken_->host()), 1u, __ATOMIC_SEQ_CST);  // before NCCL ends
+  if (watch_ != nullptr) watch_->wake();
+}
+
+void NcclTransport::close(bool in_order) noexcept {
+  if (watch_ == nullptr) return;  // one rank, or never connected
+  if (!in_order) {
+    wake();
+    watch_->await_end(kCloseMs);
+  }
+  watch_->stop();
+  if (in_order) communicator_->close(kCloseMs);
+}
+
+}  // namespace ddp::nccl

@@ -1,0 +1,103 @@
+// The GPU side of a group: one communication stream, NCCL between the ranks, and what keeps a failure from doing harm.
+//
+// Order. Everything that is communicated runs on one stream of high priority. It waits for the streams that wrote the data
+// (order_after), and the stream of whoever uses the result waits for it (order_before). The host waits for no device. With
+// one rank there is no NCCL.
+//
+// Failure. When the group breaks, a word in page-locked memory is set first and NCCL is ended then, off this thread. Behind
+// every collective that word is copied into device memory, in the order of the stream, and once more before a kernel on
+// another stream changes parameters: kernels look at the copy and do nothing if it is set. So what a broken collective
+// leaves behind never reaches a parameter, and no kernel changes its mind half way.
+//
+// Threads: collectives and orders as the group's; the watch is a thread of its own. Tested by gpu_host/group_test.cpp,
+// failure_test.cpp.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "collective/nccl/communicator.hpp"
+#include "collective/nccl/watch.hpp"
+#include "collective/transport.hpp"
+#include "device/gpu/device.hpp"
+
+namespace ddp::nccl {
+
+class NcclTransport {
+ public:
+  /// Collective, over the control plane. All ranks throw the same if one cannot: NOT_SUPPORTED, TIMED_OUT, PEER_FAILED.
+  NcclTransport(const collective::TransportContext& context, const gpu::Device& device, os::Deadline deadline);
+  ~NcclTransport();
+  NcclTransport(const NcclTransport&) = delete;
+  NcclTransport& operator=(const NcclTransport&) = delete;
+
+  [[nodiscard]] const gpu::Device& device() const noexcept { return device_; }
+  [[nodiscard]] int32_t rank() const noexcept { return rank_; }
+  [[nodiscard]] int32_t size() const noexcept { return size_; }
+  [[nodiscard]] void* stream() const noexcept { return stream_->get(); }
+  /// Throws the group's cause once it is broken.
+  [[nodiscard]] Communicator& communicator();
+
+  /// What comes on the communication stream waits for what is on `stream` now, or the other way round.
+  void order_after(void* stream);
+  void order_before(void* stream);
+
+  /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one
+  /// rank.
+  [[nodiscard]] ddp_gpu_stop stop_on(void* stream);
+
+  /// As Transport::can and prepare. `words`: the exchange of the words about it (bucket.hpp), over the host's transport.
+  /// Throws OUT_OF_MEMORY.
+  [[nodiscard]] static bool can(collective::Collective kind) noexcept { return kind != collective::Collective::kFusedStep; }
+  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec,
+                                                                     std::unique_ptr<collective::BucketOperation> words);
+
+  // On this rank's tensors; reductions of floats. `stream`: as above. Not while a bucket is under way.
+  void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream);
+  void all_gather(const Tensor& input, const Tensor& output, void* stream);
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream);
+  void broadcast(const Tensor& tensor, int32_t root, void* stream);
+
+  /// Zeroed device memory that NCCL reaches without a copy, on 256 bytes. Throws OUT_OF_MEMORY.
+  [[nodiscard]] void* alloc(int64_t bytes);
+  /// False if it does not come from alloc.
+  bool free(void* data) noexcept;
+
+  /// The group broke. Any thread, quick.
+  void wake() noexcept;
+  /// Leave: in order (all ranks have done what they wanted), or not. Bounded.
+  void close(bool in_order) noexcept;
+
+ private:
+  void scale(const Tensor& from, const Tensor& to, double factor, void* stream);
+  [[nodiscard]] Tensor terms_like(const Tensor& input, void* stream);
+  [[nodiscard]] std::byte* word_of(void* stream);
+
+  const collective::TransportContext context_;
+  const gpu::Device& device_;
+  const int32_t rank_;
+  const int32_t size_;
+  std::unique_ptr<gpu::Stream> stream_;
+  std::mutex ordering_;  // guards event_ between record and wait
+  std::unique_ptr<gpu::Event> event_;
+  std::unique_ptr<gpu::Pinned> broken_;  // one word, set when the group breaks
+  gpu::Array seen_;                      // copies of it, one for each stream
+  std::mutex seeing_;                    // guards seen_by_
+  std::vector<void*> seen_by_;           // which stream has which copy
+  std::shared_ptr<Communicator> communicator_;
+  std::unique_ptr<Watch> watch_;
+  gpu::Array terms_;  // of the last mean that was divided before its sum
+  int64_t terms_bytes_ = 0;
+  std::mutex memory_;                // guards own_
+  std::map<void*, gpu::Array> own_;  // without NCCL
+};
+
+/// Throws NOT_SUPPORTED: NCCL cannot take this mean.
+void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op);
+
+}  // namespace ddp::nccl

@@ -1,0 +1,41 @@
+// The GPU on which a rank works: opened by the first who asks, so a program without CUDA tensors never looks for one.
+//
+// Which: options.device_index, else the rank's number on its host (LOCAL_RANK), or the only GPU that the process sees.
+// Threads: any. Tested by unit/collective/own_gpu_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "device/gpu/device.hpp"
+#include "device/gpu/scratch.hpp"
+
+namespace ddp::nccl {
+
+class OwnGpu {
+ public:
+  /// `wanted`: options.device_index; `owner` names the rank.
+  OwnGpu(int32_t wanted, int32_t local_rank, std::string owner)
+      : wanted_(wanted), local_rank_(local_rank), owner_(std::move(owner)) {}
+
+  /// Throws NOT_SUPPORTED (module, driver or GPU missing), INVALID_ARGUMENT (no GPU of that number).
+  [[nodiscard]] const gpu::Device& open();
+  /// NULL as long as nobody has asked.
+  [[nodiscard]] const gpu::Device* opened() const noexcept { return device_.get(); }
+  /// Memory for what goes through several calls' hands on that GPU. Throws as open().
+  [[nodiscard]] gpu::Scratch& scratch();
+  /// As Group::bind.
+  void bind(Tensor& tensor, const char* what);
+
+ private:
+  const int32_t wanted_;
+  const int32_t local_rank_;
+  const std::string owner_;
+  std::mutex opening_;  // guards device_ until it is there
+  std::unique_ptr<gpu::Device> device_;
+  std::unique_ptr<gpu::Scratch> scratch_;
+};
+
+}  // namespace ddp::nccl

@@ -1,0 +1,46 @@
+// The thread that looks after NCCL: it asks NCCL for trouble ten times a second, sees that enqueued work comes to an end,
+// and ends the communicator when the group breaks, because that call may block and nobody else has the time.
+//
+// A connection that fails is usually a rank that died, and the control plane knows its name a moment later; so trouble that
+// NCCL reports is kept back for half a second to let the better cause come first.
+// Threads: its own. Tested by gpu_host/failure_test.cpp.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "collective/nccl/communicator.hpp"
+#include "collective/transport.hpp"
+#include "device/gpu/device.hpp"
+
+namespace ddp::nccl {
+
+class Watch {
+ public:
+  Watch(const collective::TransportContext& context, const gpu::Device& device, std::shared_ptr<Communicator> communicator);
+  /// Stops within two seconds, also while NCCL blocks. No thread is in wake().
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// Work was enqueued on this stream; it has to be done within the group's timeout. Not on a stream that is captured.
+  void expect_end_of(void* stream);
+  /// The group broke: end NCCL. Any thread, quick.
+  void wake() noexcept;
+  /// Look no more, within two seconds. wake() may still come.
+  void stop() noexcept;
+  /// Wait until NCCL was ended after wake(), at most this long.
+  void await_end(int64_t limit_ms) noexcept;
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace ddp::nccl

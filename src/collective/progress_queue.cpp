@@ -1,0 +1,131 @@
+#include "collective/progress_queue.hpp"
+
+#include "core/float_environment.hpp"
+#include "os/clock.hpp"
+#include "os/thread.hpp"
+
+namespace ddp::collective {
+
+ProgressQueue::ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls)
+    : driver_(driver), calls_(calls), operations_(capacity, nullptr) {
+  if (driver != Driver::kThread) return;
+  thread_ = os::start_thread("ddp-progress", [this] { run(); });
+}
+
+ProgressQueue::~ProgressQueue() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void ProgressQueue::push(BucketOperation& operation) {
+  const size_t at = pushed_.load(std::memory_order_relaxed);
+  operations_[at] = &operation;
+  if (at == 0) first_start_ns_.store(os::now_ns(), std::memory_order_relaxed);
+  if (driver_ == Driver::kCaller) {
+    pushed_.store(at + 1, std::memory_order_release);
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    pushed_.store(at + 1, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+/// Work on the operations from the first unfinished one on; the next may overtake only waiting, never work.
+void ProgressQueue::advance_all(int64_t budget_bytes) {
+  const size_t pushed = pushed_.load(std::memory_order_acquire);
+  size_t done = done_.load(std::memory_order_relaxed);
+  for (size_t i = done; i < pushed; ++i) {
+    const Progress progress = operations_[i]->advance(budget_bytes);
+    if (progress == Progress::kDone && i == done) done_.store(++done, std::memory_order_release);
+    if (progress == Progress::kAdvanced) return;
+    if (!operations_[i]->local_done()) return;
+  }
+}
+
+void ProgressQueue::poke(int64_t budget_bytes) noexcept {
+  if (driver_ != Driver::kCaller || failed_.load(std::memory_order_relaxed) ||
+      done_.load(std::memory_order_relaxed) == pushed_.load(std::memory_order_acquire))
+    return;
+  const std::unique_lock lock(work_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  const StandardFloats floats;  // marking, which calls this, holds none
+  const int64_t begin = os::now_ns();
+  try {
+    advance_all(budget_bytes);
+  } catch (const std::exception& thrown) {
+    error_ = to_error(thrown);
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  poked_ns_.fetch_add(os::now_ns() - begin, std::memory_order_relaxed);
+}
+
+void ProgressQueue::finish_from(size_t first) {
+  for (size_t i = first; i < pushed_.load(std::memory_order_acquire); ++i) {
+    operations_[i]->finish();
+    done_.store(i + 1, std::memory_order_release);
+  }
+}
+
+void ProgressQueue::drain() {
+  if (driver_ == Driver::kCaller) {
+    const std::lock_guard lock(work_);
+    try {
+      if (!failed_.load(std::memory_order_relaxed)) finish_from(done_.load(std::memory_order_relaxed));
+    } catch (const std::exception& thrown) {
+      error_ = to_error(thrown);
+    }
+    last_done_ns_.store(os::now_ns(), std::memory_order_relaxed);
+  } else {
+    wait_for_thread();
+  }
+  std::optional<Error> error;
+  error.swap(error_);
+  {
+    const std::lock_guard lock(mutex_);
+    pushed_.store(0);
+    done_.store(0);
+    failed_.store(false);
+  }
+  if (error) throw Error(*error);
+}
+
+void ProgressQueue::wait_for_thread() {
+  std::optional<bootstrap::CallState::WaitingForLane> waiting;
+  if (calls_ != nullptr) waiting.emplace(*calls_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return failed_.load() || done_.load() == pushed_.load(); });
+}
+
+void ProgressQueue::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || (!failed_.load() && done_.load() < pushed_.load()); });
+    if (stop_) return;
+    const size_t at = done_.load();
+    lock.unlock();
+    std::optional<Error> error;
+    try {
+      operations_[at]->finish();
+    } catch (const std::exception& thrown) {
+      error = to_error(thrown);
+    }
+    lock.lock();
+    last_done_ns_.store(os::now_ns(), std::memory_order_relaxed);
+    if (error) {
+      error_ = error;
+      failed_.store(true);
+    } else {
+      done_.store(at + 1);
+    }
+    if (failed_.load() || done_.load() == pushed_.load()) changed_.notify_all();
+  }
+}
+
+}  // namespace ddp::collective

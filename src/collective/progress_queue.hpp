@@ -1,0 +1,80 @@
+// The queue: the buckets under way, in the one order that all ranks share. Somebody has to work on them; who does is the
+// `driver`:
+//   kCaller: the threads that mark gradients, a bounded share each time (poke), and the one that ends the pass (drain). No
+//   helper thread
+//            takes a core from the computation.
+//   kThread: a thread of the group, where a core is free or the transport blocks.
+// The same operations run in the same order either way, so the bits are the same.
+// Cost: push and poke allocate nothing. Threads: push and poke from any thread that holds the pass's launch lock; drain from
+// one.
+// Tested by unit/collective/progress_queue_test.cpp and conformance/.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "collective/transport.hpp"
+
+namespace ddp::collective {
+
+class ProgressQueue {
+ public:
+  enum class Driver { kCaller, kThread };
+
+  /// At most `capacity` operations are under way at once. `calls` learns when a caller waits for the thread; NULL: nobody.
+  ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls = nullptr);
+  ~ProgressQueue();
+  ProgressQueue(const ProgressQueue&) = delete;
+  ProgressQueue& operator=(const ProgressQueue&) = delete;
+
+  [[nodiscard]] Driver driver() const noexcept { return driver_; }
+
+  /// A started operation. Order is everything.
+  void push(BucketOperation& operation);
+
+  /// kCaller: work for about `budget_bytes` if the other ranks have come so far and nobody else is at it; never waits.
+  /// Errors are kept for drain.
+  void poke(int64_t budget_bytes) noexcept;
+
+  /// Until all operations are done; then the queue is empty. Throws the first error.
+  void drain();
+
+  /// When the first operation of this pass was pushed, and when the last one was done (kThread) or seen done (kCaller);
+  /// nanoseconds.
+  [[nodiscard]] int64_t first_start_ns() const noexcept { return first_start_ns_; }
+  [[nodiscard]] int64_t last_done_ns() const noexcept { return last_done_ns_; }
+  /// Time that callers spent in poke since this was asked last.
+  [[nodiscard]] int64_t take_poked_ns() noexcept { return poked_ns_.exchange(0); }
+
+ private:
+  void run();
+  void advance_all(int64_t budget_bytes);
+  void finish_from(size_t first);
+
+  void wait_for_thread();
+
+  const Driver driver_;
+  bootstrap::CallState* const calls_;
+  std::vector<BucketOperation*> operations_;  // in order; the first done_ are done
+  std::atomic<size_t> pushed_{0};
+  std::atomic<size_t> done_{0};
+  std::optional<Error> error_;  // written by the driver, read after drain has joined it
+
+  std::mutex work_;  // kCaller: held by whoever works
+
+  std::mutex mutex_;  // kThread: guards stop_ and the wake-ups
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::atomic<bool> failed_{false};
+  std::atomic<int64_t> first_start_ns_{0};
+  std::atomic<int64_t> last_done_ns_{0};
+  std::atomic<int64_t> poked_ns_{0};
+  std::thread thread_;
+};
+
+}  // namespace ddp::collective

@@ -1,0 +1,111 @@
+#include "collective/shm/engine.hpp"
+
+#include <algorithm>
+
+namespace ddp::shm {
+
+Engine::Engine(Mesh mesh, const collective::TransportContext& context)
+    : mesh_(std::move(mesh)),
+      context_(context),
+      waiter_(mesh_, context),
+      calls_(context.control->calls()),
+      seen_(static_cast<size_t>(mesh_.size)) {
+  for (size_t i = 0; i < own_.size(); ++i) own_[i] = &counter_of(mesh_.own_page(), static_cast<Counter>(i));
+}
+
+std::atomic<uint64_t>& Engine::counter_of(Page& page, Counter counter) noexcept {
+  switch (counter) {
+    case Counter::kFinished: return page.finished;
+    case Counter::kFilled: return page.filled;
+    case Counter::kReduced: return page.reduced;
+    case Counter::kTaken: break;
+  }
+  return page.taken;
+}
+
+bool Engine::reached(int32_t of, Counter counter, uint64_t value) noexcept {
+  uint64_t& seen = seen_[static_cast<size_t>(of)][static_cast<size_t>(counter)];
+  if (seen >= value) return true;
+  seen = counter_of(mesh_.page(of), counter).load();
+  return seen >= value;
+}
+
+bool Engine::all_reached(Counter counter, uint64_t value) noexcept {
+  for (int32_t peer = 0; peer < mesh_.size; ++peer)
+    if (!reached(peer, counter, value)) return false;
+  return true;
+}
+
+bool Engine::all_shown(uint64_t sequence, int64_t payload_bytes) noexcept {
+  if (showing_ != sequence) {
+    showing_ = sequence;
+    shown_by_ = 0;
+  }
+  for (; shown_by_ < mesh_.size; ++shown_by_) {
+    const Slot& theirs = slot(shown_by_, sequence);
+    if (theirs.shown.load() < sequence) return false;
+    // One rank's payload is under way while the next rank's word is awaited.
+    for (int64_t at = 0; at < payload_bytes; at += 64) __builtin_prefetch(theirs.payload + at);
+  }
+  return true;
+}
+
+bool Engine::slot_free(uint64_t sequence) noexcept {
+  if (sequence <= finished_by_all_ + static_cast<uint64_t>(kSlots)) return true;
+  uint64_t least = UINT64_MAX;
+  for (int32_t peer = 0; peer < mesh_.size; ++peer) least = std::min(least, mesh_.page(peer).finished.load());
+  finished_by_all_ = least;
+  return sequence <= finished_by_all_ + static_cast<uint64_t>(kSlots);
+}
+
+void Engine::check_stamps(uint64_t sequence) const {
+  const collective::Stamp& first = slot(0, sequence).stamp;
+  for (int32_t peer = 1; peer < mesh_.size; ++peer) {
+    const collective::Stamp& stamp = slot(peer, sequence).stamp;
+    if (!(stamp == first)) throw collective::stamp_mismatch(*context_.control, 0, first, peer, stamp);
+  }
+}
+
+uint64_t Engine::take_chunks(uint64_t count) noexcept {
+  const uint64_t before = chunks_;
+  chunks_ += count;
+  return before;
+}
+
+std::byte* Engine::stage(int32_t of, uint64_t chunk) const noexcept { return mesh_.page(of).stage[chunk % kStageDepth]; }
+std::byte* Engine::result(int32_t of, uint64_t chunk) const noexcept { return mesh_.page(of).result[chunk % kStageDepth]; }
+
+bool Engine::stage_free(uint64_t chunk) noexcept {
+  const StageUse& use = stage_use_[chunk % kStageDepth];
+  return use.chunk == 0 || all_reached(use.until, use.chunk);
+}
+
+bool Engine::result_free(uint64_t chunk) noexcept {
+  return chunk <= static_cast<uint64_t>(kStageDepth) ||
+         all_reached(Counter::kTaken, chunk - static_cast<uint64_t>(kStageDepth));
+}
+
+void Engine::use_stage(uint64_t chunk, Counter until) noexcept { stage_use_[chunk % kStageDepth] = StageUse{until, chunk}; }
+
+std::string Engine::describe_missing(uint64_t sequence) const {
+  // The ranks that are furthest behind are the ones everybody waits for.
+  uint64_t least = UINT64_MAX;
+  const auto progress = [&](int32_t rank) {
+    const Page& page = mesh_.page(rank);
+    return page.announced.load() + page.finished.load() + page.filled.load() + page.reduced.load() + page.taken.load();
+  };
+  for (int32_t peer = 0; peer < mesh_.size; ++peer)
+    if (peer != mesh_.rank) least = std::min(least, progress(peer));
+  const collective::Stamp& stamp = mesh_.own_page().slot(sequence).stamp;
+  std::string text;
+  for (int32_t peer = 0; peer < mesh_.size; ++peer) {
+    if (peer == mesh_.rank || progress(peer) != least) continue;
+    text += (text.empty() ? "" : "; ") + context_.control->member(peer).name() +
+            (mesh_.page(peer).announced.load() < sequence ? " did not join " : " joined but did not finish ") +
+            stamp.describe() + " within " + std::to_string(context_.options.timeout_ms) + " ms (" +
+            context_.control->describe_progress(peer) + ")";
+  }
+  return text;
+}
+
+}  // namespace ddp::shm

@@ -1,0 +1,44 @@
+// Passing file descriptors between processes of one host, over abstract UNIX sockets (no name in any file system).
+// Every rank listens under a random name, connects to all others, and gives its descriptor to whoever shows the secret that
+// travelled over the control plane and runs under the same user id.
+// Tested by conformance/pass_processes_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "os/clock.hpp"
+
+namespace ddp::shm {
+
+/// A file descriptor that closes itself.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) noexcept : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd();
+  [[nodiscard]] int get() const noexcept { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+class FdExchange {
+ public:
+  /// Starts to listen. Throws NOT_SUPPORTED.
+  FdExchange();
+  /// Name and secret for the others; send it over the control plane only.
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  /// Give `fd` to every rank and receive theirs, by rank; the own entry is empty. `addresses` by rank.
+  /// Throws NOT_SUPPORTED (not reachable, other user), TIMED_OUT.
+  [[nodiscard]] std::vector<Fd> swap(int fd, int32_t rank, const std::vector<std::string>& addresses, os::Deadline deadline);
+
+ private:
+  Fd listener_;
+  std::string address_;
+};
+
+}  // namespace ddp::shm

@@ -1,0 +1,36 @@
+// All ranks of one host with their regions: who is who, and where everybody's memory is mapped here.
+// Two makers: ranks that are processes pass their memfds over UNIX sockets; ranks that are threads share the mappings.
+// Tested by conformance/.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "bootstrap/control/control.hpp"
+#include "collective/shm/region.hpp"
+
+namespace ddp::shm {
+
+struct Mesh {
+  int32_t rank = 0;
+  int32_t size = 1;
+  bool threads = false;  // ranks are threads of one process
+  std::shared_ptr<Region> own;
+  std::vector<std::shared_ptr<Mapping>> mappings;  // by rank, the own one included
+
+  [[nodiscard]] Page& page(int32_t of) const noexcept { return mappings[static_cast<size_t>(of)]->page(); }
+  [[nodiscard]] Page& own_page() const noexcept { return own->page(); }
+  [[nodiscard]] std::byte* base(int32_t of) const noexcept { return mappings[static_cast<size_t>(of)]->base(); }
+};
+
+/// Collective. Throws the reason why the ranks cannot share memory, the same on every rank (NOT_SUPPORTED: different hosts,
+/// other namespaces, no memfd, no UNIX sockets; OUT_OF_MEMORY).
+[[nodiscard]] Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline);
+
+/// Collective; all ranks are threads of this process.
+[[nodiscard]] Mesh connect_threads(bootstrap::Control& control, os::Deadline deadline);
+
+/// Do all ranks run on the same kernel (boot id) as far as they know?
+[[nodiscard]] bool on_one_host(const bootstrap::Control& control) noexcept;
+
+}  // namespace ddp::shm

@@ -1,0 +1,194 @@
+#include "collective/shm/region.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "core/error.hpp"
+#include "os/huge_pages.hpp"
+
+namespace ddp::shm {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kLine = 64;
+constexpr int64_t kSmallest = int64_t{256} << 20;
+constexpr int64_t kMovingMs = 2000;  // that a call may spend on huge pages: a system short of them compacts its memory first
+
+constexpr int64_t round_up(int64_t value, int64_t unit) noexcept { return (value + unit - 1) / unit * unit; }
+constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPage);
+
+int open_memfd(int64_t size) {
+  const int fd = memfd_create("libddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0)
+    throw make_error(status_of_errno(errno, DDP_ERROR_NOT_SUPPORTED),
+                     "memfd_create failed (%s): no shared memory on this machine%s", std::strerror(errno),
+                     advice_of_errno(errno));
+  if (ftruncate(fd, size) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    close(fd);
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "a shared memory file of %lld bytes was refused (%s)",
+                     static_cast<long long>(size), std::strerror(error));
+  }
+  return fd;
+}
+
+}  // namespace
+
+Mapping::Mapping(int fd, int64_t size) : size_(size) {
+  const auto length = static_cast<size_t>(size);
+  void* const place = os::reserve_addresses(length);
+  void* const base = place == nullptr
+                         ? MAP_FAILED
+                         : mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+  if (base == MAP_FAILED) {
+    const int error = errno;
+    if (place != nullptr) os::unmap(place, length);
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be mapped (%s)",
+                     static_cast<long long>(size), std::strerror(error));
+  }
+  base_ = static_cast<std::byte*>(base);
+  (void)madvise(base, length, MADV_DONTDUMP);
+  (void)madvise(base, length, MADV_HUGEPAGE);
+}
+
+Mapping::~Mapping() {
+  if (base_ != nullptr) os::unmap(base_, static_cast<size_t>(size_));
+}
+
+int64_t Region::default_limit(int32_t ranks) noexcept {
+  struct sysinfo info {};
+  int64_t memory = int64_t{16} << 30;
+  if (sysinfo(&info) == 0) memory = static_cast<int64_t>(info.totalram) * info.mem_unit;
+  // Addresses of all ranks together stay below 2^46, half of what a process has.
+  const int64_t share = (int64_t{1} << 46) / std::max(ranks, 1);
+  return round_up(std::max(std::min(memory, share), kSmallest), os::kHugePage);
+}
+
+Region::Region(int64_t limit) {
+  for (int64_t size = round_up(limit, os::kHugePage);; size = round_up(size / 2, os::kHugePage)) {
+    try {
+      fd_ = open_memfd(size);
+      mapping_ = std::make_shared<Mapping>(fd_, size);
+      break;
+    } catch (const Error& error) {
+      if (fd_ >= 0) close(fd_);
+      fd_ = -1;
+      if (error.status() != DDP_ERROR_OUT_OF_MEMORY || size / 2 < kSmallest) throw;
+    } catch (...) {
+      if (fd_ >= 0) close(fd_);
+      throw;
+    }
+  }
+  try {
+    reserve({0, round_up(kHeader, os::kHugePage)});
+  } catch (...) {
+    close(fd_);
+    throw;
+  }
+  new (mapping_->base()) Page;
+}
+
+Region::~Region() { close(fd_); }
+
+/// The blocks that an allocation touches and that are nobody else's.
+Region::Blocks Region::blocks_of(Used::const_iterator entry) const noexcept {
+  Blocks blocks{entry->first / os::kHugePage * os::kHugePage, round_up(entry->second, os::kHugePage)};
+  const int64_t before = entry == used_.begin() ? kHeader : std::prev(entry)->second;
+  if (before > blocks.begin) blocks.begin += os::kHugePage;
+  const auto after = std::next(entry);
+  if (after != used_.end() && after->first < blocks.end) blocks.end -= os::kHugePage;
+  return blocks;
+}
+
+// A page in each block is what a huge page needs to be made of; what the system does not give as huge pages is then reserved
+// as small ones.
+void Region::reserve(Blocks blocks) {
+  if (blocks.begin >= blocks.end) return;
+  const auto ask = [&](int64_t begin, int64_t bytes) {
+    int result = 0;
+    do {
+      result = fallocate(fd_, 0, begin, bytes);
+    } while (result != 0 && errno == EINTR);
+    return result == 0;
+  };
+  bool given = true;
+  for (int64_t at = blocks.begin; at < blocks.end && given; at += os::kHugePage) given = ask(at, kPage);
+  if (given) {
+    (void)os::to_huge_pages(mapping_->base() + blocks.begin, blocks.end - blocks.begin, os::Deadline::in_ms(kMovingMs));
+    given = ask(blocks.begin, blocks.end - blocks.begin);
+  }
+  if (given) return;
+  const int error = errno;
+  release(blocks);
+  throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be reserved (%s)",
+                   static_cast<long long>(blocks.end - blocks.begin), std::strerror(error));
+}
+
+void Region::release(Blocks blocks) noexcept {
+  if (blocks.begin < blocks.end)
+    (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, blocks.begin, blocks.end - blocks.begin);
+}
+
+void* Region::alloc(int64_t bytes) {
+  const int64_t wanted = round_up(bytes, kLine);
+  const std::lock_guard lock(mutex_);
+  // Large allocations start on a page, so that the ranks' shares of them end on pages.
+  const int64_t unit = wanted >= kPage ? kPage : kLine;
+  int64_t begin = kHeader;
+  for (const auto& [used_begin, used_end] : used_) {
+    if (used_begin - begin >= wanted) break;
+    begin = round_up(used_end, unit);
+  }
+  if (wanted > mapping_->size() - begin)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes do not fit into this rank's shared memory of %lld bytes",
+                     static_cast<long long>(bytes), static_cast<long long>(mapping_->size()));
+  const auto entry = used_.emplace(begin, begin + wanted).first;
+  try {
+    reserve(blocks_of(entry));
+  } catch (...) {
+    used_.erase(entry);
+    throw;
+  }
+  std::byte* data = mapping_->base() + begin;
+  std::memset(data, 0, static_cast<size_t>(wanted));  // also the first touch, by the rank that uses it
+  return data;
+}
+
+bool Region::free(void* data) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto entry = used_.find(static_cast<std::byte*>(data) - mapping_->base());
+  if (entry == used_.end()) return false;
+  release(blocks_of(entry));
+  used_.erase(entry);
+  return true;
+}
+
+int64_t Region::offset_of(const void* data, int64_t bytes) const noexcept {
+  const int64_t begin = static_cast<const std::byte*>(data) - mapping_->base();
+  if (data < mapping_->base() || begin >= mapping_->size()) return kNotInReach;
+  const std::lock_guard lock(mutex_);
+  auto after = used_.upper_bound(begin);
+  if (after == used_.begin()) return kNotInReach;
+  --after;
+  return begin + bytes <= after->second ? begin : kNotInReach;
+}
+
+void populate(void* data, int64_t bytes) noexcept {
+#ifdef MADV_POPULATE_WRITE
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = address / kPage * kPage;
+  (void)madvise(reinterpret_cast<void*>(begin), address + static_cast<uintptr_t>(bytes) - begin, MADV_POPULATE_WRITE);
+#else
+  (void)data;
+  (void)bytes;
+#endif
+}
+
+}  // namespace ddp::shm

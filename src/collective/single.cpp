@@ -1,0 +1,74 @@
+#include "collective/single.hpp"
+
+#include <cstring>
+
+#include "collective/host_allocator.hpp"
+
+namespace ddp::collective {
+namespace {
+
+/// One rank owns everything: its work is all there is.
+class SingleExchange final : public BucketOperation {
+ public:
+  explicit SingleExchange(const ExchangeSpec& spec) : ownership_(spec.ownership), work_(spec.work) {
+    note_.used.resize(spec.used_words());
+  }
+  void start(const BucketHeader& mine) override {
+    note_ = mine;
+    done_ = false;
+  }
+  [[nodiscard]] Progress advance(int64_t) override {
+    finish();
+    return Progress::kDone;
+  }
+  void finish() override {
+    if (done_) return;
+    done_ = true;
+    if (work_ == nullptr || note_.is_void()) return;
+    for (const OwnedSpan& span : ownership_->slice(0))
+      if (note_.uses(static_cast<size_t>(span.piece))) work_->on_block(span.piece, span.first, span.count);
+  }
+  [[nodiscard]] bool local_done() const noexcept override { return done_; }
+  [[nodiscard]] const BucketHeader& note() const noexcept override { return note_; }
+  [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
+  [[nodiscard]] std::string describe() const override { return "one rank"; }
+
+ private:
+  const Ownership* ownership_;
+  SliceWork* work_;
+  BucketHeader note_;
+  bool done_ = true;
+};
+
+class SingleTransport final : public Transport {
+ public:
+  [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_AUTO; }
+  [[nodiscard]] bool pollable() const noexcept override { return true; }
+
+  [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return heap_; }
+
+  [[nodiscard]] bool can(Collective) const noexcept override { return true; }
+  [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override {
+    return std::make_unique<SingleExchange>(spec);
+  }
+  void barrier() override {}
+  void all_reduce(const Tensor&, ddp_reduce) override {}
+  void all_gather(const Tensor& input, const Tensor& output) override { copy_bytes(input, output); }
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce) override { copy_bytes(input, output); }
+  void broadcast(const Tensor&, int32_t) override {}
+  void wake() noexcept override {}
+
+ private:
+  static void copy_bytes(const Tensor& input, const Tensor& output) {
+    if (input.data != output.data && output.bytes() > 0)
+      std::memmove(output.data, input.data, static_cast<size_t>(output.bytes()));
+  }
+
+  std::shared_ptr<HostAllocator> heap_ = std::make_shared<HostAllocator>();
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_single_transport() { return std::make_unique<SingleTransport>(); }
+
+}  // namespace ddp::collective

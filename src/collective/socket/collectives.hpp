@@ -1,0 +1,78 @@
+// The collectives of an endpoint's members. Each opens with a header round (header_round.hpp); after it every member knows
+// what all of them do, who counts and how much. How the array goes on is a function of its size, the members and the
+// options alone:
+//
+//   inline     it lies in the header's payload: everybody has all inputs after the header, and adds them itself
+//   whole      all-reduce of few bytes: everybody sends its nodes to everybody, and adds all of them: one hop more
+//   direct     exchange.hpp: owners collect, add and give
+//
+// Promises: the stamp is compared by all before a result is written; if the note is void nothing is written; when a
+// call throws, no memory of the caller is touched any more.
+// Threads: one at a time. Memory: segments in flight, allocated at the first direct exchange.
+// Tested by unit/collective/collectives_test.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collective/socket/exchange.hpp"
+#include "collective/socket/header_round.hpp"
+#include "collective/socket/links.hpp"
+#include "collective/socket/reduce_input.hpp"
+
+namespace ddp::socket {
+
+/// Bytes that a member sends at most so that everybody adds everything.
+inline constexpr int64_t kMostWhole = int64_t{64} << 10;
+
+/// What is exchanged, by whom and how it is cut: fixed for a bucket.
+struct Course {
+  Phases phases;
+  Slicing slicing;
+};
+enum class Way { kInline, kWhole, kDirect };
+
+[[nodiscard]] Course make_course(const Shares& shares, const FlatOwnership& owned, const cpu::ReduceRule& rule,
+                                 Phases phases, const SocketOptions& options);
+/// How an array of `count` elements with a note of so many words goes.
+[[nodiscard]] Way way_of(const Shares& shares, const Course& course, int64_t count, const cpu::ReduceRule& rule,
+                         size_t words, const SocketOptions& options) noexcept;
+
+class Collectives {
+ public:
+  Collectives(Links& line, const Shares& shares, const SocketOptions& options);
+
+  void barrier(const collective::Stamp& stamp);
+  /// On return `note` is that of all members.
+  void run(const collective::Stamp& stamp, ReduceInput& mine, const Course& course, collective::BucketHeader& note);
+
+  /// No more collectives on this member: wait (at most until the deadline) until no member needs anything more.
+  void leave(os::Deadline deadline) noexcept { header_.leave(deadline); }
+
+ private:
+  void put_inline(ReduceInput& mine, const Course& course);
+  void take_inline(ReduceInput& mine, const Course& course);
+  void add_inline(ReduceInput& mine, const Course& course);
+  void swap_whole(ReduceInput& mine);
+  /// Calls fn(span, elements of the payload before it) for each segment of the member's slice.
+  template <class Fn>
+  static void each_own(const Course& course, int32_t member, const Fn& fn) {
+    int64_t before = 0;
+    for (int64_t t = 0; t < course.slicing.number(); ++t) {
+      const Span span = course.slicing.span(member, t);
+      if (span.count > 0) fn(span, before);
+      before += span.count;
+    }
+  }
+
+  Links& line_;
+  const Shares& shares_;
+  SocketOptions options_;
+  HeaderRound header_;
+  TreeSum sum_;
+  ExchangeMemory memory_;
+  std::vector<std::byte> inline_result_;
+};
+
+}  // namespace ddp::socket

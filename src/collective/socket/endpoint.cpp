@@ -1,0 +1,71 @@
+#include "collective/socket/endpoint.hpp"
+
+#include "core/error.hpp"
+
+namespace ddp::socket {
+namespace {
+
+RailResult to_result(int32_t code) noexcept {
+  switch (code) {
+    case DDP_SOCKET_DONE: return RailResult::kDone;
+    case DDP_SOCKET_TIMED_OUT: return RailResult::kTimedOut;
+    case DDP_SOCKET_ABORTED: return RailResult::kAborted;
+    case DDP_SOCKET_EXHAUSTED: return RailResult::kExhausted;
+    default: return RailResult::kFailed;
+  }
+}
+
+}  // namespace
+
+Endpoint::Endpoint(const ddp_socket_table& table, int32_t index, int32_t size, const std::string& address,
+                   int64_t connect_timeout_ms)
+    : table_(table), index_(index), size_(size) {
+  if (table.version != DDP_SOCKET_VERSION || table.struct_size < static_cast<int64_t>(sizeof(ddp_socket_table)))
+    throw make_error(
+        DDP_ERROR_NOT_SUPPORTED,
+        "the transport module has version %d but this libddp needs version %d; install both from the same release",
+        table.version, DDP_SOCKET_VERSION);
+  const int32_t made = table_.create(index, size, address.c_str(), connect_timeout_ms, &endpoint_, error_, sizeof error_);
+  if (made == DDP_SOCKET_EXHAUSTED)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s cannot open a transport: %s", table_.name, error_);
+  if (made != DDP_SOCKET_DONE)
+    throw make_error(DDP_ERROR_IO,
+                     "%s cannot open a transport on the address \"%s\" (%s); set DDP_SOCKET_IFNAME to a network "
+                     "interface that reaches the other hosts",
+                     table_.name, address.c_str(), error_);
+}
+
+Endpoint::~Endpoint() { table_.destroy(endpoint_); }
+
+std::string Endpoint::address_for(int32_t peer) {
+  char blob[DDP_SOCKET_MAX_ADDRESS];
+  int64_t bytes = 0;
+  const int32_t got = table_.get_address(endpoint_, peer, blob, &bytes, error_, sizeof error_);
+  if (got != DDP_SOCKET_DONE)
+    throw make_error(got == DDP_SOCKET_EXHAUSTED ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_IO,
+                     "%s cannot listen for a neighbour (%s)", table_.name, error_);
+  return std::string(blob, static_cast<size_t>(bytes));
+}
+
+RailResult Endpoint::connect(int32_t peer, std::string_view address) noexcept {
+  return to_result(
+      table_.connect(endpoint_, peer, address.data(), static_cast<int64_t>(address.size()), error_, sizeof error_));
+}
+
+RailResult Endpoint::send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept {
+  return to_result(table_.post_send(endpoint_, peer, slot, data, bytes, &ticket, error_, sizeof error_));
+}
+
+RailResult Endpoint::receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept {
+  return to_result(table_.post_receive(endpoint_, peer, slot, data, bytes, &ticket, error_, sizeof error_));
+}
+
+RailResult Endpoint::wait(Ticket ticket, int64_t timeout_ms) noexcept {
+  return to_result(table_.wait(endpoint_, ticket, timeout_ms, error_, sizeof error_));
+}
+
+void Endpoint::abort() noexcept { table_.abort(endpoint_); }
+
+void Endpoint::close() noexcept { table_.close(endpoint_); }
+
+}  // namespace ddp::socket

@@ -1,0 +1,132 @@
+// The C face of the module (collective/socket/socket_abi.h). Every exception of Gloo ends here; the only export is
+// ddp_socket_query.
+// Tested by process/gloo_test.cpp.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <system_error>
+
+#include "collective/socket/gloo/endpoint.hpp"
+
+struct ddp_socket_endpoint : ddp::gloo::Endpoint {
+  using Endpoint::Endpoint;
+};
+
+namespace {
+
+constexpr int kExhausted[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS, EAGAIN};
+
+// Is it this process that has nothing left? Gloo keeps the system's errno only as words in its texts.
+bool is_exhausted(const std::exception& thrown) noexcept {
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) return true;
+  if (const auto* error = dynamic_cast<const std::system_error*>(&thrown))
+    return std::find(std::begin(kExhausted), std::end(kExhausted), error->code().value()) != std::end(kExhausted);
+  return std::strstr(thrown.what(), std::strerror(EMFILE)) != nullptr ||
+         std::strstr(thrown.what(), std::strerror(ENFILE)) != nullptr ||
+         std::strstr(thrown.what(), std::strerror(ENOMEM)) != nullptr;
+}
+
+// Runs `body`; Gloo's errors share no base but std::exception. Its texts begin with "[file:line] ".
+template <class Body>
+int32_t guarded(char* error, int64_t capacity, const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& thrown) {
+    const char* text = thrown.what();
+    if (const char* end = text[0] == '[' ? std::strstr(text, "] ") : nullptr) text = end + 2;
+    const bool exhausted = is_exhausted(thrown);
+    if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) text = "out of memory";
+    if (capacity > 0) std::snprintf(error, static_cast<size_t>(capacity), "%s", text);
+    return exhausted ? DDP_SOCKET_EXHAUSTED : DDP_SOCKET_FAILED;
+  }
+}
+
+int32_t create(int32_t index, int32_t size, const char* address, int64_t connect_timeout_ms, ddp_socket_endpoint** out,
+               char* error, int64_t capacity) {
+  return guarded(error, capacity, [&] {
+    *out = new ddp_socket_endpoint(index, size, address, std::chrono::milliseconds(connect_timeout_ms));
+    return DDP_SOCKET_DONE;
+  });
+}
+
+int32_t get_address(ddp_socket_endpoint* endpoint, int32_t peer, char* blob, int64_t* out_bytes, char* error,
+                    int64_t capacity) {
+  return guarded(error, capacity, [&] {
+    const auto bytes = endpoint->address_for(peer);
+    if (bytes.size() > DDP_SOCKET_MAX_ADDRESS) throw std::length_error("an address of Gloo is longer than expected");
+    std::memcpy(blob, bytes.data(), bytes.size());
+    *out_bytes = static_cast<int64_t>(bytes.size());
+    return DDP_SOCKET_DONE;
+  });
+}
+
+int32_t connect(ddp_socket_endpoint* endpoint, int32_t peer, const char* blob, int64_t bytes, char* error,
+                int64_t capacity) {
+  return guarded(error, capacity, [&] { return endpoint->connect(peer, std::vector<char>(blob, blob + bytes)); });
+}
+
+int32_t post_send(ddp_socket_endpoint* endpoint, int32_t peer, uint64_t slot, const void* data, int64_t bytes,
+                  int64_t* out_ticket, char* error, int64_t capacity) {
+  return guarded(error, capacity,
+                 [&] { return endpoint->post_send(peer, slot, data, static_cast<size_t>(bytes), *out_ticket); });
+}
+
+int32_t post_receive(ddp_socket_endpoint* endpoint, int32_t peer, uint64_t slot, void* data, int64_t bytes,
+                     int64_t* out_ticket, char* error, int64_t capacity) {
+  return guarded(error, capacity,
+                 [&] { return endpoint->post_receive(peer, slot, data, static_cast<size_t>(bytes), *out_ticket); });
+}
+
+int32_t wait(ddp_socket_endpoint* endpoint, int64_t ticket, int64_t timeout_ms, char* error, int64_t capacity) {
+  return guarded(error, capacity, [&] { return endpoint->wait(ticket, std::chrono::milliseconds(timeout_ms)); });
+}
+
+void abort(ddp_socket_endpoint* endpoint) { endpoint->abort(); }
+
+void close(ddp_socket_endpoint* endpoint) {
+  static_cast<void>(guarded(nullptr, 0, [&] {
+    endpoint->close();
+    return DDP_SOCKET_DONE;
+  }));
+}
+
+void destroy(ddp_socket_endpoint* endpoint) {
+  close(endpoint);
+  delete endpoint;
+}
+
+constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
+                                  DDP_SOCKET_VERSION,
+                                  0,
+                                  "Gloo",
+                                  create,
+                                  get_address,
+                                  connect,
+                                  post_send,
+                                  post_receive,
+                                  wait,
+                                  abort,
+                                  close,
+                                  destroy};
+
+// Releases of Gloo share a soname but not a layout of classes; this function exists in the newer layout only.
+bool gloo_is_the_one_we_were_built_with() {
+  void* gloo = dlopen("libgloo.so.0", RTLD_NOW | RTLD_NOLOAD);
+  if (gloo == nullptr) return true;  // linked statically: it is what we were built with
+  const bool has_lazy = dlsym(gloo, "_ZN4gloo9transport3tcp16CreateLazyDeviceERKNS1_4attrE") != nullptr;
+  dlclose(gloo);
+  return has_lazy == static_cast<bool>(DDP_GLOO_HAS_LAZY_DEVICE);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const ddp_socket_table* ddp_socket_query(int32_t version) {
+  return version == DDP_SOCKET_VERSION && gloo_is_the_one_we_were_built_with() ? &kTable : nullptr;
+}

@@ -1,0 +1,130 @@
+// The header round that opens every collective: an all-gather of one record a member. A record holds the stamp, the
+// note with the participation of each of the member's ranks, and an inline payload: an array that is small enough travels
+// inside and needs no other message.
+//
+// Up to kMostDirect members every member sends its record to every other one: one hop. Above that Bruck's all-gather is
+// taken (Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems",
+// 1997): in step k a member sends all records that it has to the member 2^k before it, ceil(log2 n) hops. The receives
+// of the next two rounds are always posted, so a record never waits for its receiver.
+//
+// Promises: swap() returns on no member before all stamps were compared with each other. MISMATCH on all members names
+// the same two ranks.
+// Threads: one at a time. Allocates when it is made, and the first time that a note is too long for a record.
+// Tested by unit/collective/collectives_test.cpp and unit/collective/collectives_failure_test.cpp.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "collective/socket/links.hpp"
+#include "collective/socket/shares.hpp"
+#include "collective/transport.hpp"
+
+namespace ddp::socket {
+
+/// Members that take one hop at most.
+inline constexpr int32_t kMostDirect = 16;
+
+class HeaderRound {
+ public:
+  static constexpr int64_t kLargeRecord = 4096;
+  static constexpr int64_t kSmallRecord = 512;  // where records are passed on
+
+  HeaderRound(Links& line, const Shares& shares);
+
+  /// Bytes of payload that a record has room for, beside a note of so many words.
+  [[nodiscard]] static int64_t room(const Shares& shares, size_t words) noexcept;
+
+  /// Fill the own record. `cut` is compared between the members, like the stamp. `participations`: of this member's ranks;
+  /// empty:
+  /// they do not matter. Then fill payload(), then swap().
+  void open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& note,
+            const std::vector<collective::Participation>& participations);
+  [[nodiscard]] std::byte* payload() noexcept { return payload_of(line_.position()); }
+  /// Exchange the records and compare them. `note` is then that of all. Throws MISMATCH on all members.
+  void swap(collective::BucketHeader& note);
+  /// After swap, until close: the payload of this member.
+  [[nodiscard]] std::byte* payload_of(int32_t member) noexcept { return record(turn_, member) + payload_at_; }
+  /// After swap: by leaf of the tree. A hole does not count.
+  [[nodiscard]] const std::vector<collective::Participation>& participations() const noexcept { return participations_; }
+  void close();
+
+  /// This member makes no more collectives. Wait until all members say the same, one makes a call that will fail or is gone;
+  /// at most until the deadline.
+  void leave(os::Deadline deadline) noexcept;
+
+  /// Hops of a round.
+  [[nodiscard]] int32_t hops() const noexcept { return is_direct_ ? 1 : static_cast<int32_t>(steps_.size()); }
+
+ private:
+  struct Head {
+    uint32_t magic;
+    uint32_t incomplete;
+    collective::Stamp stamp;
+    int64_t cut;
+    int64_t words;
+  };
+  static_assert(std::is_trivially_copyable_v<Head> && sizeof(Head) == 72);
+  /// Records `from_record` to + `count` come from `from`; as many, from the own one on, go to `to`.
+  struct Step {
+    int32_t from = 0;
+    int32_t to = 0;
+    int32_t record = 0;
+    int32_t count = 0;
+    int32_t level = 0;
+  };
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
+  struct Round {
+    std::unique_ptr<std::byte, Free> records;  // the own one first, then those of the members after it
+    std::vector<Links::Message> in, out;       // by step
+  };
+
+  [[nodiscard]] std::byte* record(size_t turn, int32_t member) const noexcept {
+    return rounds_[turn].records.get() + (member + line_.size() - line_.position()) % line_.size() * record_bytes_;
+  }
+  [[nodiscard]] Head& head(size_t turn, int32_t member) const noexcept {
+    return *reinterpret_cast<Head*>(record(turn, member));
+  }
+  [[nodiscard]] int64_t note_bytes() const noexcept { return note_bytes(most_ranks_, words_); }
+  [[nodiscard]] bool is_inline() const noexcept { return note_bytes() <= record_bytes_ - kHeadBytes; }
+  [[nodiscard]] static int64_t note_bytes(size_t ranks, size_t words) noexcept {
+    return static_cast<int64_t>(ranks * sizeof(collective::Participation) + words * sizeof(uint64_t));
+  }
+  [[nodiscard]] static constexpr int64_t record_bytes(int32_t members) noexcept {
+    return members <= kMostDirect ? kLargeRecord : kSmallRecord;
+  }
+  [[nodiscard]] std::byte* note_of(int32_t member) noexcept;
+  void plan_steps();
+  void arm(size_t turn) noexcept;
+  void swap_records();
+  void take(size_t step);
+  void compare() const;
+  void swap_notes();
+  void join(collective::BucketHeader& note);
+  bool say_goodbye(size_t turn, os::Deadline deadline) noexcept;
+
+  static constexpr int64_t kHeadBytes = sizeof(Head);
+
+  Links& line_;
+  const Shares& shares_;
+  bool is_direct_;
+  int64_t record_bytes_;
+  size_t most_ranks_;
+  std::vector<Step> steps_;
+  std::array<Round, 2> rounds_;
+  size_t turn_ = 0;
+  int64_t payload_at_ = kHeadBytes;
+  size_t words_ = 0;
+  std::vector<collective::Participation> participations_;
+  std::vector<std::byte> notes_;  // that are too long for a record, in the order of the records
+  std::vector<Links::Message> notes_in_, notes_out_;
+};
+
+}  // namespace ddp::socket

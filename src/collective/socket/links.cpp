@@ -1,0 +1,129 @@
+#include "collective/socket/links.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace ddp::socket {
+namespace {
+
+constexpr int64_t kForEverMs = INT32_MAX;   // 24 days
+constexpr int64_t kFirstCauseMs = 500;      // how long a broken connection waits for the control plane's cause
+constexpr int64_t kLargestStaggerMs = 250;  // by how much a higher level is more patient
+
+void wait_for_cause(const bootstrap::Failure& failure) {
+  const os::Deadline limit = os::Deadline::in_ms(kFirstCauseMs);
+  while (!failure.broken() && !limit.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+}  // namespace
+
+Links::Links(Endpoint& endpoint, bootstrap::Control& control, bootstrap::Failure& failure, std::vector<int32_t> ranks,
+             int64_t timeout_ms)
+    : endpoint_(endpoint), control_(control), failure_(failure), ranks_(std::move(ranks)), timeout_ms_(timeout_ms) {
+  if (endpoint.size() != size())
+    throw make_error(DDP_ERROR_INTERNAL, "an endpoint of %d members got %d ranks", endpoint.size(), size());
+}
+
+int64_t Links::patience_ms(const Message& message) const noexcept {
+  if (timeout_ms_ <= 0) return kForEverMs;
+  const int64_t stagger = std::min<int64_t>(kLargestStaggerMs, timeout_ms_ / (2 * int64_t{levels_}));
+  return std::min(timeout_ms_ + message.level * stagger, kForEverMs);
+}
+
+void Links::connect(int32_t peer, std::string_view address) {
+  const RailResult result = endpoint_.connect(peer, address);
+  if (result != RailResult::kDone) explain(result, peer);
+}
+
+Links::Message Links::send(int32_t peer, Tag tag, const void* data, int64_t bytes, int32_t level) {
+  check_usable(peer);
+  if (tag >= Tag::kPart) sent_bytes_ += bytes;
+  Message message{0, peer, level, true};
+  const RailResult result = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  if (result != RailResult::kDone) explain(result, peer);
+  return message;
+}
+
+Links::Message Links::receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) {
+  check_usable(peer);
+  Message message{0, peer, level, true};
+  const RailResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  if (result != RailResult::kDone) explain(result, peer);
+  return message;
+}
+
+void Links::wait(Message& message) {
+  if (!message.open) return;
+  message.open = false;
+  const uint64_t number = subject_ != nullptr ? subject_->sequence : 0;
+  const bootstrap::CallState::Waiting waiting(control_.calls(), bootstrap::BlockedCall::Exchange::kCollective, number);
+  const RailResult result = endpoint_.wait(message.ticket, patience_ms(message));
+  if (result != RailResult::kDone) explain(result, message.peer);
+}
+
+Links::Message Links::try_send(int32_t peer, Tag tag, const void* data, int64_t bytes) noexcept {
+  Message message{0, peer, 0, false};
+  message.open = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket) == RailResult::kDone;
+  return message;
+}
+
+Links::Message Links::try_receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) noexcept {
+  Message message{0, peer, level, false};
+  const RailResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  message.open = result == RailResult::kDone;
+  exhausted_ = exhausted_ || result == RailResult::kExhausted;
+  return message;
+}
+
+bool Links::try_wait(Message& message, os::Deadline deadline) noexcept {
+  const bool open = std::exchange(message.open, false);
+  return open && !deadline.passed() && endpoint_.wait(message.ticket, deadline.left_ms()) == RailResult::kDone;
+}
+
+// A post that lacked memory may have been made by half, so nothing that follows it can be trusted.
+void Links::check_usable(int32_t peer) {
+  if (exhausted_) explain(RailResult::kExhausted, peer);
+}
+
+void Links::explain(RailResult result, int32_t peer) {
+  endpoint_.close();  // first, because what follows may throw: nobody writes into the caller's memory from here
+  const std::string reason = endpoint_.error();
+  failure_.check();
+  const int32_t rank = rank_at(peer);
+  const std::string who = control_.member(rank).name();
+  switch (result) {
+    case RailResult::kTimedOut:
+      give_up(Error(DDP_ERROR_TIMED_OUT, who + " did not take part in " + subject() + " within " +
+                                             std::to_string(timeout_ms_) + " ms; " + control_.describe_progress(rank)));
+    case RailResult::kAborted:
+      wait_for_cause(failure_);
+      give_up(Error(DDP_ERROR_ABORTED, "the group was aborted during " + subject()));
+    case RailResult::kExhausted:  // nobody is to blame but this rank
+      throw Error(DDP_ERROR_OUT_OF_MEMORY, reason);
+    default:
+      if (goodbye_probe_ && goodbye_probe_(peer)) peer_left(peer);
+      wait_for_cause(failure_);
+      give_up(Error(DDP_ERROR_PEER_FAILED, "the connection to " + who + " broke during " + subject() + " (" + reason + ")"));
+  }
+}
+
+void Links::refuse(int32_t position_a, const collective::Stamp& a, int32_t position_b, const collective::Stamp& b) {
+  give_up(collective::stamp_mismatch(control_, rank_at(position_a), a, rank_at(position_b), b));
+}
+
+void Links::peer_left(int32_t peer) {
+  endpoint_.close();
+  wait_for_cause(failure_);
+  give_up(Error(DDP_ERROR_ABORTED, control_.member(rank_at(peer)).name() + " left the group before " + subject()));
+}
+
+void Links::give_up(const Error& cause) {
+  endpoint_.close();
+  if (failure_.set(cause)) control_.abort(cause);
+  failure_.check();
+  throw Error(cause);
+}
+
+}  // namespace ddp::socket

@@ -1,0 +1,64 @@
+// A place among the members of an endpoint: the endpoint, connected to all other members, with the collectives on top. A
+// group may have several endpoints (one over all ranks, one for each local rank between hosts); each rank makes them in the
+// same order.
+//
+// Leaving: closing a connection can lose bytes that its peer has not read yet, and the news that a rank left ends the
+// waits of all others that wait in shared memory. So a member that goes in good order leaves first: it waits a moment
+// until all have what they need.
+// Threads: one at a time, but for wake().
+// Tested by unit/collective/collectives_test.cpp, process/gloo_test.cpp and process/hierarchy_test.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/socket/collectives.hpp"
+#include "collective/socket/socket_abi.h"
+#include "collective/transport.hpp"
+
+namespace ddp::socket {
+
+class SocketMember {
+ public:
+  /// `ranks` are the endpoint's members in order, this rank among them; `shares` has what each of them adds. Collective over
+  /// the whole group: a rank without a place on any of the endpoints that are being made calls attend(). Throws IO,
+  /// NOT_SUPPORTED, TIMED_OUT, PEER_FAILED or the first cause.
+  SocketMember(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
+               const SocketOptions& options, std::vector<int32_t> ranks, Shares shares, int64_t timeout_ms);
+  ~SocketMember();
+  SocketMember(const SocketMember&) = delete;
+  SocketMember& operator=(const SocketMember&) = delete;
+
+  static void attend(const collective::TransportContext& context);
+
+  [[nodiscard]] Collectives& collectives() noexcept { return *collectives_; }
+  [[nodiscard]] const Shares& shares() const noexcept { return shares_; }
+  [[nodiscard]] Course course(const FlatOwnership& owned, const cpu::ReduceRule& rule, Phases phases) const {
+    return make_course(shares_, owned, rule, phases, options_);
+  }
+  [[nodiscard]] Way way_of(const Course& course, int64_t count, const cpu::ReduceRule& rule, size_t words) const noexcept {
+    return socket::way_of(shares_, course, count, rule, words, options_);
+  }
+  [[nodiscard]] int64_t sent_bytes() const noexcept { return line_.sent_bytes(); }
+  [[nodiscard]] int32_t position() const noexcept { return line_.position(); }
+  [[nodiscard]] const char* endpoint_name() const noexcept { return endpoint_->name(); }
+  /// In good order: half a second at most, nothing if the group is broken. The last call.
+  void leave() noexcept;
+  void wake() noexcept { line_.wake(); }
+
+ private:
+  void connect(bootstrap::Control& control, const std::vector<int32_t>& ranks, os::Deadline deadline);
+  /// Positions that a member is linked with, ascending.
+  [[nodiscard]] std::vector<int32_t> linked(int32_t member) const;
+  [[nodiscard]] std::string address_told(const std::string& told, int32_t peer) const;
+
+  const bootstrap::Failure& failure_;
+  const SocketOptions options_;
+  const Shares shares_;
+  std::shared_ptr<Endpoint> endpoint_;
+  Links line_;
+  std::unique_ptr<Collectives> collectives_;
+};
+
+}  // namespace ddp::socket

@@ -1,0 +1,79 @@
+/* The table between libddp and a module that carries bytes between processes (libddp_gloo.so). Plain C: no exception and no
+ * C++ type crosses it. A module exports one function, ddp_socket_query(version), and everything else is found in the table.
+ *
+ * The model: an endpoint has an index among `size` endpoints and links to some of them. Over a link go messages; a message
+ * is sent only when the receiver has posted memory for it, messages of one slot arrive in the order in which they were
+ * posted, and BOTH SIDES POST EXACTLY THE SAME NUMBER OF BYTES (1 or more): Gloo ends the process when more bytes arrive
+ * than were expected.
+ * A wait that times out, or a link that fails, ends the whole endpoint: the only calls that make sense then are close and
+ * destroy.
+ *
+ * Threads: one at a time, but for abort, which any thread may call at any time between create and destroy.
+ * Errors: functions return a ddp_socket_result; when it is not DONE, one line of text was written to `error` (if `capacity`
+ * > 0).
+ * Implemented by collective/socket/gloo/module.cpp and, between threads, by tests/support/local_endpoint.cpp.
+ */
+#ifndef DDP_SOCKET_ABI_H
+#define DDP_SOCKET_ABI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
+#define DDP_SOCKET_VERSION 1
+/* Longest text of an address that get_address writes. */
+#define DDP_SOCKET_MAX_ADDRESS 1024
+#define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
+
+typedef struct ddp_socket_endpoint ddp_socket_endpoint;
+
+enum ddp_socket_result {
+  DDP_SOCKET_DONE = 0,
+  DDP_SOCKET_TIMED_OUT = 1, /* nothing happened for as long as the caller allowed */
+  DDP_SOCKET_FAILED = 2,    /* the link or the endpoint is unusable; the text says what the system said */
+  DDP_SOCKET_ABORTED = 3,   /* abort was called */
+  DDP_SOCKET_EXHAUSTED =
+      4 /* this process has no memory, threads or descriptors left; the text says which. As FAILED otherwise */
+};
+
+typedef struct ddp_socket_table {
+  int64_t struct_size;
+  int32_t version;
+  int32_t reserved;
+  const char *name; /* "Gloo" */
+
+  /* Open endpoint `index` of `size` on the local numeric address (IPv4 or IPv6). connect_timeout_ms bounds each connect. */
+  int32_t (*create)(int32_t index, int32_t size, const char *address, int64_t connect_timeout_ms, ddp_socket_endpoint **out,
+                    char *error, int64_t capacity);
+  /* Prepare the link to `peer` and give the bytes that the peer needs to connect to us. Call it for each neighbour before
+   * any connect. `blob` holds DDP_SOCKET_MAX_ADDRESS bytes. */
+  int32_t (*get_address)(ddp_socket_endpoint *endpoint, int32_t peer, char *blob, int64_t *out_bytes, char *error,
+                         int64_t capacity);
+  /* Connect the link to `peer` with the bytes it gave for us. May block until the peer does the same: neighbours in
+   * ascending order on every endpoint, then no cycle of waits can arise. */
+  int32_t (*connect)(ddp_socket_endpoint *endpoint, int32_t peer, const char *blob, int64_t bytes, char *error,
+                     int64_t capacity);
+  /* The memory stays untouched by the caller (send: unchanged) until the ticket was waited for, or close returned. */
+  int32_t (*post_send)(ddp_socket_endpoint *endpoint, int32_t peer, uint64_t slot, const void *data, int64_t bytes,
+                       int64_t *out_ticket, char *error, int64_t capacity);
+  int32_t (*post_receive)(ddp_socket_endpoint *endpoint, int32_t peer, uint64_t slot, void *data, int64_t bytes,
+                          int64_t *out_ticket, char *error, int64_t capacity);
+  /* Wait for one ticket, 1 ms or more. DONE gives the ticket back. */
+  int32_t (*wait)(ddp_socket_endpoint *endpoint, int64_t ticket, int64_t timeout_ms, char *error, int64_t capacity);
+  /* End the wait (or connect) that is under way, and every later one, within milliseconds. */
+  void (*abort)(ddp_socket_endpoint *endpoint);
+  /* Close all links. When it returns, no posted memory is read or written any more. */
+  void (*close)(ddp_socket_endpoint *endpoint);
+  void (*destroy)(ddp_socket_endpoint *endpoint);
+} ddp_socket_table;
+
+/* The table of this module, or NULL when it does not speak `version`. Valid as long as the module is loaded. */
+typedef const ddp_socket_table *(*ddp_socket_query_fn)(int32_t version);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

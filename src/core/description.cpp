@@ -1,0 +1,100 @@
+#include "core/description.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/bytes.hpp"
+
+namespace ddp {
+namespace {
+
+const char* reduce_name(ddp_reduce reduce) { return reduce == DDP_AVERAGE ? "average" : "sum"; }
+const char* unused_name(ddp_unused unused) { return unused == DDP_UNUSED_ERROR ? "error" : "allow"; }
+
+std::string quoted(const std::string& name) { return "\"" + name + "\""; }
+
+/// "parameter 3 is " + value; the part before the value is the same on all ranks that have the line at all.
+struct Split {
+  std::string subject;
+  std::string value;
+};
+Split split(const std::string& line) {
+  const size_t at = line.find(" is ");
+  return at == std::string::npos ? Split{line, ""} : Split{line.substr(0, at), line.substr(at + 4)};
+}
+
+}  // namespace
+
+std::vector<std::string> describe_model(const Parameters& table, const ddp_model_options& options, const std::string& hook) {
+  std::vector<std::string> lines;
+  lines.push_back(std::string("the library's version is ") + DDP_VERSION_STRING);
+  lines.push_back("the number of parameters is " + std::to_string(table.parameters().size()));
+  lines.push_back("the number of buffers is " + std::to_string(table.buffers().size()));
+  size_t index = 0;
+  for (const Parameter& parameter : table.parameters())
+    lines.push_back("parameter " + std::to_string(index++) + " is " + quoted(parameter.name) + " " +
+                    describe(declared_view(parameter.value, parameter.declared)));
+  index = 0;
+  for (const Buffer& buffer : table.buffers())
+    lines.push_back("buffer " + std::to_string(index++) + " is " + quoted(buffer.name) + " " +
+                    describe(declared_view(buffer.value, buffer.declared)));
+  lines.push_back("first_bucket_bytes is " + std::to_string(options.first_bucket_bytes));
+  lines.push_back("bucket_bytes is " + std::to_string(options.bucket_bytes));
+  lines.push_back(std::string("reduce is ") + reduce_name(options.reduce));
+  lines.push_back(std::string("unused is ") + unused_name(options.unused));
+  lines.push_back("check_every is " + std::to_string(options.check_every));
+  lines.push_back(std::string("drift is ") + (options.drift == DDP_DRIFT_REPORT ? "report" : "resend"));
+  lines.push_back("hook is " + hook);
+  lines.push_back(std::string("divisor is ") +
+                  (options.divisor == DDP_DIVISOR_WORLD ? "the number of ranks" : "the sum of the weights"));
+  lines.push_back("uneven_inputs is " + std::to_string(options.uneven_inputs));
+  // Counts are compared last: the first parameter that is missing or different says more than a number.
+  std::rotate(lines.begin() + 1, lines.begin() + 3, lines.end());
+  return lines;
+}
+
+std::string pack_lines(const std::vector<std::string>& lines) {
+  ByteWriter writer;
+  for (const std::string& line : lines) writer.text(line);
+  return std::move(writer).bytes();
+}
+
+std::vector<std::string> unpack_lines(std::string_view packed) {
+  std::vector<std::string> lines;
+  for (ByteReader reader(packed); !reader.at_end();) lines.emplace_back(reader.text());
+  return lines;
+}
+
+std::string name_ranks(const std::vector<int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+std::optional<std::string> first_difference(const std::vector<std::vector<std::string>>& by_rank) {
+  size_t longest = 0;
+  for (const auto& lines : by_rank) longest = std::max(longest, lines.size());
+  for (size_t at = 0; at < longest; ++at) {
+    std::map<std::string, std::vector<int32_t>> ranks_of;
+    std::vector<std::string> order;  // rank 0's first
+    for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+      const std::string line = at < by_rank[rank].size() ? by_rank[rank][at] : std::string("the end of the list");
+      if (ranks_of[line].empty()) order.push_back(line);
+      ranks_of[line].push_back(static_cast<int32_t>(rank));
+    }
+    if (order.size() == 1) continue;
+    const Split first = split(order[0]);
+    std::string text = first.subject + " is " + first.value + " on " + name_ranks(ranks_of[order[0]]);
+    for (size_t i = 1; i < order.size(); ++i) {
+      const Split other = split(order[i]);
+      text += ", but " + (other.subject == first.subject ? other.value : order[i]) + " on " + name_ranks(ranks_of[order[i]]);
+    }
+    return text;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ddp

@@ -1,0 +1,63 @@
+// The one exception type of libddp: a status and one sentence that names the culprit.
+// Thrown where something fails; tests/lint/catch_allowed.txt lists who may catch. A copy shares the text, so copying never
+// fails. Any thread.
+// Tested by unit/core/error_test.cpp.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ddp/types.h"
+
+namespace ddp {
+
+class Error : public std::exception {
+ public:
+  Error(ddp_status status, std::string text)
+      : status_(status), text_(std::make_shared<const std::string>(std::move(text))) {}
+  /// OUT_OF_MEMORY, "out of memory": the error that can be made without memory.
+  Error() noexcept : status_(DDP_ERROR_OUT_OF_MEMORY) {}
+
+  [[nodiscard]] ddp_status status() const noexcept { return status_; }
+  [[nodiscard]] const std::string& text() const noexcept;
+  [[nodiscard]] const char* what() const noexcept override { return text().c_str(); }
+
+  /// Do all ranks of the group throw this error in this call, because they told each other? Then nobody waits for this rank.
+  [[nodiscard]] bool is_agreed() const noexcept { return agreed_; }
+  [[nodiscard]] Error as_agreed() const noexcept {
+    Error copy(*this);
+    copy.agreed_ = true;
+    return copy;
+  }
+
+ private:
+  ddp_status status_;
+  bool agreed_ = false;
+  std::shared_ptr<const std::string> text_;
+};
+
+/// Any exception as an Error: a lack of memory, threads or descriptors is OUT_OF_MEMORY and says which; what libddp does not
+/// know is INTERNAL.
+[[nodiscard]] Error to_error(const std::exception& thrown) noexcept;
+
+/// OUT_OF_MEMORY if errno's value says that memory, descriptors or threads are used up, else `otherwise`.
+[[nodiscard]] ddp_status status_of_errno(int error, ddp_status otherwise) noexcept;
+
+/// What to do when descriptors are used up, to end a text with: "; raise the limit of open files (ulimit -n)". Empty for
+/// other values.
+[[nodiscard]] const char* advice_of_errno(int error) noexcept;
+
+/// Does an error with this status end the group for good?
+[[nodiscard]] constexpr bool breaks_group(ddp_status status) noexcept {
+  return status == DDP_ERROR_TIMED_OUT || status == DDP_ERROR_PEER_FAILED || status == DDP_ERROR_ABORTED;
+}
+
+/// "DDP_ERROR_..." for a status; never NULL.
+[[nodiscard]] const char* status_name(ddp_status status) noexcept;
+
+/// printf-style construction, so that messages stay one readable line at the place of failure.
+[[nodiscard]] Error make_error(ddp_status status, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+}  // namespace ddp

@@ -1,0 +1,88 @@
+#include "core/parameters.hpp"
+
+#include "core/error.hpp"
+
+namespace ddp {
+namespace {
+
+std::pair<int32_t, uintptr_t> place_of(const Tensor& tensor, int64_t bytes) noexcept {
+  return {tensor.device_index, reinterpret_cast<uintptr_t>(tensor.data) + static_cast<uintptr_t>(bytes)};
+}
+
+std::string home_of(const Tensor& tensor) {
+  return tensor.is_on_gpu() ? "on GPU " + std::to_string(tensor.device_index) : "in host memory";
+}
+
+}  // namespace
+
+void Parameters::check_name(const std::string& name) const {
+  if (name.empty() || name.size() > 1024)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "a tensor's name must have 1 to 1024 bytes; this one has %zu", name.size());
+  if (names_.count(name) != 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "the name \"%s\" is registered already; names are unique among parameters and buffers", name.c_str());
+}
+
+void Parameters::check_memory(const Tensor& tensor, const std::string& what) const {
+  if (tensor.count == 0) return;
+  const Place begin = place_of(tensor, 0);
+  const Place end = place_of(tensor, tensor.bytes());
+  auto last = ranges_.lower_bound(end);  // the first that starts at or after our end
+  if (last == ranges_.begin()) return;
+  --last;
+  if (last->second.end > begin)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the memory of %s overlaps the memory of %s; register shared memory once",
+                     what.c_str(), last->second.what.c_str());
+}
+
+void Parameters::claim_memory(const Tensor& tensor, const std::string& what) {
+  if (tensor.count == 0) return;
+  ranges_.emplace(place_of(tensor, 0), Range{place_of(tensor, tensor.bytes()), what});
+}
+
+int32_t Parameters::add_parameter(std::string name, const Tensor& value, const Tensor* grad) {
+  check_name(name);
+  const std::string what = "parameter \"" + name + "\"";
+  if (!is_floating(part_dtype(value.dtype)))
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "%s is %s; parameters are F32, F64, F16, BF16, C64 or C128 (register other tensors as buffers)",
+                     what.c_str(), dtype_name(value.dtype));
+  if (grad != nullptr && (!grad->same_shape(value) || grad->dtype != value.dtype))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the gradient of %s is %s but the parameter is %s", what.c_str(),
+                     describe(*grad).c_str(), describe(value).c_str());
+  const std::string grad_what = "the gradient of " + what;
+  if (grad != nullptr && grad->device_index != value.device_index)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is %s but the parameter is %s; both must be in the same memory",
+                     grad_what.c_str(), home_of(*grad).c_str(), home_of(value).c_str());
+  check_memory(value, what);
+  if (grad != nullptr) {
+    check_memory(*grad, grad_what);
+    if (grad->count > 0 && grad->data < value.data + value.bytes() && value.data < grad->data + grad->bytes())
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the memory of %s overlaps the parameter itself", grad_what.c_str());
+    claim_memory(*grad, grad_what);
+  }
+  claim_memory(value, what);
+  Parameter parameter;
+  parameter.declared = value.dtype;
+  parameter.value = real_view(value);
+  parameter.owned_grad = grad == nullptr;
+  parameter.grad = parameter.value;
+  parameter.grad.data = grad != nullptr ? grad->data : nullptr;
+  if (value.gpu != nullptr) gpu_ = value.gpu;
+  names_.insert(name);
+  parameter.name = std::move(name);
+  parameters_.push_back(std::move(parameter));
+  return parameter_count() - 1;
+}
+
+int32_t Parameters::add_buffer(std::string name, const Tensor& value) {
+  check_name(name);
+  const std::string what = "buffer \"" + name + "\"";
+  check_memory(value, what);
+  claim_memory(value, what);
+  names_.insert(name);
+  buffers_.push_back(Buffer{std::move(name), real_view(value), value.dtype});
+  return static_cast<int32_t>(buffers_.size()) - 1;
+}
+
+}  // namespace ddp

@@ -1,0 +1,65 @@
+// What the caller lent: parameters with their gradients, and buffers, in registration order. Frozen by commit.
+// A parameter lies on a GPU, with its gradient, iff parameter.value.is_on_gpu(); all such tensors lie on one.
+// Tested by unit/core/table_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.hpp"
+
+namespace ddp {
+
+/// Complex tensors are kept as pairs of real numbers (core/tensor.hpp), so only what goes out looks at `declared`.
+struct Parameter {
+  std::string name;
+  Tensor value;
+  Tensor grad;  // data is NULL while libddp owns it and the model is not committed
+  ddp_dtype declared = DDP_F32;
+  bool owned_grad = false;  // libddp provides the gradient's memory
+};
+
+struct Buffer {
+  std::string name;
+  Tensor value;
+  ddp_dtype declared = DDP_F32;
+};
+
+class Parameters {
+ public:
+  /// `grad` NULL: owned by libddp. Throws INVALID_ARGUMENT (bad name, taken name, overlap with a tensor lent before, another
+  /// device than the value's).
+  int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
+  int32_t add_buffer(std::string name, const Tensor& value);
+
+  [[nodiscard]] const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
+  [[nodiscard]] const std::vector<Buffer>& buffers() const noexcept { return buffers_; }
+  [[nodiscard]] Parameter& parameter(int32_t index) { return parameters_[static_cast<size_t>(index)]; }
+  [[nodiscard]] const Parameter& parameter(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
+  [[nodiscard]] int32_t parameter_count() const noexcept { return static_cast<int32_t>(parameters_.size()); }
+  /// The GPU on which parameters lie; NULL: all are in host memory.
+  [[nodiscard]] const gpu::Device* gpu() const noexcept { return gpu_; }
+
+ private:
+  void check_name(const std::string& name) const;
+  void check_memory(const Tensor& tensor, const std::string& what) const;
+  void claim_memory(const Tensor& tensor, const std::string& what);
+
+  using Place = std::pair<int32_t, uintptr_t>;  // device (-1: host memory), address
+  struct Range {
+    Place end;
+    std::string what;
+  };
+
+  std::vector<Parameter> parameters_;
+  std::vector<Buffer> buffers_;
+  std::unordered_set<std::string> names_;
+  std::map<Place, Range> ranges_;  // by begin, disjoint
+  const gpu::Device* gpu_ = nullptr;
+};
+
+}  // namespace ddp

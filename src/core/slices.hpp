@@ -1,0 +1,31 @@
+// Who owns which part of a bucket when the optimizer's work is divided among the ranks (ZeRO stage 1: Rajbhandari et al.,
+// "ZeRO: memory optimizations toward training trillion parameter models", 2020; here flat slices, so no rank gets a whole
+// large tensor).
+//
+// Rule: rank r owns a contiguous stretch of the bucket. A cut lies at the start of a parameter or a multiple of kSliceUnit
+// elements behind it, the last such place at or before r / W of the bucket. So the same blocks of a parameter are worked on
+// as a whole whatever the number of ranks: what is summed over blocks (norms) has the same bits, sharded or not.
+// A pure function of the plan. Cost: linear. Tested by unit/core/slices_test.cpp.
+#pragma once
+
+#include <vector>
+
+#include "core/ownership.hpp"
+#include "core/plan.hpp"
+
+namespace ddp {
+
+inline constexpr int64_t kSliceUnit = 1024;  // elements
+
+/// `counts[k]`: elements of the bucket's k-th parameter.
+[[nodiscard]] Ownership cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int32_t ranks);
+
+/// The same of a whole plan.
+struct PlanOwnership {
+  std::vector<Ownership> buckets;  // a piece is a position in the bucket
+  Ownership parameters;            // a piece is a parameter's number
+};
+/// `counts[index]`: elements of a parameter. Not `sharded`: every rank owns everything.
+[[nodiscard]] PlanOwnership own_plan(const Plan& plan, const std::vector<int64_t>& counts, int32_t ranks, bool sharded);
+
+}  // namespace ddp

@@ -1,0 +1,216 @@
+// Between fork and exec only async-signal-safe calls are made: everything that allocates is prepared before. A failing exec
+// travels back through a pipe that a successful one closes.
+// Parent death: PR_SET_PDEATHSIG takes effect from the call on, so a parent that died just before is noticed by getppid().
+// Tested by process/ddprun_test.sh, process/ddprun_orphans_test.sh.
+#include "ddprun/launch.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "ddprun/channel.hpp"
+#include "ddprun/machine.hpp"
+
+extern char** environ;
+
+namespace ddp::ddprun {
+namespace {
+
+bool is_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+bool is_executable(const std::string& path) { return is_file(path) && access(path.c_str(), X_OK) == 0; }
+
+std::string_view name_of(std::string_view assignment) { return assignment.substr(0, assignment.find('=')); }
+
+bool is_set(const std::vector<std::string>& environment, std::string_view name) {
+  for (const auto& entry : environment) {
+    if (name_of(entry) == name) return true;
+  }
+  return false;
+}
+
+void set(std::vector<std::string>& environment, const std::string& assignment) {
+  std::erase_if(environment, [&](const std::string& entry) { return name_of(entry) == name_of(assignment); });
+  environment.push_back(assignment);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (auto& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+struct ChildPlan {
+  const char* program;
+  char** arguments;
+  char** environment;
+  sigset_t signal_mask;
+  pid_t parent;
+  int in, out, err, failure;
+};
+
+// In the child. Never returns.
+[[noreturn]] void become_rank(const ChildPlan& plan) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(kExitInternal);
+  signal(SIGPIPE, SIG_DFL);
+  dup2(plan.in, 0);
+  dup2(plan.out, 1);
+  dup2(plan.err, 2);
+  sigprocmask(SIG_SETMASK, &plan.signal_mask, nullptr);
+  execve(plan.program, plan.arguments, plan.environment);
+  const int cause = errno;
+  while (write(plan.failure, &cause, sizeof cause) < 0 && errno == EINTR) {
+  }
+  _exit(kExitNotExecutable);
+}
+
+// The ranks write to pseudo-terminals. Where their output does not end on a terminal, or in files as well, colours and other
+// escape sequences would be dirt. Programs must not start a pager, because that waits for keys which a rank never gets.
+void describe_terminal(const Options& options, std::vector<std::string>& environment) {
+  const auto set_unless_wished = [&](const std::string& assignment) {
+    if (!is_set(options.environment, name_of(assignment))) set(environment, assignment);
+  };
+  set_unless_wished("PAGER=cat");
+  set_unless_wished("GIT_PAGER=cat");
+  const bool forced = is_set(environment, "FORCE_COLOR") || is_set(environment, "CLICOLOR_FORCE");
+  if (forced || (options.output_dir.empty() && isatty(1) == 1 && isatty(2) == 1)) return;
+  set_unless_wished("TERM=dumb");
+  set_unless_wished("NO_COLOR=1");
+}
+
+// 0 when the program runs, else the errno of exec.
+int read_failure(int fd) {
+  int cause = 0;
+  ssize_t got = 0;
+  do {
+    got = read(fd, &cause, sizeof cause);
+  } while (got < 0 && errno == EINTR);
+  return got == static_cast<ssize_t>(sizeof cause) ? cause : 0;
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (is_executable(name)) return name;
+    if (!is_file(name)) throw ExitError{kExitNotFound, "The program " + name + " was not found."};
+    const bool python = name.ends_with(".py");
+    throw ExitError{kExitNotExecutable, "The file " + name + " is not executable: " +
+                                            (python ? "write python3 " + name : "chmod +x " + name + " makes it so") + "."};
+  }
+  const char* path = getenv("PATH");
+  std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+  for (;;) {
+    const auto colon = rest.find(':');
+    const std::string folder(rest.substr(0, colon));
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (is_executable(candidate)) return candidate;
+    if (colon == std::string_view::npos) break;
+    rest.remove_prefix(colon + 1);
+  }
+  std::string text = "The program " + name + " was not found in PATH";
+  if (is_file(name)) text += name.ends_with(".py") ? "; write python3 " + name : "; did you mean ./" + name + "?";
+  if (text.back() != '?') text += '.';
+  throw ExitError{kExitNotFound, text};
+}
+
+Job prepare_job(const Options& options, const sigset_t& signal_mask) {
+  Job job;
+  job.program = find_program(options.command.front());
+  job.arguments = options.command;
+  job.ranks = options.ranks;
+  job.signal_mask = signal_mask;
+  for (char** entry = environ; *entry != nullptr; ++entry) job.environment.emplace_back(*entry);
+  for (const auto& assignment : options.environment) set(job.environment, assignment);
+
+  const std::string port = std::to_string(options.port > 0 ? options.port : find_free_port());
+  set(job.environment, "MASTER_ADDR=127.0.0.1");
+  set(job.environment, "MASTER_PORT=" + port);
+  set(job.environment, "WORLD_SIZE=" + std::to_string(options.ranks));
+  set(job.environment, "LOCAL_WORLD_SIZE=" + std::to_string(options.ranks));
+  job.notes = std::to_string(options.ranks) + " ranks of " + job.program + ", MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port;
+  if (is_set(job.environment, "DDP_TOKEN") || is_set(job.environment, "DDP_TOKEN_FILE")) {
+    job.notes += ", the token that was set";
+  } else {
+    set(job.environment, "DDP_TOKEN=" + make_token());
+    job.notes += ", a new DDP_TOKEN";
+  }
+  if (options.ranks > 1 && !is_set(job.environment, "OMP_NUM_THREADS")) {
+    const int32_t cores = usable_cores();
+    const std::string assignment = "OMP_NUM_THREADS=" + std::to_string(std::max(cores / options.ranks, 1));
+    set(job.environment, assignment);
+    job.threads = assignment + " for each rank, because it was not set (cores: " + std::to_string(cores) +
+                  ", ranks: " + std::to_string(options.ranks) + ")";
+  }
+  if (!is_set(job.environment, "PYTHONUNBUFFERED")) set(job.environment, "PYTHONUNBUFFERED=1");
+  job.terminals = options.terminals;
+  job.prefix_width = options.prefix_width();
+  if (options.terminals) describe_terminal(options, job.environment);
+  return job;
+}
+
+std::string refuse_variable(const std::string& name) {
+  const std::string text = "ddprun sets " + name + " itself";
+  if (name == "RANK" || name == "LOCAL_RANK") return text + ": each rank gets its own number.";
+  if (name == "WORLD_SIZE" || name == "LOCAL_WORLD_SIZE") return text + ": choose the number of ranks with -n.";
+  if (name == "MASTER_PORT") return text + ": choose the port with --port.";
+  if (name == "MASTER_ADDR") return text + " to 127.0.0.1: all ranks run on this machine.";
+  return "";
+}
+
+Rank launch_rank(const Job& job, int32_t rank, int input) {
+  std::vector<std::string> environment = job.environment;
+  set(environment, "RANK=" + std::to_string(rank));
+  set(environment, "LOCAL_RANK=" + std::to_string(rank));
+  std::vector<std::string> arguments = job.arguments;
+  const std::vector<char*> argument_list = pointers(arguments), environment_list = pointers(environment);
+
+  const winsize size = terminal_size(job.prefix_width);
+  Channel out = job.terminals ? make_terminal(size) : make_pipe(), err = job.terminals ? make_terminal(size) : make_pipe();
+  Channel failure = make_pipe();
+  const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const ChildPlan plan{job.program.c_str(),
+                       const_cast<char**>(argument_list.data()),
+                       const_cast<char**>(environment_list.data()),
+                       job.signal_mask,
+                       getpid(),
+                       input >= 0 ? input : null.get(),
+                       out.theirs.get(),
+                       err.theirs.get(),
+                       failure.theirs.get()};
+  const pid_t pid = fork();
+  if (pid < 0) {
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or raise ulimit -u.", rank,
+                     strerror(errno));
+  }
+  if (pid == 0) become_rank(plan);
+  setpgid(pid, pid);  // also here: whoever comes first, the group exists before anybody signals it
+  failure.theirs.reset();
+  const int cause = read_failure(failure.ours.get());
+  if (cause != 0) {
+    waitpid(pid, nullptr, 0);
+    const char* hint = cause == ENOEXEC  ? " (a script needs a first line such as #!/bin/sh)"
+                       : cause == ENOENT ? " (the interpreter in its first line, or its loader)"
+                                         : "";
+    throw ExitError{kExitNotExecutable, "The program " + job.program + " cannot be run: " + strerror(cause) + hint + "."};
+  }
+  fcntl(out.ours.get(), F_SETFL, O_NONBLOCK);
+  fcntl(err.ours.get(), F_SETFL, O_NONBLOCK);
+  return {pid, std::move(out.ours), std::move(err.ours)};
+}
+
+}  // namespace ddp::ddprun

@@ -1,0 +1,56 @@
+// From options to running ranks: the program's path, the environment of each rank, fork and exec.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddprun/fd.hpp"
+#include "ddprun/options.hpp"
+
+namespace ddp::ddprun {
+
+/// Everything that all ranks share.
+struct Job {
+  std::string program;                 // path of the executable
+  std::vector<std::string> arguments;  // with the program's name as the user wrote it
+  std::vector<std::string> environment;
+  int32_t ranks = 1;
+  sigset_t signal_mask{};  // ranks start with it
+  bool terminals = true;   // for the outputs of the ranks
+  int prefix_width = 0;    // columns that the ranks' terminals lack
+  std::string notes;       // what --verbose says about it
+  std::string threads;     // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
+};
+
+/// A rank that has been started, in a process group of its own, and our ends of its stdout and stderr (non-blocking).
+struct Rank {
+  pid_t pid = -1;
+  Fd out;
+  Fd err;
+};
+
+/// The path that the user's program name means, as a shell finds it. Throws ExitError 126 or 127 with a sentence that says
+/// what to do.
+[[nodiscard]] std::string find_program(const std::string& name);
+
+/// The environment of the ranks: ours, the user's --env, the meeting point, the token, OpenMP threads, and
+/// what tells programs whether colours make sense.
+[[nodiscard]] Job prepare_job(const Options& options, const sigset_t& signal_mask);
+
+/// Start one rank; returns when its program runs. `input` becomes its stdin, -1: /dev/null. Throws if it cannot be started.
+[[nodiscard]] Rank launch_rank(const Job& job, int32_t rank, int input);
+
+/// Does ddprun set this variable for every rank, so that --env cannot? Then a sentence that says so, else "".
+[[nodiscard]] std::string refuse_variable(const std::string& name);
+
+/// An error with the exit code that tells it apart.
+struct ExitError {
+  int code;
+  std::string text;
+};
+
+}  // namespace ddp::ddprun

@@ -1,0 +1,84 @@
+// The output of all ranks: read from their channels, split into lines, written to our own stdout and stderr (Screen) and to
+// files. The last lines of every rank are kept for the report.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/fd.hpp"
+#include "ddprun/options.hpp"
+#include "ddprun/screen.hpp"
+#include "ddprun/sink.hpp"
+
+namespace ddp::ddprun {
+
+class Relay {
+ public:
+  /// Opens the files of --output-dir. Throws IO.
+  explicit Relay(const Options& options);
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  /// Take over the channels of the next rank.
+  void add_rank(Fd out, Fd err);
+  /// Append what to wait for, then hand the same entries to handle().
+  void append_poll(std::vector<pollfd>& entries) const;
+  void handle(const pollfd* entries);
+  /// When show_open_lines() has something to do; Screen::kNever.
+  [[nodiscard]] int64_t due_ns() const noexcept;
+  /// Show lines that have not ended but stood still for a moment.
+  void show_open_lines();
+  /// The user has typed a newline behind what stands on the terminal.
+  void typed_line();
+  /// The terminal's width has changed: the ranks' terminals follow.
+  void resize() noexcept;
+
+  /// Is any rank's channel still open?
+  [[nodiscard]] bool reading() const noexcept;
+  /// Is any line still to be written?
+  [[nodiscard]] bool writing() const noexcept;
+  /// Take what is in the channels now and close them: what still holds their other ends is of no interest any more.
+  void close_inputs();
+
+  /// One of the launcher's own lines, to stderr.
+  void note(const std::string& text);
+  /// The last lines of a rank, oldest first, stdout and stderr in the order in which they came.
+  [[nodiscard]] const std::deque<std::string>& last_lines(int32_t rank) const {
+    return last_lines_[static_cast<size_t>(rank)];
+  }
+
+ private:
+  static constexpr size_t kNone = SIZE_MAX;
+
+  struct Stream {
+    Fd end;
+    int32_t rank;
+    size_t screen = kNone;  // none: this rank is not shown
+    size_t number = 0;      // of the stream on its screen
+    size_t file = kNone;    // sink
+    std::string partial;  // the line that has not ended yet; with prefixes, of a line that overwrites itself the last state
+    bool bar = false;     // it has overwritten itself with \r
+  };
+
+  bool read_some(Stream& stream);
+  void split(Stream& stream, std::string_view data);
+  void end_line(Stream& stream, std::string_view line, bool ended);
+  void end_stream(Stream& stream);
+  void drop_overwritten(Stream& stream);
+  void remember(int32_t rank, std::string_view line);
+  [[nodiscard]] bool wants_input(const Stream& stream) const noexcept;
+
+  const Options& options_;
+  std::deque<Sink> sinks_;       // 0: stdout, 1: stderr, then the files; a deque, because screens point to them
+  std::vector<Screen> screens_;  // of sinks 0 and 1
+  size_t error_screen_;          // 0 when stdout and stderr are one place: a single queue keeps lines whole there too
+  std::vector<Stream> streams_;
+  std::vector<std::deque<std::string>> last_lines_;
+};
+
+}  // namespace ddp::ddprun

@@ -1,0 +1,26 @@
+// The signals that the launcher handles, as a descriptor for poll().
+#pragma once
+
+#include <signal.h>
+
+#include "ddprun/fd.hpp"
+
+namespace ddp::ddprun {
+
+class Signals {
+ public:
+  /// From here on these signals are read, not delivered. Those that our parent told us to ignore (nohup) stay ignored.
+  Signals();
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  /// The next signal that came, 0: none.
+  [[nodiscard]] int take() noexcept;
+  /// The mask to start the ranks with.
+  [[nodiscard]] const sigset_t& original_mask() const noexcept { return original_mask_; }
+
+ private:
+  Fd fd_;
+  sigset_t original_mask_{};
+};
+
+}  // namespace ddp::ddprun

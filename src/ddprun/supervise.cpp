@@ -1,0 +1,288 @@
+// One thread, one poll(): the signals (as a descriptor), the outputs of all ranks, our own outputs, and the next deadline.
+//
+//   running -> grace (a rank failed; libddp tells the other ranks, which may save and exit)
+//           -> terminated (SIGTERM was sent) -> killed (SIGKILL was sent)
+//   running -> terminated when we get SIGTERM, or --timeout is over
+//   any of these -> draining (no rank runs; last output) -> flushing (the report is written) -> done
+//
+// Ranks that ended stay zombies until the job is over: so their process group numbers cannot be given to strangers, and
+// what they left running can be ended safely.
+// Tested by process/ddprun_test.sh, ddprun_failure_test.sh, ddprun_signals_test.sh, ddprun_orphans_test.sh.
+#include "ddprun/supervise.hpp"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "ddprun/guard.hpp"
+#include "ddprun/input.hpp"
+#include "ddprun/launch.hpp"
+#include "ddprun/machine.hpp"
+#include "ddprun/relay.hpp"
+#include "ddprun/report.hpp"
+#include "ddprun/signals.hpp"
+#include "os/clock.hpp"
+
+namespace ddp::ddprun {
+namespace {
+
+constexpr int64_t kTerminateMs = 5'000;  // from SIGTERM to SIGKILL
+constexpr int64_t kDrainMs = 1'000;      // for what a rank left behind to write its last lines
+constexpr int64_t kWakeMs = 1'000;       // now and then, for a terminal whose foreground job we have become again
+
+int64_t to_ms(double seconds) { return static_cast<int64_t>(seconds * 1e3) + 1; }
+
+std::string format_seconds(double seconds) {
+  char text[32];
+  snprintf(text, sizeof text, "%g s", seconds);
+  return text;
+}
+
+bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT; }
+
+class Supervisor {
+ public:
+  explicit Supervisor(const Options& options)
+      : options_(options), job_(prepare_job(options, signals_.original_mask())), relay_(options) {}
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+  ~Supervisor() { end_everything(); }
+
+  int run() {
+    start();
+    while (phase_ != Phase::kDone) {
+      wait_once();
+      advance();
+    }
+    return exit_code_;
+  }
+
+ private:
+  enum class Phase { kRunning, kGrace, kTerminated, kKilled, kDraining, kFlushing, kDone };
+
+  void start();
+  void wait_once();
+  void handle_signal(int signal);
+  void collect_ends();
+  void on_failure(const Outcome& outcome);
+  void advance();
+  void on_deadline();
+  void enter(Phase phase, int64_t for_ms);  // 0 ms: no limit
+  void end_everything() noexcept;
+  void report();
+  void signal_groups(int signal) const noexcept;
+  [[nodiscard]] bool running(int32_t rank) const noexcept;
+  [[nodiscard]] int64_t left_ms() const noexcept;
+  [[nodiscard]] std::string running_ranks() const;
+  [[nodiscard]] double seconds() const noexcept { return static_cast<double>(os::now_ns() - start_ns_) * 1e-9; }
+
+  const Options& options_;
+  Signals signals_;
+  Job job_;
+  Relay relay_;
+  Input input_;
+  Guard guard_;
+  Phase phase_ = Phase::kRunning;
+  os::Deadline deadline_ = os::Deadline::never();
+  int64_t start_ns_ = os::now_ns();
+  int64_t oom_kills_ = count_oom_kills();  // at the start
+  int stop_requests_ = 0;                  // signals that ask us to stop
+  int stop_signal_ = 0;                    // the first of them, if it came before any failure
+  bool timed_out_ = false;                 // --timeout ended the job
+  int exit_code_ = 0;
+  std::vector<pid_t> pids_;        // by rank; empty again once they are reaped
+  std::vector<Outcome> outcomes_;  // of the ranks that ended, in that order
+  std::vector<pollfd> entries_;
+};
+
+void Supervisor::start() {
+  if (options_.verbose) relay_.note(job_.notes);
+  if (!job_.threads.empty()) relay_.note(job_.threads);
+  if (options_.timeout_s > 0) enter(Phase::kRunning, to_ms(options_.timeout_s));
+  for (int32_t rank = 0; rank < job_.ranks; ++rank) {
+    Rank started = launch_rank(job_, rank, rank == 0 ? input_.for_rank_zero() : -1);
+    pids_.push_back(started.pid);
+    guard_.watch(started.pid);
+    relay_.add_rank(std::move(started.out), std::move(started.err));
+  }
+  input_.started();
+}
+
+void Supervisor::wait_once() {
+  entries_.clear();
+  entries_.push_back({signals_.fd(), POLLIN, 0});
+  input_.append_poll(entries_);
+  relay_.append_poll(entries_);
+  const int ready = poll(entries_.data(), entries_.size(), static_cast<int>(left_ms()));
+  if (ready < 0 && errno != EINTR) throw make_error(DDP_ERROR_INTERNAL, "poll failed: %s.", strerror(errno));
+  if (ready > 0) {
+    for (int signal = signals_.take(); signal != 0; signal = signals_.take()) handle_signal(signal);
+    if (input_.handle(&entries_[1])) relay_.typed_line();
+    relay_.handle(&entries_[3]);
+  }
+  relay_.show_open_lines();
+}
+
+int64_t Supervisor::left_ms() const noexcept {
+  int64_t left = std::min(deadline_.left_ms(), kWakeMs);
+  const int64_t due = relay_.due_ns();
+  if (due != Screen::kNever) left = std::min(left, std::max<int64_t>(due - os::now_ns(), 0) / 1'000'000 + 1);
+  return left;
+}
+
+void Supervisor::handle_signal(int signal) {
+  if (signal == SIGCHLD) return collect_ends();
+  if (signal == SIGTSTP) {  // Ctrl-Z stops the ranks, then us; they go on when we do
+    signal_groups(SIGSTOP);
+    raise(SIGSTOP);
+    return signal_groups(SIGCONT);
+  }
+  if (signal == SIGWINCH) relay_.resize();
+  if (asks_to_stop(signal) && phase_ == Phase::kRunning && stop_signal_ == 0) stop_signal_ = signal;
+  if (asks_to_stop(signal)) ++stop_requests_;
+  if (asks_to_stop(signal) && phase_ == Phase::kFlushing) phase_ = Phase::kDone;  // nobody reads the report
+  if (signal == SIGINT && stop_requests_ > 1 && phase_ < Phase::kKilled) {
+    relay_.note("second interrupt: sending SIGKILL to " + running_ranks());
+    signal_groups(SIGKILL);
+    return enter(Phase::kKilled, 0);
+  }
+  signal_groups(signal);
+  if (signal == SIGTERM && (phase_ == Phase::kRunning || phase_ == Phase::kGrace)) {
+    relay_.note("SIGTERM: sent on to " + running_ranks() + "; SIGKILL follows after " + format_seconds(options_.grace_s) +
+                " (--grace)");
+    enter(Phase::kTerminated, to_ms(options_.grace_s));
+  }
+}
+
+void Supervisor::collect_ends() {
+  for (int32_t rank = 0; rank < static_cast<int32_t>(pids_.size()); ++rank) {
+    siginfo_t info{};
+    if (!running(rank)) continue;
+    const auto pid = static_cast<id_t>(pids_[static_cast<size_t>(rank)]);
+    if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
+    Outcome outcome;
+    outcome.rank = rank;
+    outcome.status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : info.si_status;
+    outcome.seconds = seconds();
+    outcome.ended_by_us = phase_ == Phase::kTerminated || phase_ == Phase::kKilled;
+    outcomes_.push_back(outcome);
+    on_failure(outcome);
+  }
+}
+
+void Supervisor::on_failure(const Outcome& outcome) {
+  if (!failed(outcome) || phase_ != Phase::kRunning) return;
+  const bool alone = outcomes_.size() == pids_.size() || stop_requests_ > 0;
+  const std::string text = "rank " + std::to_string(outcome.rank) + " failed (" + describe(outcome) + "); ";
+  if (options_.keep_going) {
+    if (!alone) relay_.note(text + running_ranks() + " may go on (--keep-going)");
+    return;
+  }
+  enter(Phase::kGrace, to_ms(options_.grace_s));
+  if (!alone) relay_.note(text + running_ranks() + " must exit within " + format_seconds(options_.grace_s) + " (--grace)");
+}
+
+void Supervisor::advance() {
+  if (phase_ < Phase::kDraining && outcomes_.size() == pids_.size()) enter(Phase::kDraining, kDrainMs);
+  if (phase_ == Phase::kDraining && (!relay_.reading() || deadline_.passed())) {
+    relay_.close_inputs();
+    end_everything();
+    report();
+    enter(Phase::kFlushing, stop_requests_ > 0 ? kDrainMs : 0);  // a slow reader gets all, unless we were told to stop
+  }
+  if (phase_ == Phase::kFlushing && (!relay_.writing() || deadline_.passed())) phase_ = Phase::kDone;
+  if (phase_ < Phase::kDraining && deadline_.passed()) on_deadline();
+}
+
+void Supervisor::on_deadline() {
+  if (phase_ == Phase::kTerminated) {
+    relay_.note(running_ranks() + " did not exit after SIGTERM: sending SIGKILL");
+    signal_groups(SIGKILL);
+    return enter(Phase::kKilled, 0);
+  }
+  timed_out_ = phase_ == Phase::kRunning;
+  if (timed_out_) {
+    relay_.note("the time limit of " + format_seconds(options_.timeout_s) + " (--timeout) is over: sending SIGTERM to " +
+                running_ranks());
+  } else {
+    relay_.note(running_ranks() + " did not exit within " + format_seconds(options_.grace_s) +
+                " (--grace): sending SIGTERM");
+  }
+  signal_groups(SIGTERM);
+  enter(Phase::kTerminated, kTerminateMs);
+}
+
+void Supervisor::enter(Phase phase, int64_t for_ms) {
+  phase_ = phase;
+  deadline_ = os::Deadline::in_ms(for_ms);
+}
+
+// What the ranks left running ends here, before their process group numbers are given back to the system.
+void Supervisor::end_everything() noexcept {
+  signal_groups(SIGKILL);
+  for (size_t rank = 0; rank < pids_.size(); ++rank) {
+    rusage usage{};
+    while (wait4(pids_[rank], nullptr, 0, &usage) < 0 && errno == EINTR) {
+    }
+    for (auto& outcome : outcomes_) {
+      if (outcome.rank == static_cast<int32_t>(rank)) outcome.peak_kib = usage.ru_maxrss;
+    }
+  }
+  pids_.clear();
+}
+
+void Supervisor::report() {
+  std::sort(outcomes_.begin(), outcomes_.end(), [](const Outcome& a, const Outcome& b) { return a.rank < b.rank; });
+  const auto first = first_failure(outcomes_);
+  std::vector<int32_t> succeeded;
+  for (const auto& outcome : outcomes_) {
+    if (!failed(outcome)) succeeded.push_back(outcome.rank);
+  }
+  const bool survived = options_.keep_going && !succeeded.empty();
+  exit_code_ = timed_out_           ? kExitTimeout
+               : stop_signal_ != 0  ? kExitSignalBase + stop_signal_
+               : first && !survived ? exit_code(*first)
+                                    : 0;
+  std::vector<std::string> lines;
+  if (stop_signal_ != 0) {
+    const std::string ending = first ? "rank " + std::to_string(first->rank) + " ended first: " + describe(*first)
+                                     : "all ranks ended with exit code 0";
+    lines.push_back("stopped by " + signal_name(stop_signal_) + "; " + ending);
+  } else if (first && !first->ended_by_us) {
+    const int64_t now = count_oom_kills();
+    const int64_t struck = now < 0 || oom_kills_ < 0 ? -1 : now - oom_kills_;
+    lines = failure_report(*first, outcomes_, relay_.last_lines(first->rank), struck);
+  }
+  if (first && exit_code_ == 0) lines.push_back(rank_list(succeeded) + " succeeded (--keep-going)");
+  if (options_.verbose) {
+    for (auto& line : rank_report(outcomes_)) lines.push_back(std::move(line));
+  }
+  for (const auto& line : lines) relay_.note(line);
+}
+
+void Supervisor::signal_groups(int signal) const noexcept {
+  for (const pid_t pid : pids_) kill(-pid, signal);
+}
+
+bool Supervisor::running(int32_t rank) const noexcept {
+  return std::none_of(outcomes_.begin(), outcomes_.end(), [&](const Outcome& outcome) { return outcome.rank == rank; });
+}
+
+std::string Supervisor::running_ranks() const {
+  std::vector<int32_t> ranks;
+  for (int32_t rank = 0; rank < job_.ranks; ++rank) {
+    if (running(rank)) ranks.push_back(rank);
+  }
+  return rank_list(ranks);
+}
+
+}  // namespace
+
+int run_job(const Options& options) { return Supervisor(options).run(); }
+
+}  // namespace ddp::ddprun

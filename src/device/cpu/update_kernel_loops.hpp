@@ -1,0 +1,189 @@
+// The update rules over vectors. The class Isa is one of device/cpu/isa_*.hpp with a square root.
+// Anonymous namespace: see device/cpu/vectors.hpp.
+#pragma once
+
+#include "device/cpu/elements.hpp"
+#include "device/cpu/update_kernel_table.hpp"
+
+namespace ddp::cpu {
+namespace {
+
+using cpu::Byte;
+
+/// The arrays of a rule, as bytes: what it reads, and what it changes.
+struct Place {
+  const Byte* read;
+  Byte* value;
+  Byte* first;
+  Byte* second;
+};
+
+/// Which of the changed arrays a rule has; the others are NULL and stay alone.
+enum Uses : unsigned { kValue = 1, kFirst = 2, kSecond = 4 };
+
+template <class E, unsigned uses>
+[[gnu::always_inline]] inline void advance(Place& at) noexcept {
+  at.read += E::kSize * E::kLanes;
+  if constexpr ((uses & kValue) != 0) at.value += E::kSize * E::kLanes;
+  if constexpr ((uses & kFirst) != 0) at.first += E::kAccSize * E::kLanes;
+  if constexpr ((uses & kSecond) != 0) at.second += E::kAccSize * E::kLanes;
+}
+
+/// The last, partial vector is worked on in a copy that is filled up with zeros.
+template <class E, unsigned uses, class Body>
+[[gnu::always_inline]] inline void finish_vector(Place at, int64_t count, Body body) noexcept {
+  alignas(64) Byte copy[4][E::kAccSize * E::kLanes] = {};
+  const int64_t raw = count * E::kSize;
+  const int64_t acc = count * E::kAccSize;
+  cpu::copy_some(copy[0], at.read, raw);
+  if constexpr ((uses & kValue) != 0) cpu::copy_some(copy[1], at.value, raw);
+  if constexpr ((uses & kFirst) != 0) cpu::copy_some(copy[2], at.first, acc);
+  if constexpr ((uses & kSecond) != 0) cpu::copy_some(copy[3], at.second, acc);
+  body(Place{copy[0], copy[1], copy[2], copy[3]});
+  if constexpr ((uses & kValue) != 0) cpu::copy_some(at.value, copy[1], raw);
+  if constexpr ((uses & kFirst) != 0) cpu::copy_some(at.first, copy[2], acc);
+  if constexpr ((uses & kSecond) != 0) cpu::copy_some(at.second, copy[3], acc);
+}
+
+template <class E, unsigned uses, class Body>
+[[gnu::always_inline]] inline void each_vector(Place at, int64_t count, Body body) noexcept {
+  for (; count >= E::kLanes; count -= E::kLanes) {
+    body(at);
+    advance<E, uses>(at);
+  }
+  if (count > 0) finish_vector<E, uses>(at, count, body);
+}
+
+template <class E>
+[[gnu::always_inline]] inline typename E::Acc widened(const Byte* from) noexcept {
+  return E::widen(cpu::get<typename E::Raw>(from));
+}
+template <class E>
+[[gnu::always_inline]] inline typename E::Acc moment(const Byte* from) noexcept {
+  return cpu::get<typename E::Acc>(from);
+}
+
+/// The scalar, rounded to the compute type, in every lane.
+template <class E>
+[[gnu::always_inline]] inline typename E::Acc lanes_of(double scalar) noexcept {
+  return typename E::Acc{} + static_cast<typename E::Scalar>(scalar);
+}
+
+/// The gradient as the rule sees it. A NaN is below and above nothing, so it stays.
+template <class E>
+struct Shaped {
+  using V = typename E::Acc;
+  explicit Shaped(const GradShape& shape) noexcept
+      : scale(lanes_of<E>(shape.scale)), limit(lanes_of<E>(shape.limit)), on(shape.changes()) {}
+  [[gnu::always_inline]] V of(V grad) const noexcept {
+    if (!on) return grad;
+    grad = grad * scale;
+    grad = grad > limit ? limit : grad;
+    return grad < -limit ? -limit : grad;
+  }
+  V scale, limit;
+  bool on;
+};
+
+template <class E, Momentum mode, bool nesterov>
+void sgd_loop(const SgdStep& step, Place place, int64_t count) noexcept {
+  using V = typename E::Acc;
+  const V rate = lanes_of<E>(step.rate);
+  const V decay = lanes_of<E>(step.weight_decay);
+  const V momentum = lanes_of<E>(step.momentum);
+  const V share = lanes_of<E>(step.gradient_share);
+  const bool decays = step.weight_decay != 0;
+  const Shaped<E> shaped(step.shape);
+  constexpr unsigned kUses = mode == Momentum::kNone ? kValue : kValue | kFirst;
+  each_vector<E, kUses>(
+      place, count, [=](Place at) __attribute__((always_inline)) {
+        const V value = widened<E>(at.value);
+        V direction = shaped.of(widened<E>(at.read));
+        if (decays) direction = direction + decay * value;
+        if constexpr (mode != Momentum::kNone) {
+          V buffer = direction;
+          if constexpr (mode == Momentum::kRunning) buffer = momentum * moment<E>(at.first) + share * direction;
+          cpu::put(at.first, buffer);
+          direction = nesterov ? direction + momentum * buffer : buffer;
+        }
+        cpu::put(at.value, E::narrow(value - rate * direction));
+      });
+}
+
+template <class E>
+void sgd_loops(const SgdStep& step, void* value, const void* grad, void* buffer, int64_t count) noexcept {
+  const Place place{static_cast<const Byte*>(grad), static_cast<Byte*>(value), static_cast<Byte*>(buffer), nullptr};
+  switch (step.mode) {
+    case Momentum::kNone: return sgd_loop<E, Momentum::kNone, false>(step, place, count);
+    case Momentum::kFirst:
+      return step.nesterov ? sgd_loop<E, Momentum::kFirst, true>(step, place, count)
+                           : sgd_loop<E, Momentum::kFirst, false>(step, place, count);
+    case Momentum::kRunning:
+      return step.nesterov ? sgd_loop<E, Momentum::kRunning, true>(step, place, count)
+                           : sgd_loop<E, Momentum::kRunning, false>(step, place, count);
+  }
+}
+
+template <class E, class Isa>
+void adam_loop(const AdamStep& step, void* value_array, const void* grad_array, void* exp_avg, void* exp_avg_sq,
+               int64_t count) noexcept {
+  using V = typename E::Acc;
+  const V keep = lanes_of<E>(step.keep);
+  const V decay = lanes_of<E>(step.weight_decay);
+  const V beta1 = lanes_of<E>(step.beta1);
+  const V share1 = lanes_of<E>(step.share1);
+  const V beta2 = lanes_of<E>(step.beta2);
+  const V share2 = lanes_of<E>(step.share2);
+  const V size = lanes_of<E>(step.size);
+  const V root_scale = lanes_of<E>(step.root_scale);
+  const V epsilon = lanes_of<E>(step.epsilon);
+  const bool decays = step.weight_decay != 0;
+  const Shaped<E> shaped(step.shape);
+  const Place place{static_cast<const Byte*>(grad_array), static_cast<Byte*>(value_array), static_cast<Byte*>(exp_avg),
+                    static_cast<Byte*>(exp_avg_sq)};
+  each_vector<E, kValue | kFirst | kSecond>(
+      place, count, [=](Place at) __attribute__((always_inline)) {
+        const V value = widened<E>(at.value) * keep;
+        V grad = shaped.of(widened<E>(at.read));
+        if (decays) grad = grad + decay * value;
+        const V mean = beta1 * moment<E>(at.first) + share1 * grad;
+        const V square = beta2 * moment<E>(at.second) + share2 * grad * grad;
+        cpu::put(at.first, mean);
+        cpu::put(at.second, square);
+        cpu::put(at.value, E::narrow(value - size * mean / (Isa::root(square) * root_scale + epsilon)));
+      });
+}
+
+template <class E>
+void ema_loop(double decay, const void* value, void* average, int64_t count) noexcept {
+  using V = typename E::Acc;
+  const V keep = lanes_of<E>(decay);
+  const V share = lanes_of<E>(1.0 - decay);
+  const Place place{static_cast<const Byte*>(value), nullptr, static_cast<Byte*>(average), nullptr};
+  each_vector<E, kFirst>(
+      place, count, [=](Place at) __attribute__((always_inline)) {
+        cpu::put(at.first, keep * moment<E>(at.first) + share * widened<E>(at.read));
+      });
+}
+
+template <class E, class Isa>
+constexpr void fill_updates(UpdateKernels& table, ddp_dtype dtype) noexcept {
+  table.sgd[dtype] = sgd_loops<E>;
+  table.adam[dtype] = adam_loop<E, Isa>;
+  table.ema[dtype] = ema_loop<E>;
+}
+
+template <class Isa>
+constexpr UpdateKernels make_updates() noexcept {
+  constexpr int kLanes = Isa::kWords;
+  UpdateKernels table{};
+  table.name = Isa::kName;
+  fill_updates<cpu::F32<kLanes>, Isa>(table, DDP_F32);
+  fill_updates<cpu::F64<kLanes / 2>, Isa>(table, DDP_F64);
+  fill_updates<cpu::F16<Isa, kLanes>, Isa>(table, DDP_F16);
+  fill_updates<cpu::BF16<Isa, kLanes>, Isa>(table, DDP_BF16);
+  return table;
+}
+
+}  // namespace
+}  // namespace ddp::cpu

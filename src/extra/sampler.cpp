@@ -1,0 +1,47 @@
+#include "extra/sampler.hpp"
+
+#include "core/error.hpp"
+#include "extra/permutation.hpp"
+
+namespace ddp::extra {
+namespace {
+
+void check_switch(int32_t value, const char* function, const char* field) {
+  if (value != 0 && value != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %d; 0 and 1 are possible", function, field, value);
+}
+
+}  // namespace
+
+void check_sampler(const ddp_sampler& sampler, const char* function) {
+  if (sampler.dataset_size < 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: dataset_size is %lld; it must be 0 or more", function,
+                     static_cast<long long>(sampler.dataset_size));
+  if (sampler.size < 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: size is %d; there is at least 1 rank", function, sampler.size);
+  if (sampler.rank < 0 || sampler.rank >= sampler.size)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: rank is %d; with size %d it must be 0 to %d", function, sampler.rank,
+                     sampler.size, sampler.size - 1);
+  check_switch(sampler.shuffle, function, "shuffle");
+  check_switch(sampler.drop_last, function, "drop_last");
+}
+
+int64_t sampler_count(const ddp_sampler& sampler) noexcept {
+  const int64_t whole = sampler.dataset_size / sampler.size;
+  const bool even = sampler.dataset_size % sampler.size == 0;
+  return even || sampler.drop_last == 1 ? whole : whole + 1;
+}
+
+void sampler_fill(const ddp_sampler& sampler, int64_t epoch, int64_t first, int64_t count, int64_t* indices) noexcept {
+  if (count == 0) return;
+  const auto samples = static_cast<uint64_t>(sampler.dataset_size);
+  const auto ranks = static_cast<uint64_t>(sampler.size);
+  const Permutation order(samples, static_cast<uint64_t>(sampler.seed), static_cast<uint64_t>(epoch));
+  for (int64_t i = 0; i < count; ++i) {
+    // At most samples + ranks - 1, so it fits 64 bits for every data set.
+    const uint64_t position = (static_cast<uint64_t>(first + i) * ranks + static_cast<uint64_t>(sampler.rank)) % samples;
+    indices[i] = static_cast<int64_t>(sampler.shuffle == 1 ? order(position) : position);
+  }
+}
+
+}  // namespace ddp::extra

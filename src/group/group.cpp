@@ -1,0 +1,393 @@
+#include "group/group.hpp"
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include "bootstrap/control/call_state.hpp"
+#include "bootstrap/control/consensus.hpp"
+#include "bootstrap/control/control.hpp"
+#include "bootstrap/control/texts.hpp"
+#include "bootstrap/failure.hpp"
+#include "bootstrap/rendezvous/rendezvous.hpp"
+#include "collective/gathered.hpp"
+#include "collective/memory_holds.hpp"
+#include "collective/nccl/bucket.hpp"
+#include "collective/nccl/nccl_transport.hpp"
+#include "collective/nccl/own_gpu.hpp"
+#include "collective/nccl/stamps.hpp"
+#include "collective/transport.hpp"
+#include "core/bytes.hpp"
+#include "core/float_environment.hpp"
+#include "group/or_break.hpp"
+#include "group/select.hpp"
+#include "group/sparse_rows.hpp"
+#include "os/log.hpp"
+
+namespace ddp::group {
+
+using bootstrap::UserCall;
+using collective::Collective;
+using collective::Stamp;
+using nccl::NcclTransport;
+
+struct Group::Impl {
+  ddp_group_options options{};
+  Origin origin;
+  std::unique_ptr<nccl::OwnGpu> gpu;
+  // Destroyed in reverse: the transport and its threads first, then the control plane's, then what they point to.
+  bootstrap::Failure failure;
+  std::unique_ptr<bootstrap::Control> control;
+  std::unique_ptr<collective::Transport> transport;
+  std::unique_ptr<NcclTransport> side;
+  std::atomic<NcclTransport*> published_side{nullptr};  // for those who must not wait
+  std::atomic<const void*> pass_owner{nullptr};
+  std::atomic<bool> closed{false};
+  std::mutex closing;  // close() once
+  uint64_t models = 0;
+  const void* shadowed_by = nullptr;
+  std::string shadowing;
+  Rows rows;  // the last sparse sum
+  // Made in time, for when there is no memory.
+  const Error destroyed{DDP_ERROR_INVALID_STATE, "the group was destroyed"};
+  std::optional<Error> gave_up;
+
+  void connect(const char* function);
+  void abort(const Error& cause) noexcept;
+  void give_up(const char* function, const Error& why) noexcept;
+};
+
+namespace {
+
+/// What every rank makes on its GPU, or no rank: it needs memory there.
+template <class Make>
+std::unique_ptr<collective::BucketOperation> all_or_nobody(Group& group, Make&& make) {
+  std::unique_ptr<collective::BucketOperation> made;
+  const std::optional<Error> problem = bootstrap::try_to([&] { made = make(); });
+  group.agree("GPU memory", problem ? &*problem : nullptr);
+  return made;
+}
+
+void check_together(const char* function, const Tensor& input, const Tensor& output) {
+  if (input.is_on_gpu() != output.is_on_gpu())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: input is %s but output is %s; both must lie on the GPU or both in host memory", function,
+                     describe(input).c_str(), describe(output).c_str());
+}
+
+void check_operation(const char* function, const Tensor& tensor, ddp_reduce op) {
+  if (is_complex(tensor.dtype) && op != DDP_SUM && op != DDP_AVERAGE)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s has no minimum and no maximum; complex numbers have no order",
+                     function, describe(tensor).c_str());
+}
+
+}  // namespace
+
+Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Group::~Group() {
+  close();
+  const std::shared_ptr<collective::Arena> arena = impl_->transport->arena();
+  impl_.reset();  // no thread touches the memory any more
+  collective::MemoryHolds::instance().end(*arena);
+}
+
+void Group::Impl::connect(const char* function) {
+  gpu = std::make_unique<nccl::OwnGpu>(options.device_index, origin.local_rank, control->member(control->rank()).name());
+  const collective::TransportContext context{control.get(), &failure, options};
+  // The failure callback may come at any time from now on; it only touches what outlives the control plane.
+  control->on_failure([this](const Error& cause) {
+    failure.set(cause, bootstrap::texts::is_goodbye(*control, cause) ? bootstrap::Failure::Wake::kNo
+                                                                     : bootstrap::Failure::Wake::kYes);
+  });
+  const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
+  agree_on_options(*control, options, function, deadline);
+  transport = choose_transport(context, origin.threads, deadline);
+  failure.add_waker([this] { transport->wake(); });
+}
+
+void Group::Impl::abort(const Error& cause) noexcept {
+  control->abort(cause);
+  failure.set(cause);
+}
+
+void Group::Impl::give_up(const char* function, const Error& why) noexcept {
+  if (control->size() == 1 || failure.broken()) return;
+  try {
+    const std::string text = bootstrap::texts::gave_up(control->member(control->rank()), function, why.text()).text();
+    abort(Error(breaks_group(why.status()) ? why.status() : DDP_ERROR_PEER_FAILED, text));
+  } catch (const std::exception&) {
+    abort(*gave_up);
+  }
+}
+
+std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
+  const bootstrap::Meeting meeting =
+      bootstrap::resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
+  return form(bootstrap::meet(meeting, options), options,
+              {meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank}, "ddp_group_create");
+}
+
+std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
+                                   const Origin& origin, const char* function) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  impl->origin = origin;
+  impl->control = std::move(control);
+  impl->gave_up = bootstrap::texts::gave_up(impl->control->member(impl->control->rank()), nullptr, Error().text());
+  try {
+    impl->connect(function);
+  } catch (const std::exception& thrown) {
+    if (const Error error = to_error(thrown); !error.is_agreed()) {
+      impl->give_up(function, error);
+      impl->control->leave();  // not before the others have been told
+    }
+    throw;
+  }
+  std::shared_ptr<Group> group(new Group(std::move(impl)));
+  if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->gpu_side());
+  return group;
+}
+
+int32_t Group::rank() const noexcept { return impl_->control->rank(); }
+int32_t Group::size() const noexcept { return impl_->control->size(); }
+ddp_backend Group::backend() const noexcept {
+  return impl_->options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : impl_->transport->backend();
+}
+std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
+const gpu::Device& Group::gpu() { return impl_->gpu->open(); }
+gpu::Scratch& Group::gpu_scratch() { return impl_->gpu->scratch(); }
+void Group::bind(Tensor& tensor, const char* what) { impl_->gpu->bind(tensor, what); }
+
+NcclTransport& Group::gpu_side() {
+  if (impl_->side != nullptr) return *impl_->side;
+  check_usable();
+  const os::Deadline deadline = os::Deadline::in_ms(impl_->options.rendezvous_timeout_ms);
+  const collective::TransportContext context{impl_->control.get(), &impl_->failure, impl_->options};
+  const std::optional<Error> problem = bootstrap::try_to([&] { static_cast<void>(gpu()); });
+  try {
+    ddp::bootstrap::agree(*impl_->control, "GPU", problem, deadline);
+    impl_->side = std::make_unique<NcclTransport>(context, gpu(), deadline);
+  } catch (const Error& error) {
+    fail(error);
+    throw;
+  }
+  impl_->published_side.store(impl_->side.get());
+  impl_->failure.add_waker([raw = impl_.get()] { raw->side->wake(); });
+  return *impl_->side;
+}
+
+NcclTransport* Group::existing_gpu_side() const noexcept { return impl_->published_side.load(); }
+
+const uint32_t* Group::gpu_stop(void* stream) const {
+  NcclTransport* const side = existing_gpu_side();
+  return side == nullptr ? nullptr : side->stop_on(stream);
+}
+
+// What only gives can always be had by gathering.
+bool Group::can(Collective kind, bool on_gpu) const noexcept {
+  return on_gpu ? NcclTransport::can(kind) : kind == Collective::kBucketAllGather || impl_->transport->can(kind);
+}
+
+std::unique_ptr<collective::BucketOperation> Group::prepare(const collective::ExchangeSpec& spec) {
+  if (!spec.on_gpu)
+    return transport().can(spec.kind()) ? transport().prepare(spec) : collective::make_gathered(transport(), rank(), spec);
+  auto words = transport().prepare(nccl::words_of(spec));
+  return all_or_nobody(*this, [&] { return gpu_side().prepare(spec, std::move(words)); });
+}
+
+collective::Transport& Group::transport() noexcept { return *impl_->transport; }
+bootstrap::Control& Group::control() noexcept { return *impl_->control; }
+bootstrap::CallState& Group::calls() noexcept { return impl_->control->calls(); }
+const ddp_group_options& Group::options() const noexcept { return impl_->options; }
+const Group::Origin& Group::origin() const noexcept { return impl_->origin; }
+
+void Group::check_usable() const {
+  check_no_fault();
+  impl_->failure.check();
+}
+
+void Group::check_no_fault() const {
+  if (impl_->closed.load()) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
+  if (impl_->failure.woken()) impl_->failure.check();
+}
+
+void Group::check_idle(const char* function) const {
+  check_usable();
+  if (impl_->pass_owner.load() != nullptr)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: a backward pass is open on this group; call ddp_model_end_backward first, or use a second group",
+                     function);
+  if (!impl_->shadowing.empty()) throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, impl_->shadowing.c_str());
+}
+
+uint64_t Group::next_model() noexcept { return ++impl_->models; }
+
+void Group::set_shadowing(const void* owner, std::string text) {
+  impl_->shadowed_by = owner;
+  impl_->shadowing = std::move(text);
+}
+
+/// A collective that fails for the group's sake fails for everybody, with one cause.
+template <class Body>
+void Group::run_collective(UserCall call, Body&& body) {
+  check_idle(ddp::bootstrap::name_of(call));
+  const bootstrap::CallState::In inside(calls(), call);
+  try {
+    body();
+  } catch (const Error& error) {
+    fail(error);
+    throw;
+  }
+}
+
+void Group::fail(const Error& error) {
+  if (!breaks_group(error.status()) && error.status() != DDP_ERROR_MISMATCH) return;
+  impl_->control->abort(error);
+  const std::optional<Error> of_all = impl_->control->settle();  // also: the others know before the program may end for it
+  impl_->failure.set(of_all.has_value() ? *of_all : error);
+  impl_->failure.check();  // the first cause, whichever it was
+}
+
+/// As run_collective(), for tensors on a GPU: the ranks compare what they do before anybody waits inside NCCL.
+template <class Body>
+void Group::gpu_collective(UserCall call, const Stamp& stamp, Body&& body) {
+  const StandardFloats floats;  // for threads that are made here
+  run_collective(call, [&] {
+    nccl::compare_stamps(*impl_->transport, *impl_->control, stamp);
+    or_break(*this, [&] { body(gpu_side()); });  // the others are inside NCCL
+  });
+}
+
+void Group::barrier() {
+  run_collective(UserCall::kBarrier, [&] { impl_->transport->barrier(); });
+}
+
+void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
+  check_operation("ddp_group_all_reduce", tensor, op);
+  if (tensor.is_on_gpu()) {
+    nccl::check_reduction("ddp_group_all_reduce", tensor, op);
+    const Tensor real = real_view(tensor);
+    return gpu_collective(UserCall::kAllReduce, nccl::stamp_of(Collective::kAllReduce, real, real.count, op),
+                          [&](NcclTransport& side) { side.all_reduce(real, op, stream); });
+  }
+  run_collective(UserCall::kAllReduce, [&] { impl_->transport->all_reduce(real_view(tensor), op); });
+}
+
+void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) {
+  check_together("ddp_group_all_gather", input, output);
+  if (input.dtype != output.dtype || output.count != input.count * size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
+                     describe(output).c_str(), describe(input).c_str(), size(),
+                     static_cast<long long>(input.count * size()));
+  if (input.is_on_gpu())
+    return gpu_collective(UserCall::kAllGather, nccl::stamp_of(Collective::kAllGather, input, input.count),
+                          [&](NcclTransport& side) { side.all_gather(real_view(input), real_view(output), stream); });
+  run_collective(UserCall::kAllGather, [&] { impl_->transport->all_gather(real_view(input), real_view(output)); });
+}
+
+void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
+  check_together("ddp_group_reduce_scatter", input, output);
+  if (input.dtype != output.dtype || input.count != output.count * size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
+                     describe(input).c_str(), describe(output).c_str(), size(),
+                     static_cast<long long>(output.count * size()));
+  check_operation("ddp_group_reduce_scatter", input, op);
+  if (input.is_on_gpu()) {
+    nccl::check_reduction("ddp_group_reduce_scatter", input, op);
+    return gpu_collective(
+        UserCall::kReduceScatter, nccl::stamp_of(Collective::kReduceScatter, real_view(input), real_view(output).count, op),
+        [&](NcclTransport& side) { side.reduce_scatter(real_view(input), real_view(output), op, stream); });
+  }
+  run_collective(UserCall::kReduceScatter,
+                 [&] { impl_->transport->reduce_scatter(real_view(input), real_view(output), op); });
+}
+
+void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
+  if (root < 0 || root >= size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root,
+                     size() - 1);
+  if (tensor.is_on_gpu()) {
+    Stamp stamp = nccl::stamp_of(Collective::kBroadcast, tensor, tensor.count);
+    stamp.root = root;
+    return gpu_collective(UserCall::kBroadcast, stamp,
+                          [&](NcclTransport& side) { side.broadcast(real_view(tensor), root, stream); });
+  }
+  run_collective(UserCall::kBroadcast, [&] { impl_->transport->broadcast(real_view(tensor), root); });
+}
+
+void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
+  run_collective(UserCall::kReduceMetrics, [&] { impl_->transport->all_reduce(values, op); });
+}
+
+int64_t Group::all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op) {
+  check_idle("ddp_group_all_reduce_rows");
+  const bootstrap::CallState::In inside(calls(), UserCall::kAllReduceRows);
+  return impl_->rows.all_reduce(*this, indices, real_view(rows), op);
+}
+
+void Group::get_rows(const Tensor& indices, const Tensor& rows) const { impl_->rows.get(indices, real_view(rows)); }
+
+std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
+  check_usable();
+  try {
+    return impl_->control->gather(what, mine, os::Deadline::in_ms(impl_->options.timeout_ms));
+  } catch (const Error& error) {
+    fail(error);
+    throw;
+  }
+}
+
+void Group::agree(std::string_view what, const Error* mine) {
+  bootstrap::throw_first(gather(what, bootstrap::outcome_bytes(mine)));
+}
+
+void* Group::alloc(int64_t bytes) {
+  check_usable();
+  return impl_->options.backend == DDP_BACKEND_NCCL ? alloc_on_gpu(bytes) : alloc_in_host(bytes);
+}
+
+void* Group::alloc_in_host(int64_t bytes) {
+  return collective::MemoryHolds::instance().alloc(impl_->transport->arena(), bytes);
+}
+
+void* Group::alloc_on_gpu(int64_t bytes) { return gpu_side().alloc(bytes); }
+
+void Group::free(void* data) {
+  if (NcclTransport* const side = existing_gpu_side(); side == nullptr || !side->free(data))
+    collective::MemoryHolds::instance().free(*impl_->transport->arena(), data);
+}
+
+void Group::abort(const Error& cause) noexcept { impl_->abort(cause); }
+
+void Group::give_up(const char* function, const Error& why) noexcept { impl_->give_up(function, why); }
+
+void Group::close() noexcept {
+  const std::lock_guard lock(impl_->closing);
+  if (impl_->closed.exchange(true)) return;
+  const bool in_order = calls().inside() == 0 && impl_->pass_owner.load() == nullptr && !impl_->failure.woken();
+  if (impl_->side != nullptr) impl_->side->close(in_order);
+  if (in_order) impl_->transport->shutdown();
+  impl_->control->leave();
+  impl_->failure.set(impl_->destroyed);  // ends waits in other threads
+  impl_->failure.quiesce();              // from here no thread of the control plane touches the transport
+}
+
+void Group::open_pass(const void* owner) {
+  check_usable();
+  if (!impl_->shadowing.empty() && impl_->shadowed_by != owner)
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: %s", impl_->shadowing.c_str());
+  const void* nobody = nullptr;
+  if (!impl_->pass_owner.compare_exchange_strong(nobody, owner))
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "ddp_model_begin_backward: another backward pass is open on this group; end it first");
+}
+
+void Group::close_pass(const void* owner) noexcept {
+  const void* expected = owner;
+  impl_->pass_owner.compare_exchange_strong(expected, nullptr);
+}
+
+}  // namespace ddp::group

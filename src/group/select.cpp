@@ -1,0 +1,100 @@
+#include "group/select.hpp"
+
+#include "collective/hierarchy/transport.hpp"
+#include "collective/shm/mesh.hpp"
+#include "collective/shm/transport.hpp"
+#include "collective/single.hpp"
+#include "collective/socket/transport.hpp"
+#include "os/log.hpp"
+
+namespace ddp::group {
+namespace {
+
+constexpr double kNotableTraffic = 1.5;
+
+[[nodiscard]] Error no_backend(const char* wanted, const std::string& why) {
+  return make_error(DDP_ERROR_NOT_SUPPORTED, "the backend %s is not available: %s", wanted, why.c_str());
+}
+
+/// One rank says what all do.
+void say(const collective::TransportContext& context, const std::string& what) {
+  if (context.control->rank() == 0) os::log(DDP_LOG_INFO, "%d ranks: %s", context.control->size(), what.c_str());
+}
+
+std::unique_ptr<collective::Transport> sockets(const collective::TransportContext& context, const std::string& why) {
+  std::unique_ptr<collective::Transport> transport = socket::make_socket_transport(context);
+  say(context, "Gloo between all ranks, " + why);
+  return transport;
+}
+
+/// Shared memory, or Gloo with one line that says why. All ranks throw the same reason, so all choose alike.
+std::unique_ptr<collective::Transport> on_one_host(const collective::TransportContext& context, os::Deadline deadline) {
+  try {
+    std::unique_ptr<collective::Transport> transport = shm::make_transport(context, false, deadline);
+    say(context, "shared memory, all on one host");
+    return transport;
+  } catch (const Error& error) {
+    if (breaks_group(error.status()) || !error.is_agreed()) throw;
+    os::log(DDP_LOG_WARNING, "the ranks are on one host but cannot share memory, so they use Gloo, which is slower: %s",
+            error.what());
+  }
+  return sockets(context, "all on one host");
+}
+
+/// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with one line that says why.
+std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, os::Deadline deadline) {
+  const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options.sum_order);
+  const std::string hosts = std::to_string(layout.host_count()) + " hosts";
+  if (!layout.shares()) return sockets(context, hosts + " with one rank each");
+  hierarchy::HostMemory memory;
+  try {
+    memory = hierarchy::connect_host(context, layout, deadline);
+  } catch (const Error& error) {
+    if (breaks_group(error.status()) || !error.is_agreed()) throw;
+    os::log(DDP_LOG_WARNING, "the ranks of a host cannot share memory, so they use Gloo, which is slower: %s", error.what());
+    return sockets(context, hosts);
+  }
+  std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, std::move(memory));
+  say(context, "shared memory inside " + hosts + ", " + std::to_string(layout.rails) +
+                   (layout.rails == 1 ? " rail" : " rails") + " over Gloo between them");
+  if (context.control->rank() == 0 && layout.traffic() >= kNotableTraffic)
+    os::log(DDP_LOG_WARNING,
+            "the busiest host sends %.1f times as many bytes as it has to, because its ranks are not one aligned block of a "
+            "power of "
+            "two; place the ranks host by host, or set sum_order to DDP_SUM_ORDER_BY_HOST",
+            layout.traffic());
+  return transport;
+}
+
+}  // namespace
+
+void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
+                      os::Deadline deadline) {
+  const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
+                           std::to_string(static_cast<int>(options.sum_order));
+  const std::vector<std::string> all = control.gather("group options", mine, deadline);
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw make_error(DDP_ERROR_MISMATCH,
+                       "%s: the ranks ask for different backends or orders: %s for backend %s, %s for backend %s", function,
+                       control.member(0).name().c_str(), all[0].c_str(),
+                       control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str());
+}
+
+std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,
+                                                        os::Deadline deadline) {
+  // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
+  const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
+  if (context.control->size() == 1) return collective::make_single_transport();
+  if (threads && wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
+  if (threads) return shm::make_transport(context, true, deadline);
+  if (wanted == DDP_BACKEND_LOCAL)
+    throw no_backend("LOCAL", "ranks are processes; use the rendezvous local://name for ranks that are threads");
+  if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
+  if (wanted == DDP_BACKEND_AUTO)
+    return shm::on_one_host(*context.control) ? on_one_host(context, deadline) : on_many_hosts(context, deadline);
+  if (!shm::on_one_host(*context.control)) throw no_backend("SHM", "the ranks are not all on one host");
+  return shm::make_transport(context, false, deadline);
+}
+
+}  // namespace ddp::group

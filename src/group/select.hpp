@@ -1,0 +1,19 @@
+// Which transport a group uses: by the ranks' hosts and by what the caller asked for; the same choice on all ranks.
+// Tested by process/.
+#pragma once
+
+#include <memory>
+
+#include "collective/transport.hpp"
+
+namespace ddp::group {
+
+/// Collective. Throws NOT_SUPPORTED with the reason when the asked-for backend cannot be had.
+[[nodiscard]] std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context,
+                                                                      bool threads, os::Deadline deadline);
+
+/// What decides how ranks talk to each other must be the same on all: backend and sum_order, else MISMATCH. Collective.
+void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
+                      os::Deadline deadline);
+
+}  // namespace ddp::group

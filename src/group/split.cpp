@@ -1,0 +1,99 @@
+#include "group/split.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "bootstrap/control/call_state.hpp"
+#include "bootstrap/control/consensus.hpp"
+#include "bootstrap/rendezvous/rendezvous.hpp"
+#include "collective/socket/address.hpp"
+#include "core/bytes.hpp"
+#include "group/or_break.hpp"
+
+namespace ddp::group {
+namespace {
+
+constexpr const char* kName = "ddp_group_split";
+
+std::vector<SplitWish> gather_wishes(Group& parent, const SplitWish& mine) {
+  ByteWriter said;
+  said.number(mine.color).number(mine.key);
+  std::vector<SplitWish> wishes;
+  for (const std::string& bytes : parent.gather("colors", std::move(said).bytes())) {
+    ByteReader reader(bytes);
+    SplitWish& wish = wishes.emplace_back();
+    wish.color = reader.number<int32_t>();
+    wish.key = reader.number<int32_t>();
+  }
+  return wishes;
+}
+
+bootstrap::Meeting meeting_of(Group& parent, const std::vector<int32_t>& members) {
+  const bootstrap::Member& me = parent.control().member(parent.rank());
+  bootstrap::Meeting meeting;
+  meeting.kind = parent.origin().threads ? bootstrap::Meeting::Kind::kLocal : bootstrap::Meeting::Kind::kStore;
+  meeting.rank = static_cast<int32_t>(std::find(members.begin(), members.end(), parent.rank()) - members.begin());
+  meeting.size = static_cast<int32_t>(members.size());
+  meeting.local_rank = parent.origin().local_rank;
+  meeting.world_rank = me.world_rank >= 0 ? me.world_rank : parent.rank();
+  return meeting;
+}
+
+/// A lack of memory, threads or descriptors, or a defect, that the other ranks cannot know of: they wait for this rank.
+bool is_own(const Error& error) {
+  return !error.is_agreed() && (error.status() == DDP_ERROR_OUT_OF_MEMORY || error.status() == DDP_ERROR_INTERNAL);
+}
+
+}  // namespace
+
+std::vector<int32_t> split_members(const std::vector<SplitWish>& wishes, int32_t rank) {
+  const int32_t color = wishes[static_cast<size_t>(rank)].color;
+  std::vector<int32_t> members;
+  for (size_t other = 0; color >= 0 && other < wishes.size(); ++other)
+    if (wishes[other].color == color) members.push_back(static_cast<int32_t>(other));
+  const auto key_of = [&](int32_t member) { return wishes[static_cast<size_t>(member)].key; };
+  std::stable_sort(members.begin(), members.end(), [&](int32_t a, int32_t b) { return key_of(a) < key_of(b); });
+  return members;
+}
+
+std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const ddp_group_options& options) {
+  parent.check_idle(kName);
+  const bootstrap::CallState::In inside(parent.calls(), bootstrap::UserCall::kSplit);
+  const std::vector<int32_t> members = split_members(gather_wishes(parent, wish), parent.rank());
+
+  std::optional<bootstrap::Reunion> reunion;
+  std::string note;
+  const std::optional<Error> not_opened = bootstrap::try_to([&] {
+    if (members.empty()) return;
+    reunion.emplace(meeting_of(parent, members), options, [&parent] { parent.check_usable(); });
+    if (members.front() != parent.rank()) return;
+    note = reunion->open(parent.origin().threads || members.size() == 1
+                             ? ""
+                             : socket::socket_address(parent.control(), secure_getenv("DDP_SOCKET_IFNAME")));
+  });
+  const std::vector<std::string> notes =
+      parent.gather("places", bootstrap::outcome_bytes(not_opened ? &*not_opened : nullptr) + note);
+  bootstrap::throw_first(notes);
+
+  std::shared_ptr<Group> made;
+  const std::optional<Error> failed = bootstrap::try_to([&] {
+    if (!reunion.has_value()) return;
+    const std::string& said = notes[static_cast<size_t>(members.front())];
+    // The others wait in the meeting, which has no way to tell them that this rank does not come: the parent has.
+    std::unique_ptr<bootstrap::Control> control =
+        or_break(parent, [&] { return reunion->join(said.substr(bootstrap::outcome_bytes(nullptr).size())); });
+    made = Group::form(std::move(control), options, parent.origin(), kName);
+  });
+  if (failed.has_value() && is_own(*failed)) throw Error(*failed);
+  try {
+    parent.agree("new groups", failed ? &*failed : nullptr);
+  } catch (const Error& error) {
+    if (breaks_group(error.status())) parent.fail(error);
+    throw;
+  }
+  return made;
+}
+
+}  // namespace ddp::group

@@ -1,0 +1,57 @@
+#include "model/join.hpp"
+
+#include "core/bytes.hpp"
+#include "model/model.hpp"
+#include "pass/pass.hpp"
+
+namespace ddp::model {
+namespace {
+
+/// The lowest of the ranks that joined after the most passes.
+int32_t newest(group::Group& group, int64_t rounds) {
+  ByteWriter mine;
+  mine.number(rounds);
+  int64_t most = -1;
+  int32_t newest = 0;
+  const std::vector<std::string> all = group.gather("join", mine.bytes());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const auto theirs = ByteReader(all[rank]).number<int64_t>();
+    if (theirs <= most) continue;
+    most = theirs;
+    newest = static_cast<int32_t>(rank);
+  }
+  return newest;
+}
+
+void answer_pass(pass::Pass& pass, group::Group& group, void* stream) {
+  pass.begin(DDP_PASS_REDUCE, pass::Pass::Role::kJoined);
+  try {
+    pass.end(stream);
+  } catch (const Error& error) {
+    group.check_usable();  // a void pass is the others' affair
+    if (error.status() != DDP_ERROR_INVALID_STATE) throw;
+  }
+}
+
+}  // namespace
+
+int32_t answer_until_all_joined(Model& model, void* stream) {
+  group::Group& group = model.group();
+  pass::Pass& pass = model.pass();
+  const int64_t rounds = pass.rounds();
+  pass.note_absence(
+      -1);  // that others joined before is a reason to refuse what this rank begins, and it begins nothing any more
+  for (;;) {
+    const pass::JoinHeader& roll = pass.call_roll(pass::Call::kNothing, 0, true);
+    if (roll.heard(pass::Call::kPass))
+      answer_pass(pass, group, stream);
+    else if (roll.heard(pass::Call::kSyncBuffers))
+      model.answer_sync_buffers(roll, stream);
+    else if (!roll.heard(pass::Call::kRefused))
+      break;
+  }
+  pass.note_absence(-1);
+  return newest(group, rounds);
+}
+
+}  // namespace ddp::model

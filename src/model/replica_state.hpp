@@ -1,0 +1,43 @@
+// State that belongs to a model's replicas besides the table: an optimizer's moments, averages. Equal on all ranks as
+// parameters are, unless its owner says that each rank holds another part.
+// Tested by conformance/drift_test.cpp.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/owned_span.hpp"
+#include "core/tensor.hpp"
+
+namespace ddp::model {
+
+/// One tensor of an optimizer's (or average's) state, by name: "w1.exp_avg". If the ranks hold parts of it, `parts` says
+/// which, by rank, in elements of the flat tensor, and `tensor.data` is where this rank's part lies.
+struct StateTensor {
+  std::string name;
+  Tensor tensor;
+  std::vector<OwnedSpan> parts{};
+};
+
+class ReplicaState {
+ public:
+  virtual ~ReplicaState() = default;
+  /// "sgd", "adam", "custom", "ema"
+  [[nodiscard]] virtual const char* kind() const noexcept = 0;
+  /// The state tensors, allocated (zeroed) if they were not yet. Names are "<parameter>.<field>", fields as in PyTorch
+  /// (exp_avg, exp_avg_sq, momentum_buffer).
+  [[nodiscard]] virtual std::vector<StateTensor> state_tensors() = 0;
+  /// Numbers and texts that belong to the state: rate, options, step counts per parameter. All must come back by
+  /// load_fields.
+  [[nodiscard]] virtual std::map<std::string, std::string> state_fields() const = 0;
+  /// Throws MISMATCH or IO without any effect when a field is missing or cannot be understood.
+  virtual void load_fields(const std::map<std::string, std::string>& fields) = 0;
+  /// Values of these parameters (by index) were loaded without what this state holds beside them. Nothing may be under way
+  /// on a GPU.
+  virtual void follow_loaded_values(const std::vector<bool>&) {}
+  /// Does every rank hold all of the state?
+  [[nodiscard]] virtual bool is_replicated() const noexcept { return true; }
+};
+
+}  // namespace ddp::model

@@ -1,0 +1,27 @@
+// One rank's state for everybody: when replicas differ, that of the ranks that most agree with; at commit, what rank 0 has
+// loaded.
+// Tensors on a GPU are read and written in the order of the stream. Collective. Tested by conformance/drift_test.cpp and
+// conformance/load_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/parameters.hpp"
+#include "group/group.hpp"
+#include "model/replica_state.hpp"
+#include "model/replicas.hpp"
+
+namespace ddp::model {
+
+/// `tensors` and all replicated states from `source` to everybody. `function` names the caller in errors. Throws MISMATCH if
+/// the ranks have different states; nothing was changed then.
+void replicate(group::Group& group, const char* function, std::vector<Tensor> tensors,
+               const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream = nullptr);
+
+/// Parameters, buffers and states from `drift.source`, with a line in the log. Throws MISMATCH if there is no source.
+void repair(group::Group& group, const char* function, const Parameters& table,
+            const std::vector<std::shared_ptr<ReplicaState>>& states, const Drift& drift, void* stream = nullptr);
+
+}  // namespace ddp::model

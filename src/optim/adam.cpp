@@ -1,0 +1,47 @@
+#include "optim/adam.hpp"
+
+namespace ddp::optim {
+
+Adam::Adam(std::shared_ptr<model::Model> model, const ddp_adam_options& options, const ddp_optimizer_options& shared)
+    : BuiltinOptimizer(std::move(model), ParamGroups(options.rate, options.weight_decay), policy_of(shared)),
+      options_(options),
+      moments_(2) {}
+
+void Adam::update(const Block& block, const cpu::GradShape& shape) {
+  const int32_t index = block.index;
+  cpu::AdamStep step =
+      adam_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
+  step.shape = shape;
+  std::byte* const exp_avg = moments_.at(*block.parameter, index, 0, block.first);
+  std::byte* const exp_avg_sq = moments_.at(*block.parameter, index, 1, block.first);
+  if (block.parameter->value.is_on_gpu())
+    noted_.add(block.dtype, ddp_gpu_update{block.value, block.grad, {exp_avg, exp_avg_sq}, block.master, block.count, 0},
+               gpu_rule(step));
+  else
+    cpu::adam_update(step, block.dtype, block.value, block.grad, exp_avg, exp_avg_sq, block.count);
+}
+
+std::vector<model::StateTensor> Adam::state_tensors() { return named_tensors({"exp_avg", "exp_avg_sq"}); }
+
+std::map<std::string, std::string> Adam::state_fields() const {
+  Fields fields = common_fields();
+  fields["beta1"] = number_text(options_.beta1);
+  fields["beta2"] = number_text(options_.beta2);
+  fields["epsilon"] = number_text(options_.epsilon);
+  fields["decoupled"] = std::to_string(options_.decoupled);
+  return fields;
+}
+
+void Adam::load_fields(const std::map<std::string, std::string>& fields) {
+  Common common = read_common(fields);
+  ddp_adam_options options = options_;
+  options.beta1 = read_number(fields, "beta1");
+  options.beta2 = read_number(fields, "beta2");
+  options.epsilon = read_number(fields, "epsilon");
+  options.decoupled = read_flag(fields, "decoupled");
+  check_adam_options(options, "the checkpoint", DDP_ERROR_IO);
+  options_ = options;
+  set_common(std::move(common));
+}
+
+}  // namespace ddp::optim

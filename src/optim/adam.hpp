@@ -1,0 +1,33 @@
+// Adam (Kingma and Ba: "Adam: a method for stochastic optimization", 2015) and AdamW (Loshchilov and Hutter: "Decoupled
+// weight decay regularization", 2019), as torch.optim.Adam and AdamW define them. The bias correction follows each
+// parameter's own step count.
+// Tested by unit/optim/optimizer_test.cpp.
+#pragma once
+
+#include "optim/builtin_optimizer.hpp"
+#include "optim/rules.hpp"
+
+namespace ddp::optim {
+
+class Adam final : public BuiltinOptimizer {
+ public:
+  /// Options must have been checked.
+  Adam(std::shared_ptr<model::Model> model, const ddp_adam_options& options, const ddp_optimizer_options& shared);
+
+  [[nodiscard]] const char* kind() const noexcept override { return "adam"; }
+  [[nodiscard]] std::vector<model::StateTensor> state_tensors() override;
+  [[nodiscard]] std::map<std::string, std::string> state_fields() const override;
+  void load_fields(const std::map<std::string, std::string>& fields) override;
+
+ protected:
+  [[nodiscard]] OptimizerState* store() noexcept override { return &moments_; }
+  [[nodiscard]] GpuUpdates* gpu_updates() noexcept override { return &noted_; }
+  void update(const Block& block, const cpu::GradShape& shape) override;
+
+ private:
+  ddp_adam_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones
+  OptimizerState moments_;    // exp_avg, exp_avg_sq
+  RuleUpdates<ddp_gpu_adam_rule> noted_;
+};
+
+}  // namespace ddp::optim

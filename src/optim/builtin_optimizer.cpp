@@ -1,0 +1,228 @@
+#include "optim/builtin_optimizer.hpp"
+
+#include "bootstrap/control/call_state.hpp"
+#include "bootstrap/control/consensus.hpp"
+#include "core/callback.hpp"
+
+namespace ddp::optim {
+
+void BuiltinOptimizer::require_outside_made_step(const char* function) const {
+  if (policy_.in_backward && model().phase() == model::Model::Phase::kOpen)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: a pass is open in which the optimizer updates; set it before ddp_model_begin_backward", function);
+  if (policy_.in_backward)
+    model().require_no_made_step(function,
+                                 "so that would hold for the next one only; call ddp_optimizer_step first, or set it before "
+                                 "ddp_model_begin_backward");
+}
+
+/// A second step with the same gradients, on one rank alone perhaps, is a mistake that nothing else would show.
+void BuiltinOptimizer::require_new_gradients() const {
+  model().require_whole("ddp_optimizer_step");
+  model().require_own_values("ddp_optimizer_step");
+  model().require_final_gradients("ddp_optimizer_step", stepped_);
+  if (!policy_.shard && model().group().size() > 1 && (model().is_sharded() || model().has_sliced_gradients()))
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "ddp_optimizer_step: each rank has the mean in its own slice only, because of an optimizer with shard; this "
+                "optimizer needs the "
+                "whole gradients: give it shard = 1, or none of the model's optimizers");
+}
+
+void BuiltinOptimizer::set_rate(double rate) {
+  require_outside_made_step("ddp_optimizer_set_rate");
+  schedule_.set_rate(rate);
+}
+
+void BuiltinOptimizer::set_group(int32_t index, double weight_decay, double rate_scale) {
+  require_outside_made_step("ddp_optimizer_set_group");
+  schedule_.set_group(model().table(), index, weight_decay, rate_scale);
+}
+
+void BuiltinOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {
+  require_outside_made_step("ddp_optimizer_set_loss_scale");
+  loss_scale_ = LossScale(options);
+}
+
+bool BuiltinOptimizer::is_immediate() const noexcept {
+  return policy_.in_backward && !takes_whole_tensors() && !needs_whole_gradient(policy_, loss_scale_);
+}
+
+OwnedSpan BuiltinOptimizer::owned(int32_t index) const noexcept {
+  const pass::OptimizerStage* const stage = model().stage_of(*this);
+  return stage != nullptr ? stage->owned(index) : OwnedSpan{0, 0, model().table().parameter(index).value.count};
+}
+
+void BuiltinOptimizer::allocate() {
+  const Parameters& table = model().table();
+  if (policy_.shard && model().stage_of(*this) == nullptr)
+    throw Error(DDP_ERROR_INVALID_STATE, "a sharded optimizer has its state after ddp_model_commit only; call it first");
+  const auto part = [&](int32_t index) { return owned(index); };
+  if (store() != nullptr) store()->allocate(table, part);
+  if (policy_.master_weights) masters_.allocate(table, part);
+}
+
+void BuiltinOptimizer::prepare_blocks() {
+  schedule_.reserve(model().table());
+  allocate();
+  prepare_rule();
+  if (model().table().gpu() != nullptr) gpu_updates()->reserve(model().table());
+  shape_ = plain_shape(policy_, loss_scale_);
+  gate_ = nullptr;
+  undoes_ = (is_immediate() || may_fail()) && policy_.undo;
+  if (!undoes_) return;
+  std::vector<const OptimizerState*> stores;
+  if (store() != nullptr) stores.push_back(store());
+  if (policy_.master_weights) stores.push_back(&masters_.store());
+  undo_.allocate(model().table(), stores, [&](int32_t index) { return owned(index); });
+  undo_.clear();
+}
+
+bool BuiltinOptimizer::takes_part(int32_t index) const noexcept {
+  return (!model().has_reduced() || model().was_used(index)) && !schedule_.is_frozen(index);
+}
+
+Block BuiltinOptimizer::block_of(int32_t index, int64_t first, int64_t count) const noexcept {
+  const Parameter& parameter = model().table().parameter(index);
+  const ddp_dtype dtype = parameter.value.dtype;
+  const int64_t at = first * dtype_size(dtype);
+  Block block{index, &parameter, first, count, dtype, parameter.value.data + at, parameter.grad.data + at, nullptr};
+  if (parameter.value.is_on_gpu() && policy_.master_weights && Masters::has(parameter))
+    block.master = reinterpret_cast<float*>(masters_.store().at(parameter, index, 0, first));
+  return block;
+}
+
+void BuiltinOptimizer::update_block(int32_t index, int64_t first, int64_t count) noexcept {
+  if (!may_fail()) return change(index, first, count);
+  const NoCancellation whole;  // the thread may be the library's
+  change(index, first, count);
+}
+
+void BuiltinOptimizer::change(int32_t index, int64_t first, int64_t count) {
+  if (schedule_.is_frozen(index) || count == 0) return;
+  const Parameter& parameter = model().table().parameter(index);
+  if (undoes_) undo_.save(parameter, index, first, count);
+  if (!policy_.master_weights || !Masters::has(parameter) || parameter.value.is_on_gpu())
+    return update(block_of(index, first, count), shape_);
+  const auto rule = [&](float* value, const float* grad, int64_t at, int64_t n) {
+    update(Block{index, &parameter, at, n, DDP_F32, value, grad}, shape_);
+  };
+  if (float* const gradient = whole_gradient(); gradient != nullptr)
+    masters_.update_whole(parameter, index, gradient, rule);
+  else
+    masters_.update(parameter, index, first, count, rule);
+}
+
+bool BuiltinOptimizer::restore() noexcept {
+  gpu_updates()->clear();
+  if (undoes_) undo_.restore(model().table());
+  return undoes_;
+}
+
+void BuiltinOptimizer::follow_loaded_values(const std::vector<bool>& loaded) {
+  if (policy_.master_weights) masters_.begin_anew(model().table(), loaded, [&](int32_t index) { return owned(index); });
+}
+
+void BuiltinOptimizer::flush(void* stream) {
+  const gpu::Device* const device = model().table().gpu();
+  if (device == nullptr) return;
+  if (undoes_) undo_.flush(model().table(), stream);
+  if (gpu_updates()->empty()) return;
+  gpu_updates()->launch(*device, ddp_gpu_shape{shape_.scale, shape_.limit, gate_}, model().group().gpu_stop(stream), stream);
+}
+
+void BuiltinOptimizer::step(void* stream) {
+  model().require_ready("ddp_optimizer_step");
+  if (const gpu::Device* const device = model().table().gpu())
+    device->refuse_capture(stream, "ddp_optimizer_step", "its learning rate and step count would stay those of the capture");
+  pass::OptimizerStage* const stage = model().stage_of(*this);
+  if (stage != nullptr && stage->take_made_step()) {
+    stepped_ = model().final_passes();
+    return;
+  }
+  if (policy_.shard)
+    model().group().check_idle("ddp_optimizer_step");
+  else
+    model().group().check_no_fault();
+  require_new_gradients();
+  const bootstrap::CallState::In inside(policy_.shard ? &model().group().calls() : nullptr,
+                                        bootstrap::UserCall::kOptimizerStep, model().number());
+  prepare_blocks();
+  undoes_ = undoes_ && may_fail();
+  const LossScale before = loss_scale_;
+  if (!wants_norm() || decide_step(stream)) {
+    if (const std::optional<Error> failure = bootstrap::try_to([&] { update_all(stream); })) {
+      loss_scale_ = before;
+      throw Error(*failure);
+    }
+    count_all();
+  }
+  stepped_ = model().final_passes();
+}
+
+void BuiltinOptimizer::update_all(void* stream) {
+  if (model().stage_of(*this) != nullptr) return model().run_step(*this, stream);
+  for (int32_t i = 0; i < model().table().parameter_count(); ++i)
+    if (takes_part(i)) change(i, 0, model().table().parameter(i).value.count);
+  flush(stream);
+  const std::optional<Error> failure = take_failure();
+  if (!failure) return;
+  if (!restore()) tear();
+  flush(stream);
+  throw Error(failure->status(), "ddp_optimizer_step: " + failure->text());
+}
+
+void BuiltinOptimizer::count_all() noexcept {
+  for (int32_t i = 0; i < model().table().parameter_count(); ++i)
+    if (takes_part(i)) schedule_.count_step_of(i);
+  schedule_.count_step();
+}
+
+Fields BuiltinOptimizer::common_fields() const {
+  Fields fields = schedule_.fields(model().table());
+  fields["max_norm"] = number_text(policy_.max_norm);
+  fields["clip_value"] = number_text(policy_.clip_value);
+  fields["nonfinite"] = std::to_string(static_cast<int>(policy_.nonfinite));
+  fields["skipped"] = std::to_string(skipped_);
+  loss_scale_.add_fields(fields);
+  return fields;
+}
+
+BuiltinOptimizer::Common BuiltinOptimizer::read_common(const Fields& fields) const {
+  Common common{ParamGroups::from_fields(fields, model().table()), policy_, LossScale::from_fields(fields),
+                read_count(fields, "skipped")};
+  common.policy.max_norm = read_number(fields, "max_norm");
+  common.policy.clip_value = read_number(fields, "clip_value");
+  common.policy.nonfinite = static_cast<ddp_nonfinite>(read_count(fields, "nonfinite") & 0x7f);
+  check_policy(common.policy, "the checkpoint", DDP_ERROR_IO);
+  return common;
+}
+
+void BuiltinOptimizer::set_common(Common common) noexcept {
+  schedule_ = std::move(common.schedule);
+  policy_ = common.policy;
+  loss_scale_ = common.loss_scale;
+  skipped_ = common.skipped;
+}
+
+void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, const OptimizerState& from, int32_t index,
+                                  size_t array, const std::string& field) const {
+  const Parameters& table = model().table();
+  model::StateTensor made{table.parameter(index).name + "." + field, from.tensor(table, index, array), {}};
+  const pass::OptimizerStage* const stage = model().stage_of(*this);
+  if (policy_.shard && stage != nullptr) made.parts = stage->ownership().parts(index);
+  tensors.push_back(std::move(made));
+}
+
+std::vector<model::StateTensor> BuiltinOptimizer::named_tensors(const std::vector<std::string>& fields) {
+  allocate();
+  std::vector<model::StateTensor> tensors;
+  for (int32_t i = 0; i < model().table().parameter_count(); ++i) {
+    for (size_t k = 0; store() != nullptr && k < store()->arrays() && k < fields.size(); ++k)
+      add_tensor(tensors, *store(), i, k, fields[k]);
+    if (policy_.master_weights && Masters::has(model().table().parameter(i)))
+      add_tensor(tensors, masters_.store(), i, 0, "master");
+  }
+  return tensors;
+}
+
+}  // namespace ddp::optim

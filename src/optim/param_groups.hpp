@@ -1,0 +1,64 @@
+// What every optimizer knows about its steps: the rate, how many there were, in all and for each parameter, and which
+// parameters have a weight decay and a rate factor of their own. A plain value: loading builds a new one and assigns it.
+// Tested by unit/optim/param_groups_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/parameters.hpp"
+#include "optim/fields.hpp"
+
+namespace ddp::optim {
+
+class ParamGroups {
+ public:
+  ParamGroups(double rate, double weight_decay) : rate_(rate), weight_decay_(weight_decay) {}
+
+  [[nodiscard]] double rate() const noexcept { return rate_; }
+  [[nodiscard]] double weight_decay() const noexcept { return weight_decay_; }
+  [[nodiscard]] int64_t step_count() const noexcept { return step_count_; }
+
+  /// Throw INVALID_ARGUMENT in the name of ddp_optimizer_set_rate and ddp_optimizer_set_group.
+  void set_rate(double rate);
+  void set_group(const Parameters& table, int32_t index, double weight_decay, double rate_scale);
+
+  [[nodiscard]] double rate_of(int32_t index) const noexcept;
+  [[nodiscard]] double weight_decay_of(int32_t index) const noexcept;
+  /// A factor of 0: value, state and step count of the parameter stay.
+  [[nodiscard]] bool is_frozen(int32_t index) const noexcept;
+  [[nodiscard]] int64_t steps_of(int32_t index) const noexcept;
+
+  /// Room for all parameters; counting then allocates nothing.
+  void reserve(const Parameters& table);
+  void count_step_of(int32_t index) noexcept { ++entries_[static_cast<size_t>(index)].steps; }
+  void count_step() noexcept { ++step_count_; }
+
+  /// rate, weight_decay, step_count, groups (how many), and by parameter name steps.<name> and, where set, group.<name>.
+  [[nodiscard]] Fields fields(const Parameters& table) const;
+  /// Throws MISMATCH or IO.
+  [[nodiscard]] static ParamGroups from_fields(const Fields& fields, const Parameters& table);
+
+ private:
+  struct Group {
+    double weight_decay = 0;
+    double rate_scale = 1;
+  };
+  struct Entry {
+    int64_t steps = 0;
+    std::optional<Group> group;
+  };
+  [[nodiscard]] const Entry* find(int32_t index) const noexcept;
+
+  double rate_;
+  double weight_decay_;
+  int64_t step_count_ = 0;
+  std::vector<Entry> entries_;  // by parameter; those at the end that nothing was said of may be missing
+};
+
+/// The fields of a checkpoint of another model on top of one's own: what it says of parameters that `own` does not know is
+/// dropped, and what it does not say stays.
+[[nodiscard]] Fields merge_fields(Fields own, const Fields& other);
+
+}  // namespace ddp::optim

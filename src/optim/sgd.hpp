@@ -1,0 +1,33 @@
+// Stochastic gradient descent with momentum, dampening, weight decay and Nesterov's look-ahead, as torch.optim.SGD defines
+// them: the buffer of a parameter's first step is its gradient, undampened. Without momentum no memory is kept.
+// Tested by unit/optim/optimizer_test.cpp.
+#pragma once
+
+#include "optim/builtin_optimizer.hpp"
+#include "optim/rules.hpp"
+
+namespace ddp::optim {
+
+class Sgd final : public BuiltinOptimizer {
+ public:
+  /// Options must have been checked.
+  Sgd(std::shared_ptr<model::Model> model, const ddp_sgd_options& options, const ddp_optimizer_options& shared);
+
+  [[nodiscard]] const char* kind() const noexcept override { return "sgd"; }
+  [[nodiscard]] std::vector<model::StateTensor> state_tensors() override;
+  [[nodiscard]] std::map<std::string, std::string> state_fields() const override;
+  /// A checkpoint with momentum does not fit an optimizer without, or the other way round.
+  void load_fields(const std::map<std::string, std::string>& fields) override;
+
+ protected:
+  [[nodiscard]] OptimizerState* store() noexcept override { return &buffers_; }
+  [[nodiscard]] GpuUpdates* gpu_updates() noexcept override { return &noted_; }
+  void update(const Block& block, const cpu::GradShape& shape) override;
+
+ private:
+  ddp_sgd_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones
+  OptimizerState buffers_;
+  RuleUpdates<ddp_gpu_sgd_rule> noted_;
+};
+
+}  // namespace ddp::optim

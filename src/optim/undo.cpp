@@ -1,0 +1,96 @@
+#include "optim/undo.hpp"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "device/cpu/update_kernels.hpp"
+
+namespace ddp::optim {
+namespace {
+
+void copy_on_host(std::byte* to, const std::byte* from, ddp_dtype dtype, int64_t count) noexcept {
+  if (count > 0) std::memcpy(to, from, static_cast<size_t>(count * dtype_size(dtype)));
+}
+
+}  // namespace
+
+template <class Fn>
+void Undo::each(const Parameter& parameter, int32_t index, int64_t at, int64_t count, const Fn& fn) const {
+  const Saved& saved = saved_[static_cast<size_t>(index)];
+  const int64_t first = saved.owned.first + at;
+  std::byte* place = saved.bytes.data();
+  const auto one = [&](std::byte* live, ddp_dtype dtype) {
+    fn(live, place + at * dtype_size(dtype), dtype, count);
+    place += saved.owned.count * dtype_size(dtype);
+  };
+  const ddp_dtype dtype = parameter.value.dtype;
+  for (const OptimizerState* store : stores_)
+    for (size_t array = 0; array < store->arrays_of(index); ++array)
+      one(store->at(parameter, index, array, first), cpu::moment_dtype(dtype));
+  one(parameter.value.data + first * dtype_size(dtype), dtype);
+}
+
+void Undo::add(const Parameter& parameter, int32_t index, const OwnedSpan& owned) {
+  size_t arrays = 0;
+  for (const OptimizerState* store : stores_) arrays += store->arrays_of(index);
+  const int64_t element = dtype_size(parameter.value.dtype) +
+                          static_cast<int64_t>(arrays) * dtype_size(cpu::moment_dtype(parameter.value.dtype));
+  const std::string what = "what takes back a step of the parameter \"" + parameter.name + "\"";
+  saved_.push_back(Saved{owned, 0, 0, DeviceBuffer(parameter.value, owned.count * element, what.c_str())});
+}
+
+void Undo::clear() noexcept {
+  for (Saved& saved : saved_) saved.count = saved.flushed = 0;
+  noted_.clear();
+  goes_back_ = false;
+}
+
+void Undo::save(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept {
+  Saved& saved = saved_[static_cast<size_t>(index)];
+  const int64_t at = first - saved.owned.first;
+  if (!parameter.value.is_on_gpu())
+    each(parameter, index, at, count,
+         [](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) { copy_on_host(place, live, dtype, n); });
+  else if (saved.flushed == saved.count)
+    noted_.push_back(index);
+  saved.count = at + count;
+}
+
+void Undo::restore(const Parameters& table) noexcept {
+  for (int32_t index = 0; static_cast<size_t>(index) < saved_.size(); ++index) {
+    Saved& saved = saved_[static_cast<size_t>(index)];
+    goes_back_ = goes_back_ || saved.flushed > 0;
+    if (!table.parameter(index).value.is_on_gpu())
+      each(table.parameter(index), index, 0, saved.count,
+           [](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) { copy_on_host(live, place, dtype, n); });
+    saved.count = 0;
+  }
+  noted_.clear();
+}
+
+void Undo::add_spans(const Parameters& table, int32_t index, int64_t at, int64_t count) {
+  each(table.parameter(index), index, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
+    goes_back_ ? spans_.add(dtype, dtype, place, live, n) : spans_.add(dtype, dtype, live, place, n);
+  });
+}
+
+void Undo::flush(const Parameters& table, void* stream) {
+  spans_.clear();
+  if (goes_back_) {
+    for (int32_t index = 0; static_cast<size_t>(index) < saved_.size(); ++index)
+      add_spans(table, index, 0, std::exchange(saved_[static_cast<size_t>(index)].flushed, 0));
+  } else {
+    for (const int32_t index : noted_) {
+      Saved& saved = saved_[static_cast<size_t>(index)];
+      add_spans(table, index, saved.flushed, saved.count - saved.flushed);
+      saved.flushed = saved.count;
+    }
+  }
+  noted_.clear();
+  if (table.gpu() != nullptr)
+    spans_.copy(*table.gpu(), stream, goes_back_ ? "taking back a step" : "saving what a step changes");
+  goes_back_ = false;
+}
+
+}  // namespace ddp::optim

@@ -1,0 +1,47 @@
+// How an optimizer takes part in the passes of its model: it changes parts of parameters when the pass says that their
+// gradients are final.
+// Threads: update_block, restore and flush from one thread at a time, which may be the queue's.
+// Tested by conformance/fused_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/error.hpp"
+#include "core/exact_sum.hpp"
+
+namespace ddp::pass {
+
+class BlockUpdate {
+ public:
+  virtual ~BlockUpdate() = default;
+
+  /// Each rank keeps state for its own slice, changes only that, and gives the values to the others.
+  [[nodiscard]] virtual bool is_sharded() const noexcept = 0;
+  /// In the pass that begins now, may blocks change as soon as they are reduced?
+  [[nodiscard]] virtual bool is_immediate() const noexcept = 0;
+  /// Does a step need the norm of the gradients?
+  [[nodiscard]] virtual bool wants_norm() const noexcept = 0;
+
+  /// Have all memory that the blocks of a step need; throws OUT_OF_MEMORY. Before every step's first block.
+  virtual void prepare_blocks() = 0;
+  /// Does this parameter change at all in a step?
+  [[nodiscard]] virtual bool takes_part(int32_t index) const noexcept = 0;
+  virtual void update_block(int32_t index, int64_t first, int64_t count) noexcept = 0;
+  /// Take back what this step's blocks have changed on this rank. False: it was not kept, so parameters and state are
+  /// updated in part.
+  [[nodiscard]] virtual bool restore() noexcept = 0;
+  /// May a block fail, because the program's own function changes it? The same on all ranks.
+  [[nodiscard]] virtual bool may_fail() const noexcept { return false; }
+  /// The first failure of this step's blocks, and forget it; no block after it has changed. Once all of them are done.
+  [[nodiscard]] virtual std::optional<Error> take_failure() noexcept { return std::nullopt; }
+  /// Parameters and state are updated in part, for good.
+  virtual void tear() noexcept {}
+  /// All blocks of a step that a pass made have changed: the step counts.
+  virtual void count_step() noexcept = 0;
+  /// Blocks of parameters on a GPU are only noted by update_block and restore; now they change, in this stream's order.
+  /// Throws what a GPU throws.
+  virtual void flush(void* stream) = 0;
+};
+
+}  // namespace ddp::pass

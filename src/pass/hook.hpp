@@ -1,0 +1,36 @@
+// What stands in the place of a bucket's plain reduction. Set while the model is built and compared between the ranks at
+// commit, so that every rank reduces in the same way. A value.
+//   kWire      the transport itself sends F32 and F64 gradients with 16 bits (device/cpu/reduce.hpp, "Two bytes on the
+//   wire") kCallback  `body` reduces a copy of the bucket with collectives of its own, on the queue (hook_bucket.hpp)
+//   kPulled    the same, by the program itself between the calls next_bucket and finish_bucket
+// Tested by conformance/wire_hook_threads_test.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "device/cpu/reduce.hpp"
+
+namespace ddp::pass {
+
+class HookBucket;
+
+struct Hook {
+  enum class Kind { kNone, kWire, kCallback, kPulled };
+
+  Kind kind = Kind::kNone;
+  std::string name = "none";  // what ranks compare
+  ddp_dtype wire = cpu::ReduceRule::kAsItIs;
+  std::function<void(HookBucket&)> body{};
+
+  [[nodiscard]] static Hook as_16_bits(ddp_dtype wire) {
+    return Hook{Kind::kWire, wire == DDP_F16 ? "wire = DDP_F16" : "wire = DDP_BF16", wire};
+  }
+  /// Does a bucket of these gradients pass through a copy?
+  [[nodiscard]] bool copies() const noexcept { return kind == Kind::kCallback || kind == Kind::kPulled; }
+  [[nodiscard]] ddp_dtype wire_of(ddp_dtype dtype) const noexcept {
+    return dtype == DDP_F32 || dtype == DDP_F64 ? wire : cpu::ReduceRule::kAsItIs;
+  }
+};
+
+}  // namespace ddp::pass

@@ -1,0 +1,91 @@
+#include "pass/hooked_buckets.hpp"
+
+#include <algorithm>
+
+namespace ddp::pass {
+namespace {
+
+int64_t largest_bytes(const Plan& plan) noexcept {
+  int64_t most = 0;
+  for (const PlannedBucket& bucket : plan) most = std::max(most, bucket.count * dtype_size(bucket.dtype));
+  return most;
+}
+
+size_t most_words(const Plan& plan) noexcept {
+  size_t most = 0;
+  for (const PlannedBucket& bucket : plan) most = std::max(most, (bucket.parameters.size() + 63) / 64);
+  return most;
+}
+
+}  // namespace
+
+HookedBuckets::HookedBuckets(group::Group& group, const Hook& hook, ddp_reduce reduce, const Plan& plan)
+    : session_(group, hook, reduce, largest_bytes(plan), most_words(plan)) {}
+
+std::unique_ptr<collective::BucketOperation> HookedBuckets::make(const collective::BucketSpec& spec,
+                                                                 const PlannedBucket& planned, const Parameters& table,
+                                                                 bool last) {
+  std::vector<HookBucket::Piece> pieces;
+  for (size_t piece = 0; piece < planned.parameters.size(); ++piece) {
+    Tensor shape = table.parameter(planned.parameters[piece]).grad;
+    shape.data = nullptr;
+    pieces.push_back(HookBucket::Piece{planned.parameters[piece], planned.offsets[piece], shape});
+  }
+  auto bucket = std::make_shared<HookBucket>(session_, spec.index, last, planned.dtype, planned.count, std::move(pieces));
+  auto operation = std::make_unique<HookOperation>(session_, spec, std::move(bucket));
+  operations_.push_back(operation.get());
+  return operation;
+}
+
+void HookedBuckets::begin_pass() noexcept {
+  session_.begin_pass();
+  for (HookOperation* operation : operations_) operation->reset();
+}
+
+void HookedBuckets::end_pass(bool is_void) noexcept {
+  session_.end_pass(is_void);
+  for (HookOperation* operation : operations_)
+    if (HookState* const state = operation->bucket().state.get()) state->end_pass(is_void);
+}
+
+void HookedBuckets::forget() noexcept {
+  session_.forget();
+  for (HookOperation* operation : operations_)
+    if (HookState* const state = operation->bucket().state.get()) state->forget();
+}
+
+void HookedBuckets::check() const {
+  if (session_.failure()) throw Error(*session_.failure());
+}
+
+HookOperation* HookedBuckets::opened() const noexcept {
+  for (HookOperation* operation : operations_)
+    if (operation->state() == HookOperation::State::kOpen) return operation;
+  return nullptr;
+}
+
+std::shared_ptr<HookBucket> HookedBuckets::next() {
+  if (const HookOperation* open = opened())
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "ddp_model_next_bucket: bucket %d was not finished; call ddp_model_finish_bucket first",
+                     open->bucket().index());
+  for (HookOperation* operation : operations_) {
+    if (operation->state() == HookOperation::State::kDone) continue;
+    if (operation->state() != HookOperation::State::kStarted) return nullptr;
+    if (operation->open()) return operation->bucket().shared_from_this();
+  }
+  return nullptr;
+}
+
+void HookedBuckets::finish(const std::optional<Error>& problem) {
+  HookOperation* operation = opened();
+  if (operation == nullptr)
+    throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_finish_bucket: no bucket was pulled; call ddp_model_next_bucket first");
+  const std::string said = operation->bucket().take_error();
+  operation->close(problem && problem->text().empty()
+                       ? Error(problem->status(), said.empty() ? "its hook failed and gave no reason" : said)
+                       : problem);
+  check();
+}
+
+}  // namespace ddp::pass

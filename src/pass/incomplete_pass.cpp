@@ -1,0 +1,54 @@
+#include "pass/incomplete_pass.hpp"
+
+#include "core/bytes.hpp"
+#include "core/error.hpp"
+
+namespace ddp::pass {
+namespace {
+
+MissingGradients unpack(std::string_view bytes) {
+  ByteReader reader(bytes);
+  MissingGradients theirs;
+  theirs.missing = reader.number<int32_t>();
+  theirs.reason = reader.text();
+  while (!reader.at_end()) theirs.names.emplace_back(reader.text());
+  return theirs;
+}
+
+std::string pack(const MissingGradients& mine) {
+  ByteWriter writer;
+  writer.number(mine.missing).text(mine.reason);
+  for (const std::string& name : mine.names) writer.text(name);
+  return std::move(writer).bytes();
+}
+
+std::string names_of(const MissingGradients& theirs) {
+  std::string text;
+  for (const std::string& name : theirs.names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
+  const auto unnamed = static_cast<size_t>(theirs.missing) - theirs.names.size();
+  return unnamed > 0 ? text + " and " + std::to_string(unnamed) + " more" : text;
+}
+
+}  // namespace
+
+void report_void_pass(group::Group& group, const MissingGradients& mine) {
+  std::string text;
+  bool marks = false;
+  const std::vector<std::string> all = group.gather("missing gradients", pack(mine));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const MissingGradients theirs = unpack(all[rank]);
+    const char* const separator = text.empty() ? "" : "; ";
+    if (!theirs.reason.empty()) {
+      text += separator + group.name_of(static_cast<int32_t>(rank)) + " abandoned the pass: " + theirs.reason;
+    } else if (theirs.missing > 0) {
+      text += separator + ("rank " + std::to_string(rank)) + " did not mark " + names_of(theirs);
+      marks = true;
+    }
+  }
+  throw Error(DDP_ERROR_INVALID_STATE,
+              "ddp_model_end_backward: " + text +
+                  (marks ? "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW"
+                         : "; the gradients of this pass are undefined, and the group goes on"));
+}
+
+}  // namespace ddp::pass

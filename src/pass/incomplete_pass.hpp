@@ -1,0 +1,23 @@
+// The error of a void pass: every rank knows from the notes that some rank missed something; now they tell each other what.
+// Tested by conformance/pass_threads_test.cpp and conformance/uneven_threads_test.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "group/group.hpp"
+
+namespace ddp::pass {
+
+/// What one rank has to say about it.
+struct MissingGradients {
+  int32_t missing = 0;             // gradients that it did not mark
+  std::vector<std::string> names;  // of the first few
+  std::string reason;              // why it abandoned the pass; empty: it did not
+};
+inline constexpr size_t kNamedGradients = 5;
+
+/// Collective. Throws INVALID_STATE, the same text on every rank.
+[[noreturn]] void report_void_pass(group::Group& group, const MissingGradients& mine);
+
+}  // namespace ddp::pass

@@ -1,0 +1,21 @@
+#include "pass/join_header.hpp"
+
+namespace ddp::pass {
+
+JoinHeader::JoinHeader(group::Group& group, uint64_t plan_hash) {
+  collective::BucketSpec spec;
+  spec.index = collective::Stamp::kRollCall;
+  spec.rule = cpu::ReduceRule{DDP_F32, DDP_SUM, group.size()};
+  spec.plan_hash = plan_hash;
+  operation_ = group.transport().prepare(spec);
+}
+
+void JoinHeader::start(collective::ProgressQueue& queue, Call call, int32_t argument, int32_t joined) {
+  collective::BucketHeader mine;
+  mine.participation.joined = joined;
+  mine.participation.flags = static_cast<uint64_t>(call) | static_cast<uint64_t>(static_cast<uint32_t>(argument)) << 32;
+  operation_->start(mine);
+  queue.push(*operation_);
+}
+
+}  // namespace ddp::pass

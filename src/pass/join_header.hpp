@@ -1,0 +1,49 @@
+// What the ranks of a model with uneven_inputs tell each other before they act together, so that a rank that has run out of
+// data and only answers (join.hpp) knows what the others do next.
+//
+// It is a bucket without gradients that goes before the buckets of a pass, on the same queue: nobody who trains waits for
+// it, and the order of collectives stays the same on all ranks. Before anything else that concerns the model (buffers,
+// checks, checkpoints) it is waited for.
+// Cost: one announcement (shared memory) or one header round (sockets), beside the pass.
+// Threads: those of the pass.
+// Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "collective/progress_queue.hpp"
+#include "collective/transport.hpp"
+#include "group/group.hpp"
+
+namespace ddp::pass {
+
+/// What a rank is about to do, as bits, because that is how notes are joined. A rank that has joined says nothing.
+enum class Call : uint64_t {
+  kNothing = 0,
+  kPass = 1,
+  kSyncBuffers = 2,
+  kRootIsHere = 4,  // with kSyncBuffers: said by the root
+  kRefused = 8      // what a joined rank has no part in
+};
+
+class JoinHeader {
+ public:
+  /// Collective.
+  JoinHeader(group::Group& group, uint64_t plan_hash);
+
+  /// Say what comes; never waits. `argument`: 32 bits that go with it (the root).
+  void start(collective::ProgressQueue& queue, Call call, int32_t argument, int32_t joined);
+  /// After the queue has drained: what the ranks that have not joined do. They do the same, or what follows is a MISMATCH.
+  [[nodiscard]] bool heard(Call call) const noexcept { return (participation().flags & static_cast<uint64_t>(call)) != 0; }
+  [[nodiscard]] int32_t argument() const noexcept { return static_cast<int32_t>(participation().flags >> 32); }
+  /// The highest rank that has joined, -1: none.
+  [[nodiscard]] int32_t joined_rank() const noexcept { return participation().joined - 1; }
+
+ private:
+  [[nodiscard]] const collective::Participation& participation() const noexcept { return operation_->note().participation; }
+
+  std::unique_ptr<collective::BucketOperation> operation_;
+};
+
+}  // namespace ddp::pass

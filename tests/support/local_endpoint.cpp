@@ -1,0 +1,195 @@
+#include "support/local_endpoint.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace {
+
+std::atomic<int64_t> violations{0};
+std::atomic<int64_t> messages{0};
+
+enum class State { kPosted, kDone, kBroken };
+
+struct Transfer {
+  const void* from = nullptr;
+  void* to = nullptr;
+  int64_t bytes = 0;
+  int32_t owner = 0;
+  State state = State::kPosted;
+};
+using TransferPtr = std::shared_ptr<Transfer>;
+
+// Everything of one rail under one lock: simple, and every interleaving of posts is possible.
+struct Hub {
+  struct Queue {
+    std::deque<TransferPtr> sends, receives;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::tuple<int32_t, int32_t, uint64_t>, Queue> queues;  // from, to, slot
+  std::map<int32_t, bool> closed;
+
+  void match(Queue& queue) {
+    while (!queue.sends.empty() && !queue.receives.empty()) {
+      const TransferPtr send = queue.sends.front(), receive = queue.receives.front();
+      queue.sends.pop_front();
+      queue.receives.pop_front();
+      if (send->bytes == receive->bytes) {
+        std::memcpy(receive->to, send->from, static_cast<size_t>(send->bytes));
+        send->state = receive->state = State::kDone;
+        ++messages;
+      } else {
+        ++violations;
+        send->state = receive->state = State::kBroken;
+      }
+    }
+    changed.notify_all();
+  }
+
+  void close(int32_t index) {
+    const std::lock_guard lock(mutex);
+    closed[index] = true;
+    for (auto& [key, queue] : queues) {
+      if (std::get<0>(key) != index && std::get<1>(key) != index) continue;
+      for (auto* list : {&queue.sends, &queue.receives}) {
+        for (const TransferPtr& transfer : *list) transfer->state = State::kBroken;
+        list->clear();
+      }
+    }
+    changed.notify_all();
+  }
+};
+
+std::shared_ptr<Hub> hub_named(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<Hub>> hubs;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Hub> hub = hubs[name].lock();
+  if (hub == nullptr) hubs[name] = hub = std::make_shared<Hub>();
+  return hub;
+}
+
+}  // namespace
+
+struct ddp_socket_endpoint {
+  std::shared_ptr<Hub> hub;
+  int32_t index = 0;
+  bool aborted = false;  // guarded by the hub's mutex
+  int64_t next_ticket = 1;
+  std::map<int64_t, TransferPtr> tickets;
+};
+
+namespace {
+
+int32_t fail_with(char* error, int64_t capacity, const char* text, int32_t result) {
+  if (capacity > 0) std::snprintf(error, static_cast<size_t>(capacity), "%s", text);
+  return result;
+}
+
+int32_t create(int32_t index, int32_t, const char* address, int64_t, ddp_socket_endpoint** out, char*, int64_t) {
+  auto endpoint = std::make_unique<ddp_socket_endpoint>();
+  endpoint->hub = hub_named(address);
+  endpoint->index = index;
+  *out = endpoint.release();
+  return DDP_SOCKET_DONE;
+}
+
+int32_t get_address(ddp_socket_endpoint* endpoint, int32_t peer, char* blob, int64_t* out_bytes, char*, int64_t) {
+  *out_bytes = std::snprintf(blob, DDP_SOCKET_MAX_ADDRESS, "%d for %d", endpoint->index, peer);
+  return DDP_SOCKET_DONE;
+}
+
+int32_t connect(ddp_socket_endpoint* endpoint, int32_t peer, const char* blob, int64_t bytes, char* error,
+                int64_t capacity) {
+  const std::string wanted = std::to_string(peer) + " for " + std::to_string(endpoint->index);
+  if (std::string(blob, static_cast<size_t>(bytes)) == wanted) return DDP_SOCKET_DONE;
+  return fail_with(error, capacity, "not the address of that peer", DDP_SOCKET_FAILED);
+}
+
+int32_t post(ddp_socket_endpoint* endpoint, int32_t from, int32_t to, uint64_t slot, TransferPtr transfer,
+             int64_t* out_ticket, char* error, int64_t capacity) {
+  const std::lock_guard lock(endpoint->hub->mutex);
+  if (endpoint->aborted) return fail_with(error, capacity, "aborted", DDP_SOCKET_ABORTED);
+  if (transfer->bytes <= 0) return fail_with(error, capacity, "a message of no bytes", DDP_SOCKET_FAILED);
+  if (endpoint->hub->closed[from] || endpoint->hub->closed[to])
+    return fail_with(error, capacity, "connection closed", DDP_SOCKET_FAILED);
+  *out_ticket = endpoint->next_ticket++;
+  endpoint->tickets[*out_ticket] = transfer;
+  Hub::Queue& queue = endpoint->hub->queues[{from, to, slot}];
+  (transfer->from != nullptr ? queue.sends : queue.receives).push_back(std::move(transfer));
+  endpoint->hub->match(queue);
+  return DDP_SOCKET_DONE;
+}
+
+int32_t post_send(ddp_socket_endpoint* endpoint, int32_t peer, uint64_t slot, const void* data, int64_t bytes,
+                  int64_t* out_ticket, char* error, int64_t capacity) {
+  auto transfer = std::make_shared<Transfer>(Transfer{data, nullptr, bytes, endpoint->index, State::kPosted});
+  return post(endpoint, endpoint->index, peer, slot, std::move(transfer), out_ticket, error, capacity);
+}
+
+int32_t post_receive(ddp_socket_endpoint* endpoint, int32_t peer, uint64_t slot, void* data, int64_t bytes,
+                     int64_t* out_ticket, char* error, int64_t capacity) {
+  auto transfer = std::make_shared<Transfer>(Transfer{nullptr, data, bytes, endpoint->index, State::kPosted});
+  return post(endpoint, peer, endpoint->index, slot, std::move(transfer), out_ticket, error, capacity);
+}
+
+int32_t wait(ddp_socket_endpoint* endpoint, int64_t ticket, int64_t timeout_ms, char* error, int64_t capacity) {
+  std::unique_lock lock(endpoint->hub->mutex);
+  const auto found = endpoint->tickets.find(ticket);
+  if (found == endpoint->tickets.end()) return fail_with(error, capacity, "no such ticket", DDP_SOCKET_FAILED);
+  const TransferPtr transfer = found->second;
+  const bool over = endpoint->hub->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                                                    [&] { return endpoint->aborted || transfer->state != State::kPosted; });
+  if (endpoint->aborted) return fail_with(error, capacity, "aborted", DDP_SOCKET_ABORTED);
+  if (!over) return fail_with(error, capacity, "timed out", DDP_SOCKET_TIMED_OUT);
+  if (transfer->state == State::kBroken) return fail_with(error, capacity, "connection closed", DDP_SOCKET_FAILED);
+  endpoint->tickets.erase(found);
+  return DDP_SOCKET_DONE;
+}
+
+void abort(ddp_socket_endpoint* endpoint) {
+  const std::lock_guard lock(endpoint->hub->mutex);
+  endpoint->aborted = true;
+  endpoint->hub->changed.notify_all();
+}
+
+void close(ddp_socket_endpoint* endpoint) { endpoint->hub->close(endpoint->index); }
+
+void destroy(ddp_socket_endpoint* endpoint) {
+  close(endpoint);
+  delete endpoint;
+}
+
+constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
+                                  DDP_SOCKET_VERSION,
+                                  0,
+                                  "threads",
+                                  create,
+                                  get_address,
+                                  connect,
+                                  post_send,
+                                  post_receive,
+                                  wait,
+                                  abort,
+                                  close,
+                                  destroy};
+
+}  // namespace
+
+namespace ddp::test {
+
+const ddp_socket_table& local_endpoint() noexcept { return kTable; }
+int64_t local_endpoint_size_violations() noexcept { return violations; }
+int64_t local_endpoint_messages() noexcept { return messages; }
+
+}  // namespace ddp::test

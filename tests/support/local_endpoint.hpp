@@ -1,0 +1,21 @@
+// A rail between the threads of one process, for tests: the same table as the Gloo module, with queues instead of sockets.
+// It is strict where Gloo is deadly: a receive and a send of different sizes are counted in size_violations() and fail both
+// sides.
+#pragma once
+
+#include <cstdint>
+
+#include "collective/socket/socket_abi.h"
+
+namespace ddp::test {
+
+/// Endpoints whose `address` argument is equal text meet each other.
+[[nodiscard]] const ddp_socket_table& local_endpoint() noexcept;
+
+/// How many messages met a receive of another size, in this process so far.
+[[nodiscard]] int64_t local_endpoint_size_violations() noexcept;
+
+/// Messages whose memory was handed over so far; lets a test act in the middle of a transfer.
+[[nodiscard]] int64_t local_endpoint_messages() noexcept;
+
+}  // namespace ddp::test

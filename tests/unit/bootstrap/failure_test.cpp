@@ -1,0 +1,65 @@
+// The first cause stays, and wakes once.
+#include "bootstrap/failure.hpp"
+
+#include <atomic>
+#include <thread>
+
+#include "support/check.hpp"
+
+namespace ddp::test {
+namespace {
+
+const Error kFirst(DDP_ERROR_PEER_FAILED, "rank 1 is gone");
+const Error kSecond(DDP_ERROR_TIMED_OUT, "rank 2 is late");
+
+void the_first_cause_stays(void**) {
+  bootstrap::Failure failure;
+  failure.check();
+  expect(!failure.broken() && !failure.cause(), "whole");
+  expect(failure.set(kFirst) && !failure.set(kSecond), "only the first counts");
+  expect_equal(expect_error(DDP_ERROR_PEER_FAILED, [&] { failure.check(); }), kFirst.text(), "the text");
+}
+
+void wakers_are_called_once(void**) {
+  bootstrap::Failure failure;
+  int calls = 0;
+  failure.add_waker([&] { ++calls; });
+  failure.set(kFirst);
+  failure.set(kSecond);
+  expect_equal(calls, 1, "calls");
+  failure.add_waker([&] { ++calls; });
+  expect_equal(calls, 2, "a late one is called at once");
+}
+
+void a_goodbye_wakes_nobody_but_a_later_fault_does(void**) {
+  bootstrap::Failure failure;
+  int calls = 0;
+  failure.add_waker([&] { ++calls; });
+  expect(failure.set(kFirst, bootstrap::Failure::Wake::kNo), "first");
+  expect(failure.broken() && calls == 0, "broken, nobody woken");
+  expect(!failure.set(kSecond), "the cause stays");
+  expect_equal(calls, 1, "now woken");
+  expect_equal(failure.cause()->text(), kFirst.text(), "the cause");
+}
+
+void one_of_many_threads_is_first(void**) {
+  bootstrap::Failure failure;
+  std::atomic<int> firsts{0};
+  std::atomic<int> calls{0};
+  failure.add_waker([&] { ++calls; });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) threads.emplace_back([&] { firsts += failure.set(kFirst) ? 1 : 0; });
+  for (std::thread& thread : threads) thread.join();
+  expect(firsts == 1 && calls == 1, "one first, one call");
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {ddp_test(the_first_cause_stays), ddp_test(wakers_are_called_once),
+                              ddp_test(a_goodbye_wakes_nobody_but_a_later_fault_does),
+                              ddp_test(one_of_many_threads_is_first)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

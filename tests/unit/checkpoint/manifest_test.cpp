@@ -1,0 +1,88 @@
+#include "checkpoint/manifest.hpp"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/check.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::checkpoint;
+
+Parameters table_of(const std::vector<std::string>& names, std::vector<float>& memory) {
+  memory.assign(names.size(), 0.0F);
+  Parameters table;
+  for (size_t i = 0; i < names.size(); ++i) table.add_parameter(names[i], flat_tensor(&memory[i], DDP_F32, 1), nullptr);
+  return table;
+}
+
+void users_names_stay_and_others_get_a_prefix_that_no_user_has(void**) {
+  std::vector<float> memory;
+  const std::vector<std::string> names = {"w", "ddp:optimizer/w.exp_avg", "ddp1:x", "optimizer/w.exp_avg", "ddp"};
+  const Parameters table = table_of(names, memory);
+  float average = 0;
+  const auto items = list_items(table, {{Part::kOptimizer, "w.exp_avg", flat_tensor(&average, DDP_F32, 1)},
+                                        {Part::kEma, "w.exp_avg", flat_tensor(&average, DDP_F32, 1)}});
+  const std::string prefix = choose_prefix(items);
+  expect_equal(prefix, "ddp2:", "prefix");
+  std::set<std::string> in_file;
+  for (const TensorEntry& entry : file_entries(items, prefix)) in_file.insert(entry.name);
+  for (const std::string& name : names) expect(in_file.count(name) == 1, name);
+  expect(in_file.count("ddp2:optimizer/w.exp_avg") == 1 && in_file.count("ddp2:ema/w.exp_avg") == 1, "the library's names");
+  expect_equal(in_file.size(), 7U, "names");
+}
+
+void every_tensor_is_aligned_in_the_file(void**) {
+  double a = 0;
+  float b = 0;
+  unsigned char c[3] = {};
+  Parameters table;
+  table.add_buffer("c", flat_tensor(c, DDP_U8, 3));
+  table.add_buffer("b", flat_tensor(&b, DDP_F32, 1));
+  table.add_buffer("a", flat_tensor(&a, DDP_F64, 1));
+  const auto entries = file_entries(list_items(table, {}), "ddp:");
+  expect_equal(entries[0].name + entries[1].name + entries[2].name, "abc", "order");
+  int64_t at = 0;
+  for (const TensorEntry& entry : entries) {
+    expect_equal(entry.begin, at, "beginning of " + entry.name);
+    expect_equal(entry.begin % (entry.dtype->bits / 8), 0, "alignment of " + entry.name);
+    at = entry.end;
+  }
+}
+
+void names_that_a_file_can_not_hold_are_refused(void**) {
+  std::vector<float> memory;
+  for (const char* name : {"__metadata__", "\xff"}) {
+    const Parameters table = table_of({name}, memory);
+    (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)list_items(table, {}); });
+  }
+  const Parameters table = table_of({"w"}, memory);
+  const Tensor tensor = flat_tensor(memory.data(), DDP_F32, 1);
+  (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] {
+    (void)list_items(table, {{Part::kEma, "x", tensor}, {Part::kEma, "x", tensor}});
+  });
+}
+
+void the_cap_of_the_header_grows_with_the_model(void**) {
+  std::vector<float> memory;
+  const int64_t small = header_cap(table_of({"w"}, memory));
+  const int64_t large = header_cap(table_of({"w", std::string(1000, 'x')}, memory));
+  expect(small > (int64_t{16} << 20), "room for texts");
+  expect(large > small + 20 * 6 * 1000, "room for names");
+  expect(large < kMaxHeaderBytes, "within the format");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(users_names_stay_and_others_get_a_prefix_that_no_user_has),
+      ddp_test(every_tensor_is_aligned_in_the_file),
+      ddp_test(names_that_a_file_can_not_hold_are_refused),
+      ddp_test(the_cap_of_the_header_grows_with_the_model),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,128 @@
+#include "checkpoint/match.hpp"
+
+#include <string>
+#include <vector>
+
+#include "support/check.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::checkpoint;
+
+Item item(Part part, const std::string& name, std::vector<int64_t> shape, ddp_dtype dtype = DDP_F32) {
+  Item made{part, name, {}};
+  made.tensor.dtype = dtype;
+  made.tensor.ndim = static_cast<int32_t>(shape.size());
+  made.tensor.count = 1;
+  for (size_t i = 0; i < shape.size(); ++i) made.tensor.count *= made.tensor.shape[i] = shape[i];
+  return made;
+}
+
+Layout file_of(const std::vector<Item>& items) {
+  Layout layout;
+  layout.prefix = "ddp:";
+  layout.header.tensors = file_entries(items, layout.prefix);
+  return layout;
+}
+
+/// What a strict load does.
+std::vector<size_t> match(const std::vector<Item>& items, const Layout& layout, bool with_optimizer, bool with_ema,
+                          bool partial = false) {
+  const Match found = compare(items, layout, with_optimizer, with_ema);
+  refuse_differences(found, items, partial);
+  return found.places;
+}
+
+const std::vector<Item> kModel = {item(Part::kModel, "w", {2, 3}), item(Part::kModel, "b", {3})};
+
+void a_file_of_the_same_model_matches(void**) {
+  const auto found = match({kModel[1], kModel[0]}, file_of(kModel), false, false);
+  expect(found == std::vector<size_t>{1, 0}, "places");
+}
+
+void differences_are_named_with_counts(void**) {
+  const std::vector<Item> here = {item(Part::kModel, "w", {2, 4}), item(Part::kModel, "new", {1})};
+  const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(here, file_of(kModel), false, false); });
+  expect_equal(text,
+               "it is of another model: 1 missing (\"new\" F32 [1]), 1 unexpected (\"b\" F32 [3]), 1 different (\"w\" is "
+               "F32 [2, 3] in the "
+               "file and F32 [2, 4] here)",
+               "text");
+}
+
+void a_dtype_or_a_rank_is_a_difference(void**) {
+  for (const Item& other :
+       {item(Part::kModel, "b", {3}, DDP_F16), item(Part::kModel, "b", {3, 1}), item(Part::kModel, "b", {})})
+    expect_contains(expect_error(DDP_ERROR_MISMATCH,
+                                 [&] {
+                                   (void)match({kModel[0], other}, file_of(kModel), false, false);
+                                 }),
+                    "1 different");
+}
+
+void only_the_first_few_are_listed(void**) {
+  std::vector<Item> many;
+  for (int i = 0; i < 100; ++i) many.push_back(item(Part::kModel, "p" + std::to_string(i), {1}));
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(many, file_of({}), false, false); }),
+                  "100 missing (\"p0\" F32 [1], \"p1\" F32 [1], \"p2\" F32 [1], ...)");
+}
+
+void the_optimizer_in_a_file_is_ignored_unless_asked_for(void**) {
+  std::vector<Item> all = kModel;
+  all.push_back(item(Part::kOptimizer, "w.exp_avg", {2, 3}));
+  all.push_back(item(Part::kEma, "0.9.w", {2, 3}));
+  const Layout layout = file_of(all);
+  (void)match(kModel, layout, false, false);
+  (void)match(all, layout, true, true);
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, true, false); }),
+                  "1 unexpected (\"ddp:optimizer/w.exp_avg\"");
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(all, file_of(kModel), true, true); }), "2 missing");
+}
+
+void a_wrappers_prefix_is_recognised(void**) {
+  const Layout layout = file_of({item(Part::kModel, "module.w", {2, 3}), item(Part::kModel, "module.b", {3})});
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, false, false); }),
+                  "begin with \"module.\"");
+}
+
+void a_partial_load_takes_what_both_have(void**) {
+  std::vector<Item> here = {kModel[1], item(Part::kModel, "new", {4}), item(Part::kOptimizer, "b.exp_avg", {3})};
+  std::vector<Item> there = kModel;
+  there.push_back(item(Part::kOptimizer, "w.exp_avg", {2, 3}));
+  const Match found = compare(here, file_of(there), true, false);
+  refuse_differences(found, here, true);
+  expect(found.places == std::vector<size_t>{1, Match::kAbsent, Match::kAbsent}, "places");
+  expect(found.missing.size() == 2 && found.missing[0].name == "new" && found.missing[1].name == "ddp:optimizer/b.exp_avg",
+         "missing");
+  expect(found.unexpected.size() == 2 && found.unexpected[0].name == "w" &&
+             found.unexpected[1].name == "ddp:optimizer/w.exp_avg",
+         "unexpected");
+}
+
+void a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common(void**) {
+  const std::vector<Item> other = {kModel[0], item(Part::kModel, "b", {4})};
+  const std::string text =
+      expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(other, file_of(kModel), false, false, true); });
+  expect_equal(text, "it is of another model: 1 different (\"b\" is F32 [3] in the file and F32 [4] here)", "text");
+  const Layout wrapped = file_of({item(Part::kModel, "module.w", {2, 3}), item(Part::kModel, "module.b", {3})});
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, wrapped, false, false, true); }),
+                  "begin with \"module.\"");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_file_of_the_same_model_matches),
+      ddp_test(differences_are_named_with_counts),
+      ddp_test(a_dtype_or_a_rank_is_a_difference),
+      ddp_test(only_the_first_few_are_listed),
+      ddp_test(the_optimizer_in_a_file_is_ignored_unless_asked_for),
+      ddp_test(a_wrappers_prefix_is_recognised),
+      ddp_test(a_partial_load_takes_what_both_have),
+      ddp_test(a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

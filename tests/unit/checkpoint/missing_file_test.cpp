@@ -1,0 +1,78 @@
+// A checkpoint that is not there: the text says what is there instead.
+#include "checkpoint/missing_file.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "support/check.hpp"
+#include "support/file_faults.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+std::string text_of(const std::string& path) {
+  const Error error = checkpoint::missing_file(path);
+  expect_equal(static_cast<int>(error.status()), static_cast<int>(DDP_ERROR_IO), "status");
+  return error.what();
+}
+
+void make(const TemporaryFolder& folder, const std::string& name) { std::ofstream(folder.file(name)) << "x"; }
+
+void a_similar_name_is_suggested(void**) {
+  const TemporaryFolder folder;
+  make(folder, "digits.safetensors");
+  make(folder, "other.safetensors");
+  expect_contains(text_of(folder.file("digts.safetensors")), "did you mean \"" + folder.file("digits.safetensors") + "\"?");
+  expect_contains(text_of(folder.file("digits.safetensor")), "did you mean");
+}
+
+void else_the_checkpoints_are_named(void**) {
+  const TemporaryFolder folder;
+  make(folder, "notes.txt");
+  expect_contains(text_of(folder.file("epoch-7")), "has no .safetensors file; check the path");
+  for (const char* name : {"a", "b", "c", "d", "e"}) make(folder, std::string(name) + "-training.safetensors");
+  expect_contains(
+      text_of(folder.file("epoch-7")),
+      " has \"a-training.safetensors\", \"b-training.safetensors\", \"c-training.safetensors\" and 2 more; check the path");
+}
+
+void a_missing_folder_is_named_and_not_to_be_made(void**) {
+  const TemporaryFolder folder;
+  const std::string text = text_of(folder.file("nowhere/model.safetensors"));
+  expect_contains(text, "the folder \"" + folder.file("nowhere") + "\" does not exist; check the path");
+  expect(text.find("make") == std::string::npos, text);
+}
+
+void a_relative_path_shows_the_working_folder(void**) {
+  char here[4096];
+  expect(getcwd(here, sizeof here) != nullptr, "getcwd");
+  expect_contains(text_of("no-such-checkpoint"),
+                  "there is no such file in the working folder \"" + std::string(here) + "\"");
+  expect_contains(text_of("no/such/file"), "the folder \"no/such\" does not exist");
+}
+
+void odd_paths_do_no_harm(void**) {
+  const TemporaryFolder folder;
+  make(folder, "x");
+  for (const std::string& path :
+       {std::string(), std::string("/"), folder.file(""), folder.file("x/y"), std::string(5000, 'n')})
+    expect(!text_of(path).empty(), path);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_similar_name_is_suggested),
+      ddp_test(else_the_checkpoints_are_named),
+      ddp_test(a_missing_folder_is_named_and_not_to_be_made),
+      ddp_test(a_relative_path_shows_the_working_folder),
+      ddp_test(odd_paths_do_no_harm),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,153 @@
+// The collectives of a endpoint when ranks disagree, one is late, or one is gone: everybody learns it, in time, with one
+// text that names the right rank.
+#include <chrono>
+#include <thread>
+
+#include "os/clock.hpp"
+#include "support/check.hpp"
+#include "support/socket_world.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+// Every rank must fail with MISMATCH and the same text.
+void check_mismatch(int ranks, const std::function<void(int, collective::Transport&)>& call,
+                    const std::vector<std::string>& parts) {
+  RailWorld world(ranks);
+  std::vector<std::string> texts(static_cast<size_t>(ranks));
+  world.run([&](int rank, collective::Transport& transport) {
+    texts[static_cast<size_t>(rank)] = expect_error(DDP_ERROR_MISMATCH, [&] {
+      call(rank, transport);
+      transport.barrier();
+    });
+  });
+  for (const auto& text : texts) {
+    expect_equal(text, texts.front(), "one text on all ranks");
+    for (const auto& part : parts) expect_contains(text, part);
+  }
+  expect_equal(local_endpoint_size_violations(), int64_t{0}, "messages that met a receive of another size");
+}
+
+void ranks_that_disagree_on_the_size_all_learn_it(void**) {
+  for (const int ranks : {2, 3, 5})
+    check_mismatch(ranks,
+                   [&](int rank, collective::Transport& transport) {
+                     std::vector<float> data(100'000);
+                     transport.all_reduce(flat_tensor(data.data(), DDP_F32, rank == 1 ? 50'000 : 100'000), DDP_SUM);
+                   },
+                   {"rank 0 (host host0, pid 1000)", "100000 F32", "rank 1 (host host1", "50000 F32"});
+}
+
+void ranks_in_different_collectives_all_learn_it(void**) {
+  check_mismatch(4,
+                 [&](int rank, collective::Transport& transport) {
+                   std::vector<float> data(10'000);
+                   if (rank == 3)
+                     transport.broadcast(flat_tensor(data.data(), DDP_F32, 10'000), 2);
+                   else
+                     transport.barrier();
+                 },
+                 {"rank 2", "barrier #1", "rank 3", "broadcast #1"});
+}
+
+void equal_sizes_of_different_types_are_refused(void**) {
+  check_mismatch(2,
+                 [&](int rank, collective::Transport& transport) {
+                   std::vector<float> data(1000);
+                   transport.all_reduce(flat_tensor(data.data(), rank == 0 ? DDP_F32 : DDP_I32, 1000), DDP_SUM);
+                 },
+                 {"F32", "I32"});
+}
+
+void buckets_of_different_plans_are_refused(void**) {
+  check_mismatch(
+      3,
+      [&](int rank, collective::Transport& transport) {
+        std::vector<float> data(5000, 4.0F);
+        collective::BucketSpec spec = spec_of({{reinterpret_cast<std::byte*>(data.data()), 5000, false}}, DDP_F32, 3);
+        if (rank == 2) spec.plan_hash = 98;
+        const auto bucket = transport.prepare(spec);
+        bucket->start(collective::BucketHeader{});
+        bucket->finish();
+      },
+      {"bucket 3", "of another model or plan"});
+}
+
+void a_failure_elsewhere_ends_a_blocked_wait_with_its_cause(void**) {
+  RailWorld world(3);
+  std::atomic<int64_t> aborted_at{0};
+  std::atomic<int> ready{0};
+  world.run([&](int rank, collective::Transport& transport) {
+    transport.barrier();
+    ++ready;
+    if (rank == 1) {
+      const os::Deadline limit = os::Deadline::in_ms(10'000);
+      while (ready < 3 && !limit.passed()) std::this_thread::yield();
+      aborted_at = os::now_ns();
+      world.control(1).abort(Error(DDP_ERROR_PEER_FAILED, "rank 7 is dead"));
+      return;
+    }
+    std::vector<float> data(100'000);
+    const std::string text = expect_error(
+        DDP_ERROR_PEER_FAILED, [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, 100'000), DDP_SUM); });
+    expect_equal(text, std::string("rank 7 is dead"), "first cause");
+  });
+  expect(os::now_ns() - aborted_at < 1'000'000'000, "waits end at once");
+}
+
+void a_rank_that_does_not_come_is_named_when_time_is_up(void**) {
+  for (int late = 0; late < 4; ++late) {
+    RailWorld world(4, 0, 400);
+    std::atomic<int> failed{0};
+    std::vector<std::string> texts(4);
+    world.run([&](int rank, collective::Transport& transport) {
+      if (rank == late) {
+        const os::Deadline limit = os::Deadline::in_ms(20'000);
+        while (failed < 3 && !limit.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+      }
+      const int64_t begin = os::now_ns();
+      texts[static_cast<size_t>(rank)] = expect_error(DDP_ERROR_TIMED_OUT, [&] { transport.barrier(); });
+      expect(os::now_ns() - begin >= 380'000'000, "not before the time is up");
+      ++failed;
+    });
+    for (int rank = 0; rank < 4; ++rank)
+      if (rank != late) {
+        expect_contains(texts[static_cast<size_t>(rank)],
+                        "rank " + std::to_string(late) + " (host host" + std::to_string(late));
+        expect_contains(texts[static_cast<size_t>(rank)], "was last heard in this test");
+      }
+  }
+}
+
+void a_rank_that_left_is_named_by_the_next_collective(void**) {
+  RailWorld world(2);
+  world.run([&](int rank, collective::Transport& transport) {
+    transport.barrier();
+    if (rank == 1) return;  // says goodbye and closes its links
+    std::vector<float> data(100'000);
+    const auto text = [&] {
+      return expect_error(DDP_ERROR_ABORTED,
+                          [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, 100'000), DDP_SUM); });
+    };
+    expect_contains(text(), "rank 1 (host host1, pid 1001) left the group before all-reduce #2");
+    expect_contains(text(), "left the group before all-reduce #2");
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(ranks_that_disagree_on_the_size_all_learn_it),
+      ddp_test(ranks_in_different_collectives_all_learn_it),
+      ddp_test(equal_sizes_of_different_types_are_refused),
+      ddp_test(buckets_of_different_plans_are_refused),
+      ddp_test(a_failure_elsewhere_ends_a_blocked_wait_with_its_cause),
+      ddp_test(a_rank_that_does_not_come_is_named_when_time_is_up),
+      ddp_test(a_rank_that_left_is_named_by_the_next_collective),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,106 @@
+// The lane with operations that do as they are told.
+#include "collective/progress_queue.hpp"
+
+#include <string>
+
+#include "support/check.hpp"
+
+namespace ddp::test {
+namespace {
+
+/// Needs `steps` advances; `blocked` ones wait for somebody else.
+class Scripted final : public collective::BucketOperation {
+ public:
+  Scripted(std::string name, std::string& log, int steps) : name_(std::move(name)), log_(log), steps_(steps) {}
+  void start(const collective::BucketHeader&) override {}
+  [[nodiscard]] collective::Progress advance(int64_t) override {
+    if (blocked) return collective::Progress::kWaiting;
+    if (steps_ > 0) {
+      --steps_;
+      log_ += name_;
+      return collective::Progress::kAdvanced;
+    }
+    return collective::Progress::kDone;
+  }
+  void finish() override {
+    if (fails) throw Error(DDP_ERROR_TIMED_OUT, "operation " + name_);
+    for (; steps_ > 0; --steps_) log_ += name_;
+  }
+  [[nodiscard]] bool local_done() const noexcept override { return steps_ == 0 || overtaken; }
+  [[nodiscard]] const collective::BucketHeader& note() const noexcept override { return note_; }
+  [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
+  [[nodiscard]] std::string describe() const override { return "scripted"; }
+
+  bool blocked = false;
+  bool fails = false;
+  bool overtaken = false;  // only waits for others
+
+ private:
+  std::string name_;
+  std::string& log_;
+  int steps_;
+  collective::BucketHeader note_;
+};
+
+void operations_are_worked_on_in_order(void**) {
+  for (const collective::ProgressQueue::Driver driver :
+       {collective::ProgressQueue::Driver::kCaller, collective::ProgressQueue::Driver::kThread}) {
+    std::string log;
+    collective::ProgressQueue lane(driver, 4);
+    for (int pass = 0; pass < 3; ++pass) {
+      Scripted a("a", log, 2);
+      Scripted b("b", log, 3);
+      lane.push(a);
+      lane.push(b);
+      lane.drain();
+    }
+    expect_equal(log, std::string("aabbbaabbbaabbb"), "work");
+  }
+}
+
+void a_poke_works_a_share_and_never_waits(void**) {
+  std::string log;
+  collective::ProgressQueue lane(collective::ProgressQueue::Driver::kCaller, 4);
+  Scripted a("a", log, 1);
+  Scripted b("b", log, 1);
+  lane.poke(1);  // nothing there
+  a.blocked = true;
+  lane.push(a);
+  lane.push(b);
+  lane.poke(1);
+  expect_equal(log, std::string(""), "an operation with work left is not overtaken");
+  a.overtaken = true;
+  lane.poke(1);
+  expect_equal(log, std::string("b"), "one that only waits is");
+  a.blocked = false;
+  lane.drain();
+  expect_equal(log, std::string("ba"), "the rest");
+}
+
+void the_first_error_comes_from_drain_and_the_lane_goes_on(void**) {
+  for (const collective::ProgressQueue::Driver driver :
+       {collective::ProgressQueue::Driver::kCaller, collective::ProgressQueue::Driver::kThread}) {
+    std::string log;
+    collective::ProgressQueue lane(driver, 4);
+    Scripted a("a", log, 1);
+    Scripted b("b", log, 1);
+    a.fails = true;
+    lane.push(a);
+    lane.push(b);
+    expect_equal(expect_error(DDP_ERROR_TIMED_OUT, [&] { lane.drain(); }), std::string("operation a"), "the error");
+    Scripted c("c", log, 1);
+    lane.push(c);
+    lane.drain();
+    expect_contains(log, "c");
+  }
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {ddp_test(operations_are_worked_on_in_order), ddp_test(a_poke_works_a_share_and_never_waits),
+                              ddp_test(the_first_error_comes_from_drain_and_the_lane_goes_on)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,44 @@
+// Copies past the cache are copies: every length and alignment, and not a byte beside them.
+#include "collective/shm/stream.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "support/check.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int64_t kMargin = 80;
+
+void bytes_arrive_and_no_others_change(void**) {
+  std::vector<std::byte> from(1024), to(1024);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 37 % 251);
+  for (int64_t bytes = 0; bytes <= 300; bytes += bytes < 140 ? 1 : 23)
+    for (int64_t shift = 0; shift < 64; ++shift) {
+      std::fill(to.begin(), to.end(), std::byte{0xff});
+      const int64_t begin = kMargin + shift;
+      shm::stream_copy(to.data() + begin, from.data() + shift % 7, bytes);
+      shm::stream_fence();
+      for (int64_t i = 0; i < static_cast<int64_t>(to.size()); ++i) {
+        const bool inside = i >= begin && i < begin + bytes;
+        const std::byte wanted = inside ? from[static_cast<size_t>(i - begin + shift % 7)] : std::byte{0xff};
+        expect(to[static_cast<size_t>(i)] == wanted, "byte " + std::to_string(i) + " of a copy of " + std::to_string(bytes));
+      }
+    }
+}
+
+void nothing_is_read_for_no_bytes(void**) {
+  shm::stream_copy(nullptr, nullptr, 0);
+  shm::stream_fence();
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {ddp_test(bytes_arrive_and_no_others_change), ddp_test(nothing_is_read_for_no_bytes)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

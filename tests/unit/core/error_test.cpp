@@ -1,0 +1,86 @@
+#include "core/error.hpp"
+
+#include <cerrno>
+#include <new>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+
+#include "support/check.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+void a_made_error_carries_its_status_and_its_text(void**) {
+  const Error error = make_error(DDP_ERROR_MISMATCH, "rank %d has %s", 3, "another shape");
+  expect(error.status() == DDP_ERROR_MISMATCH, "status");
+  expect_equal(error.text(), std::string("rank 3 has another shape"), "text");
+  expect_equal(std::string(error.what()), error.text(), "what()");
+}
+
+void a_text_that_is_too_long_is_cut(void**) {
+  const std::string name(10000, 'n');
+  const Error error = make_error(DDP_ERROR_IO, "file %s", name.c_str());
+  expect(error.text().size() > 1000 && error.text().size() < 5000, "length " + std::to_string(error.text().size()));
+  expect_equal(error.text().substr(0, 8), std::string("file nnn"), "beginning");
+}
+
+void percent_signs_in_arguments_are_text(void**) {
+  expect_equal(make_error(DDP_ERROR_IO, "file %s", "%s%n").text(), std::string("file %s%n"), "text");
+}
+
+void every_status_has_a_name_of_its_own(void**) {
+  std::set<std::string> names;
+  for (int status = DDP_OK; status <= DDP_ERROR_INTERNAL; ++status) {
+    const std::string name = status_name(static_cast<ddp_status>(status));
+    expect(name == "DDP_OK" || name.starts_with("DDP_ERROR_"), name);
+    names.insert(name);
+  }
+  expect_equal(names.size(), size_t{DDP_ERROR_INTERNAL} + 1, "number of names");
+  expect_equal(std::string(status_name(static_cast<ddp_status>(-5))), "unknown ddp_status", "name of -5");
+}
+
+void exactly_the_statuses_5_to_7_break_a_group(void**) {
+  for (int status = DDP_OK; status <= DDP_ERROR_INTERNAL; ++status)
+    expect_equal(breaks_group(static_cast<ddp_status>(status)), status >= 5 && status <= 7, std::to_string(status));
+}
+
+void what_ran_out_is_out_of_memory(void**) {
+  expect_equal(to_error(std::bad_alloc()).status(), DDP_ERROR_OUT_OF_MEMORY, "memory");
+  expect_equal(to_error(std::bad_alloc()).text(), std::string("out of memory"), "its text");
+  const Error threads = to_error(std::system_error(EAGAIN, std::generic_category()));
+  expect_equal(threads.status(), DDP_ERROR_OUT_OF_MEMORY, "threads");
+  expect_contains(threads.text(), "no thread could be started");
+  expect_contains(threads.text(), "ulimit -u");
+  const Error files = to_error(std::system_error(EMFILE, std::generic_category(), "epoll"));
+  expect_equal(files.status(), DDP_ERROR_OUT_OF_MEMORY, "descriptors");
+  expect_contains(files.text(), "ulimit -n");
+  expect_equal(to_error(std::system_error(EPERM, std::generic_category())).status(), DDP_ERROR_INTERNAL, "another code");
+  expect_equal(to_error(std::logic_error("x")).status(), DDP_ERROR_INTERNAL, "another exception");
+  expect_equal(to_error(Error(DDP_ERROR_IO, "file")).status(), DDP_ERROR_IO, "an Error stays");
+}
+
+void a_copy_shares_the_text_and_keeps_what_was_agreed(void**) {
+  const Error agreed = Error(DDP_ERROR_IO, std::string(100, 'x')).as_agreed();
+  const Error copy(agreed);
+  expect(copy.is_agreed() && !Error(DDP_ERROR_IO, "x").is_agreed(), "agreed");
+  expect(copy.text().data() == agreed.text().data(), "one text");
+  static_assert(noexcept(Error()));
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_made_error_carries_its_status_and_its_text),
+      ddp_test(a_text_that_is_too_long_is_cut),
+      ddp_test(percent_signs_in_arguments_are_text),
+      ddp_test(every_status_has_a_name_of_its_own),
+      ddp_test(exactly_the_statuses_5_to_7_break_a_group),
+      ddp_test(what_ran_out_is_out_of_memory),
+      ddp_test(a_copy_shares_the_text_and_keeps_what_was_agreed),
+  };
+  return cmocka_run_group_tests_name("error", tests, nullptr, nullptr);
+}

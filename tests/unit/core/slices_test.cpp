@@ -1,0 +1,91 @@
+// Slices: every element has one owner, cuts lie where the rule says, and nobody gets much more than its part.
+#include "core/slices.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "support/check.hpp"
+
+namespace ddp::test {
+namespace {
+
+void expect_rule(const std::vector<int64_t>& sizes, int32_t ranks) {
+  std::vector<PlanItem> items;
+  for (const int64_t size : sizes) items.push_back(PlanItem{size, DDP_F32});
+  const Plan plan = plan_buckets(items, INT64_MAX / 8, INT64_MAX / 8);
+  expect_equal(plan.size(), size_t{1}, "buckets");
+  std::vector<int64_t> counts;
+  for (const int32_t index : plan[0].parameters) counts.push_back(sizes[static_cast<size_t>(index)]);
+  const Ownership ownership = cut_slices(plan[0], counts, ranks);
+  expect_equal(ownership.ranks(), ranks, "slices");
+  size_t k = 0;
+  int64_t next = 0;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    int64_t owned = 0;
+    for (const OwnedSpan& span : ownership.slice(rank)) {
+      while (k < counts.size() && next == counts[k]) ++k, next = 0;
+      expect_equal(static_cast<size_t>(span.piece), k, "the piece that follows");
+      expect_equal(span.first, next, "the element that follows");
+      expect(span.count > 0 && span.first % kSliceUnit == 0, "spans are not empty and begin at a block");
+      next += span.count;
+      owned += span.count;
+    }
+    expect(owned <= plan[0].count / ranks + kSliceUnit + 16 * static_cast<int64_t>(counts.size()) + 1,
+           "a slice is about a part");
+  }
+  while (k < counts.size() && next == counts[k]) ++k, next = 0;
+  expect_equal(k, counts.size(), "all elements are owned, pieces");
+}
+
+void every_element_has_one_owner(void**) {
+  expect_rule({1}, 3);
+  expect_rule({5000}, 1);
+  expect_rule({5000}, 4);
+  expect_rule({1024, 1024, 1024, 1024}, 4);
+  expect_rule({0, 7, 0, 3000, 0}, 2);
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int64_t> sizes(1 + random() % 20);
+    for (int64_t& size : sizes) size = static_cast<int64_t>(random() % 3 == 0 ? random() % 100'000 : random() % 50);
+    expect_rule(sizes, static_cast<int32_t>(1 + random() % 9));
+  }
+}
+
+/// A plan of several buckets, asked by the number of a parameter.
+void a_plan_is_owned_as_its_buckets_are(void**) {
+  const std::vector<int64_t> counts = {7, 5000, 1, 1024, 3000, 64, 20'000, 900};
+  std::vector<PlanItem> items;
+  for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
+  const Plan plan = plan_buckets(items, 8'000, 60'000);
+  expect(plan.size() > 2, "several buckets");
+  const PlanOwnership sharded = own_plan(plan, counts, 3, true);
+  const PlanOwnership whole = own_plan(plan, counts, 3, false);
+  expect_equal(sharded.buckets.size(), plan.size(), "one for each bucket");
+  for (size_t b = 0; b < plan.size(); ++b)
+    for (size_t piece = 0; piece < plan[b].parameters.size(); ++piece) {
+      const int32_t index = plan[b].parameters[piece];
+      int64_t next = 0;
+      for (const OwnedSpan& part : sharded.parameters.parts(index)) {
+        if (part.count == 0) continue;
+        expect_equal(part.first, next, "parts of a parameter follow each other");
+        next += part.count;
+      }
+      expect_equal(next, counts[static_cast<size_t>(index)], "somebody owns every element");
+      for (int32_t rank = 0; rank < 3; ++rank) {
+        const OwnedSpan in_bucket = sharded.buckets[b].part(rank, static_cast<int32_t>(piece));
+        const OwnedSpan in_plan = sharded.parameters.part(rank, index);
+        expect(in_bucket.first == in_plan.first && in_bucket.count == in_plan.count, "both say the same");
+        const OwnedSpan all = whole.parameters.part(rank, index);
+        expect(all.first == 0 && all.count == counts[static_cast<size_t>(index)], "not sharded: everybody owns everything");
+      }
+    }
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {ddp_test(every_element_has_one_owner), ddp_test(a_plan_is_owned_as_its_buckets_are)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

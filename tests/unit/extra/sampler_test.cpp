@@ -1,0 +1,168 @@
+// The partition against a naive one: write the whole order down, pad or cut it, deal it out.
+#include "extra/sampler.hpp"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "extra/permutation.hpp"
+#include "support/check.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+ddp_sampler make_sampler(int64_t dataset_size, int32_t size, bool shuffle, bool drop_last) {
+  ddp_sampler sampler{};
+  sampler.struct_size = sizeof sampler;
+  sampler.dataset_size = dataset_size;
+  sampler.seed = 11;
+  sampler.size = size;
+  sampler.shuffle = shuffle ? 1 : 0;
+  sampler.drop_last = drop_last ? 1 : 0;
+  return sampler;
+}
+
+std::vector<int64_t> share(ddp_sampler sampler, int32_t rank, int64_t epoch) {
+  sampler.rank = rank;
+  extra::check_sampler(sampler, "test");
+  std::vector<int64_t> indices(static_cast<size_t>(extra::sampler_count(sampler)));
+  extra::sampler_fill(sampler, epoch, 0, static_cast<int64_t>(indices.size()), indices.data());
+  return indices;
+}
+
+/// The oracle: the epoch's whole list, padded by repeating or cut, dealt to `rank`.
+std::vector<int64_t> naive_share(const ddp_sampler& sampler, int32_t rank, int64_t epoch) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < sampler.dataset_size; ++i) order.push_back(i);
+  if (sampler.shuffle == 1 && !order.empty()) {
+    const extra::Permutation permutation(order.size(), static_cast<uint64_t>(sampler.seed), static_cast<uint64_t>(epoch));
+    for (auto& index : order) index = static_cast<int64_t>(permutation(static_cast<uint64_t>(index)));
+  }
+  const auto size = static_cast<size_t>(sampler.size);
+  if (sampler.drop_last == 1) {
+    while (order.size() % size != 0) order.pop_back();
+  } else {
+    for (size_t i = 0; !order.empty() && order.size() % size != 0; ++i) order.push_back(order[i]);
+  }
+  std::vector<int64_t> mine;
+  for (auto i = static_cast<size_t>(rank); i < order.size(); i += size) mine.push_back(order[i]);
+  return mine;
+}
+
+void shares_are_those_of_the_written_out_list(void**) {
+  for (const int64_t samples : {0, 1, 2, 3, 5, 7, 10, 11, 64, 101})
+    for (const int32_t size : {1, 2, 3, 5, 8, 23})
+      for (const int variant : {0, 1, 2, 3}) {
+        const ddp_sampler sampler = make_sampler(samples, size, (variant & 1) != 0, (variant & 2) != 0);
+        for (int32_t rank = 0; rank < size; ++rank)
+          expect(share(sampler, rank, 4) == naive_share(sampler, rank, 4),
+                 "share of rank " + std::to_string(rank) + " of " + std::to_string(size) + ", " + std::to_string(samples) +
+                     " samples, variant " + std::to_string(variant));
+      }
+}
+
+void an_epoch_covers_every_sample_and_repeats_as_few_as_possible(void**) {
+  for (const int64_t samples : {1, 7, 100, 1797})
+    for (const int32_t size : {1, 3, 4, 8}) {
+      std::multiset<int64_t> seen;
+      for (int32_t rank = 0; rank < size; ++rank)
+        for (const int64_t index : share(make_sampler(samples, size, true, false), rank, 0)) seen.insert(index);
+      size_t least = seen.size();
+      size_t most = 0;
+      for (int64_t i = 0; i < samples; ++i) {
+        least = std::min(least, seen.count(i));
+        most = std::max(most, seen.count(i));
+      }
+      expect(least >= 1, "every sample is seen");
+      expect(most - least <= 1, "no sample is seen two times more than another");
+      expect(static_cast<int64_t>(seen.size()) - samples < size, "less than one padding index a rank");
+    }
+}
+
+void with_drop_last_no_sample_is_seen_twice(void**) {
+  std::set<int64_t> seen;
+  for (int32_t rank = 0; rank < 8; ++rank)
+    for (const int64_t index : share(make_sampler(1797, 8, true, true), rank, 3))
+      expect(seen.insert(index).second, "sample " + std::to_string(index) + " is seen once");
+  expect_equal(seen.size(), size_t{1792}, "samples seen");
+}
+
+void a_resumed_share_continues_where_it_stopped(void**) {
+  const ddp_sampler sampler = make_sampler(1797, 4, true, false);
+  const std::vector<int64_t> whole = share(sampler, 0, 9);
+  for (const int64_t first : {0, 1, 100, 449, 450}) {
+    std::vector<int64_t> rest(whole.size() - static_cast<size_t>(first));
+    extra::sampler_fill(sampler, 9, first, static_cast<int64_t>(rest.size()), rest.data());
+    expect(std::equal(rest.begin(), rest.end(), whole.begin() + first), "share from " + std::to_string(first));
+  }
+}
+
+void seed_and_epoch_give_different_orders(void**) {
+  ddp_sampler sampler = make_sampler(1000, 1, true, false);
+  const auto first = share(sampler, 0, 0);
+  const auto next_epoch = share(sampler, 0, 1);
+  sampler.seed += 1;
+  const auto next_seed = share(sampler, 0, 0);
+  expect(first != next_epoch && first != next_seed && next_epoch != next_seed, "three different orders");
+  sampler.seed -= 1;
+  expect(share(sampler, 0, 0) == first, "the same fields give the same order");
+}
+
+void without_shuffle_epochs_are_equal_and_ordered(void**) {
+  const ddp_sampler sampler = make_sampler(10, 2, false, false);
+  expect(share(sampler, 1, 0) == std::vector<int64_t>({1, 3, 5, 7, 9}), "every second index from 1");
+  expect(share(sampler, 1, 5) == share(sampler, 1, 0), "epochs are equal");
+}
+
+void the_largest_data_sets_do_not_overflow(void**) {
+  for (const int64_t samples : {int64_t{1} << 62, INT64_MAX})
+    for (const int32_t size : {1, 3, INT32_MAX})
+      for (const int variant : {0, 1, 2, 3}) {
+        ddp_sampler sampler = make_sampler(samples, size, (variant & 1) != 0, (variant & 2) != 0);
+        sampler.rank = size - 1;
+        extra::check_sampler(sampler, "test");
+        const int64_t count = extra::sampler_count(sampler);
+        int64_t last = -1;
+        extra::sampler_fill(sampler, INT64_MAX, count - 1, 1, &last);
+        expect(last >= 0 && last < samples, "the last index is one of the data set");
+        if (variant == 0 && samples % size != 0)
+          expect_equal(last, size - 1 - samples % size, "the last index is padding from the start of the order");
+      }
+}
+
+void a_wrong_field_is_named(void**) {
+  ddp_sampler sampler = make_sampler(10, 2, true, false);
+  const auto text_of = [&sampler] {
+    return expect_error(DDP_ERROR_INVALID_ARGUMENT, [&sampler] { extra::check_sampler(sampler, "f"); });
+  };
+  sampler.rank = 2;
+  expect_equal(text_of(), std::string("f: rank is 2; with size 2 it must be 0 to 1"), "text");
+  sampler.rank = -1;
+  expect_contains(text_of(), "rank is -1");
+  sampler = make_sampler(-1, 2, true, false);
+  expect_contains(text_of(), "dataset_size is -1");
+  sampler = make_sampler(10, 0, true, false);
+  expect_contains(text_of(), "size is 0");
+  sampler = make_sampler(10, 2, true, false);
+  sampler.shuffle = 2;
+  expect_contains(text_of(), "shuffle is 2");
+  sampler.shuffle = 1;
+  sampler.drop_last = -1;
+  expect_contains(text_of(), "drop_last is -1");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {ddp_test(shares_are_those_of_the_written_out_list),
+                              ddp_test(an_epoch_covers_every_sample_and_repeats_as_few_as_possible),
+                              ddp_test(with_drop_last_no_sample_is_seen_twice),
+                              ddp_test(a_resumed_share_continues_where_it_stopped),
+                              ddp_test(seed_and_epoch_give_different_orders),
+                              ddp_test(without_shuffle_epochs_are_equal_and_ordered),
+                              ddp_test(the_largest_data_sets_do_not_overflow),
+                              ddp_test(a_wrong_field_is_named)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

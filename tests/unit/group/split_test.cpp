@@ -1,0 +1,40 @@
+// Who is in a group of ddp_group_split, and in which order.
+#include "group/split.hpp"
+
+#include "support/check.hpp"
+
+namespace ddp::test {
+namespace {
+
+using Ranks = std::vector<int32_t>;
+
+void halves_keep_the_order_of_the_parent(void**) {
+  const std::vector<group::SplitWish> wishes = {{7, 0}, {7, 0}, {2, 0}, {2, 0}, {7, 0}};
+  expect(group::split_members(wishes, 0) == Ranks{0, 1, 4}, "color 7");
+  expect(group::split_members(wishes, 4) == Ranks{0, 1, 4}, "color 7, of its last rank");
+  expect(group::split_members(wishes, 3) == Ranks{2, 3}, "color 2");
+}
+
+void keys_come_before_ranks(void**) {
+  const std::vector<group::SplitWish> wishes = {{0, 3}, {0, -5}, {0, 3}, {0, 2'147'483'647}, {0, -2'147'483'647 - 1}};
+  expect(group::split_members(wishes, 2) == Ranks{4, 1, 0, 2, 3}, "by key, then by rank");
+}
+
+void no_color_is_no_group(void**) {
+  const std::vector<group::SplitWish> wishes = {{-1, 0}, {0, 0}, {-1, 0}};
+  expect(group::split_members(wishes, 0).empty(), "no color");
+  expect(group::split_members(wishes, 1) == Ranks{1}, "alone");
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(halves_keep_the_order_of_the_parent),
+      ddp_test(keys_come_before_ranks),
+      ddp_test(no_color_is_no_group),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,96 @@
+// Master weights against an F32 optimizer that nobody rounds: a BF16 parameter is its copy rounded, small steps add up, and
+// a parameter that its owner changes is taken as it is. With them the undo, which saves and restores both.
+#include "optim/masters.hpp"
+
+#include <cstring>
+#include <vector>
+
+#include "core/float16.hpp"
+#include "optim/undo.hpp"
+#include "support/check.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int64_t kCount = 5000;  // more than a block
+
+struct Brain {
+  std::vector<uint16_t> value = std::vector<uint16_t>(kCount, double_to_bfloat(1.0));
+  std::vector<uint16_t> grad = std::vector<uint16_t>(kCount, double_to_bfloat(1.0));
+  Parameters table;
+  optim::Masters masters;
+  Brain() {
+    const Tensor tensor = flat_tensor(grad.data(), DDP_BF16, kCount);
+    (void)table.add_parameter("w", flat_tensor(value.data(), DDP_BF16, kCount), &tensor);
+    masters.allocate(table, [](int32_t) { return OwnedSpan{0, 0, kCount}; });
+  }
+  /// value -= rate * grad, on the copies.
+  void step(float rate, int64_t first = 0, int64_t count = kCount) {
+    masters.update(table.parameter(0), 0, first, count, [&](float* copy, const float* gradient, int64_t, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) copy[i] -= rate * gradient[i];
+    });
+  }
+  [[nodiscard]] float copy(int64_t i) const { return reinterpret_cast<const float*>(masters.store().data(0, 0))[i]; }
+};
+
+void small_steps_add_up(void**) {
+  Brain brain;
+  float wanted = 1;
+  for (int i = 0; i < 100; ++i) {
+    brain.step(0.0001F);
+    wanted -= 0.0001F;
+    for (const int64_t at : {int64_t{0}, int64_t{2047}, int64_t{2048}, kCount - 1}) {
+      expect_equal(brain.copy(at), wanted, "the copy");
+      expect_equal(brain.value[static_cast<size_t>(at)], double_to_bfloat(static_cast<double>(wanted)), "the parameter");
+    }
+  }
+  expect(bfloat_to_float(brain.value[0]) < 1, "without copies every step would vanish in rounding");
+}
+
+void a_parameter_that_its_owner_changed_is_taken_as_it_is(void**) {
+  Brain brain;
+  brain.step(0.001F);
+  brain.value[3000] = double_to_bfloat(-7.0);
+  brain.step(0.25F);
+  expect_equal(brain.copy(3000), -7.25F, "the changed element");
+  expect_equal(brain.copy(2999), 1 - 0.001F - 0.25F, "its neighbour keeps its copy");
+}
+
+void parts_give_the_bits_of_the_whole(void**) {
+  Brain whole, parts;
+  for (int i = 0; i < 3; ++i) {
+    whole.step(0.01F);
+    parts.step(0.01F, 0, 1024);
+    parts.step(0.01F, 1024, kCount - 1024);
+  }
+  expect(whole.value == parts.value && whole.copy(4000) == parts.copy(4000), "parts and whole");
+}
+
+void an_undone_step_leaves_values_and_copies_as_they_were(void**) {
+  Brain brain;
+  brain.step(0.001F);
+  const std::vector<uint16_t> values = brain.value;
+  const float copy = brain.copy(10);
+  optim::Undo undo;
+  undo.allocate(brain.table, {&brain.masters.store()}, [](int32_t) { return OwnedSpan{0, 0, kCount}; });
+  for (int round = 0; round < 2; ++round) {
+    undo.clear();
+    undo.save(brain.table.parameter(0), 0, 0, 2048);
+    brain.step(0.3F, 0, 2048);
+    expect(brain.value != values, "the step changed something");
+    undo.restore(brain.table);
+    expect(brain.value == values && brain.copy(10) == copy, "everything is as before");
+    undo.restore(brain.table);
+  }
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {ddp_test(small_steps_add_up), ddp_test(a_parameter_that_its_owner_changed_is_taken_as_it_is),
+                              ddp_test(parts_give_the_bits_of_the_whole),
+                              ddp_test(an_undone_step_leaves_values_and_copies_as_they_were)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,91 @@
+// Memory beside the parameters: zero, aligned, of the right shape and type, and never moved.
+#include "optim/optimizer_state.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "support/check.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+alignas(64) std::byte lent_memory[4096];
+
+void arrays_are_zero_aligned_and_of_the_parameters_shape(void**) {
+  Parameters table;
+  Tensor matrix = flat_tensor(lent_memory, DDP_BF16, 15);
+  matrix.ndim = 2;
+  matrix.shape = {3, 5};
+  table.add_parameter("matrix", matrix, nullptr);
+  table.add_parameter("wide", flat_tensor(lent_memory + 64, DDP_F64, 7), nullptr);
+  table.add_parameter("none", flat_tensor(nullptr, DDP_F32, 0), nullptr);
+  optim::OptimizerState store(2);
+  store.allocate(table);
+  for (int32_t i = 0; i < 3; ++i)
+    for (size_t k = 0; k < 2; ++k) {
+      const Tensor tensor = store.tensor(table, i, k);
+      expect_equal(reinterpret_cast<uintptr_t>(tensor.data) % 64, uintptr_t{0}, "alignment");
+      expect(tensor.same_shape(table.parameter(i).value), "shape");
+      expect(std::all_of(tensor.data, tensor.data + tensor.bytes(), [](std::byte b) { return b == std::byte{0}; }), "zeros");
+    }
+  expect(store.tensor(table, 0, 0).dtype == DDP_F32 && store.tensor(table, 1, 1).dtype == DDP_F64, "types");
+}
+
+void later_parameters_do_not_move_earlier_arrays(void**) {
+  Parameters table;
+  optim::OptimizerState store(1);
+  table.add_parameter("a", flat_tensor(lent_memory, DDP_F32, 4), nullptr);
+  store.allocate(table);
+  std::byte* const first = store.data(0, 0);
+  first[3] = std::byte{7};
+  for (int i = 1; i < 40; ++i)
+    table.add_parameter("p" + std::to_string(i), flat_tensor(lent_memory + 64 * i, DDP_F32, 4), nullptr);
+  store.allocate(table);
+  store.allocate(table);
+  expect(store.data(0, 0) == first && first[3] == std::byte{7}, "the first array is where and what it was");
+  expect(store.data(39, 0) != nullptr, "the last parameter has an array");
+}
+
+bool refuses = false;
+constexpr os::MemoryTable kMayRefuse{[](size_t bytes) noexcept { return refuses ? nullptr : std::calloc(bytes, 1); },
+                                     [](void* memory, size_t) noexcept { std::free(memory); }};
+
+void what_could_not_be_had_can_be_asked_for_again(void**) {
+  os::set_memory_table(&kMayRefuse);
+  {
+    Parameters table;
+    optim::OptimizerState store(2);
+    for (int i = 0; i < 3; ++i)
+      table.add_parameter("p" + std::to_string(i), flat_tensor(lent_memory + 64 * i, DDP_F32, 16), nullptr);
+    refuses = true;
+    (void)expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { store.allocate(table); });
+    refuses = false;
+    store.allocate(table);
+    std::vector<std::byte*> places;
+    for (int32_t i = 0; i < 3; ++i)
+      for (size_t k = 0; k < 2; ++k) places.push_back(store.data(i, k));
+    std::sort(places.begin(), places.end());
+    for (size_t i = 1; i < places.size(); ++i) expect(places[i] - places[i - 1] >= 64, "arrays do not overlap");
+  }
+  os::set_memory_table(nullptr);
+}
+
+void a_store_without_arrays_allocates_nothing(void**) {
+  Parameters table;
+  table.add_parameter("a", flat_tensor(lent_memory, DDP_F32, 4), nullptr);
+  optim::OptimizerState store(0);
+  store.allocate(table);
+  expect_equal(store.arrays(), size_t{0}, "arrays");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(arrays_are_zero_aligned_and_of_the_parameters_shape), ddp_test(later_parameters_do_not_move_earlier_arrays),
+      ddp_test(what_could_not_be_had_can_be_asked_for_again), ddp_test(a_store_without_arrays_allocates_nothing)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
