@@ -11,7 +11,7 @@
 
 namespace ddp::collective {
 
-/// The part of a note with a fixed size. Plain bytes: it lies in shared pages and frame headers.
+/// The part of a bucket header with a fixed size. Plain bytes: it lies in shared pages and frame headers.
 struct Participation {
   double weight =
       1;  // how much this rank's gradients count; 0: not at all, its memory is only written. Joined: the sum in the tree

@@ -110,8 +110,8 @@ class SliceWork {
 };
 
 /// One exchange over lists of pieces: what a transport is asked for, fixed when it is prepared. Its phases, in this order:
-///   header   what each rank says: stamp and note. All ranks know all of it before a result is written; it may end the
-///   exchange void.
+///   header   what each rank says: stamp and bucket header. All ranks know all of it before a result is written; it may
+///            end the exchange void.
 ///   collect  the others' parts of what this rank owns are added to its own, by the rule.
 ///   work     on what this rank owns.
 ///   give     what this rank owns goes to all ranks.
@@ -154,7 +154,8 @@ class BucketOperation {
   /// for each stream, before start().
   virtual void wait_for_stream(void*) {}
   /// The pieces are complete here. Publishes that to the others. Never blocks, never throws for their sake. Operations of a
-  /// group are started in the same order on all ranks. If the note of all ranks is void, nothing is written anywhere.
+  /// group are started in the same order on all ranks. If the bucket header of all ranks is void, nothing is written
+  /// anywhere.
   virtual void start(const BucketHeader& mine) = 0;
   /// Do up to `budget_bytes` of work if the other ranks have come so far; never waits. Throws on failure or mismatch.
   /// Only for transports that are pollable().

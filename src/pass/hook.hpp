@@ -1,7 +1,8 @@
 // What stands in the place of a bucket's plain reduction. Set while the model is built and compared between the ranks at
 // commit, so that every rank reduces in the same way. A value.
-//   kWire      the transport itself sends F32 and F64 gradients with 16 bits (device/cpu/reduce.hpp, "Two bytes on the
-//   wire") kCallback  `body` reduces a copy of the bucket with collectives of its own, on the queue (hook_bucket.hpp)
+//   kWire      the transport itself sends F32 and F64 gradients with 16 bits (device/cpu/reduce.hpp, "Two bytes on
+//              the wire")
+//   kCallback  `body` reduces a copy of the bucket with collectives of its own, on the queue (hook_bucket.hpp)
 //   kPulled    the same, by the program itself between the calls next_bucket and finish_bucket
 // Tested by conformance/wire_hook_threads_test.cpp.
 #pragma once

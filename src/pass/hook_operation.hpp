@@ -1,6 +1,6 @@
-// One bucket with a hook, in the place of a transport's own operation: the ranks' notes are joined, the gradients copied
-// together, the hook runs, and when it ended well on every rank the result is copied back. A gradient that no rank uses is
-// left as it is; a bucket with something missing never comes to the hook.
+// One bucket with a hook, in the place of a transport's own operation: the ranks' bucket headers are combined, the gradients
+// copied together, the hook runs, and when it ended well on every rank the result is copied back. A gradient that no rank
+// uses is left as it is; a bucket with something missing never comes to the hook.
 // Cost: one copy each way and two small gathers, besides what the hook does. Allocates nothing after it was made.
 // Threads: start from the thread that marks; the rest from the queue's, or (pulled) the program's.
 // Tested by conformance/hook_threads_test.cpp and conformance/hook_processes_test.cpp.

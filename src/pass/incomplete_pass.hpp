@@ -1,4 +1,5 @@
-// The error of a void pass: every rank knows from the notes that some rank missed something; now they tell each other what.
+// The error of a void pass: every rank knows from the bucket headers that some rank missed something; now they tell each
+// other what.
 // Tested by conformance/pass_threads_test.cpp and conformance/uneven_threads_test.cpp.
 #pragma once
 

@@ -18,7 +18,8 @@
 
 namespace ddp::pass {
 
-/// What a rank is about to do, as bits, because that is how notes are joined. A rank that has joined says nothing.
+/// What a rank is about to do, as bits, because that is how bucket headers are combined. A rank that has joined says
+/// nothing.
 enum class Call : uint64_t {
   kNothing = 0,
   kPass = 1,

@@ -5,8 +5,9 @@
  *
  *   user                   gradients in the program's own memory
  *   library                gradients in memory of libddp, reduced in place; so do the next ones
- *   fused                  the update of each bucket follows its reduction, within the backward (not undone if the pass
- *   fails) sharded                each rank keeps the moments of its slice, updates that and gives the values to the others
+ *   fused                  the update of each bucket follows its reduction, within the backward (not undone if the
+ *                          pass fails)
+ *   sharded                each rank keeps the moments of its slice, updates that and gives the values to the others
  *   sharded-shared         the values lie in memory of libddp too, so they are given without a copy
  *   fused-sharded-shared   all of it
  *

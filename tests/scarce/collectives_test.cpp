@@ -1,10 +1,9 @@
 // Memory, threads or descriptors run out on one rank during a call of all. Whichever request fails: no process dies, nobody
-// waits for nothing, all ranks either agree on the error or find the group broken by the rank that is named, and nothing is
-// left behind.
+// waits for nothing, all ranks agree on the error or find the group broken by the rank that is named, and nothing is left.
 //
 //   test.scarce.collectives                  some requests of every scene
-//   test.scarce.collectives --every 1        every request of every scene, on either rank, over shared memory and Gloo;
-//   hours test.scarce.collectives --every 1 NAME   one scene
+//   test.scarce.collectives --every 1        every request of every scene, on either rank, over both transports; hours
+//   test.scarce.collectives --every 1 NAME   one scene
 #include <dirent.h>
 #include <execinfo.h>
 #include <sys/prctl.h>

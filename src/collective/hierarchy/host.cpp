@@ -21,7 +21,7 @@ collective::TransportContext with_control(collective::TransportContext context, 
   return context;
 }
 
-// The joined note lies where a bucket's announcement carries no payload.
+// The combined bucket header lies where a bucket's announcement carries no payload.
 struct SharedNote {
   uint64_t incomplete;
   collective::Participation participation;

@@ -1,10 +1,10 @@
 // What the ranks of a host do together in a collective of all hosts: meet in shared memory, cross to the other hosts on
 // their rails, and wait until the host's last rail is done.
 //
-//   meet     every local rank announces; stamps are compared, notes joined (shm::Engine)
-//   across   local rank l < rails: its rail, which compares stamps and joins notes over the hosts; then its counter
+//   meet     every local rank announces; stamps are compared, bucket headers combined (shm::Engine)
+//   across   local rank l < rails: its rail, which compares stamps and joins bucket headers over the hosts; then its counter
 //            kFinished. What is small takes rail 0 alone
-//   part     a rank that did not cross waits for the others' counters and takes the joined note from one of them
+//   part     a rank that did not cross waits for the others' counters and takes the combined bucket header from one of them
 //
 // Who is named when somebody is late: those who wait for it directly are the least patient. That is its own host first
 // (timeout_ms), then the rails (a little more), then those who wait for a rail of their own host (twice timeout_ms).

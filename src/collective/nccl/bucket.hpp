@@ -1,6 +1,6 @@
 // Buckets of gradients on a GPU: what is enqueued when one is complete, and when its result may be written.
 //
-// Data and words go two ways. The gradients go through NCCL, on the communication stream. The note (what each rank
+// Data and words go two ways. The gradients go through NCCL, on the communication stream. The bucket header (what each rank
 // contributes, misses, weighs;
 // the stamp) goes over the group's host transport as a bucket without data. So everything that holds for gradients in host
 // memory holds here too: what is missing is named, ranks that do different things find out, weights and skipped ranks count.
@@ -9,7 +9,7 @@
 // Where the gradients lie in one block of the library they are reduced in place. Otherwise one kernel packs them into the
 // bucket's memory and one writes the result back; the layout is the same, so ranks may differ. It does so at once if every
 // rank must contribute everything (`partial_allowed` is false); then a pass that turns out void leaves gradients undefined.
-// Otherwise it waits for the notes, and a void pass or an unused gradient is left as it was.
+// Otherwise it waits for the bucket headers, and a void pass or an unused gradient is left as it was.
 // mean.hpp says where the sum is divided and in which type it travels.
 // Cost: on the host two calls for each stream, one to four launches and one message; nothing is allocated after prepare.
 // Tested by gpu_host/pass_test.cpp.

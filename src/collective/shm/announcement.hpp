@@ -1,5 +1,5 @@
-// What a rank says of a bucket before it works on it, and what all ranks have said: the stamp, the note, and whose gradients
-// count how much.
+// What a rank says of a bucket before it works on it, and what all ranks have said: the stamp, the bucket header, and whose
+// gradients count how much.
 // One for each operation, used again in every pass; allocates nothing after it was made.
 // Threads: start() and try_show() from the thread that starts a bucket, the rest from the one that drives it.
 // Tested by conformance/.
@@ -22,7 +22,7 @@ class Announcement {
   /// False while an earlier bucket was not shown, or the slot is still in use.
   [[nodiscard]] bool try_show() noexcept;
   [[nodiscard]] bool all_shown() noexcept { return engine_->all_shown(sequence_); }
-  /// Once all have: from here the note is that of all ranks. Throws MISMATCH.
+  /// Once all have: from here the bucket header is that of all ranks. Throws MISMATCH.
   void read();
 
   [[nodiscard]] uint64_t sequence() const noexcept { return sequence_; }

@@ -6,7 +6,7 @@
 //   whole      all-reduce of few bytes: everybody sends its nodes to everybody, and adds all of them: one hop more
 //   direct     exchange.hpp: owners collect, add and give
 //
-// Promises: the stamp is compared by all before a result is written; if the note is void nothing is written; when a
+// Promises: the stamp is compared by all before a result is written; if the bucket header is void nothing is written; when a
 // call throws, no memory of the caller is touched any more.
 // Threads: one at a time. Memory: segments in flight, allocated at the first direct exchange.
 // Tested by unit/collective/collectives_test.cpp.
@@ -35,7 +35,7 @@ enum class Way { kInline, kWhole, kDirect };
 
 [[nodiscard]] Course make_course(const Shares& shares, const FlatOwnership& owned, const cpu::ReduceRule& rule,
                                  Phases phases, const SocketOptions& options);
-/// How an array of `count` elements with a note of so many words goes.
+/// How an array of `count` elements with a bucket header of so many words goes.
 [[nodiscard]] Way way_of(const Shares& shares, const Course& course, int64_t count, const cpu::ReduceRule& rule,
                          size_t words, const SocketOptions& options) noexcept;
 

@@ -1,6 +1,6 @@
 // The header round that opens every collective: an all-gather of one record a member. A record holds the stamp, the
-// note with the participation of each of the member's ranks, and an inline payload: an array that is small enough travels
-// inside and needs no other message.
+// bucket header with the participation of each of the member's ranks, and an inline payload: an array that is small enough
+// travels inside and needs no other message.
 //
 // Up to kMostDirect members every member sends its record to every other one: one hop. Above that Bruck's all-gather is
 // taken (Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems",
@@ -9,7 +9,7 @@
 //
 // Promises: swap() returns on no member before all stamps were compared with each other. MISMATCH on all members names
 // the same two ranks.
-// Threads: one at a time. Allocates when it is made, and the first time that a note is too long for a record.
+// Threads: one at a time. Allocates when it is made, and the first time that a bucket header is too long for a record.
 // Tested by unit/collective/collectives_test.cpp and unit/collective/collectives_failure_test.cpp.
 #pragma once
 
@@ -37,7 +37,7 @@ class HeaderRound {
 
   HeaderRound(Links& line, const Shares& shares);
 
-  /// Bytes of payload that a record has room for, beside a note of so many words.
+  /// Bytes of payload that a record has room for, beside a bucket header of so many words.
   [[nodiscard]] static int64_t room(const Shares& shares, size_t words) noexcept;
 
   /// Fill the own record. `cut` is compared between the members, like the stamp. `participations`: of this member's ranks;

@@ -116,7 +116,7 @@ class RailPublication final : public collective::BucketOperation {
     finish();
     return collective::Progress::kDone;
   }
-  // The note is the same on all ranks, so that a void one ends it everywhere.
+  // The bucket header is the same on all ranks, so that a void one ends it everywhere.
   void finish() override {
     if (is_done_) return;
     is_done_ = true;
