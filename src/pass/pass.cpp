@@ -52,7 +52,7 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
     bucket->note.used.resize(spec.used_words());
     buckets_.push_back(std::move(bucket));
   }
-  if (options.uneven_inputs != 0) roll_call_ = std::make_unique<JoinHeader>(group, plan_hash);
+  if (options.uneven_inputs != 0) join_header_ = std::make_unique<JoinHeader>(group, plan_hash);
   stats_.parameters = static_cast<int64_t>(table.parameters().size());
   stats_.buckets = static_cast<int64_t>(plan_.size());
 }
@@ -116,7 +116,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   sent_before_ = group_.transport().sent_bytes();
   if (mode == DDP_PASS_REDUCE) {
     ++rounds_;
-    if (roll_call_ != nullptr && role != Role::kJoined) roll_call_->start(queue_, Call::kPass, 0, 0);
+    if (join_header_ != nullptr && role != Role::kJoined) join_header_->start(queue_, Call::kPass, 0, 0);
   }
   group_.control().set_progress(stats_.passes, 0);
   held_ = std::move(held);  // who holds the model is held only while the pass is open

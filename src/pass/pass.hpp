@@ -203,7 +203,7 @@ class Pass {
   collective::Participation all_ = collective::Participation::none();  // of the last pass that reduced
   int32_t absent_rank_ = -1;
   int64_t rounds_ = 0;
-  std::unique_ptr<JoinHeader> roll_call_;  // uneven_inputs
+  std::unique_ptr<JoinHeader> join_header_;  // uneven_inputs
 
   std::mutex starting_;  // guards next_ and the order of starting
   size_t next_ = 0;

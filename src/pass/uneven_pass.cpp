@@ -62,14 +62,14 @@ const JoinHeader& Pass::call_roll(Call call, int32_t argument, bool joined) {
     ~Closer() { pass.group_.close_pass(&pass); }
   } const closer{*this};
   try {
-    roll_call_->start(queue_, call, argument, joined ? group_.rank() + 1 : 0);
+    join_header_->start(queue_, call, argument, joined ? group_.rank() + 1 : 0);
     queue_.drain();
   } catch (const Error& error) {
     group_.fail(error);
     throw;
   }
-  if (!joined) note_absence(roll_call_->joined_rank());
-  return *roll_call_;
+  if (!joined) note_absence(join_header_->joined_rank());
+  return *join_header_;
 }
 
 /// While a rank only answers, what it cannot answer is refused here, before it is sent.

@@ -50,7 +50,7 @@ struct Told {
   bool leaks = false;
 };
 
-struct RecordStore {
+struct Board {
   std::array<Told, kRanks> told;
 };
 
@@ -81,7 +81,7 @@ bool wait_for(double seconds, Ready&& ready) {
   return true;
 }
 
-bool all(const RecordStore& board, std::atomic<int32_t> Told::*flag) {
+bool all(const Board& board, std::atomic<int32_t> Told::*flag) {
   return std::all_of(board.told.begin(), board.told.end(), [&](const Told& told) { return (told.*flag).load() != 0; });
 }
 
@@ -132,7 +132,7 @@ void set_up(const Case& that, Stage& stage, const std::string& folder, int32_t r
 }
 
 /// What became of the group: a rank that is told of the break hears it a little later.
-void settle(const Stage& stage, RecordStore& board, int32_t rank) {
+void settle(const Stage& stage, Board& board, int32_t rank) {
   Told& told = board.told[static_cast<size_t>(rank)];
   const Told& other = board.told[static_cast<size_t>(1 - rank)];
   const bool any = told.status != DDP_OK || other.status != DDP_OK;
@@ -149,7 +149,7 @@ void settle(const Stage& stage, RecordStore& board, int32_t rank) {
   told.broken.store(told.group != DDP_OK);
 }
 
-void run_rank(const Case& that, RecordStore& board, const std::string& folder, int32_t rank) {
+void run_rank(const Case& that, Board& board, const std::string& folder, int32_t rank) {
   static Stage stage;
   Told& told = board.told[static_cast<size_t>(rank)];
   own_told = &told;
@@ -182,7 +182,7 @@ void run_rank(const Case& that, RecordStore& board, const std::string& folder, i
   told.leaks = __lsan_do_recoverable_leak_check != nullptr && __lsan_do_recoverable_leak_check() != 0;
 }
 
-struct Participation {
+struct Tally {
   int64_t cases = 0, not_reached = 0, fine = 0, agreed = 0, broken = 0;
   int64_t died = 0, in_gloo = 0, blocked = 0, slow = 0, split = 0, unnamed = 0, wrong_code = 0, left_behind = 0;
   double slowest = 0;
@@ -196,7 +196,7 @@ std::string describe(const Case& that) {
          std::to_string(that.plan.first) + (that.plan.lasting ? " and all after it" : "");
 }
 
-void report(const Case& that, const char* what, const RecordStore& board) {
+void report(const Case& that, const char* what, const Board& board) {
   std::printf("%s: %s\n", describe(that).c_str(), what);
   for (int rank = 0; rank < kRanks; ++rank) {
     const Told& told = board.told[static_cast<size_t>(rank)];
@@ -215,47 +215,46 @@ bool blames(const Case& that, const Told& told) {
   return names(told.text[0] != '\0' ? told.text : told.group_text, that.failing);
 }
 
-void judge(const Case& that, const RecordStore& board, Participation& participation) {
+void judge(const Case& that, const Board& board, Tally& tally) {
   const Told& own = board.told[static_cast<size_t>(that.failing)];
   const Told& other = board.told[static_cast<size_t>(1 - that.failing)];
   for (const Told& told : board.told) {
-    participation.slowest = std::max(participation.slowest, told.seconds);
-    if (told.returned.load() == 0 || told.seconds > limit_seconds)
-      return ++participation.blocked, report(that, "blocked", board);
+    tally.slowest = std::max(tally.slowest, told.seconds);
+    if (told.returned.load() == 0 || told.seconds > limit_seconds) return ++tally.blocked, report(that, "blocked", board);
   }
   for (const Told& told : board.told)
     if (told.descriptors[1] > told.descriptors[0] || told.threads[1] > told.threads[0] || told.leaks)
-      return ++participation.left_behind, report(that, "something is left behind", board);
+      return ++tally.left_behind, report(that, "something is left behind", board);
   if (that.scene->kind == Scene::kMakesGroup) {  // whoever waits for a rank that did not come is told so in time
     if (own.status != DDP_OK && own.status != DDP_ERROR_OUT_OF_MEMORY && own.status != DDP_ERROR_TIMED_OUT &&
         own.status != DDP_ERROR_PEER_FAILED)
-      return ++participation.wrong_code, report(that, "another error than OUT_OF_MEMORY", board);
-    return own.status == DDP_OK ? ++participation.fine : ++participation.broken, void();
+      return ++tally.wrong_code, report(that, "another error than OUT_OF_MEMORY", board);
+    return own.status == DDP_OK ? ++tally.fine : ++tally.broken, void();
   }
   const bool broken = own.group != DDP_OK, other_broken = other.group != DDP_OK;
-  if (broken != other_broken) return ++participation.split, report(that, "the group is broken on one rank only", board);
+  if (broken != other_broken) return ++tally.split, report(that, "the group is broken on one rank only", board);
   if (broken) {
-    ++participation.broken;
+    ++tally.broken;
     if (!blames(that, other) || !names(other.group_text, that.failing))
-      ++participation.unnamed, report(that, "the failing rank is not named", board);
+      ++tally.unnamed, report(that, "the failing rank is not named", board);
     if (own.status != DDP_OK && own.status != DDP_ERROR_OUT_OF_MEMORY && !names(own.text, that.failing))
-      ++participation.wrong_code, report(that, "another error than OUT_OF_MEMORY", board);
+      ++tally.wrong_code, report(that, "another error than OUT_OF_MEMORY", board);
     return;
   }
   if (that.scene->kind == Scene::kLocal && own.status == DDP_ERROR_OUT_OF_MEMORY && other.status == DDP_OK)
-    return ++participation.fine, void();
-  if (own.status != other.status) return ++participation.split, report(that, "one rank goes on, the other does not", board);
-  if (own.status == DDP_OK) return ++participation.fine, void();
-  ++participation.agreed;
+    return ++tally.fine, void();
+  if (own.status != other.status) return ++tally.split, report(that, "one rank goes on, the other does not", board);
+  if (own.status == DDP_OK) return ++tally.fine, void();
+  ++tally.agreed;
   if (own.status != DDP_ERROR_OUT_OF_MEMORY && own.status != DDP_ERROR_CALLBACK)
-    ++participation.wrong_code, report(that, "another error than OUT_OF_MEMORY", board);
+    ++tally.wrong_code, report(that, "another error than OUT_OF_MEMORY", board);
 }
 
 /// False if the request was not reached: the call makes fewer.
-bool run(const Case& that, Participation& participation, bool first_of_all = false) {
+bool run(const Case& that, Tally& tally, bool first_of_all = false) {
   const Folder folder;
-  void* const shared = mmap(nullptr, sizeof(RecordStore), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  RecordStore& board = *new (shared) RecordStore;
+  void* const shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  Board& board = *new (shared) Board;
   std::array<pid_t, kRanks> children{};
   std::fflush(nullptr);
   for (int32_t rank = 0; rank < kRanks; ++rank) {
@@ -283,48 +282,46 @@ bool run(const Case& that, Participation& participation, bool first_of_all = fal
   const bool reached =
       that.plan.first == INT64_MAX || board.told[static_cast<size_t>(that.failing)].asked >= that.plan.first;
   if (!first_of_all) {
-    ++participation.cases;
+    ++tally.cases;
     if (died)
-      ++participation.died, report(that, how.c_str(), board);
+      ++tally.died, report(that, how.c_str(), board);
     else if (stuck)
-      ++participation.blocked, report(that, "did not end", board);
+      ++tally.blocked, report(that, "did not end", board);
     else if (in_gloo)
-      ++participation.in_gloo;
+      ++tally.in_gloo;
     else if (!reached)
-      ++participation.not_reached;
+      ++tally.not_reached;
     else
-      judge(that, board, participation);
+      judge(that, board, tally);
   }
   const int64_t asked = board.told[static_cast<size_t>(that.failing)].asked;
-  munmap(shared, sizeof(RecordStore));
-  if (first_of_all) participation.cases = asked;
+  munmap(shared, sizeof(Board));
+  if (first_of_all) tally.cases = asked;
   return reached || died || stuck;
 }
 
 int64_t requests_of(Case that) {
-  Participation participation;
+  Tally tally;
   that.plan.first = INT64_MAX;
   that.plan.lasting = false;
-  run(that, participation, true);
-  return participation.cases;
+  run(that, tally, true);
+  return tally.cases;
 }
 
-void print(const char* what, const Participation& participation) {
+void print(const char* what, const Tally& tally) {
   std::printf(
       "%-44s %5lld cases: %lld went on, %lld agreed, %lld broken; %lld died, %lld in Gloo's thread, %lld blocked, %lld "
       "split, %lld unnamed, %lld wrong code, "
       "%lld left behind; slowest %.3f s\n",
-      what, static_cast<long long>(participation.cases - participation.not_reached),
-      static_cast<long long>(participation.fine), static_cast<long long>(participation.agreed),
-      static_cast<long long>(participation.broken), static_cast<long long>(participation.died),
-      static_cast<long long>(participation.in_gloo), static_cast<long long>(participation.blocked),
-      static_cast<long long>(participation.split), static_cast<long long>(participation.unnamed),
-      static_cast<long long>(participation.wrong_code), static_cast<long long>(participation.left_behind),
-      participation.slowest);
+      what, static_cast<long long>(tally.cases - tally.not_reached), static_cast<long long>(tally.fine),
+      static_cast<long long>(tally.agreed), static_cast<long long>(tally.broken), static_cast<long long>(tally.died),
+      static_cast<long long>(tally.in_gloo), static_cast<long long>(tally.blocked), static_cast<long long>(tally.split),
+      static_cast<long long>(tally.unnamed), static_cast<long long>(tally.wrong_code),
+      static_cast<long long>(tally.left_behind), tally.slowest);
   std::fflush(stdout);
 }
 
-void add(Participation& to, const Participation& from) {
+void add(Tally& to, const Tally& from) {
   to.cases += from.cases, to.not_reached += from.not_reached, to.fine += from.fine, to.agreed += from.agreed,
       to.broken += from.broken;
   to.died += from.died, to.in_gloo += from.in_gloo, to.blocked += from.blocked, to.split += from.split,
@@ -333,8 +330,8 @@ void add(Participation& to, const Participation& from) {
 }
 
 /// Every `stride`-th request.
-Participation sweep(const Scene& scene, ddp_backend backend, int64_t stride) {
-  Participation sum;
+Tally sweep(const Scene& scene, ddp_backend backend, int64_t stride) {
+  Tally sum;
   int64_t begin = &scene - kScenes;  // another one in each scene
   for (const scarce::What what : {scarce::What::kMemory, scarce::What::kSystem})
     for (const bool lasting : {false, true})
@@ -348,8 +345,8 @@ Participation sweep(const Scene& scene, ddp_backend backend, int64_t stride) {
 }
 
 /// Of the many requests one that fails alone, and one with all after it; others in each scene.
-Participation sample(const Scene& scene, ddp_backend backend) {
-  Participation sum;
+Tally sample(const Scene& scene, ddp_backend backend) {
+  Tally sum;
   const int64_t number = &scene - kScenes;
   const bool over_gloo = backend == DDP_BACKEND_GLOO;
   // What Gloo itself leaves behind when it cannot begin is not ours to judge; the whole sweep shows it.
@@ -372,17 +369,17 @@ bool has_gloo() {
 
 /// `stride` 0: the sample.
 int run_all(int64_t stride, const char* only) {
-  Participation total;
+  Tally total;
   const char* const path = std::getenv("DDP_SCARCE_PATH");  // "shm" or "gloo" alone
   for (const ddp_backend backend : {DDP_BACKEND_SHM, DDP_BACKEND_GLOO}) {
     if (path != nullptr && (std::strcmp(path, "gloo") == 0) != (backend == DDP_BACKEND_GLOO)) continue;
     if (backend == DDP_BACKEND_GLOO && !has_gloo()) continue;
-    Participation of_backend;
+    Tally of_backend;
     for (const Scene& scene : kScenes) {
       if (only != nullptr && std::strcmp(only, scene.name) != 0) continue;
-      const Participation participation = stride > 0 ? sweep(scene, backend, stride) : sample(scene, backend);
-      print(scene.name, participation);
-      add(of_backend, participation);
+      const Tally tally = stride > 0 ? sweep(scene, backend, stride) : sample(scene, backend);
+      print(scene.name, tally);
+      add(of_backend, tally);
     }
     print(backend == DDP_BACKEND_GLOO ? "ALL over Gloo" : "ALL over shared memory", of_backend);
     add(total, of_backend);
