@@ -1,8 +1,7 @@
 // The queue: the buckets under way, in the one order that all ranks share. Somebody has to work on them; who does is the
 // `driver`:
 //   kCaller: the threads that mark gradients, a bounded share each time (poke), and the one that ends the pass (drain). No
-//   helper thread
-//            takes a core from the computation.
+//            helper thread takes a core from the computation.
 //   kThread: a thread of the group, where a core is free or the transport blocks.
 // The same operations run in the same order either way, so the bits are the same.
 // Cost: push and poke allocate nothing. Threads: push and poke from any thread that holds the pass's launch lock; drain from

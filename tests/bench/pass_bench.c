@@ -2,8 +2,7 @@
  *   mark:     ddp_model_mark_ready of a gradient that does not complete a bucket
  *   tiny:     a whole pass over 1,000 parameters of 16 floats, nothing computed
  *   overlap:  a backward of 24 gradients of 1 MiB, each "computed" for as long as the reduction of 1 MiB takes; the share of
- *   the
- *             communication that the computation hides
+ *             the communication that the computation hides
  *
  *   bench.pass                  one rank
  *   ddprun -n 2 bench.pass      two, and so on

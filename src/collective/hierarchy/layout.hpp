@@ -1,9 +1,8 @@
 // Which ranks share a host, which rails run between the hosts, and which leaf of the sum each rank is. Values and pure
 // functions; the same on all ranks.
 //
-//   host 0:  rank 0   rank 1   rank 2      local index l owns rail l: it links the l-th ranks of all hosts. There are as
-// many
-//   host 1:  rank 3   rank 4               rails as the smallest host has ranks (here 2); rank 2 owns none.
+//   host 0:  rank 0   rank 1   rank 2      local index l owns rail l: it links the l-th ranks of all hosts. There are
+//   host 1:  rank 3   rank 4               as many rails as the smallest host has ranks (here 2); rank 2 owns none.
 //            rail 0   rail 1
 // Tested by unit/collective/host_layout_test.cpp.
 #pragma once

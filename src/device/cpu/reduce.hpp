@@ -10,22 +10,18 @@
 //   then s is rounded once to dtype (round to nearest even). MIN and MAX: a NaN anywhere gives NaN; of -0 and +0, MIN gives
 //   -0 and MAX +0.
 // A rank that does not count (weight 0) is a leaf of -0.0, which changes no bit: its memory is not read, so a NaN in it
-// stays where it is, and the
-//   positions of the others do not shift.
+//   stays where it is, and the positions of the others do not shift.
 // With weights the leaves are x[k] * w[k]: every weight is rounded to the accumulator type once, every product is rounded
-// before it is added, and
-//   AVERAGE divides by rule.weight_sum, rounded likewise. The product is taken where the input is loaded, by whoever adds
-//   it, so weights cost no pass over memory and change nobody's input. Weights that are all 1 give the bits of a sum without
-//   weights.
+//   before it is added, and AVERAGE divides by rule.weight_sum, rounded likewise. The product is taken where the input is
+//   loaded, by whoever adds it, so weights cost no pass over memory and change nobody's input. Weights that are all 1 give
+//   the bits of a sum without weights.
 // Two bytes on the wire (rule.wire is F16 or BF16; sums of F32 or F64): a rank's term is w = x / divisor (SUM: x), formed in
-// dtype and
-//   rounded once to the wire type; the tree's leaves are these terms; every addition is in F32, and every node is rounded
-//   once to the wire type;
-//   the result is the last node, which dtype holds exactly. So a sum under way between hosts has 16 bits as well, wherever
-//   hosts and chunks begin, and whoever adds in place gives the same bits although nothing travels. Dividing first keeps F16
-//   in range; what overflows is infinite on all ranks, a NaN is one. With weights x is multiplied before the division, and
-//   the result by divisor / weight_sum (rule.by_weight). A rule whose dtype is its wire type adds terms that were rounded
-//   already.
+//   dtype and rounded once to the wire type; the tree's leaves are these terms; every addition is in F32, and every node is
+//   rounded once to the wire type; the result is the last node, which dtype holds exactly. So a sum under way between hosts
+//   has 16 bits as well, wherever hosts and chunks begin, and whoever adds in place gives the same bits although nothing
+//   travels. Dividing first keeps F16 in range; what overflows is infinite on all ranks, a NaN is one. With weights x is
+//   multiplied before the division, and the result by divisor / weight_sum (rule.by_weight). A rule whose dtype is its wire
+//   type adds terms that were rounded already.
 // No fused multiply-add, no reordering: AVX-512, AVX2, NEON and portable code give the same bits.
 // Tested by unit/device/reduce_test.cpp, weights_test.cpp and wire_test.cpp there (all instruction sets against a naive
 // loop, bit for bit).
@@ -78,9 +74,8 @@ struct SumPart {
   int64_t lo = 0;
   int64_t hi = 0;
   const void* data = nullptr;  // NULL: none of its ranks counts
-  bool is_leaf =
-      false;          // one rank's elements, of rule.dtype; else of rule.carry_dtype(), as a term that pack() made is, too
-  double weight = 1;  // of a leaf; in an unfinished sum the weights are already
+  bool is_leaf = false;        // one rank's elements, of rule.dtype; else of rule.carry_dtype(), as terms of pack() are
+  double weight = 1;           // of a leaf; in an unfinished sum the weights are already
 };
 
 /// The tree over positions [0, total) from nodes of it that do not overlap, in ascending order; what no node covers does not

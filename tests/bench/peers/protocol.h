@@ -3,9 +3,8 @@
  * For each size: one call whose result is checked, calls for 50 ms, so that the system has given each rank a core, then
  *   again:  BLOCKS blocks of calls one after the other on the same array, a barrier before each block;
  *   fresh:  (64 KiB and more) BLOCKS single calls; before each one every rank writes its whole array, as a backward does,
- *   and meets the
- *           others at a barrier. What one rank has just written must reach the others, so caches of different cores take
- *           part.
+ *           and meets the others at a barrier. What one rank has just written must reach the others, so caches of different
+ *           cores take part.
  * Every rank prints "R <rank> <bytes> <again | fresh> <microseconds a call> ..."; of a block the slowest rank counts. */
 #ifndef DDP_TESTS_BENCH_PROTOCOL_H
 #define DDP_TESTS_BENCH_PROTOCOL_H
