@@ -128,7 +128,7 @@ void Model::clip_grad_value(double limit, void* stream) {
 
 void Model::attach(const std::shared_ptr<pass::BlockUpdate>& update) {
   require_no_pass("ddp_optimizer_create");
-  if (update->is_sharded() && options_.uneven_inputs != 0)
+  if (update->request().sharded && options_.uneven_inputs != 0)
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_optimizer_create: with shard = 1 every rank owns a part of every step, so none may join (uneven_inputs "
                 "= 1); leave uneven_inputs 0, "
@@ -147,7 +147,7 @@ pass::OptimizerStage* Model::stage_of(const pass::BlockUpdate& update) const noe
 
 bool Model::is_sharded() const noexcept {
   const std::shared_ptr<pass::BlockUpdate> update = attached_.lock();
-  return pass_ != nullptr && update != nullptr && update->is_sharded();
+  return pass_ != nullptr && update != nullptr && update->request().sharded;
 }
 
 void Model::run_step(const pass::BlockUpdate& update, void* stream) {

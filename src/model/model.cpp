@@ -239,7 +239,7 @@ void Model::begin_backward(ddp_pass mode) {
         "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0), DDP_PASS_ACCUMULATE (1) or DDP_PASS_LOCAL (2)",
         static_cast<int>(mode));
   require_whole("ddp_model_begin_backward");
-  if (const auto update = attached_.lock(); update != nullptr && mode == DDP_PASS_REDUCE && update->is_immediate())
+  if (const auto update = attached_.lock(); update != nullptr && mode == DDP_PASS_REDUCE && update->request().in_pass())
     require_own_values("ddp_model_begin_backward");
   if (mode == DDP_PASS_LOCAL && is_sharded())
     throw Error(DDP_ERROR_NOT_SUPPORTED,

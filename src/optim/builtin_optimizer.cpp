@@ -43,8 +43,9 @@ void BuiltinOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {
   loss_scale_ = LossScale(options);
 }
 
-bool BuiltinOptimizer::is_immediate() const noexcept {
-  return policy_.in_backward && !takes_whole_tensors() && !needs_whole_gradient(policy_, loss_scale_);
+pass::StepRequest BuiltinOptimizer::request() const noexcept {
+  return pass::StepRequest{policy_.shard, policy_.in_backward, needs_whole_gradient(policy_, loss_scale_),
+                           takes_whole_tensors()};
 }
 
 OwnedSpan BuiltinOptimizer::owned(int32_t index) const noexcept {
@@ -68,7 +69,7 @@ void BuiltinOptimizer::prepare_blocks() {
   if (model().table().gpu() != nullptr) gpu_updates()->reserve(model().table());
   shape_ = plain_shape(policy_, loss_scale_);
   gate_ = nullptr;
-  undoes_ = (is_immediate() || may_fail()) && policy_.undo;
+  undoes_ = (request().in_pass() || may_fail()) && policy_.undo;
   if (!undoes_) return;
   std::vector<const OptimizerState*> stores;
   if (store() != nullptr) stores.push_back(store());
@@ -149,7 +150,7 @@ void BuiltinOptimizer::step(void* stream) {
   prepare_blocks();
   undoes_ = undoes_ && may_fail();
   const LossScale before = loss_scale_;
-  if (!wants_norm() || decide_step(stream)) {
+  if (!needs_whole_gradient(policy_, loss_scale_) || decide_step(stream)) {
     if (const std::optional<Error> failure = bootstrap::try_to([&] { update_all(stream); })) {
       loss_scale_ = before;
       throw Error(*failure);

@@ -65,9 +65,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   }
 
   [[nodiscard]] bool is_replicated() const noexcept final { return !policy_.shard; }
-  [[nodiscard]] bool is_sharded() const noexcept final { return policy_.shard; }
-  [[nodiscard]] bool is_immediate() const noexcept final;
-  [[nodiscard]] bool wants_norm() const noexcept final { return needs_whole_gradient(policy_, loss_scale_); }
+  [[nodiscard]] pass::StepRequest request() const noexcept final;
   void prepare_blocks() final;
   [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
   void update_block(int32_t index, int64_t first, int64_t count) noexcept final;

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/error.hpp"
-#include "core/exact_sum.hpp"
+#include "pass/step_plan.hpp"
 
 namespace ddp::pass {
 
@@ -16,12 +16,8 @@ class BlockUpdate {
  public:
   virtual ~BlockUpdate() = default;
 
-  /// Each rank keeps state for its own slice, changes only that, and gives the values to the others.
-  [[nodiscard]] virtual bool is_sharded() const noexcept = 0;
-  /// In the pass that begins now, may blocks change as soon as they are reduced?
-  [[nodiscard]] virtual bool is_immediate() const noexcept = 0;
-  /// Does a step need the norm of the gradients?
-  [[nodiscard]] virtual bool wants_norm() const noexcept = 0;
+  /// What it asks for in the pass that begins now.
+  [[nodiscard]] virtual StepRequest request() const noexcept = 0;
 
   /// Have all memory that the blocks of a step need; throws OUT_OF_MEMORY. Before every step's first block.
   virtual void prepare_blocks() = 0;

@@ -1,39 +1,55 @@
-// What may follow the reduction of a bucket on the queue: its step. The queue works on operations in order, and comes to one
-// whose predecessor only waits for other ranks. What needs the own slice alone may run by then (the give of a sharded step);
-// what needs the whole bucket looks whether its reduction is done.
+// What is done with a bucket when it is reduced: the norm of the own slice, and its step. A step is the work of an exchange
+// that gives values, or an operation of its own behind the reduction. The queue works on operations in order, and comes to
+// one whose predecessor only waits for other ranks. What needs the own slice alone may run by then (the all-gather of a
+// sharded step); what needs the whole bucket looks whether its reduction is done.
 // Tested by conformance/fused_test.cpp.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "collective/transport.hpp"
+#include "core/exact_sum.hpp"
+#include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "pass/block_update.hpp"
+#include "pass/step_plan.hpp"
 
 namespace ddp::pass {
 
-/// Updates the blocks of a bucket that an operation gives to it; `piece` is a position in the bucket.
-class UpdateWork final : public collective::SliceWork {
+/// The norm of what this rank owns, taken while it is in cache, if the plan says so.
+class NormWork final : public collective::SliceWork {
  public:
-  UpdateWork(BlockUpdate& update, const PlannedBucket& bucket) : update_(update), bucket_(bucket) {}
-  /// Off: the values are as they should be already.
-  void set_on(bool on) noexcept { on_ = on; }
+  NormWork(const Parameters& table, const PlannedBucket& bucket, const StepPlan& plan)
+      : table_(table), bucket_(bucket), plan_(plan) {}
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override;
+  void clear() noexcept { sum_ = ExactSum(); }
+  [[nodiscard]] const ExactSum& sum() const noexcept { return sum_; }
+
+ private:
+  const Parameters& table_;
+  const PlannedBucket& bucket_;
+  const StepPlan& plan_;
+  ExactSum sum_;
+};
+
+/// The step of a bucket on this rank; `piece` is a position in the bucket. As an operation: of the whole bucket, once it is
+/// reduced.
+class BucketStep final : public collective::SliceWork, public collective::BucketOperation {
+ public:
+  /// `counts`: elements, by piece.
+  BucketStep(BlockUpdate& update, const PlannedBucket& bucket, std::vector<int64_t> counts, const StepState& state)
+      : update_(update), bucket_(bucket), counts_(std::move(counts)), state_(state) {}
+
+  /// A step that was taken back has the values as they should be already.
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
-    if (on_) update_.update_block(bucket_.parameters[static_cast<size_t>(piece)], first, count);
+    if (!state_.is(StepState::Is::kTakenBack))
+      update_.update_block(bucket_.parameters[static_cast<size_t>(piece)], first, count);
   }
   void flush(void* stream) override { update_.flush(stream); }
 
- private:
-  BlockUpdate& update_;
-  const PlannedBucket& bucket_;
-  bool on_ = true;
-};
-
-/// The step of a whole bucket on this rank, once the bucket is reduced.
-class UpdateAfter final : public collective::BucketOperation {
- public:
-  UpdateAfter(UpdateWork& work, std::vector<int64_t> counts) : work_(work), counts_(std::move(counts)) {}
   void start(collective::BucketOperation& reduction) noexcept {
     reduction_ = &reduction;
     piece_ = 0;
@@ -47,12 +63,16 @@ class UpdateAfter final : public collective::BucketOperation {
   [[nodiscard]] const collective::BucketHeader& note() const noexcept override { return reduction_->note(); }
   [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
   [[nodiscard]] std::string describe() const override { return "own update"; }
+  /// On a GPU the order of the stream does what the queue does elsewhere: all blocks at once, to be flushed.
+  void work_on_all() noexcept;
 
  private:
   void work_on(int64_t budget_bytes) noexcept;
 
-  UpdateWork& work_;
-  std::vector<int64_t> counts_;  // elements, by piece
+  BlockUpdate& update_;
+  const PlannedBucket& bucket_;
+  const std::vector<int64_t> counts_;
+  const StepState& state_;
   collective::BucketOperation* reduction_ = nullptr;
   size_t piece_ = 0;
   int64_t at_ = 0;

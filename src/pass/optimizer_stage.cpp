@@ -27,117 +27,116 @@ std::vector<int64_t> counts_of(const Parameters& table) {
   return counts;
 }
 
-/// The norm of what this rank owns, taken while it is in cache.
-class NormWork final : public collective::SliceWork {
- public:
-  NormWork(const Parameters& table, const PlannedBucket& bucket) : table_(table), bucket_(bucket) {}
-  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
-    const Tensor& grad = table_.parameter(bucket_.parameters[static_cast<size_t>(piece)]).grad;
-    if (wanted) cpu::add_norm_terms(grad.dtype, grad.data + first * dtype_size(grad.dtype), count, 2, sum);
-  }
-  bool wanted = false;
-  ExactSum sum;
-
- private:
-  const Parameters& table_;
-  const PlannedBucket& bucket_;
-};
-
 }  // namespace
 
 struct OptimizerStage::Part {
-  Part(const Parameters& table, const PlannedBucket& bucket, BlockUpdate& update)
-      : norm(table, bucket), work(update, bucket), after(work, counts_of(table, bucket)) {
+  Part(const Parameters& table, const PlannedBucket& bucket, BlockUpdate& update, const StepPlan& plan,
+       const StepState& state)
+      : norm(table, bucket, plan), step(update, bucket, counts_of(table, bucket), state) {
     note.used.resize((bucket.parameters.size() + 63) / 64);
   }
   NormWork norm;
-  UpdateWork work;
-  std::unique_ptr<collective::BucketOperation> collect;  // gradients to their owners; NULL: they are reduced everywhere
-  std::unique_ptr<collective::BucketOperation> give;     // values from their owners
-  std::unique_ptr<collective::BucketOperation> step;     // both with the step between them; NULL: one after the other
-  UpdateAfter after;
-  collective::BucketHeader note;  // for a give outside a pass
+  BucketStep step;
+  std::unique_ptr<collective::BucketOperation> reduce_scatter;  // of gradients; NULL: they are reduced everywhere
+  std::unique_ptr<collective::BucketOperation> all_gather;      // of values
+  std::unique_ptr<collective::BucketOperation> fused;           // both with the step between them; NULL: one after the other
+  collective::BucketHeader note;                                // for an all-gather outside a pass
 };
 
 OptimizerStage::OptimizerStage(group::Group& group, const Parameters& table, const Plan& plan, BlockUpdate& update,
-                               DescribeBucket describe, bool may_follow)
+                               DescribeBucket describe, StepSetting setting)
     : group_(group),
       table_(table),
       plan_(plan),
       update_(update),
       describe_(std::move(describe)),
-      sharded_(update.is_sharded()),
-      may_follow_(may_follow),
-      ownership_(own_plan(plan, counts_of(table), group.size(), update.is_sharded())) {
-  for (const PlannedBucket& bucket : plan_) {
-    (bucket.on_gpu ? on_gpu_ : in_host_) = true;
-    parts_.push_back(std::make_unique<Part>(table, bucket, update));
+      setting_(setting),
+      request_(update.request()),
+      ownership_(own_plan(plan, counts_of(table), group.size(), request_.sharded)) {
+  setting_.on_gpu = !plan_.empty() && plan_.front().on_gpu;
+  setting_.polled = group_.transport().pollable();
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    setting_.mixed = setting_.mixed || plan_[b].on_gpu != setting_.on_gpu;
+    parts_.push_back(std::make_unique<Part>(table, plan_[b], update, plan_of(b), step_));
   }
+  make_plans();
 }
 
 OptimizerStage::~OptimizerStage() = default;
 
+StepSetting OptimizerStage::setting_of(bool on_gpu) const noexcept {
+  StepSetting setting = setting_;
+  setting.on_gpu = on_gpu;
+  setting.can_reduce_scatter = group_.can(collective::Collective::kBucketReduceScatter, on_gpu);
+  setting.can_fuse = group_.can(collective::Collective::kFusedStep, on_gpu);
+  return setting;
+}
+
+void OptimizerStage::make_plans() noexcept {
+  for (const bool on_gpu : {false, true})
+    plans_[on_gpu ? 1 : 0] = plan_step(request_, setting_of(on_gpu), exchanges_ == Exchanges::kPrepared);
+}
+
 void OptimizerStage::prepare() {
-  prepared_ = true;
-  if (!sharded_) return;
+  exchanges_ = Exchanges::kPrepared;
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
-    const bool on_gpu = plan_[b].on_gpu;
-    collective::ExchangeSpec step = describe_(b);
-    step.ownership = &ownership_.buckets[b];
+    const StepExchanges wanted = step_exchanges(request_, setting_of(plan_[b].on_gpu));
+    if (!wanted.all_gather) continue;
+    collective::ExchangeSpec fused = describe_(b);
+    fused.ownership = &ownership_.buckets[b];
     for (const int32_t index : plan_[b].parameters) {
       const Tensor& value = table_.parameter(index).value;
-      step.outputs.push_back(collective::BucketSpec::Piece{value.data, value.count, false});
+      fused.outputs.push_back(collective::BucketSpec::Piece{value.data, value.count, false});
     }
-    collective::ExchangeSpec give = step;
-    give.collects = false;
-    give.pieces = std::exchange(give.outputs, {});
-    give.rule.wire = cpu::ReduceRule::kAsItIs;
-    give.work = step.work = &part.work;
-    collective::ExchangeSpec collect = step;
-    collect.gives = false;
-    collect.outputs.clear();
-    collect.work = &part.norm;
-    part.give = group_.prepare(give);
-    if (group_.can(collect.kind(), on_gpu)) part.collect = group_.prepare(collect);
-    if (may_follow_ && group_.can(step.kind(), on_gpu)) part.step = group_.prepare(step);
+    collective::ExchangeSpec all_gather = fused;
+    all_gather.collects = false;
+    all_gather.pieces = std::exchange(all_gather.outputs, {});
+    all_gather.rule.wire = cpu::ReduceRule::kAsItIs;
+    all_gather.work = fused.work = &part.step;
+    collective::ExchangeSpec reduce_scatter = fused;
+    reduce_scatter.gives = false;
+    reduce_scatter.outputs.clear();
+    reduce_scatter.work = &part.norm;
+    part.all_gather = group_.prepare(all_gather);
+    if (wanted.reduce_scatter) part.reduce_scatter = group_.prepare(reduce_scatter);
+    if (wanted.fused) part.fused = group_.prepare(fused);
   }
 }
 
 void OptimizerStage::begin() {
-  immediate_ = update_.is_immediate();
-  if (immediate_) update_.prepare_blocks();
-  const bool in_pass = may_follow_ && prepared_ && (!sharded_ || !in_host_ || group_.transport().pollable());
-  followed_ = immediate_ && in_pass;
-  norm_taken_ = false;
+  request_ = update_.request();
+  if (request_.in_pass()) update_.prepare_blocks();
+  make_plans();
+  step_.begin_pass(request_.in_pass());
+  norm_.reset();
   problem_.reset();
-  for (const auto& part : parts_) {
-    part->norm.wanted = prepared_ && may_follow_ && !on_gpu_ && part->collect != nullptr && update_.wants_norm();
-    part->norm.sum = ExactSum();
-    part->work.set_on(true);
-  }
+  for (const auto& part : parts_) part->norm.clear();
 }
 
 collective::BucketOperation& OptimizerStage::reduction(size_t bucket, collective::BucketOperation& usual) noexcept {
   Part& part = *parts_[bucket];
-  if (followed_ && part.step != nullptr) return *part.step;
-  return part.collect != nullptr ? *part.collect : usual;
+  if (plan_of(bucket).reduction == StepPlan::Reduction::kEverywhere) return usual;
+  return plan_of(bucket).when == StepPlan::When::kInExchange ? *part.fused : *part.reduce_scatter;
 }
 
 void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reduction, const collective::BucketHeader& mine,
                             collective::ProgressQueue& queue) {
-  if (!followed_) return;
+  const StepPlan& plan = plan_of(bucket);
+  if (!plan.follows()) return;
   Part& part = *parts_[bucket];
-  if (plan_[bucket].on_gpu && !problem_) problem_ = bootstrap::try_to([&] { refuse_capture(); });
-  if (!sharded_ && plan_[bucket].on_gpu) return update_now(bucket);
-  if (part.step != nullptr) return;  // the reduction is the step
-  if (!sharded_) {
-    part.after.start(reduction);
-    queue.push(part.after);
-    return;
+  const bool on_gpu = plan_[bucket].on_gpu;
+  if (on_gpu && !problem_) problem_ = bootstrap::try_to([&] { refuse_capture(); });
+  if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
+  if (plan.values == StepPlan::Values::kAllGather) {
+    part.all_gather->start(on_gpu ? note_of_all(bucket) : mine);
+    queue.push(*part.all_gather);  // the queue comes to it when the own slice is reduced
+  } else if (on_gpu) {
+    update_now(bucket);
+  } else {
+    part.step.start(reduction);
+    queue.push(part.step);
   }
-  part.give->start(plan_[bucket].on_gpu ? note_of_all(bucket) : mine);
-  queue.push(*part.give);  // the queue comes to it when the own slice is reduced
 }
 
 /// On a GPU values are given before this rank knows what the others contribute. So all ranks give everything, whatever they
@@ -151,12 +150,11 @@ const collective::BucketHeader& OptimizerStage::note_of_all(size_t bucket) noexc
 
 /// On a GPU the order of the stream does what the queue does elsewhere: the step is enqueued behind the reduction.
 void OptimizerStage::update_now(size_t bucket) {
-  Part& part = *parts_[bucket];
-  for (size_t piece = 0; piece < plan_[bucket].parameters.size(); ++piece)
-    part.work.on_block(static_cast<int32_t>(piece), 0, table_.parameter(plan_[bucket].parameters[piece]).value.count);
+  BucketStep& step = parts_[bucket]->step;
+  step.work_on_all();
   if (!problem_)
-    problem_ = bootstrap::try_to(
-        [&] { part.work.flush(gpu_stream()); });  // this may be the thread that marks; the pass's end says it
+    problem_ =
+        bootstrap::try_to([&] { step.flush(gpu_stream()); });  // this may be the thread that marks; the pass's end says it
 }
 
 void OptimizerStage::refuse_capture() const {
@@ -165,29 +163,33 @@ void OptimizerStage::refuse_capture() const {
       "the optimizer updates within the pass (in_backward), and its rate and step count would be frozen into the graph");
 }
 
-void* OptimizerStage::gpu_stream() const { return on_gpu_ ? group_.gpu_side().stream() : nullptr; }
+void* OptimizerStage::gpu_stream() const { return setting_.some_on_gpu() ? group_.gpu_side().stream() : nullptr; }
 
 bool OptimizerStage::end(bool is_void) {
   if (problem_) throw Error(*problem_);
-  norm_taken_ = !is_void && prepared_ && sharded_ && parts_.front()->norm.wanted;
-  if (!prepared_) prepare();
+  if (!is_void && plan_of_pass().norm == StepPlan::Norm::kWhileReduced) {
+    norm_.emplace();
+    for (const auto& part : parts_) norm_->join(part->norm.sum());
+  }
+  if (exchanges_ == Exchanges::kNotPrepared) prepare();
   if (is_void) {
-    if (!followed_) return true;
+    step_.take_back();
+    if (!plan_of_pass().follows()) return true;
     const bool restored = update_.restore();
     update_.flush(gpu_stream());
     publish(true);
     return restored;
   }
-  if (!immediate_) return true;
-  failure_ = followed_ ? settle(kInPass, true, gpu_stream()) : run_step(kInPass, true, gpu_stream());
+  if (!step_.is(StepState::Is::kPending)) return true;
+  failure_ = plan_of_pass().follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
   if (failure_) return true;
   update_.count_step();
-  made_step_ = true;
+  step_.make();
   return true;
 }
 
 bool OptimizerStage::attend(bool is_void) {
-  if (is_void || !update_.may_fail() || !update_.is_immediate()) return true;
+  if (is_void || !update_.may_fail() || !update_.request().in_pass()) return true;
   const std::optional<Error> theirs = bootstrap::try_to([&] { group_.agree(kUpdates, nullptr); });
   if (theirs && !theirs->is_agreed()) throw Error(*theirs);
   return !theirs;
@@ -207,27 +209,35 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
     if (failure && !failure->is_agreed()) throw Error(*failure);
   }
   if (!failure) return failure;
+  step_.take_back();
   if (!update_.restore()) update_.tear();
   update_.flush(stream);
-  if (sharded_) publish(true);
+  publish(true);
   return failure;
 }
 
 void OptimizerStage::give_up() {
-  if (!immediate_ || made_step_) return;  // a step that was made whole and counted stays
+  if (step_.is(StepState::Is::kNone) || step_.is(StepState::Is::kMade)) return;  // what was made whole and counted stays
   static_cast<void>(update_.restore());
   update_.flush(gpu_stream());
 }
 
 std::optional<Error> OptimizerStage::run_step(const char* function, bool collective, void* stream) {
-  if (!sharded_) {
+  step_.begin_step();
+  std::optional<Error> failure = make_step(function, collective, stream);
+  if (!failure) step_.end_step();
+  return failure;
+}
+
+std::optional<Error> OptimizerStage::make_step(const char* function, bool collective, void* stream) {
+  if (!is_sharded()) {
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index)) update_.update_block(index, 0, table_.parameter(index).value.count);
     update_.flush(stream);
     return settle(function, collective, stream);
   }
-  if (!prepared_) prepare();
-  const bool elsewhere = on_gpu_ && stream != gpu_stream();
+  if (exchanges_ == Exchanges::kNotPrepared) prepare();
+  const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
   if (elsewhere) group_.gpu_side().order_after(stream);
   publish(false);
   std::optional<Error> failure = settle(function, collective, gpu_stream());
@@ -235,25 +245,18 @@ std::optional<Error> OptimizerStage::run_step(const char* function, bool collect
   return failure;
 }
 
-/// `restored`: the owners have their old values again, and the others need them.
+/// The owners give their values. `restored`: they have the old ones again, of all parameters.
 void OptimizerStage::publish(bool restored) {
+  if (!is_sharded()) return;
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
     std::fill(part.note.used.begin(), part.note.used.end(), 0);
     for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
       if (restored || update_.takes_part(plan_[b].parameters[piece]))
         part.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
-    part.work.set_on(!restored);
-    if (sharded_) part.give->start(part.note);
+    part.all_gather->start(part.note);
   }
-  if (!sharded_) return;
-  for (const auto& part : parts_) part->give->finish();
-}
-
-bool OptimizerStage::take_made_step() noexcept { return std::exchange(made_step_, false); }
-
-void OptimizerStage::join_taken(ExactSum& sum) const noexcept {
-  for (const auto& part : parts_) sum.join(part->norm.sum);
+  for (const auto& part : parts_) part->all_gather->finish();
 }
 
 void OptimizerStage::add_own_terms(int32_t index, double p, ExactSum& sum) const noexcept {
@@ -264,8 +267,8 @@ void OptimizerStage::add_own_terms(int32_t index, double p, ExactSum& sum) const
 
 bool OptimizerStage::set_address(size_t bucket, int32_t piece, std::byte* data) noexcept {
   Part& part = *parts_[bucket];
-  return (part.collect == nullptr || part.collect->set_address(piece, data)) &&
-         (part.step == nullptr || part.step->set_address(piece, data));
+  return (part.reduce_scatter == nullptr || part.reduce_scatter->set_address(piece, data)) &&
+         (part.fused == nullptr || part.fused->set_address(piece, data));
 }
 
 }  // namespace ddp::pass

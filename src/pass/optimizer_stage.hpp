@@ -1,10 +1,6 @@
 // The part of a model's passes that an optimizer takes: reduce-scatter to slices, updates of slices or buckets, all-gather
-// of the values.
-//
-//   sharded:    a pass reduces every bucket to slices; a step updates the own slices and publishes them, bucket by bucket.
-//   immediate:  the step of a bucket follows its reduction at once, within the pass, which also counts it;
-//   ddp_optimizer_step then changes
-//               nothing. If the pass turns out void, every rank takes its changes back.
+// of the values. StepPlan (step_plan.hpp) says what is done with a bucket, and when. A step that the pass makes is counted
+// by the pass; ddp_optimizer_step then changes nothing. If the pass turns out void, every rank takes its changes back.
 //
 // The transport's operations are prepared at the end of the first pass (its reduction is an ordinary one), so that attaching
 // an optimizer needs no other rank. All ranks attach the same; if not, the stamps differ and the group ends with MISMATCH.
@@ -12,6 +8,7 @@
 // Tested by conformance/fused_test.cpp.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,11 +17,13 @@
 
 #include "collective/progress_queue.hpp"
 #include "collective/transport.hpp"
+#include "core/exact_sum.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "core/slices.hpp"
 #include "group/group.hpp"
 #include "pass/block_update.hpp"
+#include "pass/step_plan.hpp"
 
 namespace ddp::pass {
 
@@ -33,15 +32,15 @@ using DescribeBucket = std::function<collective::BucketSpec(size_t bucket)>;
 
 class OptimizerStage {
  public:
-  /// `may_follow`: steps may run right behind the reductions; not behind a hook that may still fail.
+  /// `setting`: the hook and the options of the model; the rest is filled in here.
   OptimizerStage(group::Group& group, const Parameters& table, const Plan& plan, BlockUpdate& update,
-                 DescribeBucket describe, bool may_follow);
+                 DescribeBucket describe, StepSetting setting);
   ~OptimizerStage();
   OptimizerStage(const OptimizerStage&) = delete;
   OptimizerStage& operator=(const OptimizerStage&) = delete;
 
   [[nodiscard]] const BlockUpdate& update() const noexcept { return update_; }
-  [[nodiscard]] bool is_sharded() const noexcept { return sharded_; }
+  [[nodiscard]] bool is_sharded() const noexcept { return request_.sharded; }
   /// Who owns what of the parameters, by number: everybody everything unless sharded.
   [[nodiscard]] const Ownership& ownership() const noexcept { return ownership_.parameters; }
   /// This rank's part of a parameter.
@@ -68,32 +67,42 @@ class OptimizerStage {
   /// begins the text.
   [[nodiscard]] std::optional<Error> run_step(const char* function, bool collective, void* stream = nullptr);
   /// True once after a pass in which the step was made already.
-  [[nodiscard]] bool take_made_step() noexcept;
-  [[nodiscard]] bool step_is_made() const noexcept { return made_step_; }
-  /// Was the last pass reduced to slices, so that a gradient is complete in its owner's slice only?
-  [[nodiscard]] bool reduces_to_slices() const noexcept { return sharded_ && prepared_ && group_.size() > 1; }
+  [[nodiscard]] bool take_made_step() noexcept { return step_.take_made(); }
+  [[nodiscard]] bool step_is_made() const noexcept { return step_.is(StepState::Is::kMade); }
+  /// Is a gradient promised to be complete in its owner's slice only? Also where a bucket is reduced everywhere, so that a
+  /// program does not depend on what a transport or a hook does.
+  [[nodiscard]] bool reduces_to_slices() const noexcept {
+    return is_sharded() && exchanges_ == Exchanges::kPrepared && group_.size() > 1;
+  }
 
   /// Adds the terms of the 2-norm of the own slices, of parameters that `counts` says; those taken while the gradients were
   /// reduced (used ones), if there are any.
   template <class Counts>
   void add_square_terms(ExactSum& sum, Counts&& counts) const {
-    if (norm_taken_) return join_taken(sum);
+    if (norm_) return sum.join(*norm_);
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (counts(index)) add_own_terms(index, 2, sum);
   }
   void add_own_terms(int32_t index, double p, ExactSum& sum) const noexcept;
   /// The gradients were changed after the reduction.
-  void forget_norm() noexcept { norm_taken_ = false; }
+  void forget_norm() noexcept { norm_.reset(); }
 
   [[nodiscard]] bool set_address(size_t bucket, int32_t piece, std::byte* data) noexcept;
 
  private:
   struct Part;
-  void join_taken(ExactSum& sum) const noexcept;
+  enum class Exchanges { kNotPrepared, kPrepared };
+
+  [[nodiscard]] StepSetting setting_of(bool on_gpu) const noexcept;
+  [[nodiscard]] const StepPlan& plan_of(size_t bucket) const noexcept { return plans_[plan_[bucket].on_gpu ? 1 : 0]; }
+  /// What all buckets have in common.
+  [[nodiscard]] const StepPlan& plan_of_pass() const noexcept { return plans_[setting_.on_gpu ? 1 : 0]; }
+  void make_plans() noexcept;
   void prepare();
   void publish(bool restored);
-  void update_now(size_t bucket);
+  [[nodiscard]] std::optional<Error> make_step(const char* function, bool collective, void* stream);
   [[nodiscard]] std::optional<Error> settle(const char* function, bool collective, void* stream);
+  void update_now(size_t bucket);
   void refuse_capture() const;
   [[nodiscard]] const collective::BucketHeader& note_of_all(size_t bucket) noexcept;
   [[nodiscard]] void* gpu_stream() const;
@@ -103,17 +112,14 @@ class OptimizerStage {
   const Plan& plan_;
   BlockUpdate& update_;
   DescribeBucket describe_;
-  const bool sharded_;
-  const bool may_follow_;
+  StepSetting setting_;  // of the first bucket
+  StepRequest request_;  // of the last pass
   const PlanOwnership ownership_;
-  bool on_gpu_ = false;                       // some bucket is
-  bool in_host_ = false;                      // some bucket is not
+  std::array<StepPlan, 2> plans_;             // of the last pass; of buckets in host memory, and on a GPU
   std::vector<std::unique_ptr<Part>> parts_;  // by bucket
-  bool prepared_ = false;
-  bool immediate_ = false;  // in this pass
-  bool followed_ = false;   // buckets were followed by their step in this pass
-  bool made_step_ = false;
-  bool norm_taken_ = false;
+  Exchanges exchanges_ = Exchanges::kNotPrepared;
+  StepState step_;
+  std::optional<ExactSum> norm_;  // the terms of the own slices, if they were taken in the last pass
   std::optional<Error> problem_;  // of a step within this pass
   std::optional<Error> failure_;  // of the program's rule in it
 };

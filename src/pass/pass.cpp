@@ -76,9 +76,11 @@ collective::BucketSpec Pass::describe_bucket(size_t bucket) const {
 void Pass::attach(std::weak_ptr<BlockUpdate> update) {
   const std::shared_ptr<BlockUpdate> held = update.lock();
   if (held == nullptr) return;
+  StepSetting setting;
+  setting.behind_hook = hook_.copies();
+  setting.partial_allowed = partial_allowed();
   stage_ = std::make_unique<OptimizerStage>(
-      group_, table_, plan_, *held, [this](size_t bucket) { return describe_bucket(bucket); },
-      !hook_.copies() && !(on_gpu_ && partial_allowed()));
+      group_, table_, plan_, *held, [this](size_t bucket) { return describe_bucket(bucket); }, setting);
   attached_ = std::move(update);
 }
 
@@ -95,10 +97,9 @@ void Pass::begin(ddp_pass mode, Role role) {
   std::shared_ptr<BlockUpdate> held = attached_.lock();
   if (held == nullptr) stage_.reset();
   if (mode != DDP_PASS_ACCUMULATE && role != Role::kJoined) require_step();
-  active_fusion_ = mode == DDP_PASS_REDUCE && role != Role::kJoined ? stage_.get()
-                                                                    : nullptr;  // who only answers gets the state in the end
-  slices_ = active_fusion_ != nullptr && active_fusion_->reduces_to_slices();
-  if (active_fusion_ != nullptr) active_fusion_->begin();
+  // A rank that has joined gets the state in the end.
+  active_stage_ = mode == DDP_PASS_REDUCE && role != Role::kJoined ? stage_.get() : nullptr;
+  if (active_stage_ != nullptr) active_stage_->begin();
   group_.open_pass(this);
   mode_ = mode;
   role_ = role;
@@ -108,8 +109,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = *buckets_[b];
     bucket.pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
-    bucket.active = active_fusion_ != nullptr && !hook_.copies() ? &active_fusion_->reduction(b, *bucket.operation)
-                                                                 : bucket.operation.get();
+    bucket.active = active_stage_ != nullptr ? &active_stage_->reduction(b, *bucket.operation) : bucket.operation.get();
   }
   if (hooked_ != nullptr) hooked_->begin_pass();
   begin_ns_ = os::now_ns();
@@ -191,7 +191,7 @@ void Pass::start_bucket(size_t index) {
   }
   bucket.active->start(bucket.note);
   queue_.push(*bucket.active);
-  if (active_fusion_ != nullptr) active_fusion_->follow(index, *bucket.active, bucket.note, queue_);
+  if (active_stage_ != nullptr) active_stage_->follow(index, *bucket.active, bucket.note, queue_);
 }
 
 bool Pass::has_partly_marked(const PlannedBucket& bucket) const noexcept {
@@ -250,13 +250,13 @@ void Pass::end_reduce(void* stream) {
     drained_ns_ = os::now_ns() - begin;
     take_notes();
     if (hooked_ != nullptr) hooked_->end_pass(is_void());
-    if (active_fusion_ != nullptr && !active_fusion_->end(is_void())) torn_ = true;
+    if (active_stage_ != nullptr && !active_stage_->end(is_void())) torn_ = true;
     if (role_ == Role::kJoined && stage_ != nullptr) others_stepped = stage_->attend(is_void());
     if (on_gpu_) group_.gpu_side().order_before(stream);
     was_captured_ = was_captured_ || (on_gpu_ && group_.gpu().is_capturing(stream));
   } catch (const Error& error) {
     // What it takes back on a GPU may fail with it; the first cause counts.
-    if (active_fusion_ != nullptr) static_cast<void>(bootstrap::try_to([&] { active_fusion_->give_up(); }));
+    if (active_stage_ != nullptr) static_cast<void>(bootstrap::try_to([&] { active_stage_->give_up(); }));
     group_.fail(error);
     throw;
   }
@@ -266,8 +266,8 @@ void Pass::end_reduce(void* stream) {
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_model_end_backward: no rank contributed to this pass (all skipped it, or have the weight 0); the "
                 "gradients are as they were");
-  if (active_fusion_ != nullptr)
-    if (const std::optional<Error> failure = active_fusion_->take_failure()) throw Error(*failure);
+  if (active_stage_ != nullptr)
+    if (const std::optional<Error> failure = active_stage_->take_failure()) throw Error(*failure);
   if (others_stepped) finish_stats();
 }
 
@@ -302,7 +302,7 @@ void Pass::take_used() noexcept {
     for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
       used_[static_cast<size_t>(plan_[b].parameters[piece])] =
           static_cast<uint8_t>(buckets_[b]->active->note().used[piece / 64] >> (piece % 64) & 1);
-  sliced_ = slices_;
+  sliced_ = active_stage_ != nullptr && active_stage_->reduces_to_slices();
   has_reduced_ = true;
   ++final_passes_;
 }

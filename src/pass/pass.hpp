@@ -192,8 +192,7 @@ class Pass {
   Gradients gradients_ = Gradients::kOwn;
   int64_t final_passes_ = 0;
   bool was_captured_ = false;
-  bool slices_ = false;  // this pass reduces to slices
-  bool sliced_ = false;  // the last pass that ended well did
+  bool sliced_ = false;  // the last pass that ended well reduced to slices
   bool torn_ = false;
   bool incomplete_ = false;  // some rank missed a gradient in this pass
   Role role_ = Role::kTraining;
@@ -210,9 +209,9 @@ class Pass {
   collective::ProgressQueue queue_;
 
   std::weak_ptr<BlockUpdate> attached_;
-  std::shared_ptr<BlockUpdate> held_;        // while a pass is open
-  std::unique_ptr<OptimizerStage> stage_;    // of `attached_`
-  OptimizerStage* active_fusion_ = nullptr;  // it takes part in this pass
+  std::shared_ptr<BlockUpdate> held_;       // while a pass is open
+  std::unique_ptr<OptimizerStage> stage_;   // of `attached_`
+  OptimizerStage* active_stage_ = nullptr;  // it takes part in this pass
 
   int64_t begin_ns_ = 0;
   int64_t first_start_ns_ = 0;

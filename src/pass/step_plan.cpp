@@ -1,0 +1,38 @@
+#include "pass/step_plan.hpp"
+
+namespace ddp::pass {
+namespace {
+
+/// May a bucket change before the others are reduced? Not behind a hook that may still fail, and not on a GPU where this
+/// rank does not know what the others contribute.
+bool may_follow(const StepSetting& setting) noexcept {
+  return !setting.behind_hook && !(setting.some_on_gpu() && setting.partial_allowed);
+}
+
+StepPlan::When when_of(const StepRequest& request, const StepSetting& setting, bool prepared) noexcept {
+  if (!request.in_pass()) return StepPlan::When::kAtOptimizerStep;
+  // Of a transport that blocks, the all-gather of a bucket would hold up the reduction of the next one.
+  const bool blocks = request.sharded && setting.some_in_host() && !setting.polled;
+  if (!prepared || blocks || !may_follow(setting)) return StepPlan::When::kAtEndOfPass;
+  return step_exchanges(request, setting).fused ? StepPlan::When::kInExchange : StepPlan::When::kBehindBucket;
+}
+
+}  // namespace
+
+StepExchanges step_exchanges(const StepRequest& request, const StepSetting& setting) noexcept {
+  return StepExchanges{request.sharded && setting.can_reduce_scatter, request.sharded,
+                       request.sharded && setting.can_fuse && may_follow(setting)};
+}
+
+StepPlan plan_step(const StepRequest& request, const StepSetting& setting, bool prepared) noexcept {
+  StepPlan plan;
+  plan.when = when_of(request, setting, prepared);
+  const bool fused = plan.when == StepPlan::When::kInExchange;
+  if (request.sharded) plan.values = fused ? StepPlan::Values::kFusedExchange : StepPlan::Values::kAllGather;
+  const bool scatters = prepared && !setting.behind_hook && step_exchanges(request, setting).reduce_scatter;
+  if (fused || scatters) plan.reduction = StepPlan::Reduction::kToSlices;
+  if (request.whole_gradient && scatters && !setting.some_on_gpu()) plan.norm = StepPlan::Norm::kWhileReduced;
+  return plan;
+}
+
+}  // namespace ddp::pass
