@@ -60,16 +60,16 @@ ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm,
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_get_grad_norm");
     require(out_norm, "ddp_model_get_grad_norm", "out_norm");
-    *out_norm = group::or_give_up(
-        object->group(), "ddp_model_get_grad_norm", [&] { return object->grad_norm(p, stream); }, object->is_sharded());
+    *out_norm = group::or_break(object->group(), group::call_if(object->is_sharded()), "ddp_model_get_grad_norm",
+                                [&] { return object->grad_norm(p, stream); });
   });
 }
 
 ddp_status ddp_model_clip_grad_norm(ddp_model* model, double max_norm, double p, double* out_norm, void* stream) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_clip_grad_norm");
-    const auto clip = [&] { return object->clip_grad_norm(max_norm, p, stream); };
-    const double norm = group::or_give_up(object->group(), "ddp_model_clip_grad_norm", clip, object->is_sharded());
+    const double norm = group::or_break(object->group(), group::call_if(object->is_sharded()), "ddp_model_clip_grad_norm",
+                                        [&] { return object->clip_grad_norm(max_norm, p, stream); });
     if (out_norm != nullptr) *out_norm = norm;
   });
 }

@@ -47,22 +47,19 @@ ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options
   return guarded([&] {
     const auto object = group_of(group, kName);
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
-    const int64_t count = group::or_give_up(
-        *object, kName,
-        [&] {
-          const Reader of{*object, kName};
-          batch_norm::Forward call;
-          call.x = of.needed(x, "x");
-          call.weight = of.optional(weight, "weight");
-          call.bias = of.optional(bias, "bias");
-          call.running_mean = of.optional(running_mean, "running_mean");
-          call.running_var = of.optional(running_var, "running_var");
-          call.y = of.needed(y, "y");
-          call.saved_mean = of.optional(saved_mean, "saved_mean");
-          call.saved_invstd = of.optional(saved_invstd, "saved_invstd");
-          return batch_norm::forward(*object, read, call, stream);
-        },
-        read.training != 0);
+    const int64_t count = group::or_break(*object, group::call_if(read.training != 0), kName, [&] {
+      const Reader of{*object, kName};
+      batch_norm::Forward call;
+      call.x = of.needed(x, "x");
+      call.weight = of.optional(weight, "weight");
+      call.bias = of.optional(bias, "bias");
+      call.running_mean = of.optional(running_mean, "running_mean");
+      call.running_var = of.optional(running_var, "running_var");
+      call.y = of.needed(y, "y");
+      call.saved_mean = of.optional(saved_mean, "saved_mean");
+      call.saved_invstd = of.optional(saved_invstd, "saved_invstd");
+      return batch_norm::forward(*object, read, call, stream);
+    });
     if (out_count != nullptr) *out_count = count;
   });
 }
@@ -75,22 +72,19 @@ ddp_status ddp_batch_norm_backward(ddp_group* group, const ddp_batch_norm_option
   return guarded([&] {
     const auto object = group_of(group, kName);
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
-    group::or_give_up(
-        *object, kName,
-        [&] {
-          const Reader of{*object, kName};
-          batch_norm::Backward call;
-          call.dy = of.needed(dy, "dy");
-          call.x = of.needed(x, "x");
-          call.weight = of.optional(weight, "weight");
-          call.saved_mean = of.needed(saved_mean, "saved_mean");
-          call.saved_invstd = of.needed(saved_invstd, "saved_invstd");
-          call.count = count;
-          call.dx = of.optional(dx, "dx");
-          call.dweight = of.optional(dweight, "dweight");
-          call.dbias = of.optional(dbias, "dbias");
-          batch_norm::backward(*object, read, call, stream);
-        },
-        read.training != 0);
+    group::or_break(*object, group::call_if(read.training != 0), kName, [&] {
+      const Reader of{*object, kName};
+      batch_norm::Backward call;
+      call.dy = of.needed(dy, "dy");
+      call.x = of.needed(x, "x");
+      call.weight = of.optional(weight, "weight");
+      call.saved_mean = of.needed(saved_mean, "saved_mean");
+      call.saved_invstd = of.needed(saved_invstd, "saved_invstd");
+      call.count = count;
+      call.dx = of.optional(dx, "dx");
+      call.dweight = of.optional(dweight, "dweight");
+      call.dbias = of.optional(dbias, "dbias");
+      batch_norm::backward(*object, read, call, stream);
+    });
   });
 }

@@ -156,7 +156,7 @@ ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {
   return guarded([&] {
     const auto object = optimizer_of(optimizer, "ddp_optimizer_step");
     ddp::model::Model& model = object->model();
-    ddp::group::or_give_up(
-        model.group(), "ddp_optimizer_step", [&] { object->step(stream); }, model.is_sharded());
+    ddp::group::or_break(model.group(), ddp::group::call_if(model.is_sharded()), "ddp_optimizer_step",
+                         [&] { object->step(stream); });
   });
 }

@@ -11,8 +11,8 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "checkpoint/format.hpp"
-#include "checkpoint/outcome.hpp"
 #include "checkpoint/state.hpp"
+#include "core/attempt.hpp"
 #include "core/callback.hpp"
 
 using namespace ddp::capi;
@@ -32,7 +32,7 @@ struct Call {
   [[nodiscard]] ddp::checkpoint::Parts parts() const { return {*model, optimizer.get(), ema.get()}; }
   template <class Body>
   void run(const char* function, Body&& body) const {
-    ddp::group::or_give_up(model->group(), function, body, !mode.local);
+    ddp::group::or_break(model->group(), ddp::group::call_if(!mode.local), function, body);
   }
 };
 
@@ -56,7 +56,7 @@ Call resolve_call(const ddp_state* given, bool needed, const char* function, con
   call.model = model_of(state.model, function);
   call.counters = {state.epoch, state.step};
   call.mode = {mode.partial == 1, mode.local == 1};
-  call.refusal = ddp::checkpoint::outcome_of([&] {
+  call.refusal = ddp::try_to([&] {
     resolve_others(call, state, function);
     if ((mode.partial & ~1) != 0 || (mode.local & ~1) != 0)
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: partial is %d and local %d; each is 0 or 1", function,

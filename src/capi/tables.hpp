@@ -6,8 +6,8 @@
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
+#include "group/consensus.hpp"
 #include "group/group.hpp"
-#include "group/or_break.hpp"
 #include "model/model.hpp"
 #include "optim/ema.hpp"
 #include "optim/optimizer.hpp"
@@ -51,7 +51,7 @@ template <class Handle, class Body>
 ddp_status collective_short(const Handle* handle, const char* function, Body&& body) {
   return guarded_short([&] {
     const auto object = object_of(handle, function);
-    group::or_give_up(group_behind(*object), function, [&] { body(*object); });
+    group::or_break(group_behind(*object), group::Part::kCall, function, [&] { body(*object); });
   });
 }
 

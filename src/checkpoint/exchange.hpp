@@ -6,7 +6,7 @@
 #include <string>
 
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/outcome.hpp"
+#include "core/attempt.hpp"
 #include "group/group.hpp"
 
 namespace ddp::checkpoint {
@@ -19,7 +19,7 @@ namespace ddp::checkpoint {
 /// has lost its GPU ends the group.
 template <class Body>
 void together(group::Group& group, const char* function, Body&& body) {
-  std::optional<Error> error = outcome_of(body);
+  std::optional<Error> error = try_to(body);
   if (error) error = with_place(group, function, *error);
   if (error && breaks_group(error->status())) group.fail(*error);
   group.agree(function, error ? &*error : nullptr);

@@ -7,7 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/error.hpp"
+#include "core/attempt.hpp"
 
 static_assert(std::endian::native == std::endian::little, "checkpoints are little-endian");
 
@@ -202,12 +202,11 @@ void check_tiling(const std::vector<TensorEntry>& tensors) {
 }
 
 std::string json_text(std::string_view text) {
-  try {
-    return Json(text).dump();
-  } catch (const Json::exception&) {
+  std::string json;
+  if (try_to<Json::exception>([&] { json = Json(text).dump(); }))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "a checkpoint holds UTF-8 names and texts only, and this one is not: %s",
                      shown(text).c_str());
-  }
+  return json;
 }
 
 std::string numbers(const std::vector<int64_t>& values, const char* separator) {
@@ -276,12 +275,7 @@ std::string serialize_header(const Header& header) {
 }
 
 bool is_utf8(std::string_view text) {
-  try {
-    (void)Json(text).dump();
-    return true;
-  } catch (const Json::exception&) {
-    return false;
-  }
+  return !try_to<Json::exception>([&] { (void)Json(text).dump(); });
 }
 
 }  // namespace ddp::checkpoint

@@ -38,7 +38,7 @@ class Company {
   template <class Body>
   void together(Body&& body) const {
     if (!local_) return checkpoint::together(group_, function_, body);
-    if (const std::optional<Error> error = outcome_of(body)) throw with_place(group_, function_, *error);
+    if (const std::optional<Error> error = try_to(body)) throw with_place(group_, function_, *error);
   }
   [[nodiscard]] std::string share(std::string text) const {
     return local_ ? std::move(text) : share_text(group_, function_, std::move(text));
@@ -96,7 +96,7 @@ class Fields {
   Fields& operator=(const Fields&) = delete;
   ~Fields() {
     if (kept_) return;
-    (void)outcome_of([&] { give(optimizer_, ema_); });
+    (void)try_to([&] { give(optimizer_, ema_); });
   }
   /// `partial`: what the texts do not say stays.
   void load(const Texts& texts, bool partial) {
@@ -160,7 +160,7 @@ void send_sharded(const Company& company, gpu::Transfer& transfer, const Item& i
     const int64_t now = std::min(kChunkBytes, total - at);
     fill(at, chunk.data(), now);
     company.group().broadcast(flat_tensor(chunk.data(), DDP_U8, now), 0);
-    if (!problem) problem = outcome_of([&] { keep_part(company.group(), transfer, item, at, now, chunk.data()); });
+    if (!problem) problem = try_to([&] { keep_part(company.group(), transfer, item, at, now, chunk.data()); });
   }
 }
 
@@ -182,11 +182,11 @@ class Filler {
   void fill(const model::Message& message) {
     for (const model::CoalescedPart& span : message) {
       if (error_) return;
-      error_ = outcome_of([&] { fill(span); });
+      error_ = try_to([&] { fill(span); });
     }
   }
   void fill(const Place& of, int64_t total, int64_t at, std::byte* to, int64_t bytes) {
-    if (!error_) error_ = outcome_of([&] { read(of, total, at, to, bytes); });
+    if (!error_) error_ = try_to([&] { read(of, total, at, to, bytes); });
   }
   [[nodiscard]] std::optional<Error>& error() noexcept { return error_; }
 
@@ -233,7 +233,7 @@ std::optional<Error> send_all(const Company& company, Source& source, const Open
 
 /// Waits for the GPU; throws what went wrong on this rank.
 void finish(const Company& company, const gpu::Transfer& copies, std::optional<Error> problem) {
-  if (!problem) problem = outcome_of([&] { copies.finish(); });
+  if (!problem) problem = try_to([&] { copies.finish(); });
   if (!company.is_local() && copies.stream() != nullptr)
     company.group().check_usable();  // or what has arrived may be anything
   if (problem) throw Error(problem->status(), problem->text() + "; the model is partly overwritten, so load again");
@@ -308,7 +308,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   company.together([&] {
     if (!company.reads()) return;
     source.emplace(open());
-    const std::optional<Error> error = outcome_of([&] { opened = verify(*source, parts, manifest, mode.partial); });
+    const std::optional<Error> error = try_to([&] { opened = verify(*source, parts, manifest, mode.partial); });
     if (error) throw Error(error->status(), source->name() + ": " + error->text());
     packed = pack(opened);
   });

@@ -48,7 +48,7 @@ template <class See>
 void each_chunk(group::Group& group, gpu::Transfer& transfer, const std::vector<Item>& items, std::optional<Error>& problem,
                 See&& see) {
   const auto attempt = [&](auto&& body) {
-    if (!problem) problem = outcome_of(body);
+    if (!problem) problem = try_to(body);
   };
   std::vector<std::byte> buffer;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -115,7 +115,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
     if (!writes) return;
     const std::string head = make_head_of(parts, counters, manifest, hashes);
     output = open(static_cast<int64_t>(head.size()) + bytes_of(manifest.items));
-    problem = outcome_of([&] {
+    problem = try_to([&] {
       for (size_t at = 0; at < head.size(); at += static_cast<size_t>(kChunkBytes))
         output->write(head.data() + at, std::min(kChunkBytes, static_cast<int64_t>(head.size() - at)));
     });

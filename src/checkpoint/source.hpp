@@ -14,7 +14,7 @@
 
 namespace ddp::checkpoint {
 
-/// At most `capacity` bytes into `data`; 0 at the end, negative on failure (ddp_read_fn).
+/// At most `capacity` bytes into `data`; 0 at the end, negative on failure (ddp_read_fn). Throws as PushFn.
 using PullFn = std::function<int64_t(void* data, int64_t capacity)>;
 
 class Source {

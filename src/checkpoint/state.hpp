@@ -39,7 +39,7 @@ struct LoadMode {
   bool local = false;
 };
 
-/// Takes the next bytes; 0 on success (ddp_write_fn).
+/// Takes the next bytes; 0 on success (ddp_write_fn). Throws an Error or nothing, as call_program() sees to.
 using PushFn = std::function<int32_t(const void* data, int64_t bytes)>;
 
 /// `refusal`: an argument of this rank that can not be right; every rank then throws it. `function` names the caller in

@@ -1,5 +1,6 @@
 #include "collective/progress_queue.hpp"
 
+#include "core/attempt.hpp"
 #include "core/float_environment.hpp"
 #include "os/clock.hpp"
 #include "os/thread.hpp"
@@ -57,10 +58,8 @@ void ProgressQueue::poke(int64_t budget_bytes) noexcept {
   if (!lock.owns_lock()) return;
   const StandardFloats floats;  // marking, which calls this, holds none
   const int64_t begin = os::now_ns();
-  try {
-    advance_all(budget_bytes);
-  } catch (const std::exception& thrown) {
-    error_ = to_error(thrown);
+  if (std::optional<Error> error = try_to([&] { advance_all(budget_bytes); })) {
+    error_.swap(error);
     failed_.store(true, std::memory_order_relaxed);
   }
   poked_ns_.fetch_add(os::now_ns() - begin, std::memory_order_relaxed);
@@ -76,11 +75,8 @@ void ProgressQueue::finish_from(size_t first) {
 void ProgressQueue::drain() {
   if (driver_ == Driver::kCaller) {
     const std::lock_guard lock(work_);
-    try {
-      if (!failed_.load(std::memory_order_relaxed)) finish_from(done_.load(std::memory_order_relaxed));
-    } catch (const std::exception& thrown) {
-      error_ = to_error(thrown);
-    }
+    if (!failed_.load(std::memory_order_relaxed))
+      error_ = try_to([this] { finish_from(done_.load(std::memory_order_relaxed)); });
     last_done_ns_.store(os::now_ns(), std::memory_order_relaxed);
   } else {
     wait_for_thread();
@@ -110,12 +106,7 @@ void ProgressQueue::run() {
     if (stop_) return;
     const size_t at = done_.load();
     lock.unlock();
-    std::optional<Error> error;
-    try {
-      operations_[at]->finish();
-    } catch (const std::exception& thrown) {
-      error = to_error(thrown);
-    }
+    const std::optional<Error> error = try_to([&] { operations_[at]->finish(); });
     lock.lock();
     last_done_ns_.store(os::now_ns(), std::memory_order_relaxed);
     if (error) {

@@ -50,6 +50,8 @@ class ByteReader {
   }
   [[nodiscard]] std::string_view text() { return take(number<uint32_t>()); }
   [[nodiscard]] bool at_end() const noexcept { return bytes_.empty(); }
+  /// What has not been read yet.
+  [[nodiscard]] std::string_view rest() const noexcept { return bytes_; }
 
  private:
   std::string_view take(size_t count) {

@@ -6,16 +6,16 @@
 #include <new>
 #include <system_error>
 
+#include "core/attempt.hpp"
+
 namespace ddp {
 namespace {
 
 /// The sentence, or the one that needs no memory.
 Error made_or_out_of_memory(ddp_status status, const char* text) noexcept {
-  try {
-    return Error(status, text);
-  } catch (const std::bad_alloc&) {
-    return Error();
-  }
+  Error made;
+  static_cast<void>(try_to([&] { made = Error(status, text); }));
+  return made;
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 #include "collective/transport.hpp"
 #include "core/bytes.hpp"
 #include "core/float_environment.hpp"
-#include "group/or_break.hpp"
+#include "group/consensus.hpp"
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
 #include "os/log.hpp"
@@ -58,15 +58,6 @@ struct Group::Impl {
 };
 
 namespace {
-
-/// What every rank makes on its GPU, or no rank: it needs memory there.
-template <class Make>
-std::unique_ptr<collective::BucketOperation> all_or_nobody(Group& group, Make&& make) {
-  std::unique_ptr<collective::BucketOperation> made;
-  const std::optional<Error> problem = bootstrap::try_to([&] { made = make(); });
-  group.agree("GPU memory", problem ? &*problem : nullptr);
-  return made;
-}
 
 void check_together(const char* function, const Tensor& input, const Tensor& output) {
   if (input.is_on_gpu() != output.is_on_gpu())
@@ -113,12 +104,11 @@ void Group::Impl::abort(const Error& cause) noexcept {
 
 void Group::Impl::give_up(const char* function, const Error& why) noexcept {
   if (control->size() == 1 || failure.broken()) return;
-  try {
+  const auto tell = [&] {
     const std::string text = bootstrap::texts::gave_up(control->member(control->rank()), function, why.text()).text();
     abort(Error(breaks_group(why.status()) ? why.status() : DDP_ERROR_PEER_FAILED, text));
-  } catch (const std::exception&) {
-    abort(*gave_up);
-  }
+  };
+  if (try_to(tell)) abort(*gave_up);
 }
 
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
@@ -135,15 +125,12 @@ std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, 
   impl->origin = origin;
   impl->control = std::move(control);
   impl->gave_up = bootstrap::texts::gave_up(impl->control->member(impl->control->rank()), nullptr, Error().text());
-  try {
-    impl->connect(function);
-  } catch (const std::exception& thrown) {
-    if (const Error error = to_error(thrown); !error.is_agreed()) {
-      impl->give_up(function, error);
-      impl->control->leave();  // not before the others have been told
-    }
-    throw;
-  }
+  on_error([&] { impl->connect(function); },
+           [&](const Error& error) {
+             if (error.is_agreed()) return;
+             impl->give_up(function, error);
+             impl->control->leave();  // not before the others have been told
+           });
   std::shared_ptr<Group> group(new Group(std::move(impl)));
   if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->gpu_side());
   return group;
@@ -164,14 +151,10 @@ NcclTransport& Group::gpu_side() {
   check_usable();
   const os::Deadline deadline = os::Deadline::in_ms(impl_->options.rendezvous_timeout_ms);
   const collective::TransportContext context{impl_->control.get(), &impl_->failure, impl_->options};
-  const std::optional<Error> problem = bootstrap::try_to([&] { static_cast<void>(gpu()); });
-  try {
-    ddp::bootstrap::agree(*impl_->control, "GPU", problem, deadline);
+  or_break(*this, Part::kExchange, [&] {
+    bootstrap::all_or_none(*impl_->control, "GPU", deadline, [&] { static_cast<void>(gpu()); });
     impl_->side = std::make_unique<NcclTransport>(context, gpu(), deadline);
-  } catch (const Error& error) {
-    fail(error);
-    throw;
-  }
+  });
   impl_->published_side.store(impl_->side.get());
   impl_->failure.add_waker([raw = impl_.get()] { raw->side->wake(); });
   return *impl_->side;
@@ -193,7 +176,9 @@ std::unique_ptr<collective::BucketOperation> Group::prepare(const collective::Ex
   if (!spec.on_gpu)
     return transport().can(spec.kind()) ? transport().prepare(spec) : collective::make_gathered(transport(), rank(), spec);
   auto words = transport().prepare(nccl::words_of(spec));
-  return all_or_nobody(*this, [&] { return gpu_side().prepare(spec, std::move(words)); });
+  std::unique_ptr<collective::BucketOperation> made;
+  all_or_none(*this, "GPU memory", [&] { made = gpu_side().prepare(spec, std::move(words)); });
+  return made;
 }
 
 collective::Transport& Group::transport() noexcept { return *impl_->transport; }
@@ -233,12 +218,7 @@ template <class Body>
 void Group::run_collective(UserCall call, Body&& body) {
   check_idle(ddp::bootstrap::name_of(call));
   const bootstrap::CallState::In inside(calls(), call);
-  try {
-    body();
-  } catch (const Error& error) {
-    fail(error);
-    throw;
-  }
+  or_break(*this, Part::kExchange, body);
 }
 
 void Group::fail(const Error& error) {
@@ -255,7 +235,7 @@ void Group::gpu_collective(UserCall call, const Stamp& stamp, Body&& body) {
   const StandardFloats floats;  // for threads that are made here
   run_collective(call, [&] {
     nccl::compare_stamps(*impl_->transport, *impl_->control, stamp);
-    or_break(*this, [&] { body(gpu_side()); });  // the others are inside NCCL
+    or_break(*this, Part::kOwn, [&] { body(gpu_side()); });  // the others are inside NCCL
   });
 }
 
@@ -332,16 +312,12 @@ void Group::get_rows(const Tensor& indices, const Tensor& rows) const { impl_->r
 
 std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
   check_usable();
-  try {
-    return impl_->control->gather(what, mine, os::Deadline::in_ms(impl_->options.timeout_ms));
-  } catch (const Error& error) {
-    fail(error);
-    throw;
-  }
+  return or_break(*this, Part::kExchange,
+                  [&] { return impl_->control->gather(what, mine, os::Deadline::in_ms(impl_->options.timeout_ms)); });
 }
 
 void Group::agree(std::string_view what, const Error* mine) {
-  bootstrap::throw_first(gather(what, bootstrap::outcome_bytes(mine)));
+  bootstrap::read_outcomes(gather(what, bootstrap::outcome_bytes(mine)));
 }
 
 void* Group::alloc(int64_t bytes) {

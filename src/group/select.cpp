@@ -5,6 +5,7 @@
 #include "collective/shm/transport.hpp"
 #include "collective/single.hpp"
 #include "collective/socket/transport.hpp"
+#include "core/attempt.hpp"
 #include "os/log.hpp"
 
 namespace ddp::group {
@@ -27,18 +28,23 @@ std::unique_ptr<collective::Transport> sockets(const collective::TransportContex
   return transport;
 }
 
-/// Shared memory, or Gloo with one line that says why. All ranks throw the same reason, so all choose alike.
+/// False, with one line that says why, if there is no shared memory. All ranks throw the same reason, so all choose alike.
+template <class Body>
+bool share_memory(const char* who, Body&& body) {
+  const std::optional<Error> error = try_to(body);
+  if (!error) return true;
+  if (breaks_group(error->status()) || !error->is_agreed()) throw Error(*error);
+  os::log(DDP_LOG_WARNING, "%s cannot share memory, so they use Gloo, which is slower: %s", who, error->what());
+  return false;
+}
+
+/// Shared memory, or Gloo with one line that says why.
 std::unique_ptr<collective::Transport> on_one_host(const collective::TransportContext& context, os::Deadline deadline) {
-  try {
-    std::unique_ptr<collective::Transport> transport = shm::make_transport(context, false, deadline);
-    say(context, "shared memory, all on one host");
-    return transport;
-  } catch (const Error& error) {
-    if (breaks_group(error.status()) || !error.is_agreed()) throw;
-    os::log(DDP_LOG_WARNING, "the ranks are on one host but cannot share memory, so they use Gloo, which is slower: %s",
-            error.what());
-  }
-  return sockets(context, "all on one host");
+  std::unique_ptr<collective::Transport> transport;
+  const auto connect = [&] { transport = shm::make_transport(context, false, deadline); };
+  if (!share_memory("the ranks are on one host but", connect)) return sockets(context, "all on one host");
+  say(context, "shared memory, all on one host");
+  return transport;
 }
 
 /// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with one line that says why.
@@ -47,13 +53,8 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
   const std::string hosts = std::to_string(layout.host_count()) + " hosts";
   if (!layout.shares()) return sockets(context, hosts + " with one rank each");
   hierarchy::HostMemory memory;
-  try {
-    memory = hierarchy::connect_host(context, layout, deadline);
-  } catch (const Error& error) {
-    if (breaks_group(error.status()) || !error.is_agreed()) throw;
-    os::log(DDP_LOG_WARNING, "the ranks of a host cannot share memory, so they use Gloo, which is slower: %s", error.what());
-    return sockets(context, hosts);
-  }
+  const auto connect = [&] { memory = hierarchy::connect_host(context, layout, deadline); };
+  if (!share_memory("the ranks of a host", connect)) return sockets(context, hosts);
   std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, std::move(memory));
   say(context, "shared memory inside " + hosts + ", " + std::to_string(layout.rails) +
                    (layout.rails == 1 ? " rail" : " rails") + " over Gloo between them");

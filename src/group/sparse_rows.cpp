@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
-#include "bootstrap/control/consensus.hpp"
 #include "device/cpu/reduce.hpp"
-#include "group/group.hpp"
+#include "group/consensus.hpp"
 
 namespace ddp::group {
 namespace {
@@ -62,17 +60,17 @@ int64_t Rows::all_reduce(Group& group, const Tensor& indices, const Tensor& rows
   group.all_gather(flat_tensor(&head, DDP_I64, kHeadWords), flat_tensor(heads.data(), DDP_I64, kHeadWords * group.size()));
   exchange_indices(group, mine, check_heads(group, heads));
   const auto count = static_cast<int64_t>(indices_.size());
-  std::optional<Error> problem;
   int64_t bytes = 0;
   if (__builtin_mul_overflow(count, row_bytes(), &bytes))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "ddp_group_all_reduce_rows: the rows of all ranks have more than 2^63 bytes");
   if (static_cast<size_t>(bytes) > values_.size()) {  // on all ranks alike, because they have had the same results
     std::vector<std::byte> larger;
-    if (bootstrap::try_to([&] { larger.resize(static_cast<size_t>(bytes)); }))
-      problem = make_error(DDP_ERROR_OUT_OF_MEMORY, "ddp_group_all_reduce_rows: no memory for %lld rows on %s",
-                           static_cast<long long>(count), group.name_of(group.rank()).c_str());
-    group.agree("memory for rows", problem ? &*problem : nullptr);
+    all_or_none(group, "memory for rows", [&] {
+      if (try_to([&] { larger.resize(static_cast<size_t>(bytes)); }))
+        throw make_error(DDP_ERROR_OUT_OF_MEMORY, "ddp_group_all_reduce_rows: no memory for %lld rows on %s",
+                         static_cast<long long>(count), group.name_of(group.rank()).c_str());
+    });
     values_ = std::move(larger);
   }
   lay_out(indices, rows);

@@ -6,11 +6,10 @@
 #include <string>
 
 #include "bootstrap/control/call_state.hpp"
-#include "bootstrap/control/consensus.hpp"
 #include "bootstrap/rendezvous/rendezvous.hpp"
 #include "collective/socket/address.hpp"
 #include "core/bytes.hpp"
-#include "group/or_break.hpp"
+#include "group/consensus.hpp"
 
 namespace ddp::group {
 namespace {
@@ -41,11 +40,6 @@ bootstrap::Meeting meeting_of(Group& parent, const std::vector<int32_t>& members
   return meeting;
 }
 
-/// A lack of memory, threads or descriptors, or a defect, that the other ranks cannot know of: they wait for this rank.
-bool is_own(const Error& error) {
-  return !error.is_agreed() && (error.status() == DDP_ERROR_OUT_OF_MEMORY || error.status() == DDP_ERROR_INTERNAL);
-}
-
 }  // namespace
 
 std::vector<int32_t> split_members(const std::vector<SplitWish>& wishes, int32_t rank) {
@@ -64,35 +58,28 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
   const std::vector<int32_t> members = split_members(gather_wishes(parent, wish), parent.rank());
 
   std::optional<bootstrap::Reunion> reunion;
-  std::string note;
-  const std::optional<Error> not_opened = bootstrap::try_to([&] {
-    if (members.empty()) return;
+  const std::vector<std::string> notes = all_or_none(parent, "places", [&]() -> std::string {
+    if (members.empty()) return "";
     reunion.emplace(meeting_of(parent, members), options, [&parent] { parent.check_usable(); });
-    if (members.front() != parent.rank()) return;
-    note = reunion->open(parent.origin().threads || members.size() == 1
+    if (members.front() != parent.rank()) return "";
+    return reunion->open(parent.origin().threads || members.size() == 1
                              ? ""
                              : socket::socket_address(parent.control(), secure_getenv("DDP_SOCKET_IFNAME")));
   });
-  const std::vector<std::string> notes =
-      parent.gather("places", bootstrap::outcome_bytes(not_opened ? &*not_opened : nullptr) + note);
-  bootstrap::throw_first(notes);
 
   std::shared_ptr<Group> made;
-  const std::optional<Error> failed = bootstrap::try_to([&] {
+  const std::optional<Error> failed = try_to([&] {
     if (!reunion.has_value()) return;
-    const std::string& said = notes[static_cast<size_t>(members.front())];
     // The others wait in the meeting, which has no way to tell them that this rank does not come: the parent has.
     std::unique_ptr<bootstrap::Control> control =
-        or_break(parent, [&] { return reunion->join(said.substr(bootstrap::outcome_bytes(nullptr).size())); });
+        or_break(parent, Part::kOwn, [&] { return reunion->join(notes[static_cast<size_t>(members.front())]); });
     made = Group::form(std::move(control), options, parent.origin(), kName);
   });
   if (failed.has_value() && is_own(*failed)) throw Error(*failed);
-  try {
-    parent.agree("new groups", failed ? &*failed : nullptr);
-  } catch (const Error& error) {
-    if (breaks_group(error.status())) parent.fail(error);
-    throw;
-  }
+  on_error([&] { parent.agree("new groups", failed ? &*failed : nullptr); },
+           [&](const Error& error) {
+             if (breaks_group(error.status())) parent.fail(error);
+           });
   return made;
 }
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "device/gpu/device.hpp"
-#include "group/or_break.hpp"
+#include "group/consensus.hpp"
 
 namespace ddp::model {
 namespace {
@@ -21,7 +21,7 @@ GpuPack::GpuPack(group::Group& group, std::vector<Tensor> parts, void* stream)
       parts_(std::move(parts)),
       stream_(stream),
       bytes_(bytes_of_all(parts_)),
-      memory_(group::or_break(group, [&] { return group.gpu_scratch().take(bytes_, stream); })) {}
+      memory_(group::or_break(group, group::Part::kOwn, [&] { return group.gpu_scratch().take(bytes_, stream); })) {}
 
 Tensor GpuPack::tensor() const noexcept {
   const Tensor& like = parts_.front();
@@ -41,7 +41,7 @@ void GpuPack::move(Way way) {
                                     : ddp_gpu_span{packed, part.data, part.count});
     packed += part.bytes();
   }
-  group::or_break(group_, [&] {
+  group::or_break(group_, group::Part::kOwn, [&] {
     if (!is_floating(dtype)) {
       for (const ddp_gpu_span& span : spans) device.copy(span.to, span.from, span.count * dtype_size(dtype), stream_);
       return;
@@ -58,7 +58,7 @@ void GpuPack::fill() { move(Way::kIn); }
 void GpuPack::empty() { move(Way::kOut); }
 
 void GpuPack::done() {
-  group::or_break(group_, [&] { memory_.done(); });
+  group::or_break(group_, group::Part::kOwn, [&] { memory_.done(); });
 }
 
 }  // namespace ddp::model

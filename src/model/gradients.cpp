@@ -6,6 +6,7 @@
 
 #include "bootstrap/control/call_state.hpp"
 #include "device/cpu/arrays.hpp"
+#include "group/consensus.hpp"
 #include "model/gpu_gradients.hpp"
 #include "model/model.hpp"
 #include "pass/pass.hpp"
@@ -153,13 +154,10 @@ bool Model::is_sharded() const noexcept {
 void Model::run_step(const pass::BlockUpdate& update, void* stream) {
   pass::OptimizerStage* const stage = stage_of(update);
   if (stage == nullptr) throw make_error(DDP_ERROR_INTERNAL, "a step of an optimizer that is not attached");
-  try {
+  group::or_break(*group_, group::Part::kExchange, [&] {
     if (const std::optional<Error> failure = stage->run_step("ddp_optimizer_step", stage->is_sharded(), stream))
       throw Error(*failure);
-  } catch (const Error& error) {
-    group_->fail(error);
-    throw;
-  }
+  });
 }
 
 }  // namespace ddp::model

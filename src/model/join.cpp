@@ -1,5 +1,6 @@
 #include "model/join.hpp"
 
+#include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "model/model.hpp"
 #include "pass/pass.hpp"
@@ -25,12 +26,10 @@ int32_t newest(group::Group& group, int64_t rounds) {
 
 void answer_pass(pass::Pass& pass, group::Group& group, void* stream) {
   pass.begin(DDP_PASS_REDUCE, pass::Pass::Role::kJoined);
-  try {
-    pass.end(stream);
-  } catch (const Error& error) {
-    group.check_usable();  // a void pass is the others' affair
-    if (error.status() != DDP_ERROR_INVALID_STATE) throw;
-  }
+  const std::optional<Error> failure = try_to<Error>([&] { pass.end(stream); });
+  if (!failure) return;
+  group.check_usable();  // a void pass is the others' affair
+  if (failure->status() != DDP_ERROR_INVALID_STATE) throw Error(*failure);
 }
 
 }  // namespace

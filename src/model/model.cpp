@@ -5,11 +5,11 @@
 #include <cstring>
 
 #include "bootstrap/control/call_state.hpp"
-#include "bootstrap/control/consensus.hpp"
 #include "collective/transport.hpp"
 #include "core/hash.hpp"
 #include "device/cpu/arrays.hpp"
 #include "device/gpu/transfer.hpp"
+#include "group/consensus.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/commit.hpp"
 #include "model/gpu_gradients.hpp"
@@ -183,7 +183,7 @@ void Model::distribute_loaded(void* stream) {
 
 /// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries.
 void Model::allocate_grads(const Plan& plan) {
-  const std::optional<Error> problem = bootstrap::try_to([&] {
+  const auto allocate = [&] {
     for (const PlannedBucket& bucket : plan) {
       bool any = false;
       for (const int32_t index : bucket.parameters) any = any || table_.parameter(index).owned_grad;
@@ -197,14 +197,12 @@ void Model::allocate_grads(const Plan& plan) {
         if (parameter.owned_grad) parameter.grad.data = base + bucket.offsets[piece] * dtype_size(bucket.dtype);
       }
     }
-  });
-  try {
-    group_->agree("gradient memory", problem ? &*problem : nullptr);
-  } catch (...) {
-    for (void* memory : grad_memory_) group_->free(memory);
-    grad_memory_.clear();
-    throw;
-  }
+  };
+  on_error([&] { group::all_or_none(*group_, "gradient memory", allocate); },
+           [this](const Error&) {
+             for (void* memory : grad_memory_) group_->free(memory);
+             grad_memory_.clear();
+           });
 }
 
 void Model::set_grad(int32_t index, void* data) {
@@ -388,7 +386,7 @@ void Model::close() noexcept {
   if (closed_) return;
   closed_ = true;
   if (pass_ == nullptr || !pass_->is_open()) return;
-  if (bootstrap::try_to([this] {
+  if (try_to([this] {
         group_->abort(
             Error(DDP_ERROR_ABORTED, group_->name_of(group_->rank()) + " destroyed a model during a backward pass"));
       }))

@@ -8,7 +8,7 @@
 #include "core/hash.hpp"
 #include "device/gpu/device.hpp"
 #include "device/gpu/scratch.hpp"
-#include "group/or_break.hpp"
+#include "group/consensus.hpp"
 
 namespace ddp::model {
 namespace {
@@ -117,8 +117,8 @@ std::vector<uint64_t> content_hashes(group::Group& group, const std::vector<Tens
     }
   }
   if (spans.empty()) return hashes;
-  const std::vector<uint64_t> found =
-      group::or_break(group, [&] { return hashes_on_gpu(group, *tensors[places.front()].gpu, spans, stream); });
+  const std::vector<uint64_t> found = group::or_break(
+      group, group::Part::kOwn, [&] { return hashes_on_gpu(group, *tensors[places.front()].gpu, spans, stream); });
   for (size_t i = 0; i < places.size(); ++i) hashes[places[i]] = found[i];
   return hashes;
 }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "bootstrap/control/consensus.hpp"
 #include "core/bytes.hpp"
 #include "core/description.hpp"
+#include "group/consensus.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "os/log.hpp"
 
@@ -24,13 +24,6 @@ std::map<std::string, std::string> unpack(std::string_view bytes) {
     fields.emplace(key, reader.text());
   }
   return fields;
-}
-
-/// Run the body on this rank; if it fails on any, all throw the same error.
-template <class Body>
-void together(group::Group& group, const char* what, Body&& body) {
-  const std::optional<Error> error = bootstrap::try_to(body);
-  group.agree(what, error ? &*error : nullptr);
 }
 
 /// What all ranks must have alike, as a text; adds the tensors.
@@ -57,12 +50,12 @@ void check_alike(group::Group& group, const char* function, const std::string& k
 void replicate(group::Group& group, const char* function, std::vector<Tensor> tensors,
                const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream) {
   std::string kinds;
-  together(group, "replica parts", [&] { kinds = list(states, tensors); });
+  group::all_or_none(group, "replica parts", [&] { kinds = list(states, tensors); });
   check_alike(group, function, kinds);
   const bool sends = group.rank() == source;
   for (const auto& state : states) {
     const std::vector<std::string> all = group.gather("replica fields", sends ? pack(state->state_fields()) : std::string());
-    together(group, "replica fields", [&] {
+    group::all_or_none(group, "replica fields", [&] {
       if (!sends) state->load_fields(unpack(all[static_cast<size_t>(source)]));
     });
   }

@@ -1,7 +1,7 @@
 #include "optim/builtin_optimizer.hpp"
 
 #include "bootstrap/control/call_state.hpp"
-#include "bootstrap/control/consensus.hpp"
+#include "core/attempt.hpp"
 #include "core/callback.hpp"
 
 namespace ddp::optim {
@@ -151,7 +151,7 @@ void BuiltinOptimizer::step(void* stream) {
   undoes_ = undoes_ && may_fail();
   const LossScale before = loss_scale_;
   if (!needs_whole_gradient(policy_, loss_scale_) || decide_step(stream)) {
-    if (const std::optional<Error> failure = bootstrap::try_to([&] { update_all(stream); })) {
+    if (const std::optional<Error> failure = try_to([&] { update_all(stream); })) {
       loss_scale_ = before;
       throw Error(*failure);
     }

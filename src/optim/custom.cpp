@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "bootstrap/control/consensus.hpp"
+#include "core/attempt.hpp"
 #include "core/callback.hpp"
 #include "device/cpu/arrays.hpp"
 #include "optim/rules.hpp"
@@ -62,11 +62,8 @@ std::string joined(const std::vector<std::string>& names) {
 UserData::~UserData() {
   if (release_ == nullptr) return;
   const NoCancellation whole;
-  try {
-    call_program("the function that releases user_data", [this] { release_(data_); });
-  } catch (const std::exception& error) {
-    os::log(DDP_LOG_WARNING, "%s", error.what());
-  }
+  const auto release = [this] { call_program("the function that releases user_data", [this] { release_(data_); }); };
+  if (const std::optional<Error> error = try_to(release)) os::log(DDP_LOG_WARNING, "%s", error->what());
 }
 
 ddp_custom_options default_custom_options() noexcept {
@@ -208,7 +205,7 @@ void Custom::call(const Block& block, void* stream) {
   slice.rate = schedule().rate_of(block.index);
   slice.weight_decay = schedule().weight_decay_of(block.index);
   slice.stream = stream;
-  failure_ = bootstrap::try_to([&] {
+  failure_ = try_to([&] {
     const int32_t status = call_program([&] { return "the update of parameter \"" + parameter.name + "\""; },
                                         [&] { return fn_(user_data_.get(), &slice); });
     if (status != 0)

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <optional>
 
+#include "core/attempt.hpp"
 #include "core/callback.hpp"
 #include "os/process.hpp"
 
@@ -58,11 +60,9 @@ Sink& sink() noexcept {
 
 /// Whoever logs goes on, whatever the program's function does; what it could not take goes to stderr.
 void hand_over(const Receiver& receiver, ddp_log_level level, const char* text) noexcept {
-  try {
-    call_program("the log function", [&] { receiver.fn(receiver.user_data, level, text); });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "libddp %s: %s\nlibddp error: %s\n", level_name(level), text, error.what());
-  }
+  const auto call = [&] { call_program("the log function", [&] { receiver.fn(receiver.user_data, level, text); }); };
+  if (const std::optional<Error> error = try_to(call))
+    std::fprintf(stderr, "libddp %s: %s\nlibddp error: %s\n", level_name(level), text, error->what());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "bootstrap/control/consensus.hpp"
+#include "core/attempt.hpp"
 #include "device/cpu/arrays.hpp"
 
 namespace ddp::pass {
@@ -77,7 +77,7 @@ void HookOperation::finish() {
 
 /// On the queue nobody stands above it, and the other ranks must hear of it.
 std::optional<Error> HookOperation::run_hook() {
-  return bootstrap::try_to([&] { session_.hook().body(*bucket_); });
+  return try_to([&] { session_.hook().body(*bucket_); });
 }
 
 // A rank that only answers in this pass adds zeros.

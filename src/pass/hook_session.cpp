@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "group/consensus.hpp"
+
 namespace ddp::pass {
 namespace {
 
@@ -39,13 +41,13 @@ HookSession::HookSession(group::Group& group, Hook hook, ddp_reduce reduce, int6
       note_(kNoteHeader + most_words),
       notes_(note_.size() * static_cast<size_t>(group.size())),
       frames_(static_cast<size_t>(group.size())) {
-  const std::optional<Error> problem = bootstrap::try_to(
-      [&] { contents_ = static_cast<std::byte*>(group_.alloc(std::max<int64_t>(largest_bucket_bytes, 1))); });
-  const std::optional<Error> verdict =
-      bootstrap::try_to([&] { group_.agree("memory of the hook", problem ? &*problem : nullptr); });
-  if (!verdict) return;
-  if (contents_ != nullptr) group_.free(contents_);
-  throw Error(*verdict);
+  const auto allocate = [&] {
+    contents_ = static_cast<std::byte*>(group_.alloc(std::max<int64_t>(largest_bucket_bytes, 1)));
+  };
+  on_error([&] { group::all_or_none(group_, "memory of the hook", allocate); },
+           [this](const Error&) {
+             if (contents_ != nullptr) group_.free(contents_);
+           });
 }
 
 HookSession::~HookSession() {

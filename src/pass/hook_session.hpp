@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "bootstrap/control/call_state.hpp"
-#include "bootstrap/control/consensus.hpp"
 #include "collective/transport.hpp"
+#include "core/attempt.hpp"
 #include "group/group.hpp"
 #include "pass/hook.hpp"
 
@@ -77,7 +77,7 @@ class HookSession {
   /// Runs a collective of the transport; an error of it is remembered.
   template <class Body>
   void run_collective(Body&& body) {
-    remember(bootstrap::try_to(body));
+    remember(try_to(body));
   }
 
  private:

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "bootstrap/control/consensus.hpp"
 #include "collective/nccl/nccl_transport.hpp"
+#include "core/attempt.hpp"
 #include "device/cpu/arrays.hpp"
 #include "device/gpu/device.hpp"
 #include "pass/bucket_steps.hpp"
@@ -126,7 +126,7 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
   if (!plan.follows()) return;
   Part& part = *parts_[bucket];
   const bool on_gpu = plan_[bucket].on_gpu;
-  if (on_gpu && !problem_) problem_ = bootstrap::try_to([&] { refuse_capture(); });
+  if (on_gpu && !problem_) problem_ = try_to([&] { refuse_capture(); });
   if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
   if (plan.values == StepPlan::Values::kAllGather) {
     part.all_gather->start(on_gpu ? note_of_all(bucket) : mine);
@@ -153,8 +153,7 @@ void OptimizerStage::update_now(size_t bucket) {
   BucketStep& step = parts_[bucket]->step;
   step.work_on_all();
   if (!problem_)
-    problem_ =
-        bootstrap::try_to([&] { step.flush(gpu_stream()); });  // this may be the thread that marks; the pass's end says it
+    problem_ = try_to([&] { step.flush(gpu_stream()); });  // this may be the thread that marks; the pass's end says it
 }
 
 void OptimizerStage::refuse_capture() const {
@@ -190,7 +189,7 @@ bool OptimizerStage::end(bool is_void) {
 
 bool OptimizerStage::attend(bool is_void) {
   if (is_void || !update_.may_fail() || !update_.request().in_pass()) return true;
-  const std::optional<Error> theirs = bootstrap::try_to([&] { group_.agree(kUpdates, nullptr); });
+  const std::optional<Error> theirs = try_to([&] { group_.agree(kUpdates, nullptr); });
   if (theirs && !theirs->is_agreed()) throw Error(*theirs);
   return !theirs;
 }
@@ -205,7 +204,7 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
     failure = Error(failure->status(), std::string(function) + ": " + who + failure->text());
   }
   if (collective && group_.size() > 1) {
-    failure = bootstrap::try_to([&] { group_.agree(kUpdates, failure ? &*failure : nullptr); });
+    failure = try_to([&] { group_.agree(kUpdates, failure ? &*failure : nullptr); });
     if (failure && !failure->is_agreed()) throw Error(*failure);
   }
   if (!failure) return failure;

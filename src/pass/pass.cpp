@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "bootstrap/control/consensus.hpp"
 #include "bootstrap/control/control.hpp"
 #include "collective/nccl/nccl_transport.hpp"
+#include "core/attempt.hpp"
 #include "core/description.hpp"
 #include "core/float_environment.hpp"
 #include "os/clock.hpp"
@@ -244,7 +244,7 @@ void Pass::forget_hooks() noexcept {
 void Pass::end_reduce(void* stream) {
   const int64_t begin = os::now_ns();
   bool others_stepped = true;
-  try {
+  const auto reduce = [&] {
     start_rest(stream);
     queue_.drain();
     drained_ns_ = os::now_ns() - begin;
@@ -254,12 +254,12 @@ void Pass::end_reduce(void* stream) {
     if (role_ == Role::kJoined && stage_ != nullptr) others_stepped = stage_->attend(is_void());
     if (on_gpu_) group_.gpu_side().order_before(stream);
     was_captured_ = was_captured_ || (on_gpu_ && group_.gpu().is_capturing(stream));
-  } catch (const Error& error) {
+  };
+  on_error<Error>(reduce, [this](const Error& error) {
     // What it takes back on a GPU may fail with it; the first cause counts.
-    if (active_stage_ != nullptr) static_cast<void>(bootstrap::try_to([&] { active_stage_->give_up(); }));
+    if (active_stage_ != nullptr) static_cast<void>(try_to([this] { active_stage_->give_up(); }));
     group_.fail(error);
-    throw;
-  }
+  });
   if (hooked_ != nullptr) hooked_->check();
   if (incomplete_) report_missing();
   if (all_.contributors == 0 && !buckets_.empty())
@@ -273,7 +273,7 @@ void Pass::end_reduce(void* stream) {
 
 void Pass::leave_open() noexcept {
   if (!is_open()) return;
-  static_cast<void>(bootstrap::try_to([this] { queue_.drain(); }));
+  static_cast<void>(try_to([this] { queue_.drain(); }));
   held_.reset();
 }
 

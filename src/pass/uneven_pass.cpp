@@ -1,4 +1,5 @@
 // What a pass does for ranks with unequal data.
+#include "group/consensus.hpp"
 #include "pass/pass.hpp"
 
 namespace ddp::pass {
@@ -45,14 +46,11 @@ bool Pass::abandon(std::string reason, void* stream) {
     role_ = Role::kAbandoning;
     reason_ = std::move(reason);
   }
-  try {
-    end(stream);
-  } catch (const Error&) {
-    group_.check_usable();
-    if (incomplete_) return true;  // what the others were told
-    throw;
-  }
-  return false;
+  const std::optional<Error> failure = try_to<Error>([&] { end(stream); });
+  if (!failure) return false;
+  group_.check_usable();
+  if (!incomplete_) throw Error(*failure);
+  return true;  // what the others were told
 }
 
 const JoinHeader& Pass::call_roll(Call call, int32_t argument, bool joined) {
@@ -61,13 +59,10 @@ const JoinHeader& Pass::call_roll(Call call, int32_t argument, bool joined) {
     Pass& pass;
     ~Closer() { pass.group_.close_pass(&pass); }
   } const closer{*this};
-  try {
+  group::or_break(group_, group::Part::kExchange, [&] {
     join_header_->start(queue_, call, argument, joined ? group_.rank() + 1 : 0);
     queue_.drain();
-  } catch (const Error& error) {
-    group_.fail(error);
-    throw;
-  }
+  });
   if (!joined) note_absence(join_header_->joined_rank());
   return *join_header_;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "core/callback.hpp"
 #include "support/file_faults.hpp"
 #include "support/state_world.hpp"
 
@@ -101,7 +102,10 @@ void callbacks_that_fail_or_throw_fail_everywhere(void**) {
       (void)checkpoint::load_stream("load", world.parts(), pull, std::nullopt);
     };
     expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { save([](const void*, int64_t) { return 3; }); }), "returned 3");
-    (void)expect_error(DDP_ERROR_CALLBACK, [&] { save([](const void*, int64_t) -> int32_t { throw 1; }); });
+    const auto number = [](const void*, int64_t) {  // as the C boundary calls the program's function
+      return call_program("the writer", []() -> int32_t { throw 1; });
+    };
+    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { save(number); }), "the writer threw an exception");
     expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { load([](void*, int64_t) { return int64_t{-1}; }); }),
                     "returned -1");
     expect_contains(expect_error(DDP_ERROR_IO, [&] { load([](void*, int64_t) { return int64_t{0}; }); }), "too short");

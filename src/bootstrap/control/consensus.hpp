@@ -1,54 +1,43 @@
 // One rank's problem becomes the answer of all: each does its part, keeps what went wrong, and all throw the same or nobody
 // does.
-// Tested by process/.
+// Tested by unit/bootstrap/consensus_test.cpp and process/.
 #pragma once
 
-#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "bootstrap/control/control.hpp"
-#include "core/bytes.hpp"
+#include "core/attempt.hpp"
 
 namespace ddp::bootstrap {
 
-/// What `body` threw, a lack of memory, threads or descriptors too.
+/// What a rank tells the others: its error, or what it brings.
+[[nodiscard]] std::string outcome_bytes(const Error* mine, std::string_view brought = {});
+
+/// What all have brought, by rank. Throws the error of the first rank that has one, a lack of memory before others.
+std::vector<std::string> read_outcomes(const std::vector<std::string>& outcomes);
+
+/// Runs `body`, which gives bytes or nothing. Returns what this rank tells the others of it.
 template <class Body>
-[[nodiscard]] std::optional<Error> try_to(Body&& body) {
-  try {
-    body();
-  } catch (const std::exception& thrown) {
-    return to_error(thrown);
-  }
-  return std::nullopt;
+[[nodiscard]] std::string outcome_of(Body&& body) {
+  std::string brought;
+  const std::optional<Error> problem = try_to([&] {
+    if constexpr (std::is_void_v<decltype(body())>)
+      body();
+    else
+      brought = body();
+  });
+  return outcome_bytes(problem ? &*problem : nullptr, brought);
 }
 
-/// What a rank tells the others, and what all make of it: each throws the error of the first rank that has one,
-/// a lack of memory before others.
-[[nodiscard]] inline std::string outcome_bytes(const Error* mine) {
-  ByteWriter said;
-  said.number(static_cast<int32_t>(mine != nullptr ? mine->status() : DDP_OK))
-      .text(mine != nullptr ? mine->text() : std::string());
-  return std::move(said).bytes();
-}
-inline void throw_first(const std::vector<std::string>& outcomes) {
-  std::optional<Error> first;
-  for (const std::string& outcome : outcomes) {
-    ByteReader reader(outcome);
-    const auto status = static_cast<ddp_status>(reader.number<int32_t>());
-    const bool is_cause = status == DDP_ERROR_OUT_OF_MEMORY;  // what the others report is often what came of it
-    if (status == DDP_OK || (first && (!is_cause || first->status() == status))) continue;
-    first = Error(status, std::string(reader.text())).as_agreed();
-  }
-  if (first) throw Error(*first);
-}
-
-/// Collective over `control`. Throws the error of the first rank that has one.
-inline void agree(Control& control, std::string_view what, const std::optional<Error>& mine, os::Deadline deadline) {
-  throw_first(control.gather(what, outcome_bytes(mine ? &*mine : nullptr), deadline));
+/// Collective over `control`: every rank runs its body and gets what all bodies gave, by rank. If any threw, all ranks throw
+/// the same, and the group lives.
+template <class Body>
+std::vector<std::string> all_or_none(Control& control, std::string_view what, os::Deadline deadline, Body&& body) {
+  return read_outcomes(control.gather(what, outcome_of(body), deadline));
 }
 
 }  // namespace ddp::bootstrap

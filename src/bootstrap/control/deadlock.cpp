@@ -1,10 +1,10 @@
 #include "bootstrap/control/deadlock.hpp"
 
 #include <algorithm>
-#include <new>
 #include <string>
 
 #include "bootstrap/control/texts.hpp"
+#include "core/attempt.hpp"
 
 namespace ddp::bootstrap {
 namespace {
@@ -64,11 +64,12 @@ void DeadlockWatch::report(int32_t rank, const std::optional<BlockedCall>& block
 
 std::optional<Error> DeadlockWatch::verdict() const noexcept {
   if (blocked_ < ranks_.size()) return std::nullopt;
-  try {
-    if (const std::optional<Deadlock> found = find_deadlock(ranks_)) return error_of(*found);
-  } catch (const std::bad_alloc&) {  // the owner asks again soon
-  }
-  return std::nullopt;
+  std::optional<Error> said;
+  const auto judge = [&] {
+    if (const std::optional<Deadlock> found = find_deadlock(ranks_)) said = error_of(*found);
+  };
+  static_cast<void>(try_to(judge));  // without memory the owner asks again soon
+  return said;
 }
 
 Error DeadlockWatch::error_of(const Deadlock& found) const {

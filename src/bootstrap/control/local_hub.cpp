@@ -10,12 +10,12 @@
 #include <thread>
 #include <utility>
 
-#include "bootstrap/control/consensus.hpp"
 #include "bootstrap/control/deadlock.hpp"
 #include "bootstrap/control/gather_board.hpp"
 #include "bootstrap/control/identity.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/texts.hpp"
+#include "core/attempt.hpp"
 #include "os/process.hpp"
 #include "os/thread.hpp"
 
@@ -187,11 +187,7 @@ class Hub {
   template <class Cause>
   void declare(Cause cause, int32_t by) noexcept {
     if (cause_.has_value()) return;
-    try {
-      cause_.emplace(cause());
-    } catch (...) {
-      cause_ = slots_[static_cast<size_t>(by)].left;
-    }
+    if (try_to([&] { cause_.emplace(cause()); })) cause_ = slots_[static_cast<size_t>(by)].left;
     slots_[static_cast<size_t>(by)].on_failure = nullptr;  // whoever breaks the group knows
     changed_.notify_all();
   }

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/control/consensus.hpp"
 #include "bootstrap/control/net.hpp"
 #include "bootstrap/control/texts.hpp"
+#include "core/attempt.hpp"
 #include "core/error.hpp"
 #include "os/thread.hpp"
 

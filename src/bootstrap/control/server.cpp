@@ -15,11 +15,11 @@
 #include <thread>
 #include <unordered_map>
 
-#include "bootstrap/control/consensus.hpp"
 #include "bootstrap/control/identity.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/link.hpp"
 #include "bootstrap/control/texts.hpp"
+#include "core/attempt.hpp"
 #include "os/log.hpp"
 #include "os/thread.hpp"
 
@@ -64,14 +64,9 @@ class Server::Impl {
 
  private:
   void run() {
-    for (;;) {
-      try {
-        io_.run();
-        return;
-      } catch (const std::exception& error) {
-        os::log(DDP_LOG_ERROR, "the control server of rank 0: %s", error.what());
-        if (formed_) give_up();  // before that, whoever it hit is refused or comes again
-      }
+    while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
+      os::log(DDP_LOG_ERROR, "the control server of rank 0: %s", error->what());
+      if (formed_) give_up();  // before that, whoever it hit is refused or comes again
     }
   }
 

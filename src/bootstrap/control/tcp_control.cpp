@@ -9,11 +9,11 @@
 #include <mutex>
 #include <thread>
 
-#include "bootstrap/control/consensus.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/link.hpp"
 #include "bootstrap/control/post_in_place.hpp"
 #include "bootstrap/control/texts.hpp"
+#include "core/attempt.hpp"
 #include "os/log.hpp"
 #include "os/thread.hpp"
 
@@ -110,14 +110,9 @@ class TcpControl final : public Control {
   };
 
   void run() {
-    for (;;) {
-      try {
-        io_.run();
-        return;
-      } catch (const std::exception& thrown) {
-        os::log(DDP_LOG_ERROR, "the control thread of rank %d: %s", rank_, thrown.what());
-        give_up(to_error(thrown));
-      }
+    while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
+      os::log(DDP_LOG_ERROR, "the control thread of rank %d: %s", rank_, error->what());
+      give_up(*error);
     }
   }
 
@@ -317,15 +312,13 @@ std::optional<Error> TcpControl::settle() {
 }
 
 void TcpControl::saw_death(int32_t rank) noexcept {
-  try {
-    asio::post(io_, [this, rank] {
-      if (rank == 0) return rank0_died();
-      state_.saw_death(rank);
-      obey();
-    });
-  } catch (const std::exception& error) {  // no memory: its connection will say it
-    os::log(DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", rank_, error.what());
-  }
+  const auto tell = [this, rank] {
+    if (rank == 0) return rank0_died();
+    state_.saw_death(rank);
+    obey();
+  };
+  if (const std::optional<Error> error = try_to([&] { asio::post(io_, tell); }))  // no memory: its connection will say it
+    os::log(DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", rank_, error->what());
 }
 
 // What it said before its end comes first.

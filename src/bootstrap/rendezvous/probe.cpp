@@ -12,6 +12,7 @@
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/messages.hpp"
 #include "bootstrap/control/texts.hpp"
+#include "core/attempt.hpp"
 
 namespace ddp::bootstrap {
 namespace {
@@ -25,34 +26,39 @@ os::Deadline sooner(const os::Deadline& deadline, int64_t ms) {
   return os::Deadline::in_ms(std::clamp<int64_t>(deadline.left_ms(), 1, ms));
 }
 
-// The next frame; nothing if the other side ends, is silent for too long, or does not speak in frames.
-std::optional<Frame> read_frame(const net::Socket& socket, FrameReader& reader, const os::Deadline& deadline) {
+// The next frame; nothing if the other side ends or is silent for too long. Throws what is no frame.
+std::optional<Frame> read_any(const net::Socket& socket, FrameReader& reader, const os::Deadline& deadline) {
   std::array<char, 256> bytes;
-  try {
-    while (net::wait_for(socket, POLLIN, deadline)) {
-      // What comes after this frame must stay in the socket: no more than it can need.
-      const ssize_t seen = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_PEEK);
-      if (seen < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-      if (seen <= 0) return std::nullopt;
-      std::string_view rest(bytes.data(), static_cast<size_t>(seen));
-      std::optional<Frame> frame = reader.read(rest);
-      const size_t used = static_cast<size_t>(seen) - rest.size();
-      if (::recv(socket.get(), bytes.data(), used, MSG_DONTWAIT) != static_cast<ssize_t>(used)) return std::nullopt;
-      if (frame.has_value()) return frame;
-    }
-  } catch (const Error&) {  // no frame of ours: a foreign service
+  while (net::wait_for(socket, POLLIN, deadline)) {
+    // What comes after this frame must stay in the socket: no more than it can need.
+    const ssize_t seen = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_PEEK);
+    if (seen < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (seen <= 0) return std::nullopt;
+    std::string_view rest(bytes.data(), static_cast<size_t>(seen));
+    std::optional<Frame> frame = reader.read(rest);
+    const size_t used = static_cast<size_t>(seen) - rest.size();
+    if (::recv(socket.get(), bytes.data(), used, MSG_DONTWAIT) != static_cast<ssize_t>(used)) return std::nullopt;
+    if (frame.has_value()) return frame;
   }
   return std::nullopt;
+}
+
+// What `read` gives; nothing if what was sent is not ours: a foreign service, by chance with the beginning of a frame.
+template <class Read>
+auto if_ours(Read&& read) -> decltype(read()) {
+  decltype(read()) result;
+  static_cast<void>(try_to<Error>([&] { result = read(); }));
+  return result;
+}
+
+std::optional<Frame> read_frame(const net::Socket& socket, FrameReader& reader, const os::Deadline& deadline) {
+  return if_ours([&] { return read_any(socket, reader, deadline); });
 }
 
 std::optional<messages::Banner> read_banner(const net::Socket& socket, FrameReader& reader, const os::Deadline& deadline) {
   const auto frame = read_frame(socket, reader, deadline);
   if (!frame.has_value() || frame->type != FrameType::kBanner) return std::nullopt;
-  try {
-    return messages::read_banner(frame->body);
-  } catch (const Error&) {  // by chance the beginning of a frame
-    return std::nullopt;
-  }
+  return if_ours([&] { return std::optional(messages::read_banner(frame->body)); });
 }
 
 bool send_all(const net::Socket& socket, const std::string& bytes) {

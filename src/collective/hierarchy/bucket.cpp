@@ -55,10 +55,9 @@ std::vector<int64_t> Bucket::place_pieces(const collective::BucketSpec& spec, os
     private_.push_back(Private{offsets.size() - 1, piece.data, nullptr, bytes});
     needed += rounded(bytes);
   }
-  const std::optional<Error> problem = bootstrap::try_to([&] {
+  bootstrap::all_or_none(host_.group_control(), "bucket memory", deadline, [&] {
     if (needed > 0) memory_ = region.alloc(needed);
   });
-  bootstrap::agree(host_.group_control(), "bucket memory", problem, deadline);
   auto* next = static_cast<std::byte*>(memory_);
   for (Private& piece : private_) {
     piece.copy = next;
@@ -82,7 +81,7 @@ HostArray Bucket::meet_pieces(const collective::BucketSpec& spec, const std::vec
   stamp.kind = collective::Collective::kAllGather;
   stamp.dtype = DDP_I64;
   stamp.count = static_cast<int64_t>(pieces_);
-  host_.guarded([&] {
+  host_.or_break([&] {
     for (size_t done = 0; done < pieces_; done += kOffsetsAtOnce) {
       const size_t number = std::min(kOffsetsAtOnce, pieces_ - done);
       const uint64_t sequence = engine.meet(
@@ -161,7 +160,7 @@ collective::Progress Bucket::advance(int64_t) {
 }
 
 void Bucket::finish() {
-  host_.guarded([&] {
+  host_.or_break([&] {
     if (!announced_) {
       copy_in();
       host_.engine().wait([&] { return try_announce(); }, sequence_);

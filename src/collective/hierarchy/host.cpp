@@ -34,12 +34,14 @@ static_assert(sizeof(SharedNote) <= shm::kInlineBytes);
 HostMemory connect_host(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline) {
   HostControl control(*context.control, layout.local_ranks(), layout.local);
   HostMemory memory;
-  const std::optional<Error> problem = bootstrap::try_to([&] {
+  const std::optional<Error> problem = try_to([&] {
     memory.mesh = shm::connect_processes(control, deadline);
     memory.exchange = static_cast<std::byte*>(memory.mesh.own->alloc(kExchangeBytes));
   });
   if (problem && breaks_group(problem->status())) throw Error(*problem);
-  bootstrap::agree(*context.control, "hosts", problem, deadline);
+  bootstrap::all_or_none(*context.control, "hosts", deadline, [&] {
+    if (problem) throw Error(*problem);
+  });
   return memory;
 }
 

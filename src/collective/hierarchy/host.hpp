@@ -23,6 +23,7 @@
 #include "collective/shm/engine.hpp"
 #include "collective/shm/peer_monitor.hpp"
 #include "collective/socket/member.hpp"
+#include "core/attempt.hpp"
 
 namespace ddp::hierarchy {
 
@@ -75,12 +76,8 @@ class Host {
 
   /// Runs `body`; an error of it breaks the group.
   template <class Body>
-  void guarded(Body&& body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      break_group(error);
-    }
+  void or_break(Body&& body) {
+    on_error<Error>(body, [this](const Error& error) { break_group(error); });
   }
 
   [[nodiscard]] int64_t sent_bytes() const noexcept { return rail_ != nullptr ? rail_->sent_bytes() : 0; }

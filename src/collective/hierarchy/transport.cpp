@@ -49,7 +49,7 @@ class HierarchyTransport final : public collective::Transport {
     int64_t done = 0;
     do {  // once for an empty tensor too: all ranks must have made the same call
       const int64_t count = std::min(step, tensor.count - done);
-      host_.guarded([&] { reduce_some(stamp, tensor.data + done * dtype_size(tensor.dtype), count); });
+      host_.or_break([&] { reduce_some(stamp, tensor.data + done * dtype_size(tensor.dtype), count); });
       done += count;
     } while (done < tensor.count);
   }
@@ -99,7 +99,7 @@ class HierarchyTransport final : public collective::Transport {
  private:
   void meet_all(collective::Stamp stamp) {
     collective::sign(stamp, context_.control->calls());
-    host_.guarded([&] { host_.cross(host_.engine().meet(stamp, 0, [](shm::Slot&) {}), stamp); });
+    host_.or_break([&] { host_.cross(host_.engine().meet(stamp, 0, [](shm::Slot&) {}), stamp); });
   }
 
   [[nodiscard]] os::Deadline limit() const noexcept { return os::Deadline::in_ms(context_.options.timeout_ms); }
@@ -129,7 +129,7 @@ class HierarchyTransport final : public collective::Transport {
   void exchange_some(collective::Stamp stamp, int64_t count, const cpu::ReduceRule& rule,
                      const socket::FlatOwnership& by_rank, socket::Phases phases) {
     collective::sign(stamp, context_.control->calls());
-    host_.guarded([&] {
+    host_.or_break([&] {
       const Crossing crossing = host_.exchange(by_rank, count, rule, 0, phases);
       const int64_t offset = host_.region().offset_of(exchange_, kExchangeBytes);
       const uint64_t sequence = host_.engine().meet(stamp, 0, [&](shm::Slot& slot) { slot.offset = offset; });

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "bootstrap/control/consensus.hpp"
+#include "core/attempt.hpp"
 #include "core/error.hpp"
 
 namespace ddp::nccl {
@@ -34,7 +34,7 @@ collective::BucketSpec words_of(const collective::ExchangeSpec& spec) {
 
 void Operation::start(const collective::BucketHeader& mine) {
   settled_ = false;
-  problem_ = bootstrap::try_to([&] {
+  problem_ = try_to([&] {
     for (void* const stream : producers_) side_.order_after(stream);
     launch(mine);
   });

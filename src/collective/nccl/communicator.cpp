@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "bootstrap/control/consensus.hpp"
+#include "core/attempt.hpp"
 #include "core/error.hpp"
 #include "os/thread.hpp"
 
@@ -189,7 +189,7 @@ void Communicator::close(int64_t limit_ms) noexcept {
     link->report(link->table.comm_destroy(link->comm));
   };
   std::thread ends;
-  if (bootstrap::try_to([&] { ends = os::start_thread("ddp-nccl-end", end); })) {  // no thread is left for it
+  if (try_to([&] { ends = os::start_thread("ddp-nccl-end", end); })) {  // no thread is left for it
     static_cast<void>(link_->table.comm_abort(link_->comm));
     return;
   }

@@ -52,7 +52,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     prepare();
     return;
   }
-  bootstrap::agree(*context.control, "NCCL", bootstrap::try_to(prepare), deadline);
+  bootstrap::all_or_none(*context.control, "NCCL", deadline, prepare);
   id = context.control->gather("NCCL id", id, deadline).front();
   communicator_ = std::make_shared<Communicator>(device, *nccl, Communicator::Place{rank_, size_, id, "libddp"}, deadline);
   watch_ = std::make_unique<Watch>(context, device, communicator_);

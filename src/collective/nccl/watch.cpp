@@ -1,9 +1,9 @@
 #include "collective/nccl/watch.hpp"
 
-#include <new>
 #include <utility>
 #include <vector>
 
+#include "core/attempt.hpp"
 #include "core/error.hpp"
 #include "os/clock.hpp"
 #include "os/thread.hpp"
@@ -31,6 +31,7 @@ struct Watch::Shared {
   collective::TransportContext context;
   const gpu::Device& device;
   std::shared_ptr<Communicator> communicator;
+  int64_t trouble_since = 0;  // of the thread
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -41,6 +42,7 @@ struct Watch::Shared {
   std::vector<gpu::Event> spare;
 
   void run();
+  void look();
   [[nodiscard]] std::string late_work();
   void report(const Error& error) {
     context.control->abort(error);
@@ -63,25 +65,25 @@ std::string Watch::Shared::late_work() {
          " ms ago (timeout_ms); a kernel of this or another rank does not end, or the ranks made different calls";
 }
 
+void Watch::Shared::look() {
+  if (const std::string late = late_work(); !late.empty()) report(Error(DDP_ERROR_TIMED_OUT, late));
+  const std::string trouble = communicator->trouble();
+  if (!trouble.empty() && trouble_since == 0) trouble_since = os::now_ns();
+  if (!trouble.empty() && os::now_ns() - trouble_since >= kGraceNs)
+    report(Error(DDP_ERROR_PEER_FAILED, self() + ": NCCL lost a connection to another rank: " + trouble));
+}
+
 void Watch::Shared::run() {
   static_cast<void>(device.table().set_device(device.index()));
   static_cast<void>(device.table().relax_capture());
-  int64_t trouble_since = 0;
   std::unique_lock lock(mutex);
   while (!stop && !broken) {
     changed.wait_for(lock, std::chrono::milliseconds(kLookMs), [this] { return stop || broken; });
     if (stop || broken) break;
     lock.unlock();
-    try {
-      if (const std::string late = late_work(); !late.empty()) report(Error(DDP_ERROR_TIMED_OUT, late));
-      const std::string trouble = communicator->trouble();
-      if (!trouble.empty() && trouble_since == 0) trouble_since = os::now_ns();
-      if (!trouble.empty() && os::now_ns() - trouble_since >= kGraceNs)
-        report(Error(DDP_ERROR_PEER_FAILED, self() + ": NCCL lost a connection to another rank: " + trouble));
-    } catch (const Error& error) {
-      report(error);
-    } catch (const std::bad_alloc&) {  // no memory for the sentence: the next look says it
-    }
+    // Without memory for the sentence: the next look says it.
+    static_cast<void>(
+        try_to([this] { on_error<Error>([this] { look(); }, [this](const Error& error) { report(error); }); }));
     lock.lock();
   }
   if (broken) {

@@ -153,15 +153,6 @@ int32_t read_hello(int fd, const std::string& secret, size_t ranks, os::Deadline
 
 }  // namespace
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 FdExchange::FdExchange() : listener_(make_socket()), address_(random_hex(kNameBytes + kSecretBytes)) {
   socklen_t length = 0;
   const sockaddr_un address = abstract_address(address_.substr(0, kNameBytes), &length);

@@ -8,23 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "collective/shm/fd.hpp"
 #include "os/clock.hpp"
 
 namespace ddp::shm {
-
-/// A file descriptor that closes itself.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) noexcept : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd();
-  [[nodiscard]] int get() const noexcept { return fd_; }
-
- private:
-  int fd_ = -1;
-};
 
 class FdExchange {
  public:

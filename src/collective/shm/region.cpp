@@ -10,7 +10,7 @@
 #include <cstring>
 #include <new>
 
-#include "core/error.hpp"
+#include "core/attempt.hpp"
 #include "os/huge_pages.hpp"
 
 namespace ddp::shm {
@@ -24,18 +24,15 @@ constexpr int64_t kMovingMs = 2000;  // that a call may spend on huge pages: a s
 constexpr int64_t round_up(int64_t value, int64_t unit) noexcept { return (value + unit - 1) / unit * unit; }
 constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPage);
 
-int open_memfd(int64_t size) {
-  const int fd = memfd_create("libddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0)
+Fd open_memfd(int64_t size) {
+  Fd fd(memfd_create("libddp", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (fd.get() < 0)
     throw make_error(status_of_errno(errno, DDP_ERROR_NOT_SUPPORTED),
                      "memfd_create failed (%s): no shared memory on this machine%s", std::strerror(errno),
                      advice_of_errno(errno));
-  if (ftruncate(fd, size) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    const int error = errno;
-    close(fd);
+  if (ftruncate(fd.get(), size) != 0 || fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "a shared memory file of %lld bytes was refused (%s)",
-                     static_cast<long long>(size), std::strerror(error));
-  }
+                     static_cast<long long>(size), std::strerror(errno));
   return fd;
 }
 
@@ -73,29 +70,17 @@ int64_t Region::default_limit(int32_t ranks) noexcept {
 
 Region::Region(int64_t limit) {
   for (int64_t size = round_up(limit, os::kHugePage);; size = round_up(size / 2, os::kHugePage)) {
-    try {
-      fd_ = open_memfd(size);
-      mapping_ = std::make_shared<Mapping>(fd_, size);
-      break;
-    } catch (const Error& error) {
-      if (fd_ >= 0) close(fd_);
-      fd_ = -1;
-      if (error.status() != DDP_ERROR_OUT_OF_MEMORY || size / 2 < kSmallest) throw;
-    } catch (...) {
-      if (fd_ >= 0) close(fd_);
-      throw;
-    }
+    const std::optional<Error> refused = try_to<Error>([&] {
+      Fd fd = open_memfd(size);
+      mapping_ = std::make_shared<Mapping>(fd.get(), size);
+      fd_ = std::move(fd);
+    });
+    if (!refused) break;
+    if (refused->status() != DDP_ERROR_OUT_OF_MEMORY || size / 2 < kSmallest) throw Error(*refused);
   }
-  try {
-    reserve({0, round_up(kHeader, os::kHugePage)});
-  } catch (...) {
-    close(fd_);
-    throw;
-  }
+  reserve({0, round_up(kHeader, os::kHugePage)});
   new (mapping_->base()) Page;
 }
-
-Region::~Region() { close(fd_); }
 
 /// The blocks that an allocation touches and that are nobody else's.
 Region::Blocks Region::blocks_of(Used::const_iterator entry) const noexcept {
@@ -114,7 +99,7 @@ void Region::reserve(Blocks blocks) {
   const auto ask = [&](int64_t begin, int64_t bytes) {
     int result = 0;
     do {
-      result = fallocate(fd_, 0, begin, bytes);
+      result = fallocate(fd_.get(), 0, begin, bytes);
     } while (result != 0 && errno == EINTR);
     return result == 0;
   };
@@ -133,7 +118,7 @@ void Region::reserve(Blocks blocks) {
 
 void Region::release(Blocks blocks) noexcept {
   if (blocks.begin < blocks.end)
-    (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, blocks.begin, blocks.end - blocks.begin);
+    (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, blocks.begin, blocks.end - blocks.begin);
 }
 
 void* Region::alloc(int64_t bytes) {
@@ -149,13 +134,16 @@ void* Region::alloc(int64_t bytes) {
   if (wanted > mapping_->size() - begin)
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes do not fit into this rank's shared memory of %lld bytes",
                      static_cast<long long>(bytes), static_cast<long long>(mapping_->size()));
-  const auto entry = used_.emplace(begin, begin + wanted).first;
-  try {
-    reserve(blocks_of(entry));
-  } catch (...) {
-    used_.erase(entry);
-    throw;
-  }
+  struct Entry {
+    Used& used;
+    Used::iterator at;
+    bool kept = false;
+    ~Entry() {
+      if (!kept) used.erase(at);
+    }
+  } entry{used_, used_.emplace(begin, begin + wanted).first};
+  reserve(blocks_of(entry.at));
+  entry.kept = true;
   std::byte* data = mapping_->base() + begin;
   std::memset(data, 0, static_cast<size_t>(wanted));  // also the first touch, by the rank that uses it
   return data;

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "collective/arena.hpp"
+#include "collective/shm/fd.hpp"
 #include "collective/shm/page.hpp"
 
 namespace ddp::shm {
@@ -39,12 +40,12 @@ class Region final : public collective::Arena {
  public:
   /// `limit` bytes of addresses; halved until the system grants them. Throws OUT_OF_MEMORY, NOT_SUPPORTED (no memfd).
   explicit Region(int64_t limit);
-  ~Region() override;
+  ~Region() override = default;
 
   /// How many bytes of addresses a rank should ask for when `ranks` share the host.
   [[nodiscard]] static int64_t default_limit(int32_t ranks) noexcept;
 
-  [[nodiscard]] int fd() const noexcept { return fd_; }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] const std::shared_ptr<Mapping>& mapping() const noexcept { return mapping_; }
   [[nodiscard]] Page& page() const noexcept { return mapping_->page(); }
 
@@ -64,7 +65,7 @@ class Region final : public collective::Arena {
   void reserve(Blocks blocks);
   void release(Blocks blocks) noexcept;
 
-  int fd_ = -1;
+  Fd fd_;
   std::shared_ptr<Mapping> mapping_;
   mutable std::mutex mutex_;  // guards used_
   Used used_;

@@ -5,7 +5,7 @@
 #include "device/gpu/scratch.hpp"
 #include "extra/batch_norm/checks.hpp"
 #include "extra/batch_norm/moments.hpp"
-#include "group/or_break.hpp"
+#include "group/consensus.hpp"
 
 namespace ddp::batch_norm {
 namespace {
@@ -34,7 +34,7 @@ Tensor numbers(const Tensor& like, double* data, int64_t count) noexcept {
 /// What this rank does by itself; if others wait for it, a failure ends the group.
 template <class Body>
 auto own_part(group::Group& group, bool trains, Body&& body) {
-  return trains ? group::or_break(group, body) : body();
+  return group::or_break(group, trains ? group::Part::kOwn : group::Part::kLocal, body);
 }
 
 /// Working memory: first doubles, then what the kernels want.

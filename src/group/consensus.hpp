@@ -1,0 +1,50 @@
+// In a collective nobody fails alone. A problem that the ranks tell each other is the answer of all, and the group lives
+// (all_or_none). Any other breaks the group at once, so that nobody waits for timeout_ms (or_break).
+// Tested by scarce/collectives_test.cpp, gpu_host/sync_failure_test.cpp and gpu_host/batch_norm_test.cpp.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bootstrap/control/consensus.hpp"
+#include "core/attempt.hpp"
+#include "group/group.hpp"
+
+namespace ddp::group {
+
+/// Collective: every rank runs its body, which gives bytes or nothing, and gets what all bodies gave, by rank. If any threw,
+/// all ranks throw the same: the error of the first rank that has one, a lack of memory before others.
+template <class Body>
+std::vector<std::string> all_or_none(Group& group, std::string_view what, Body&& body) {
+  return bootstrap::read_outcomes(group.gather(what, bootstrap::outcome_of(body)));
+}
+
+/// What a body is in a collective call. It decides which of its errors break the group.
+enum class Part {
+  kOwn,       // the other ranks wait for what comes of it: all
+  kExchange,  // the other ranks are in it: that a rank is lost or late, or that ranks differ (Group::fail)
+  kCall,      // the whole of a call: what is_own() says
+  kLocal      // nobody waits for it: none
+};
+[[nodiscard]] constexpr Part call_if(bool collective) noexcept { return collective ? Part::kCall : Part::kLocal; }
+
+/// A lack of memory, threads or descriptors, or a defect of libddp, that the other ranks cannot know of. Not wrong
+/// arguments, and not what all ranks agreed on.
+[[nodiscard]] bool is_own(const Error& error) noexcept;
+
+/// Breaks the group if the part asks for it. Throws what is thrown in place of `error`, if anything is.
+void break_for(Group& group, Part part, const char* function, const Error& error);
+
+/// Gives what the body gives. What is thrown there breaks the group, if the part asks for it, and goes on as an exception.
+/// `function` is the public call, or NULL.
+template <class Body>
+auto or_break(Group& group, Part part, const char* function, Body&& body) {
+  return on_error(body, [&](const Error& error) { break_for(group, part, function, error); });
+}
+template <class Body>
+auto or_break(Group& group, Part part, Body&& body) {
+  return or_break(group, part, nullptr, body);
+}
+
+}  // namespace ddp::group
