@@ -93,7 +93,7 @@ void ProgressQueue::drain() {
 }
 
 void ProgressQueue::wait_for_thread() {
-  std::optional<bootstrap::CallState::WaitingForLane> waiting;
+  std::optional<bootstrap::CallState::WaitingForQueue> waiting;
   if (calls_ != nullptr) waiting.emplace(*calls_);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return failed_.load() || done_.load() == pushed_.load(); });

@@ -256,9 +256,12 @@ void Pass::end_reduce(void* stream) {
     was_captured_ = was_captured_ || (on_gpu_ && group_.gpu().is_capturing(stream));
   };
   on_error<Error>(reduce, [this](const Error& error) {
+    const std::optional<Error> cause = try_to<Error>([&] { group_.fail(error); });
+    // A broken group ends the operations under way: nobody changes a parameter while it is taken back.
+    if (cause) static_cast<void>(try_to([this] { queue_.drain(); }));
     // What it takes back on a GPU may fail with it; the first cause counts.
     if (active_stage_ != nullptr) static_cast<void>(try_to([this] { active_stage_->give_up(); }));
-    group_.fail(error);
+    if (cause) throw Error(*cause);
   });
   if (hooked_ != nullptr) hooked_->check();
   if (incomplete_) report_missing();

@@ -103,9 +103,9 @@ class CallState {
    private:
     std::atomic<uint64_t>& place_;
   };
-  class WaitingForLane : public Waiting {
+  class WaitingForQueue : public Waiting {
    public:
-    explicit WaitingForLane(CallState& state) noexcept : Waiting(state, ++state.drains_ << kExchangeBits | kForLane) {}
+    explicit WaitingForQueue(CallState& state) noexcept : Waiting(state, ++state.drains_ << kExchangeBits | kForLane) {}
   };
 
   /// This rank joins the n-th collective, or gather. One thread at a time each.

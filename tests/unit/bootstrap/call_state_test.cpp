@@ -63,7 +63,7 @@ void a_rank_whose_lane_waits_is_blocked_only_with_its_caller(void**) {
   with_lane_at(7, [&] { expect(!state.blocked().has_value(), "the program computes"); });
   const bootstrap::CallState::In in(state, bootstrap::UserCall::kEndBackward);
   with_lane_at(7, [&] { expect(!state.blocked().has_value(), "the caller starts buckets"); });
-  const bootstrap::CallState::WaitingForLane waiting(state);
+  const bootstrap::CallState::WaitingForQueue waiting(state);
   expect(!state.blocked().has_value(), "the lane works");
   with_lane_at(7, [&] {
     expect(state.blocked() == bootstrap::BlockedCall{bootstrap::UserCall::kEndBackward, Exchange::kCollective, 7, 9, 0},
