@@ -8,7 +8,7 @@ std::optional<BlockedCall> CallState::blocked() const noexcept {
   if (inside_.load() != 1) return std::nullopt;
   const uint64_t caller = caller_waits_.load();
   uint64_t where = caller;
-  if ((caller & ((uint64_t{1} << kExchangeBits) - 1)) == kForLane) where = lane_waits_.load();
+  if ((caller & ((uint64_t{1} << kExchangeBits) - 1)) == kForQueue) where = queue_waits_.load();
   if (caller == 0 || where == 0) return std::nullopt;
   BlockedCall blocked;
   blocked.call = call_.load();
@@ -17,7 +17,7 @@ std::optional<BlockedCall> CallState::blocked() const noexcept {
   blocked.collectives = collectives_.load();
   blocked.gathers = gathers_.load();
   const bool same =
-      caller_waits_.load() == caller && (where == caller || lane_waits_.load() == where) && inside_.load() == 1;
+      caller_waits_.load() == caller && (where == caller || queue_waits_.load() == where) && inside_.load() == 1;
   return same ? std::optional(blocked) : std::nullopt;
 }
 

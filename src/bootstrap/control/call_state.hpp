@@ -7,7 +7,7 @@
 //
 // Cost: entering a call is one atomic addition and two stores; a wait is noted where it is about to sleep or to ask a
 // socket. Nothing is allocated or sent from here: the control plane's thread looks now and then.
-// Threads: a call is entered by the thread that makes it; waits are noted by that thread and by the thread of a lane that
+// Threads: a call is entered by the thread that makes it; waits are noted by that thread and by the thread of a queue that
 // works for it; blocked() from any.
 // Tested by unit/bootstrap/call_state_test.cpp.
 #pragma once
@@ -85,7 +85,8 @@ class CallState {
     UserCall before_;
   };
 
-  /// This thread waits in an exchange, or for its lane, as long as the object lives. Number 0: in one that is not counted.
+  /// This thread waits in an exchange, or for its progress queue, as long as the object lives. Number 0: in one that is not
+  /// counted.
   class Waiting {
    public:
     Waiting(CallState& state, BlockedCall::Exchange exchange, uint64_t number) noexcept
@@ -96,7 +97,7 @@ class CallState {
 
    protected:
     Waiting(CallState& state, uint64_t where) noexcept
-        : place_(state.is_caller() ? state.caller_waits_ : state.lane_waits_) {
+        : place_(state.is_caller() ? state.caller_waits_ : state.queue_waits_) {
       place_.store(where, std::memory_order_release);
     }
 
@@ -105,7 +106,7 @@ class CallState {
   };
   class WaitingForQueue : public Waiting {
    public:
-    explicit WaitingForQueue(CallState& state) noexcept : Waiting(state, ++state.drains_ << kExchangeBits | kForLane) {}
+    explicit WaitingForQueue(CallState& state) noexcept : Waiting(state, ++state.drains_ << kExchangeBits | kForQueue) {}
   };
 
   /// This rank joins the n-th collective, or gather. One thread at a time each.
@@ -125,7 +126,7 @@ class CallState {
 
  private:
   static constexpr uint64_t kExchangeBits = 2;
-  static constexpr uint64_t kForLane = 3;
+  static constexpr uint64_t kForQueue = 3;
 
   std::atomic<int32_t> inside_{0};
   std::atomic<pthread_t> caller_{};
@@ -134,7 +135,7 @@ class CallState {
   std::atomic<uint64_t> collectives_{0};
   std::atomic<uint64_t> gathers_{0};
   std::atomic<uint64_t> caller_waits_{0};  // number and kind; 0: does not wait
-  std::atomic<uint64_t> lane_waits_{0};
+  std::atomic<uint64_t> queue_waits_{0};
   std::atomic<uint64_t> drains_{0};
 };
 
