@@ -131,19 +131,20 @@ void set_up(const Case& that, Stage& stage, const std::string& folder, int32_t r
   for (const int number : {SIGABRT, SIGSEGV}) signal(number, show_stack);
 }
 
-/// What became of the group: a rank that is told of the break hears it a little later.
+/// What became of the group: a rank that is told of the break hears it a little later, also behind calls that went well.
 void settle(const Stage& stage, Board& board, int32_t rank) {
   Told& told = board.told[static_cast<size_t>(rank)];
   const Told& other = board.told[static_cast<size_t>(1 - rank)];
-  const bool any = told.status != DDP_OK || other.status != DDP_OK;
+  const double quiet = told.status != DDP_OK || other.status != DDP_OK ? 0.3 : 0.03;
   const double begin = now();
-  wait_for(2, [&] {
+  const auto same = [&] {
     told.broken.store(ddp_group_status(stage.group) != DDP_OK);
-    return told.broken.load() == other.broken.load() && (told.broken.load() || !any || now() - begin > 0.3);
-  });
+    return told.broken.load() == other.broken.load();
+  };
+  wait_for(2, [&] { return same() && (told.broken.load() || now() - begin > quiet); });
   told.settled.store(1);
   wait_for(limit_seconds, [&] { return all(board, &Told::settled); });
-  wait_for(other.broken.load() ? 1 : 0, [&] { return ddp_group_status(stage.group) != DDP_OK; });
+  wait_for(1, same);
   told.group = ddp_group_status(stage.group);
   if (told.group != DDP_OK) copy_text(told.group_text);
   told.broken.store(told.group != DDP_OK);
