@@ -175,9 +175,9 @@ bool Group::can(Collective kind, bool on_gpu) const noexcept {
 std::unique_ptr<collective::BucketOperation> Group::prepare(const collective::ExchangeSpec& spec) {
   if (!spec.on_gpu)
     return transport().can(spec.kind()) ? transport().prepare(spec) : collective::make_gathered(transport(), rank(), spec);
-  auto words = transport().prepare(nccl::words_of(spec));
+  auto metadata = transport().prepare(nccl::metadata_of(spec));
   std::unique_ptr<collective::BucketOperation> made;
-  all_or_none(*this, "GPU memory", [&] { made = gpu_side().prepare(spec, std::move(words)); });
+  all_or_none(*this, "GPU memory", [&] { made = gpu_side().prepare(spec, std::move(metadata)); });
   return made;
 }
 

@@ -41,7 +41,7 @@ class Server::Impl {
         tick_(std::chrono::milliseconds(
             std::clamp<int64_t>(std::min(config.heartbeat_ms, config.dead_after_ms / limits::kTicksInSilence), 1, 100))),
         secured_(config.token.has_value()),
-        last_words_(words_of(config.world_rank)),
+        last_words_(metadata_of(config.world_rank)),
         state_(std::move(config)),
         listener_(io_, listener.get()),
         timer_(io_),
@@ -196,7 +196,7 @@ class Server::Impl {
     done_changed_.notify_all();
   }
 
-  static SharedBody words_of(int32_t world_rank) {
+  static SharedBody metadata_of(int32_t world_rank) {
     Member me = this_member(0);
     me.world_rank = world_rank;
     return std::make_shared<const Body>(messages::write(texts::gave_up(me, nullptr, Error().text())));

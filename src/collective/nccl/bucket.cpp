@@ -22,14 +22,14 @@ bool is_one_block(const collective::BucketSpec& spec) noexcept {
 
 }  // namespace
 
-collective::BucketSpec words_of(const collective::ExchangeSpec& spec) {
-  collective::BucketSpec words = spec;
-  words.on_gpu = false;
-  words.rule.wire = cpu::ReduceRule::kAsItIs;
-  words.plan_hash ^=
+collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec) {
+  collective::BucketSpec metadata = spec;
+  metadata.on_gpu = false;
+  metadata.rule.wire = cpu::ReduceRule::kAsItIs;
+  metadata.plan_hash ^=
       static_cast<uint64_t>(spec.kind()) * 0x9e3779b97f4a7c15u;  // so that ranks which do different things find out
-  for (collective::BucketSpec::Piece& piece : words.pieces) piece = collective::BucketSpec::Piece{nullptr, 0, false};
-  return words;
+  for (collective::BucketSpec::Piece& piece : metadata.pieces) piece = collective::BucketSpec::Piece{nullptr, 0, false};
+  return metadata;
 }
 
 void Operation::start(const collective::BucketHeader& mine) {
@@ -39,18 +39,18 @@ void Operation::start(const collective::BucketHeader& mine) {
     launch(mine);
   });
   producers_.clear();
-  words_->start(mine);
+  metadata_->start(mine);
 }
 
 collective::Progress Operation::advance(int64_t budget_bytes) {
-  const collective::Progress progress = words_->advance(budget_bytes);
+  const collective::Progress progress = metadata_->advance(budget_bytes);
   if (progress == collective::Progress::kDone) settle_once();
   return progress;
 }
 
 void Operation::finish() {
   if (problem_) settle_once();  // the others wait in NCCL for what did not come
-  words_->finish();
+  metadata_->finish();
   settle_once();
 }
 
@@ -61,7 +61,7 @@ void Operation::settle_once() {
   if (problem_)
     throw Error(DDP_ERROR_ABORTED,
                 "the pass cannot go on, because another rank is waiting for this one inside NCCL: " + problem_->text());
-  settle(words_->note());
+  settle(metadata_->note());
 }
 
 void Operation::move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop,
@@ -74,8 +74,9 @@ void Operation::move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp
                doing);
 }
 
-Bucket::Bucket(NcclTransport& side, std::unique_ptr<collective::BucketOperation> words, const collective::BucketSpec& spec)
-    : Operation(side, std::move(words)), spec_(spec) {
+Bucket::Bucket(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
+               const collective::BucketSpec& spec)
+    : Operation(side, std::move(metadata)), spec_(spec) {
   const int64_t unit = kAlignment / dtype_size(travel_dtype(spec.rule));
   for (const collective::BucketSpec::Piece& piece : spec.pieces) {
     offsets_.push_back((count_ + unit - 1) / unit * unit);

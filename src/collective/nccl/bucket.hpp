@@ -1,10 +1,9 @@
 // Buckets of gradients on a GPU: what is enqueued when one is complete, and when its result may be written.
 //
-// Data and words go two ways. The gradients go through NCCL, on the communication stream. The bucket header (what each rank
-// contributes, misses, weighs;
-// the stamp) goes over the group's host transport as a bucket without data. So everything that holds for gradients in host
-// memory holds here too: what is missing is named, ranks that do different things find out, weights and skipped ranks count.
-// The host waits for the words of other hosts, never for a device.
+// Data and metadata are sent in two ways. The gradients go through NCCL, on the communication stream. The bucket header
+// (what each rank contributes, misses, weighs; the stamp) goes over the group's host transport as a bucket without data. So
+// everything that holds for gradients in host memory holds here too: what is missing is named, ranks that do different
+// things find out, weights and skipped ranks count. The host waits for the metadata of other hosts, never for a device.
 //
 // Where the gradients lie in one block of the library they are reduced in place. Otherwise one kernel packs them into the
 // bucket's memory and one writes the result back; the layout is the same, so ranks may differ. It does so at once if every
@@ -25,24 +24,25 @@
 
 namespace ddp::nccl {
 
-/// The words about an exchange: an all-reduce of nothing, which other exchanges of the same bucket are not taken for.
-[[nodiscard]] collective::BucketSpec words_of(const collective::ExchangeSpec& spec);
+/// The metadata about an exchange: an all-reduce of nothing, which other exchanges of the same bucket are not taken for.
+[[nodiscard]] collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec);
 
 /// Common to all operations of a bucket on a GPU.
 class Operation : public collective::BucketOperation {
  public:
-  Operation(NcclTransport& side, std::unique_ptr<collective::BucketOperation> words)
-      : side_(side), words_(std::move(words)) {}
+  Operation(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata)
+      : side_(side), metadata_(std::move(metadata)) {}
 
   void wait_for_stream(void* stream) final { producers_.push_back(stream); }
   void start(const collective::BucketHeader& mine) final;
   [[nodiscard]] collective::Progress advance(int64_t budget_bytes) final;
   void finish() final;
-  [[nodiscard]] bool local_done() const noexcept final { return words_->local_done(); }
-  [[nodiscard]] const collective::BucketHeader& note() const noexcept final { return words_->note(); }
+  [[nodiscard]] bool local_done() const noexcept final { return metadata_->local_done(); }
+  [[nodiscard]] const collective::BucketHeader& note() const noexcept final { return metadata_->note(); }
 
  protected:
-  /// Enqueue what needs no word of the other ranks; the producers are waited for already. The same collectives on all ranks.
+  /// Enqueue what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
+  /// ranks.
   virtual void launch(const collective::BucketHeader& mine) = 0;
   /// All ranks have spoken: enqueue the rest.
   virtual void settle(const collective::BucketHeader& joined) = 0;
@@ -55,7 +55,7 @@ class Operation : public collective::BucketOperation {
   void settle_once();
 
   NcclTransport& side_;
-  std::unique_ptr<collective::BucketOperation> words_;
+  std::unique_ptr<collective::BucketOperation> metadata_;
   std::vector<void*> producers_;  // streams; for the next start()
   std::optional<Error> problem_;  // of this rank while it launched
   bool settled_ = true;
@@ -64,7 +64,7 @@ class Operation : public collective::BucketOperation {
 /// All ranks get the whole sum.
 class Bucket final : public Operation {
  public:
-  Bucket(NcclTransport& side, std::unique_ptr<collective::BucketOperation> words, const collective::BucketSpec& spec);
+  Bucket(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata, const collective::BucketSpec& spec);
   ~Bucket() override;
 
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;

@@ -119,11 +119,12 @@ void NcclTransport::scale(const Tensor& from, const Tensor& to, double factor, v
 }
 
 std::unique_ptr<collective::BucketOperation> NcclTransport::prepare(const collective::ExchangeSpec& spec,
-                                                                    std::unique_ptr<collective::BucketOperation> words) {
+                                                                    std::unique_ptr<collective::BucketOperation> metadata) {
   switch (spec.kind()) {
-    case collective::Collective::kBucketReduceScatter: return std::make_unique<ReduceScatter>(*this, std::move(words), spec);
-    case collective::Collective::kBucketAllGather: return std::make_unique<AllGather>(*this, std::move(words), spec);
-    default: return std::make_unique<Bucket>(*this, std::move(words), spec);
+    case collective::Collective::kBucketReduceScatter:
+      return std::make_unique<ReduceScatter>(*this, std::move(metadata), spec);
+    case collective::Collective::kBucketAllGather: return std::make_unique<AllGather>(*this, std::move(metadata), spec);
+    default: return std::make_unique<Bucket>(*this, std::move(metadata), spec);
   }
 }
 

@@ -51,11 +51,11 @@ class NcclTransport {
   /// rank.
   [[nodiscard]] ddp_gpu_stop stop_on(void* stream);
 
-  /// As Transport::can and prepare. `words`: the exchange of the words about it (bucket.hpp), over the host's transport.
-  /// Throws OUT_OF_MEMORY.
+  /// As Transport::can and prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's
+  /// transport. Throws OUT_OF_MEMORY.
   [[nodiscard]] static bool can(collective::Collective kind) noexcept { return kind != collective::Collective::kFusedStep; }
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec,
-                                                                     std::unique_ptr<collective::BucketOperation> words);
+                                                                     std::unique_ptr<collective::BucketOperation> metadata);
 
   // On this rank's tensors; reductions of floats. `stream`: as above. Not while a bucket is under way.
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream);

@@ -28,9 +28,9 @@ SliceLayout lay_out(const Ownership& ownership, int64_t unit) {
   return layout;
 }
 
-ReduceScatter::ReduceScatter(NcclTransport& side, std::unique_ptr<collective::BucketOperation> words,
+ReduceScatter::ReduceScatter(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
                              const collective::ExchangeSpec& spec)
-    : Operation(side, std::move(words)),
+    : Operation(side, std::move(metadata)),
       spec_(spec),
       layout_(lay_out(*spec.ownership, kAlignment / dtype_size(travel_dtype(spec.rule)))) {
   size_t most = 0;
@@ -90,9 +90,9 @@ bool ReduceScatter::set_address(int32_t piece, std::byte* data) noexcept {
   return true;
 }
 
-AllGather::AllGather(NcclTransport& side, std::unique_ptr<collective::BucketOperation> words,
+AllGather::AllGather(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
                      const collective::ExchangeSpec& spec)
-    : Operation(side, std::move(words)),
+    : Operation(side, std::move(metadata)),
       spec_(spec),
       layout_(lay_out(*spec.ownership, kAlignment / dtype_size(spec.rule.dtype))) {
   size_t most = 0;

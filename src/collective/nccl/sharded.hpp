@@ -30,7 +30,7 @@ struct SliceLayout {
 /// Each rank gets the sum of its slice.
 class ReduceScatter final : public Operation {
  public:
-  ReduceScatter(NcclTransport& side, std::unique_ptr<collective::BucketOperation> words,
+  ReduceScatter(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
                 const collective::ExchangeSpec& spec);
   ~ReduceScatter() override;
 
@@ -52,7 +52,8 @@ class ReduceScatter final : public Operation {
 /// Each rank's slice of the values, as its work left them, goes to all. Started when all ranks agree on what is used.
 class AllGather final : public Operation {
  public:
-  AllGather(NcclTransport& side, std::unique_ptr<collective::BucketOperation> words, const collective::ExchangeSpec& spec);
+  AllGather(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
+            const collective::ExchangeSpec& spec);
   ~AllGather() override;
 
   [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }

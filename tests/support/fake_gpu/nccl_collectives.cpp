@@ -32,7 +32,7 @@ struct Part {
   int64_t receive_bytes;
 };
 
-std::string words_of(const Spec& spec) {
+std::string metadata_of(const Spec& spec) {
   return std::string(spec.name) + " of " + std::to_string(spec.count) + " " +
          dtype_name(static_cast<ddp_dtype>(spec.dtype)) + ", reduce " + std::to_string(spec.reduce) + ", root " +
          std::to_string(spec.root);
@@ -58,8 +58,8 @@ void arrive(Runtime& r, Collective& collective, const Part& part) {
   } else if (!equal(collective.spec, part.spec)) {
     collective.agreed = false;
     r.violate("ranks of " + part.comm->world->name + " disagree about collective " + std::to_string(part.number) +
-              ": rank " + std::to_string(collective.first) + " has " + words_of(collective.spec) + ", rank " +
-              std::to_string(part.comm->rank) + " has " + words_of(part.spec));
+              ": rank " + std::to_string(collective.first) + " has " + metadata_of(collective.spec) + ", rank " +
+              std::to_string(part.comm->rank) + " has " + metadata_of(part.spec));
   }
   collective.ranks[rank] = Arrival{true, part.send, part.receive};
   ++collective.arrived;
