@@ -25,7 +25,7 @@ constexpr int64_t kBucketBytes = int64_t{8} << 20; /* a matrix each, so that the
 using SetWire = void (*)(double, int32_t);
 
 SetWire find_wire() {
-  for (const std::string& file : module_candidates("libddp_cuda.so")) {
+  for (const std::string& file : ddp::os::module_candidates("libddp_cuda.so")) {
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) continue;
     return reinterpret_cast<SetWire>(dlsym(library, "ddp_wire_set"));
