@@ -1,6 +1,6 @@
-// The collectives of an endpoint's members. Each opens with a header round (header_round.hpp); after it every member knows
-// what all of them do, who counts and how much. How the array goes on is a function of its size, the members and the
-// options alone:
+// The collectives of members that are linked by sockets. Each opens with a header round (header_round.hpp); after it every
+// member knows what all of them do, who counts and how much. How the array goes on is a function of its size, the members
+// and the options alone:
 //
 //   inline     it lies in the header's payload: everybody has all inputs after the header, and adds them itself
 //   whole      all-reduce of few bytes: everybody sends its nodes to everybody, and adds all of them: one hop more

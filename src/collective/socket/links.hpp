@@ -1,4 +1,4 @@
-// A member's links to the others of an endpoint: messages to each that it is linked with, and what becomes of a failure.
+// A member's links to the other members: messages to each that it is linked with, and what becomes of a failure.
 // Every failing call closes the endpoint first, so that no memory is touched when the error arrives at the caller.
 //
 // Who is named: the first cause of the group if there is one (a broken connection gives the control plane half a second

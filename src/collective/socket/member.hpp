@@ -1,6 +1,5 @@
-// A place among the members of an endpoint: the endpoint, connected to all other members, with the collectives on top. A
-// group may have several endpoints (one over all ranks, one for each local rank between hosts); each rank makes them in the
-// same order.
+// A member: its endpoint, connected to those of all other members, with the collectives on top. A group may have several
+// sets of members (one of all ranks; or one for each local rank, between hosts); each rank makes them in the same order.
 //
 // Leaving: closing a connection can lose bytes that its peer has not read yet, and the news that a rank left ends the
 // waits of all others that wait in shared memory. So a member that goes in good order leaves first: it waits a moment
@@ -21,8 +20,8 @@ namespace ddp::socket {
 
 class SocketMember {
  public:
-  /// `ranks` are the endpoint's members in order, this rank among them; `shares` has what each of them adds. Collective over
-  /// the whole group: a rank without a place on any of the endpoints that are being made calls attend(). Throws IO,
+  /// `ranks` are the members in order, this rank among them; `shares` has what each of them adds. Collective over
+  /// the whole group: a rank that is in none of the sets that are being made calls attend(). Throws IO,
   /// NOT_SUPPORTED, TIMED_OUT, PEER_FAILED or the first cause.
   SocketMember(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
                const SocketOptions& options, std::vector<int32_t> ranks, Shares shares, int64_t timeout_ms);

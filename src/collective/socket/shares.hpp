@@ -1,4 +1,4 @@
-// What each member of an endpoint adds to a sum: one rank, or all ranks of a host. The sum over all ranks is a balanced tree
+// What each member adds to a sum: one rank, or all ranks of a host. The sum over all ranks is a balanced tree
 // (core/sum_tree.hpp), and a member adds the largest nodes that have leaves of its own alone. Values, equal on all
 // members.
 // Tested by unit/collective/shares_test.cpp.

@@ -1,4 +1,4 @@
-// The collectives of a endpoint when ranks disagree, one is late, or one is gone: everybody learns it, in time, with one
+// The collectives of linked members when ranks disagree, one is late, or one is gone: everybody learns it, in time, with one
 // text that names the right rank.
 #include <chrono>
 #include <thread>

@@ -1,6 +1,6 @@
-// The collectives of a endpoint, with ranks as threads over the in-process one: the bits of cpu::reduce for every element
-// type, operation, size and number of ranks; the notes of buckets; and how many messages it takes. When ranks disagree, are
-// late or gone: collectives_failure_test.cpp.
+// The collectives of linked members, with ranks as threads over the in-process one: the bits of cpu::reduce for every
+// element type, operation, size and number of ranks; the bucket headers; and how many messages it takes. When ranks
+// disagree, are late or gone: collectives_failure_test.cpp.
 #include <cstring>
 #include <numeric>
 #include <random>

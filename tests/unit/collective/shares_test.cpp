@@ -1,4 +1,4 @@
-// What members of a endpoint add to a sum, and how many bytes that is.
+// What members add to a sum, and how many bytes that is.
 #include "collective/socket/shares.hpp"
 
 #include "support/check.hpp"
