@@ -1,7 +1,7 @@
 // An exchange that only gives, for transports that have no better way than an all-gather: the own slice is written, packed
 // chunk by chunk, gathered and unpacked. It blocks, and it is a collective of its own: not while a bucket is under way.
-// Memory: 8 MiB for all ranks, and one rank's part of it again. Tested by conformance/fused_test.cpp and
-// process/hierarchy_test.cpp.
+// Memory: 8 MiB for all ranks, and one rank's part of it again.
+// Tested by conformance/fused_test.cpp and process/hierarchy_test.cpp.
 #pragma once
 
 #include <memory>

@@ -5,7 +5,8 @@
 // object.
 // Promises: release and the end of an owner never allocate. A fork begins with an empty table: memory of its parent stays as
 // it is there.
-// Threads: any. Tested by unit/collective/memory_holds_test.cpp, capi/memory_test.c and the bindings' tests of lifetime.
+// Threads: any.
+// Tested by unit/collective/memory_holds_test.cpp, capi/memory_test.c and the bindings' tests of lifetime.
 #pragma once
 
 #include <cstddef>

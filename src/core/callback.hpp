@@ -2,7 +2,8 @@
 // Error with CALLBACK and its text. So it is treated like a callback that returns an error, also on threads of the library,
 // where nobody else would catch it.
 // The end of a thread (forced unwinding) passes through.
-// Threads: any. Tested by capi/callback_test.cpp.
+// Threads: any.
+// Tested by capi/callback_test.cpp.
 #pragma once
 
 #include <cxxabi.h>

@@ -1,6 +1,7 @@
 // The one exception type of libddp: a status and one sentence that names the culprit.
 // Thrown where something fails; caught by attempt.hpp, and by whom tests/lint/catch_allowed.txt lists. A copy shares the
-// text, so copying never fails. Any thread. Tested by unit/core/error_test.cpp.
+// text, so copying never fails. Any thread.
+// Tested by unit/core/error_test.cpp.
 #pragma once
 
 #include <exception>

@@ -5,7 +5,8 @@
 // Terms are magnitudes (0 or more), infinite or NaN included; at most 2^30 of them over all ranks.
 // The idea of the long accumulator is Kulisch's ("Computer arithmetic and validity", 2008); small superaccumulators with
 // carries left for later are described by Neal ("Fast exact summation using small and large superaccumulators", 2015).
-// Cost: a handful of integer operations for a term. A value; allocates nothing. Tested by unit/core/exact_sum_test.cpp.
+// Cost: a handful of integer operations for a term. A value; allocates nothing.
+// Tested by unit/core/exact_sum_test.cpp.
 #pragma once
 
 #include <array>

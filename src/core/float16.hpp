@@ -3,7 +3,8 @@
 // To 16 bits: round to nearest even, too large becomes infinity, subnormal numbers are exact, a NaN stays a quiet NaN with
 // its sign and the top of its payload. All in integers, so that the caller's rounding mode does not matter. Arrays:
 // device/cpu/arrays.hpp.
-// Any thread. Tested by unit/core/float16_test.cpp (every 16-bit value, and every tie between two of them).
+// Any thread.
+// Tested by unit/core/float16_test.cpp (every 16-bit value, and every tie between two of them).
 #pragma once
 
 #include <bit>

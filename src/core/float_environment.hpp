@@ -7,7 +7,8 @@
 // Threads of the library are made inside such a call and inherit its environment. The program's own functions get the
 // program's environment back for as long as they run (callback.hpp).
 // Cost: reading one control register where nothing is to be changed.
-// Threads: each its own. Tested by unit/core/float_environment_test.cpp and capi/float_environment_test.cpp.
+// Threads: each its own.
+// Tested by unit/core/float_environment_test.cpp and capi/float_environment_test.cpp.
 #pragma once
 
 #include <cfenv>

@@ -7,7 +7,8 @@
 // one that is larger than the limit is alone. Buckets are then ordered by the moment at which their last gradient is
 // expected, and are sent in that order whatever order gradients come in.
 // (c10d's reducer inspired the two limits; it lets a bucket run over its limit, this plan does not.)
-// Cost: linear. Tested by unit/core/plan_test.cpp.
+// Cost: linear.
+// Tested by unit/core/plan_test.cpp.
 #pragma once
 
 #include <cstddef>

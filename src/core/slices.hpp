@@ -5,7 +5,8 @@
 // Rule: rank r owns a contiguous stretch of the bucket. A cut lies at the start of a parameter or a multiple of kSliceUnit
 // elements behind it, the last such place at or before r / W of the bucket. So the same blocks of a parameter are worked on
 // as a whole whatever the number of ranks: what is summed over blocks (norms) has the same bits, sharded or not.
-// A pure function of the plan. Cost: linear. Tested by unit/core/slices_test.cpp.
+// A pure function of the plan. Cost: linear.
+// Tested by unit/core/slices_test.cpp.
 #pragma once
 
 #include <vector>

@@ -7,7 +7,8 @@
 // shape of a node depends only on its width. So whoever holds all leaves of a node can form its sum alone, and the bits are
 // those of one place. A leaf that does not count is -0.0 and changes no bit; no position shifts for its sake.
 // A LeafMap says which rank has which position; positions without a rank are holes, which do not count.
-// Pure functions and values. Tested by unit/core/sum_tree_test.cpp.
+// Pure functions and values.
+// Tested by unit/core/sum_tree_test.cpp.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Codes of the CUDA runtime: their texts, and what they mean for the caller. Pure functions but for settled().
-// Any thread. Tested by unit/cuda/module_test.cpp.
+// Any thread.
+// Tested by unit/cuda/module_test.cpp.
 #pragma once
 
 #include <cuda_runtime_api.h>

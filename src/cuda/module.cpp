@@ -1,6 +1,7 @@
 // The one export of the module: the table of device/gpu/gpu_abi.h. The table is filled once and is valid as long as the
 // module is loaded.
-// Any thread. Tested by unit/cuda/module_test.cpp.
+// Any thread.
+// Tested by unit/cuda/module_test.cpp.
 #include "cuda/kernels/launchers.hpp"
 #include "cuda/nccl_table.hpp"
 #include "cuda/runtime.hpp"

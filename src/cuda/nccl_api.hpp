@@ -2,8 +2,8 @@
 // NCCL from kOldest on. nccl_header_check.cpp compares it with the real header where there is one.
 //
 // The config struct is NCCL 2.28's. It says its own size: an older library reads the fields that it knows, a newer one fills
-// in what is not there. Results and types are plain numbers, for a newer library may have more of them. Tested by
-// unit/cuda/nccl_test.cpp.
+// in what is not there. Results and types are plain numbers, for a newer library may have more of them.
+// Tested by unit/cuda/nccl_test.cpp.
 #pragma once
 
 #include <climits>

@@ -2,7 +2,8 @@
 //
 // A path that is given is the only one tried. Otherwise a copy that the process has already (a framework's: two different
 // copies work, but share nothing), then the loader's search. A library that was opened is never closed: its threads may run
-// in it. NCCL before kOldest is refused. Any thread. Tested by unit/cuda/nccl_test.cpp.
+// in it. NCCL before kOldest is refused. Any thread.
+// Tested by unit/cuda/nccl_test.cpp.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 // NCCL as the table of the module has it: dtypes and operations translated, calls handed on.
-// Threads: as gpu_abi.h says. Tested by unit/cuda/nccl_test.cpp.
+// Threads: as gpu_abi.h says.
+// Tested by unit/cuda/nccl_test.cpp.
 #pragma once
 
 #include "device/gpu/gpu_abi.h"

@@ -1,4 +1,5 @@
-// Which device an address belongs to. Any thread. Tested by unit/cuda/module_test.cpp.
+// Which device an address belongs to. Any thread.
+// Tested by unit/cuda/module_test.cpp.
 #pragma once
 
 #include <cstdint>

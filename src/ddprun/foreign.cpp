@@ -1,4 +1,5 @@
-// mpirun (Open MPI, MPICH), torchrun, accelerate, srun. Tested by process/ddprun_test.sh.
+// mpirun (Open MPI, MPICH), torchrun, accelerate, srun.
+// Tested by process/ddprun_test.sh.
 #include "ddprun/foreign.hpp"
 
 #include <algorithm>

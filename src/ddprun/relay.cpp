@@ -2,7 +2,8 @@
 // like lines; without prefixes the bytes pass unchanged instead, and so they do into files. Memory: at most kLongLine for
 // each stream, and a sink that is full stops the reading, so that a rank that writes faster than the terminal waits in its
 // own write(). Of a line with \r inside, such as a progress bar, a prefixed line shows what would be left on a terminal: the
-// text behind the last \r that has text behind it. Tested by process/ddprun_output_test.sh, process/ddprun_pty_test.sh.
+// text behind the last \r that has text behind it.
+// Tested by process/ddprun_output_test.sh, process/ddprun_pty_test.sh.
 #include "ddprun/relay.hpp"
 
 #include <fcntl.h>

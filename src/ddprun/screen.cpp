@@ -2,7 +2,8 @@
 // line appears again a moment later. With several of them each has the row for a second. So progress bars of many ranks take
 // one row, and the lines above are whole. Elsewhere (file, pipe, TERM=dumb) nothing can be erased. A line that was shown in
 // part and then interrupted by another is written once more, whole, when it ends, unless it is long; a bar is written as a
-// line now and then, and when it ends. Tested by process/ddprun_pty_test.sh.
+// line now and then, and when it ends.
+// Tested by process/ddprun_pty_test.sh.
 #include "ddprun/screen.hpp"
 
 #include <sys/ioctl.h>

@@ -6,7 +6,8 @@
 // gradients of all ranks would have given, for every dtype; rows that many ranks share travel once, not once a rank.
 // Cost: two small messages and an all-reduce of the union. Promises: the same bits on every rank; memory in proportion to
 // the union.
-// Threads: those of the group. Tested by conformance/rows_test.cpp and capi/rows_test.c.
+// Threads: those of the group.
+// Tested by conformance/rows_test.cpp and capi/rows_test.c.
 #pragma once
 
 #include <cstddef>

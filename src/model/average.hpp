@@ -1,8 +1,8 @@
 // The mean over the ranks of many tensors, in place: local SGD. What is small travels together, as in spread.hpp, with
 // others of its dtype.
 // Collective; the messages depend on sizes, dtypes and on where tensors lie. What lies on a GPU is read and written in the
-// order of a stream, and the host does not wait. Tested by conformance/local_sgd_threads_test.cpp,
-// conformance/local_sgd_processes_test.cpp and gpu_host/sync_test.cpp.
+// order of a stream, and the host does not wait.
+// Tested by conformance/local_sgd_threads_test.cpp, conformance/local_sgd_processes_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <vector>

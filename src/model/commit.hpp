@@ -1,5 +1,6 @@
 // Making ranks equal: the same model everywhere, rank 0's values everywhere.
-// Collective, all of it. Tested by conformance/pass_threads_test.cpp and conformance/pass_processes_test.cpp.
+// Collective, all of it.
+// Tested by conformance/pass_threads_test.cpp and conformance/pass_processes_test.cpp.
 #pragma once
 
 #include "core/parameters.hpp"

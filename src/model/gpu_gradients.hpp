@@ -1,6 +1,7 @@
 // What a model does between passes with the gradients that lie on a GPU: as gradients.cpp, in the order of a stream. Only
 // norms make the host wait, for that one stream.
-// Threads: as Model. Nothing is allocated after the first use of each. Tested by gpu_host/gradients_test.cpp.
+// Threads: as Model. Nothing is allocated after the first use of each.
+// Tested by gpu_host/gradients_test.cpp.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // One rank's state for everybody: when replicas differ, that of the ranks that most agree with; at commit, what rank 0 has
 // loaded.
-// Tensors on a GPU are read and written in the order of the stream. Collective. Tested by conformance/drift_test.cpp and
-// conformance/load_test.cpp.
+// Tensors on a GPU are read and written in the order of the stream. Collective.
+// Tested by conformance/drift_test.cpp and conformance/load_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Numbers as text in a checkpoint's header: the shortest decimal that reads back to the same bits.
-// Any thread. Tested by unit/optim/fields_test.cpp.
+// Any thread.
+// Tested by unit/optim/fields_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 // are too long, the device answers that itself and the host waits for nothing; what the norm was comes to the host behind
 // it.
 //
-// Threads: one at a time, and in one order of streams. Tested by gpu_host/optimizer_test.cpp.
+// Threads: one at a time, and in one order of streams.
+// Tested by gpu_host/optimizer_test.cpp.
 #pragma once
 
 #include "device/gpu/norms.hpp"

@@ -1,7 +1,8 @@
 // The factor that the user multiplies the loss with, so that small 16-bit gradients do not vanish, and its adaptation:
 // halved and the step left out when the gradients overflowed, doubled after a number of good steps (Micikevicius et al.,
 // "Mixed precision training", 2018).
-// A value; all ranks feed it the same and hold the same. Tested by unit/optim/policy_test.cpp.
+// A value; all ranks feed it the same and hold the same.
+// Tested by unit/optim/policy_test.cpp.
 #pragma once
 
 #include <cstdint>

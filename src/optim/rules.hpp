@@ -1,6 +1,7 @@
 // From options, a rate and a number of steps to the scalars of one step. Pure; all in F64 with additions, multiplications,
 // divisions and one square root, no libm, so that every rank gets the same bits on every machine.
-// Any thread. Tested by unit/optim/rules_test.cpp.
+// Any thread.
+// Tested by unit/optim/rules_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // changes; blocks of a parameter come in ascending order, each where the last one ended. After the first step nothing is
 // allocated.
 // Of parameters on a GPU, save and restore are only noted; flush carries them out in the order of a stream.
-// Memory: as much as the parts and their state, where they are. Tested by unit/optim/masters_test.cpp and
-// gpu_host/optimizer_test.cpp.
+// Memory: as much as the parts and their state, where they are.
+// Tested by unit/optim/masters_test.cpp and gpu_host/optimizer_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // A connection tells the other side that this process has ended, unless a fork of it lives on and keeps the connection open.
 // So every fork closes those that are noted here.
 // Cost: a lock to note and to forget; fork() waits for it.
-// Threads: any. Tested by unit/os/closed_in_forks_test.cpp.
+// Threads: any.
+// Tested by unit/os/closed_in_forks_test.cpp.
 #pragma once
 
 namespace ddp::os {

@@ -8,7 +8,8 @@
 // MADV_NOHUGEPAGE, nothing is done. The setting for shared memory (shmem_enabled) is "never" by default and keeps other
 // programs' files as they are;
 // memory that this library made for itself is moved all the same, unless it says "deny".
-// Threads: any. Tested by unit/os/huge_pages_test.cpp.
+// Threads: any.
+// Tested by unit/os/huge_pages_test.cpp.
 #pragma once
 
 #include <cstddef>

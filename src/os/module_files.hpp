@@ -2,7 +2,8 @@
 //
 // Searched: the folders in DDP_MODULE_PATH (separated by ':'), the folder of libddp and its subfolder "ddp", the folder of
 // installation.
-// Threads: any. Tested by unit/os/module_files_test.cpp.
+// Threads: any.
+// Tested by unit/os/module_files_test.cpp.
 #pragma once
 
 #include <string>

@@ -4,7 +4,8 @@
 // what is made once for the whole process (tables of handles, the log) is made ready again in each fork, by PerProcess.
 // Cost: two loads. Asking the system for the process's number instead is a system call: 0.15 us on a virtual machine, where
 // a whole collective of one KiB takes half a microsecond.
-// Threads: any. Tested by unit/os/process_test.cpp.
+// Threads: any.
+// Tested by unit/os/process_test.cpp.
 #pragma once
 
 #include <sched.h>

@@ -1,5 +1,6 @@
 // Start a thread of the library: it blocks every signal, so that the program's handlers never run on it and its own SIGPIPE,
-// SIGALRM or Ctrl-C do not disturb it. Tested by process/control_test.cpp.
+// SIGALRM or Ctrl-C do not disturb it.
+// Tested by process/control_test.cpp.
 #pragma once
 
 #include <pthread.h>

@@ -3,8 +3,8 @@
 // Both sides send 32 random bytes; each proves that it knows the token with HMAC-SHA256 over its role, both challenges, the
 // group, the rank and the world size, so that a proof fits one connection, one direction and one slot. From the same inputs
 // come two keys, one a direction, with which every later frame is authenticated together with its number. Nothing is
-// encrypted. Primitives: libsodium. Pure but for random_nonce(). Any thread. Tested by
-// unit/bootstrap/control_codec_test.cpp.
+// encrypted. Primitives: libsodium. Pure but for random_nonce(). Any thread.
+// Tested by unit/bootstrap/control_codec_test.cpp.
 #pragma once
 
 #include <array>

@@ -2,7 +2,8 @@
 //
 // Two implementations: over TCP with rank 0 as the server, and in memory for ranks that are threads (rendezvous local://).
 // Threads: gather() from one thread at a time; abort(), leave() and member() from any thread; the failure callback comes
-// from a library thread. Tested by unit/bootstrap/control_*_test.cpp and process/control_test.cpp.
+// from a library thread.
+// Tested by unit/bootstrap/control_*_test.cpp and process/control_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // clock, no sockets; used by the TCP server's state machine and by the in-memory hub.
 //
 // Every rank's n-th call belongs to round n. A round whose names differ fails for all ranks, also for those that come later,
-// and the rounds after it are not touched. Cost: one move per blob. Threads: the owner's lock. Tested by
-// unit/bootstrap/gather_board_test.cpp.
+// and the rounds after it are not touched. Cost: one move per blob. Threads: the owner's lock.
+// Tested by unit/bootstrap/gather_board_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 //
 // What cannot be sent at once is queued; a body that goes to many is shared, not copied. After finish() everything queued is
 // still sent, then the other side sees the end; what it says from then on is read and dropped, so that no reset overtakes
-// our last words. Only the owner's thread touches a link. Tested by process/control_test.cpp.
+// our last words. Only the owner's thread touches a link.
+// Tested by process/control_test.cpp.
 #pragma once
 
 #include <asio/generic/stream_protocol.hpp>

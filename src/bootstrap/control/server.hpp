@@ -1,7 +1,8 @@
 // Rank 0's thread that all ranks talk to: sockets and time for ServerState.
 //
 // It listens until the group has formed and then closes that door. Nothing that strangers send blocks it: it never waits for
-// anybody. Threads: construct, stop() and destroy from one thread. Tested by process/control_test.cpp.
+// anybody. Threads: construct, stop() and destroy from one thread.
+// Tested by process/control_test.cpp.
 #pragma once
 
 #include <memory>

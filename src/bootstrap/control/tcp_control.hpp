@@ -1,6 +1,7 @@
 // The control plane over TCP: one thread a rank that talks to rank 0, with the sockets and the time for ClientState.
 //
-// Threads: as Control says; the failure callback comes from the control thread. Tested by process/control_test.cpp.
+// Threads: as Control says; the failure callback comes from the control thread.
+// Tested by process/control_test.cpp.
 #pragma once
 
 #include <functional>

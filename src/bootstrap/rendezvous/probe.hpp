@@ -1,7 +1,8 @@
 // Ask one address whether rank 0 of our group is there, and be let in.
 //
 // The server speaks first, so that a foreign service is told nothing: its banner says which group it is. Blocking, with a
-// limit at every step. Any thread. Tested by process/rendezvous_test.cpp.
+// limit at every step. Any thread.
+// Tested by process/rendezvous_test.cpp.
 #pragma once
 
 #include <optional>

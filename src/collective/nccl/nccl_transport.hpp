@@ -9,8 +9,8 @@
 // another stream changes parameters: kernels look at the copy and do nothing if it is set. So what a broken collective
 // leaves behind never reaches a parameter, and no kernel changes its mind half way.
 //
-// Threads: collectives and orders as the group's; the watch is a thread of its own. Tested by gpu_host/group_test.cpp,
-// failure_test.cpp.
+// Threads: collectives and orders as the group's; the watch is a thread of its own.
+// Tested by gpu_host/group_test.cpp, failure_test.cpp.
 #pragma once
 
 #include <array>

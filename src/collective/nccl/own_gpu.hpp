@@ -1,7 +1,8 @@
 // The GPU on which a rank works: opened by the first who asks, so a program without CUDA tensors never looks for one.
 //
 // Which: options.device_index, else the rank's number on its host (LOCAL_RANK), or the only GPU that the process sees.
-// Threads: any. Tested by unit/collective/own_gpu_test.cpp.
+// Threads: any.
+// Tested by unit/collective/own_gpu_test.cpp.
 #pragma once
 
 #include <cstdint>

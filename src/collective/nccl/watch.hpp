@@ -3,7 +3,8 @@
 //
 // A connection that fails is usually a rank that died, and the control plane knows its name a moment later; so trouble that
 // NCCL reports is kept back for half a second to let the better cause come first.
-// Threads: its own. Tested by gpu_host/failure_test.cpp.
+// Threads: its own.
+// Tested by gpu_host/failure_test.cpp.
 #pragma once
 
 #include <condition_variable>

@@ -7,7 +7,8 @@
 // Stores that bypass the cache leave the line in memory, which is equally near for everybody.
 // Measured, 25 MiB staged, 2 ranks: 4.3 ms with a common cache and 14 ms without; with streaming stores 3.3 and 2.4 ms.
 // Costs more than a plain copy only when the reader shares a cache and the whole array fits in it.
-// Threads: any. Tested by unit/collective/stream_test.cpp.
+// Threads: any.
+// Tested by unit/collective/stream_test.cpp.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,8 @@
 // somebody, so no cycle can arise.
 //
 // Needs: a header round, because sizes follow from the stamps, and what counts from the participations.
-// Threads: one at a time. Allocates nothing. Tested by unit/collective/exchange_test.cpp.
+// Threads: one at a time. Allocates nothing.
+// Tested by unit/collective/exchange_test.cpp.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Adam and AdamW over many parameters in one launch. Tested by unit/cuda/rules_test.cpp (the formula, masters).
+// Adam and AdamW over many parameters in one launch.
+// Tested by unit/cuda/rules_test.cpp (the formula, masters).
 #include "cuda/kernels/update.cuh"
 
 namespace ddp::cuda {

@@ -1,5 +1,6 @@
 // Batch normalisation for one channel: extra/batch_norm/batch_norm.cpp's arithmetic, in the same order of operations.
-// Pure functions, also for the host. Tested by unit/cuda/batch_norm_test.cpp.
+// Pure functions, also for the host.
+// Tested by unit/cuda/batch_norm_test.cpp.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // What becomes of a step, from an exact sum of squares (core/exact_sum.cpp's value, optim/policy.cpp's decide). Pure
-// functions, also for the host. Tested by unit/cuda/decide_test.cpp.
+// functions, also for the host.
+// Tested by unit/cuda/decide_test.cpp.
 #pragma once
 
 #include <cmath>

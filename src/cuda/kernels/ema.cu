@@ -1,4 +1,5 @@
-// Running averages of many parameters in one launch. Tested by unit/cuda/rules_test.cpp (the formula).
+// Running averages of many parameters in one launch.
+// Tested by unit/cuda/rules_test.cpp (the formula).
 #include "cuda/kernels/rules.hpp"
 #include "cuda/kernels/spans.cuh"
 

@@ -1,4 +1,5 @@
-// Swaps the bytes of arrays, many pairs in one launch. Tested by unit/cuda/tiles_test.cpp (the cutting).
+// Swaps the bytes of arrays, many pairs in one launch.
+// Tested by unit/cuda/tiles_test.cpp (the cutting).
 #include "cuda/kernels/spans.cuh"
 
 namespace ddp::cuda {

@@ -1,4 +1,5 @@
-// Hashes of many arrays in two launches. Tested by unit/cuda/hash_words_test.cpp (the arithmetic).
+// Hashes of many arrays in two launches.
+// Tested by unit/cuda/hash_words_test.cpp (the arithmetic).
 #include "cuda/kernels/hash_words.hpp"
 #include "cuda/kernels/spans.cuh"
 

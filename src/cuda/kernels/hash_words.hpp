@@ -2,7 +2,8 @@
 // their place, and one for the length. For comparing replicas: two arrays that differ anywhere have equal hashes with a
 // probability of 2^-64, unless somebody makes them so on purpose. The mixing is splitmix64's (Steele, Lea, Flood, "Fast
 // splittable pseudorandom number generators", 2014).
-// Pure functions, also for the host. Tested by unit/cuda/hash_words_test.cpp.
+// Pure functions, also for the host.
+// Tested by unit/cuda/hash_words_test.cpp.
 #pragma once
 
 #include <cstdint>

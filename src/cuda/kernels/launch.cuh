@@ -1,6 +1,7 @@
 // Launching a kernel whose parameters are one struct by value, and choosing the kernel of a dtype. Host code of the .cu
 // files.
-// Any thread. Tested by unit/cuda/module_test.cpp (arguments); launches need a GPU.
+// Any thread.
+// Tested by unit/cuda/module_test.cpp (arguments); launches need a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -5,7 +5,8 @@
 // With long stretches (inner 32 or more) a block takes a part of one channel; otherwise a row is taken as `channels * inner`
 // columns, a thread for each, and a block takes 32 columns and a part of the rows. The division depends on the shape alone,
 // so results do too.
-// Pure functions, also for the host. Tested by unit/cuda/moments_test.cpp.
+// Pure functions, also for the host.
+// Tested by unit/cuda/moments_test.cpp.
 #pragma once
 
 #include <cstdint>

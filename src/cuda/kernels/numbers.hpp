@@ -2,7 +2,8 @@
 // functions compile for the host, where the tests compare them with the CPU's loops.
 //
 // Conversions round to nearest even, once, and keep a NaN's sign and payload, as core/float16.hpp does, whose code it is but
-// for binary16 on the device, where the hardware has an instruction. Any thread. Tested by unit/cuda/numbers_test.cpp.
+// for binary16 on the device, where the hardware has an instruction. Any thread.
+// Tested by unit/cuda/numbers_test.cpp.
 #pragma once
 
 #include <cstdint>

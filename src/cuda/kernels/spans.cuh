@@ -1,6 +1,7 @@
 // Kernels over spans (device/gpu/gpu_abi.h): the piece, the parameters, and launching with a table of the size that is
 // needed.
-// Host and device code. Tested by unit/cuda/tiles_test.cpp (the cutting).
+// Host and device code.
+// Tested by unit/cuda/tiles_test.cpp (the cutting).
 #pragma once
 
 #include "cuda/kernels/launch.cuh"

@@ -1,6 +1,7 @@
 // What every kernel over a table of pieces does: look at the stop word, take tiles until none is left, move elements several
 // at a time.
-// Device code. Tested by unit/cuda/tiles_test.cpp as far as it is arithmetic; the rest needs a GPU.
+// Device code.
+// Tested by unit/cuda/tiles_test.cpp as far as it is arithmetic; the rest needs a GPU.
 #pragma once
 
 #include "cuda/kernels/tiles.hpp"

@@ -6,7 +6,8 @@
 // single elements at the front.
 // Kernel parameters may have 32,764 bytes since CUDA 12.1; a table that holds fewer pieces is copied sooner, so there are
 // two sizes.
-// Pure functions, also for the host. Tested by unit/cuda/tiles_test.cpp.
+// Pure functions, also for the host.
+// Tested by unit/cuda/tiles_test.cpp.
 #pragma once
 
 #include <cstddef>

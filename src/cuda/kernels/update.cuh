@@ -3,8 +3,8 @@
 //
 // One vector is 16 bytes of state: four elements, or two F64. An element is read, computed in its wide type and rounded to
 // its own type once.
-// With a master the rule works on that, and the parameter is the master rounded. Tested by unit/cuda/rules_test.cpp (the
-// formulas).
+// With a master the rule works on that, and the parameter is the master rounded.
+// Tested by unit/cuda/rules_test.cpp (the formulas).
 #pragma once
 
 #include "cuda/kernels/launch.cuh"

@@ -1,4 +1,5 @@
-// Chooses the loop for one array. Any thread; allocates nothing. Tested by unit/device/arrays_test.cpp.
+// Chooses the loop for one array. Any thread; allocates nothing.
+// Tested by unit/device/arrays_test.cpp.
 #include "device/cpu/arrays.hpp"
 
 #include <algorithm>

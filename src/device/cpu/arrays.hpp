@@ -1,6 +1,7 @@
 // One-pass loops over an array: scale, norms, non-finite count, conversion. Deterministic: blocks of fixed size are summed
 // in F64 in a fixed order, whatever the instruction set and the caller's floating-point environment, and the blocks' sums
-// exactly. dtype is a floating one everywhere. Any thread. Tested by unit/device/arrays_test.cpp.
+// exactly. dtype is a floating one everywhere. Any thread.
+// Tested by unit/device/arrays_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Sums of which nodes are known already (between hosts). Any thread; allocates nothing. Tested by
-// unit/device/combine_test.cpp.
+// Sums of which nodes are known already (between hosts). Any thread; allocates nothing.
+// Tested by unit/device/combine_test.cpp.
 #include <algorithm>
 #include <cassert>
 #include <cstring>

@@ -1,6 +1,7 @@
 // The loops of kernels.hpp take whole groups of kGroup elements; these functions give them arrays of any length. What is
 // left over at an end is copied to the stack, filled up with zeros, worked on there and copied back. Cost: some tens of
-// nanoseconds an end. Any thread. Tested by unit/device/reduce_test.cpp (every length, every alignment).
+// nanoseconds an end. Any thread.
+// Tested by unit/device/reduce_test.cpp (every length, every alignment).
 #pragma once
 
 #include <cstddef>

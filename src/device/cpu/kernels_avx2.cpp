@@ -1,4 +1,5 @@
-// The loops for Avx2 (isa_avx2.hpp). Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
+// The loops for Avx2 (isa_avx2.hpp).
+// Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
 #include "device/cpu/isa_avx2.hpp"
 #include "device/cpu/make_kernels.hpp"
 

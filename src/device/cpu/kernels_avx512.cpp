@@ -1,4 +1,5 @@
-// The loops for Avx512 (isa_avx512.hpp). Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
+// The loops for Avx512 (isa_avx512.hpp).
+// Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
 #include "device/cpu/isa_avx512.hpp"
 #include "device/cpu/make_kernels.hpp"
 

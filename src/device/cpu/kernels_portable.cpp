@@ -1,4 +1,5 @@
-// The loops for Portable (isa_portable.hpp). Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
+// The loops for Portable (isa_portable.hpp).
+// Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
 #include "device/cpu/isa_portable.hpp"
 #include "device/cpu/make_kernels.hpp"
 

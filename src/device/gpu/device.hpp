@@ -7,7 +7,8 @@
 // is captured);
 // PEER_FAILED when the GPU is lost to this process, which no call can repair, so the group ends for everybody; INTERNAL
 // otherwise.
-// Threads: any. Tested by unit/device/gpu_device_test.cpp.
+// Threads: any.
+// Tested by unit/device/gpu_device_test.cpp.
 #pragma once
 
 #include <cstddef>

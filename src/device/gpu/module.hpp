@@ -3,7 +3,8 @@
 //
 // The first file of that name (os/module_files.hpp) is taken, opened with RTLD_NOW | RTLD_LOCAL and never closed: threads of
 // the driver may still run in it.
-// Threads: any. Tested by unit/device/gpu_module_test.cpp.
+// Threads: any.
+// Tested by unit/device/gpu_module_test.cpp.
 #pragma once
 
 #include <string>

@@ -2,7 +2,8 @@
 // device/cpu/arrays.hpp. What is added comes to the host only when it is asked for.
 //
 // Cost: one read of the parts, and 560 bytes to the host. Nothing is allocated after the first use.
-// Threads: one at a time, and in one order of streams. Tested by gpu_host/norms_test.cpp.
+// Threads: one at a time, and in one order of streams.
+// Tested by gpu_host/norms_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,8 @@
 // held back by it.
 // Promises: no host wait, but for growing (freeing waits for the device); it never shrinks, so a training loop allocates in
 // its first step.
-// Threads: one at a time, as the group's collectives. Tested by gpu_host/transfer_test.cpp.
+// Threads: one at a time, as the group's collectives.
+// Tested by gpu_host/transfer_test.cpp.
 #pragma once
 
 #include <cstddef>

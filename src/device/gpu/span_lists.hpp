@@ -1,5 +1,6 @@
 // Spans of many tensors, sorted by their types, so that a kernel is called once for each pair of types.
-// Room is kept from one use to the next. Threads: one at a time. Tested by gpu_host/norms_test.cpp.
+// Room is kept from one use to the next. Threads: one at a time.
+// Tested by gpu_host/norms_test.cpp.
 #pragma once
 
 #include <cstdint>

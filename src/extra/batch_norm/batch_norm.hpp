@@ -7,7 +7,8 @@
 // Tensors on a GPU are normalised there (gpu.hpp).
 // Ioffe and Szegedy, "Batch Normalization", 2015, with the batch of all ranks; the joining is in moments.hpp.
 // Promises: all ranks hold the same statistics to the last bit; nothing is written before everything was checked.
-// Threads: the caller's. Tested by unit/extra/moments_test.cpp, conformance/batch_norm_test.cpp and capi/batch_norm_test.c.
+// Threads: the caller's.
+// Tested by unit/extra/moments_test.cpp, conformance/batch_norm_test.cpp and capi/batch_norm_test.c.
 #pragma once
 
 #include <cstdint>

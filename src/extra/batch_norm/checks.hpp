@@ -1,5 +1,6 @@
 // What can never be right about a call of batch normalisation, found before anything is sent or written.
-// Any thread. Tested by capi/batch_norm_test.c.
+// Any thread.
+// Tested by capi/batch_norm_test.c.
 #pragma once
 
 #include "extra/batch_norm/batch_norm.hpp"

@@ -5,7 +5,8 @@
 // The host waits for other ranks there, never for the device. Forward joins the ranks' moments in rank order, so all hold
 // the same bits; the two sums of backward are added in NCCL's order, again the same bits on all ranks. Working memory is the
 // group's scratch memory.
-// Threads: the caller's. Tested by gpu_host/batch_norm_test.cpp and gpu/batch_norm_test.cpp.
+// Threads: the caller's.
+// Tested by gpu_host/batch_norm_test.cpp and gpu/batch_norm_test.cpp.
 #pragma once
 
 #include "extra/batch_norm/batch_norm.hpp"

@@ -3,7 +3,8 @@
 // addresses are those of the second mapping. Behind the parts lie addresses for handles.
 // Addresses are given again only when a part has been used up once, and between two blocks there is a gap, so that an access
 // to freed memory or beyond a block is recognised.
-// Not for several threads at once. Tested by unit/fake_gpu/memory_test.cpp.
+// Not for several threads at once.
+// Tested by unit/fake_gpu/memory_test.cpp.
 #pragma once
 
 #include <cstddef>
