@@ -31,7 +31,7 @@ struct alignas(64) Slot {
   int64_t offset = kNotInReach;  // where its tensor lies in its region
   std::atomic<uint64_t> shown{
       0};  // which collective this is: written last, in the stamp's line, so that one transfer brings both
-  collective::Participation participation;  // Note::participation
+  collective::Participation participation;  // BucketHeader::participation
   int32_t incomplete = 0;                   // Note::incomplete
   alignas(64) uint64_t used[kNoteWords];
   alignas(64) std::byte payload[kInlineBytes];

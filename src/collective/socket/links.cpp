@@ -23,7 +23,7 @@ Links::Links(Endpoint& endpoint, bootstrap::Control& control, bootstrap::Failure
              int64_t timeout_ms)
     : endpoint_(endpoint), control_(control), failure_(failure), ranks_(std::move(ranks)), timeout_ms_(timeout_ms) {
   if (endpoint.size() != size())
-    throw make_error(DDP_ERROR_INTERNAL, "an endpoint of %d members got %d ranks", endpoint.size(), size());
+    throw make_error(DDP_ERROR_INTERNAL, "the links join %d members, but %d ranks are named", endpoint.size(), size());
 }
 
 int64_t Links::patience_ms(const Message& message) const noexcept {

@@ -14,7 +14,7 @@ constexpr const char* kAddresses = "endpoint addresses";
 
 int32_t position_of(int32_t rank, const std::vector<int32_t>& ranks) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
-  if (found == ranks.end()) throw make_error(DDP_ERROR_INTERNAL, "rank %d has no place on its endpoint", rank);
+  if (found == ranks.end()) throw make_error(DDP_ERROR_INTERNAL, "rank %d is none of the members", rank);
   return static_cast<int32_t>(found - ranks.begin());
 }
 
