@@ -7,8 +7,8 @@
 
 namespace ddp::collective {
 
-ProgressQueue::ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls)
-    : driver_(driver), calls_(calls), operations_(capacity, nullptr) {
+ProgressQueue::ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls, int32_t channel)
+    : driver_(driver), calls_(calls), channel_(channel), operations_(capacity, nullptr) {
   if (driver != Driver::kThread) return;
   thread_ = os::start_thread("ddp-progress", [this] { run(); });
 }
@@ -26,7 +26,7 @@ ProgressQueue::~ProgressQueue() {
 void ProgressQueue::push(BucketOperation& operation) {
   const size_t at = pushed_.load(std::memory_order_relaxed);
   operations_[at] = &operation;
-  if (at == 0) first_start_ns_.store(os::now_ns(), std::memory_order_relaxed);
+  if (at == 0) times_.first_start_ns.store(os::now_ns(), std::memory_order_relaxed);
   if (driver_ == Driver::kCaller) {
     pushed_.store(at + 1, std::memory_order_release);
     return;
@@ -39,30 +39,37 @@ void ProgressQueue::push(BucketOperation& operation) {
 }
 
 /// Work on the operations from the first unfinished one on; the next may overtake only waiting, never work.
-void ProgressQueue::advance_all(int64_t budget_bytes) {
+bool ProgressQueue::advance_all(int64_t budget_bytes) {
+  bool advanced = false;
   const size_t pushed = pushed_.load(std::memory_order_acquire);
   size_t done = done_.load(std::memory_order_relaxed);
   for (size_t i = done; i < pushed; ++i) {
     const Progress progress = operations_[i]->advance(budget_bytes);
-    if (progress == Progress::kDone && i == done) done_.store(++done, std::memory_order_release);
-    if (progress == Progress::kAdvanced) return;
-    if (!operations_[i]->local_done()) return;
+    if (progress == Progress::kDone && i == done) {
+      done_.store(++done, std::memory_order_release);
+      advanced = true;
+    }
+    if (progress == Progress::kAdvanced) return true;
+    if (!operations_[i]->local_done()) break;
   }
+  return advanced;
 }
 
-void ProgressQueue::poke(int64_t budget_bytes) noexcept {
+bool ProgressQueue::poke(int64_t budget_bytes) noexcept {
   if (driver_ != Driver::kCaller || failed_.load(std::memory_order_relaxed) ||
       done_.load(std::memory_order_relaxed) == pushed_.load(std::memory_order_acquire))
-    return;
+    return false;
   const std::unique_lock lock(work_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
+  if (!lock.owns_lock()) return false;
   const StandardFloats floats;  // marking, which calls this, holds none
   const int64_t begin = os::now_ns();
-  if (std::optional<Error> error = try_to([&] { advance_all(budget_bytes); })) {
+  bool advanced = false;
+  if (std::optional<Error> error = try_to([&] { advanced = advance_all(budget_bytes); })) {
     error_.swap(error);
     failed_.store(true, std::memory_order_relaxed);
   }
-  poked_ns_.fetch_add(os::now_ns() - begin, std::memory_order_relaxed);
+  times_.poked_ns.fetch_add(os::now_ns() - begin, std::memory_order_relaxed);
+  return advanced;
 }
 
 void ProgressQueue::finish_from(size_t first) {
@@ -77,7 +84,7 @@ void ProgressQueue::drain() {
     const std::lock_guard lock(work_);
     if (!failed_.load(std::memory_order_relaxed))
       error_ = try_to([this] { finish_from(done_.load(std::memory_order_relaxed)); });
-    last_done_ns_.store(os::now_ns(), std::memory_order_relaxed);
+    times_.last_done_ns.store(os::now_ns(), std::memory_order_relaxed);
   } else {
     wait_for_thread();
   }
@@ -94,7 +101,7 @@ void ProgressQueue::drain() {
 
 void ProgressQueue::wait_for_thread() {
   std::optional<bootstrap::CallState::WaitingForQueue> waiting;
-  if (calls_ != nullptr) waiting.emplace(*calls_);
+  if (calls_ != nullptr) waiting.emplace(*calls_, channel_);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return failed_.load() || done_.load() == pushed_.load(); });
 }
@@ -108,7 +115,7 @@ void ProgressQueue::run() {
     lock.unlock();
     const std::optional<Error> error = try_to([&] { operations_[at]->finish(); });
     lock.lock();
-    last_done_ns_.store(os::now_ns(), std::memory_order_relaxed);
+    times_.last_done_ns.store(os::now_ns(), std::memory_order_relaxed);
     if (error) {
       error_ = error;
       failed_.store(true);

@@ -21,12 +21,16 @@
 
 namespace ddp::collective {
 
+/// How much of a bucket one poke may do on the caller's thread: large enough to pay for the look, small enough (some 100 us)
+/// not to disturb a backward that other work waits for.
+inline constexpr int64_t kPokeBytes = 1 << 20;
+
 class ProgressQueue {
  public:
   enum class Driver { kCaller, kThread };
 
   /// At most `capacity` operations are under way at once. `calls` learns when a caller waits for the thread; NULL: nobody.
-  ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls = nullptr);
+  ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls = nullptr, int32_t channel = 0);
   ~ProgressQueue();
   ProgressQueue(const ProgressQueue&) = delete;
   ProgressQueue& operator=(const ProgressQueue&) = delete;
@@ -37,28 +41,29 @@ class ProgressQueue {
   void push(BucketOperation& operation);
 
   /// kCaller: work for about `budget_bytes` if the other ranks have come so far and nobody else is at it; never waits.
-  /// Errors are kept for drain.
-  void poke(int64_t budget_bytes) noexcept;
+  /// Errors are kept for drain. False if nothing was done.
+  bool poke(int64_t budget_bytes) noexcept;
 
   /// Until all operations are done; then the queue is empty. Throws the first error.
   void drain();
 
   /// When the first operation of this pass was pushed, and when the last one was done (kThread) or seen done (kCaller);
   /// nanoseconds.
-  [[nodiscard]] int64_t first_start_ns() const noexcept { return first_start_ns_; }
-  [[nodiscard]] int64_t last_done_ns() const noexcept { return last_done_ns_; }
+  [[nodiscard]] int64_t first_start_ns() const noexcept { return times_.first_start_ns; }
+  [[nodiscard]] int64_t last_done_ns() const noexcept { return times_.last_done_ns; }
   /// Time that callers spent in poke since this was asked last.
-  [[nodiscard]] int64_t take_poked_ns() noexcept { return poked_ns_.exchange(0); }
+  [[nodiscard]] int64_t take_poked_ns() noexcept { return times_.poked_ns.exchange(0); }
 
  private:
   void run();
-  void advance_all(int64_t budget_bytes);
+  [[nodiscard]] bool advance_all(int64_t budget_bytes);
   void finish_from(size_t first);
 
   void wait_for_thread();
 
   const Driver driver_;
   bootstrap::CallState* const calls_;
+  const int32_t channel_;
   std::vector<BucketOperation*> operations_;  // in order; the first done_ are done
   std::atomic<size_t> pushed_{0};
   std::atomic<size_t> done_{0};
@@ -70,9 +75,11 @@ class ProgressQueue {
   std::condition_variable changed_;
   bool stop_ = false;
   std::atomic<bool> failed_{false};
-  std::atomic<int64_t> first_start_ns_{0};
-  std::atomic<int64_t> last_done_ns_{0};
-  std::atomic<int64_t> poked_ns_{0};
+  struct Times {
+    std::atomic<int64_t> first_start_ns{0};
+    std::atomic<int64_t> last_done_ns{0};
+    std::atomic<int64_t> poked_ns{0};
+  } times_;
   std::thread thread_;
 };
 

@@ -48,6 +48,7 @@ class SingleTransport final : public Transport {
   [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return heap_; }
 
   [[nodiscard]] bool can(Collective) const noexcept override { return true; }
+  [[nodiscard]] std::unique_ptr<Transport> open_channel(int32_t) override { return make_single_transport(); }
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override {
     return std::make_unique<SingleExchange>(spec);
   }

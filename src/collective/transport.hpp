@@ -4,7 +4,7 @@
 // Every collective carries a stamp. It is compared between the ranks before any result is written; a difference is MISMATCH
 // on all ranks and ends the group.
 // Arithmetic is always device/cpu/reduce.hpp's rule, so that every transport gives the same bits.
-// Threads: one at a time, but for wake().
+// Threads: one at a time on each channel, but for wake().
 #pragma once
 
 #include <cstddef>
@@ -189,6 +189,9 @@ class Transport {
   /// Can it do such an exchange in one operation? The same on all ranks, whatever the pieces are. An all-reduce it always
   /// can; what else it cannot, Group::prepare makes out of several, or the caller does without.
   [[nodiscard]] virtual bool can(Collective kind) const noexcept = 0;
+  /// The same members and memory, with a sequence of collectives of its own: what is under way on one channel is not in the
+  /// way of another. Collective. `number`: from 1, not taken yet. It does not outlive this transport.
+  [[nodiscard]] virtual std::unique_ptr<Transport> open_channel(int32_t number) = 0;
   /// Collective; in the same order on all ranks. Only what it can.
   [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) = 0;
 
@@ -210,11 +213,20 @@ class Transport {
   virtual void wake() noexcept = 0;
 };
 
+class OpenQueues;
+
 /// What every transport is given. The referents outlive the transport.
 struct TransportContext {
   bootstrap::Control* control = nullptr;
   bootstrap::Failure* failure = nullptr;
   ddp_group_options options{};
+  OpenQueues* queues = nullptr;  // those of other channels are worked on while a caller waits; NULL: there are none
+  int32_t channel = 0;
 };
+
+[[nodiscard]] inline TransportContext of_channel(TransportContext context, int32_t channel) noexcept {
+  context.channel = channel;
+  return context;
+}
 
 }  // namespace ddp::collective

@@ -10,15 +10,14 @@
 #include "bootstrap/control/texts.hpp"
 #include "bootstrap/failure.hpp"
 #include "bootstrap/rendezvous/rendezvous.hpp"
-#include "collective/gathered.hpp"
 #include "collective/memory_holds.hpp"
-#include "collective/nccl/bucket.hpp"
 #include "collective/nccl/nccl_transport.hpp"
 #include "collective/nccl/own_gpu.hpp"
 #include "collective/nccl/stamps.hpp"
 #include "collective/transport.hpp"
 #include "core/bytes.hpp"
 #include "core/float_environment.hpp"
+#include "group/channels.hpp"
 #include "group/consensus.hpp"
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
@@ -38,10 +37,9 @@ struct Group::Impl {
   // Destroyed in reverse: the transport and its threads first, then the control plane's, then what they point to.
   bootstrap::Failure failure;
   std::unique_ptr<bootstrap::Control> control;
-  std::unique_ptr<collective::Transport> transport;
+  Channels channels;
   std::unique_ptr<NcclTransport> side;
   std::atomic<NcclTransport*> published_side{nullptr};  // for those who must not wait
-  std::atomic<const void*> pass_owner{nullptr};
   std::atomic<bool> closed{false};
   std::mutex closing;  // close() once
   uint64_t models = 0;
@@ -78,14 +76,14 @@ Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Group::~Group() {
   close();
-  const std::shared_ptr<collective::Arena> arena = impl_->transport->arena();
+  const std::shared_ptr<collective::Arena> arena = impl_->channels.first().arena();
   impl_.reset();  // no thread touches the memory any more
   collective::MemoryHolds::instance().end(*arena);
 }
 
 void Group::Impl::connect(const char* function) {
   gpu = std::make_unique<nccl::OwnGpu>(options.device_index, origin.local_rank, control->member(control->rank()).name());
-  const collective::TransportContext context{control.get(), &failure, options};
+  const collective::TransportContext context{control.get(), &failure, options, &channels.queues()};
   // The failure callback may come at any time from now on; it only touches what outlives the control plane.
   control->on_failure([this](const Error& cause) {
     failure.set(cause, bootstrap::texts::is_goodbye(*control, cause) ? bootstrap::Failure::Wake::kNo
@@ -93,8 +91,8 @@ void Group::Impl::connect(const char* function) {
   });
   const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
   agree_on_options(*control, options, function, deadline);
-  transport = choose_transport(context, origin.threads, deadline);
-  failure.add_waker([this] { transport->wake(); });
+  channels.start(choose_transport(context, origin.threads, deadline), context);
+  failure.add_waker([this] { channels.first().wake(); });
 }
 
 void Group::Impl::abort(const Error& cause) noexcept {
@@ -139,7 +137,7 @@ std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, 
 int32_t Group::rank() const noexcept { return impl_->control->rank(); }
 int32_t Group::size() const noexcept { return impl_->control->size(); }
 ddp_backend Group::backend() const noexcept {
-  return impl_->options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : impl_->transport->backend();
+  return impl_->options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : impl_->channels.first().backend();
 }
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
 const gpu::Device& Group::gpu() { return impl_->gpu->open(); }
@@ -167,21 +165,8 @@ const uint32_t* Group::gpu_stop(void* stream) const {
   return side == nullptr ? nullptr : side->stop_on(stream);
 }
 
-// What only gives can always be had by gathering.
-bool Group::can(Collective kind, bool on_gpu) const noexcept {
-  return on_gpu ? NcclTransport::can(kind) : kind == Collective::kBucketAllGather || impl_->transport->can(kind);
-}
-
-std::unique_ptr<collective::BucketOperation> Group::prepare(const collective::ExchangeSpec& spec) {
-  if (!spec.on_gpu)
-    return transport().can(spec.kind()) ? transport().prepare(spec) : collective::make_gathered(transport(), rank(), spec);
-  auto metadata = transport().prepare(nccl::metadata_of(spec));
-  std::unique_ptr<collective::BucketOperation> made;
-  all_or_none(*this, "GPU memory", [&] { made = gpu_side().prepare(spec, std::move(metadata)); });
-  return made;
-}
-
-collective::Transport& Group::transport() noexcept { return *impl_->transport; }
+collective::Transport& Group::transport() noexcept { return impl_->channels.own(); }
+Channels& Group::channels() noexcept { return impl_->channels; }
 bootstrap::Control& Group::control() noexcept { return *impl_->control; }
 bootstrap::CallState& Group::calls() noexcept { return impl_->control->calls(); }
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }
@@ -197,9 +182,18 @@ void Group::check_no_fault() const {
   if (impl_->failure.woken()) impl_->failure.check();
 }
 
+void Group::check_open(const void* owner) const {
+  check_usable();
+  if (!impl_->shadowing.empty() && impl_->shadowed_by != owner)
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: %s", impl_->shadowing.c_str());
+}
+
+// The end of a pass may compare replicas, whatever other pass is open (ddp_model_check itself has come through here before).
 void Group::check_idle(const char* function) const {
   check_usable();
-  if (impl_->pass_owner.load() != nullptr)
+  const bootstrap::CallState& calls = impl_->control->calls();
+  const bool compares = calls.call() == UserCall::kCheck && calls.is_caller();
+  if (impl_->channels.any_open() && !compares)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: a backward pass is open on this group; call ddp_model_end_backward first, or use a second group",
                      function);
@@ -234,13 +228,13 @@ template <class Body>
 void Group::gpu_collective(UserCall call, const Stamp& stamp, Body&& body) {
   const StandardFloats floats;  // for threads that are made here
   run_collective(call, [&] {
-    nccl::compare_stamps(*impl_->transport, *impl_->control, stamp);
+    nccl::compare_stamps(transport(), *impl_->control, stamp);
     or_break(*this, Part::kOwn, [&] { body(gpu_side()); });  // the others are inside NCCL
   });
 }
 
 void Group::barrier() {
-  run_collective(UserCall::kBarrier, [&] { impl_->transport->barrier(); });
+  run_collective(UserCall::kBarrier, [&] { transport().barrier(); });
 }
 
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
@@ -251,7 +245,7 @@ void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
     return gpu_collective(UserCall::kAllReduce, nccl::stamp_of(Collective::kAllReduce, real, real.count, op),
                           [&](NcclTransport& side) { side.all_reduce(real, op, stream); });
   }
-  run_collective(UserCall::kAllReduce, [&] { impl_->transport->all_reduce(real_view(tensor), op); });
+  run_collective(UserCall::kAllReduce, [&] { transport().all_reduce(real_view(tensor), op); });
 }
 
 void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) {
@@ -264,7 +258,7 @@ void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) 
   if (input.is_on_gpu())
     return gpu_collective(UserCall::kAllGather, nccl::stamp_of(Collective::kAllGather, input, input.count),
                           [&](NcclTransport& side) { side.all_gather(real_view(input), real_view(output), stream); });
-  run_collective(UserCall::kAllGather, [&] { impl_->transport->all_gather(real_view(input), real_view(output)); });
+  run_collective(UserCall::kAllGather, [&] { transport().all_gather(real_view(input), real_view(output)); });
 }
 
 void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
@@ -281,8 +275,7 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
         UserCall::kReduceScatter, nccl::stamp_of(Collective::kReduceScatter, real_view(input), real_view(output).count, op),
         [&](NcclTransport& side) { side.reduce_scatter(real_view(input), real_view(output), op, stream); });
   }
-  run_collective(UserCall::kReduceScatter,
-                 [&] { impl_->transport->reduce_scatter(real_view(input), real_view(output), op); });
+  run_collective(UserCall::kReduceScatter, [&] { transport().reduce_scatter(real_view(input), real_view(output), op); });
 }
 
 void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
@@ -295,11 +288,11 @@ void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
     return gpu_collective(UserCall::kBroadcast, stamp,
                           [&](NcclTransport& side) { side.broadcast(real_view(tensor), root, stream); });
   }
-  run_collective(UserCall::kBroadcast, [&] { impl_->transport->broadcast(real_view(tensor), root); });
+  run_collective(UserCall::kBroadcast, [&] { transport().broadcast(real_view(tensor), root); });
 }
 
 void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
-  run_collective(UserCall::kReduceMetrics, [&] { impl_->transport->all_reduce(values, op); });
+  run_collective(UserCall::kReduceMetrics, [&] { transport().all_reduce(values, op); });
 }
 
 int64_t Group::all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op) {
@@ -326,14 +319,14 @@ void* Group::alloc(int64_t bytes) {
 }
 
 void* Group::alloc_in_host(int64_t bytes) {
-  return collective::MemoryHolds::instance().alloc(impl_->transport->arena(), bytes);
+  return collective::MemoryHolds::instance().alloc(impl_->channels.first().arena(), bytes);
 }
 
 void* Group::alloc_on_gpu(int64_t bytes) { return gpu_side().alloc(bytes); }
 
 void Group::free(void* data) {
   if (NcclTransport* const side = existing_gpu_side(); side == nullptr || !side->free(data))
-    collective::MemoryHolds::instance().free(*impl_->transport->arena(), data);
+    collective::MemoryHolds::instance().free(*impl_->channels.first().arena(), data);
 }
 
 void Group::abort(const Error& cause) noexcept { impl_->abort(cause); }
@@ -343,27 +336,12 @@ void Group::give_up(const char* function, const Error& why) noexcept { impl_->gi
 void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (impl_->closed.exchange(true)) return;
-  const bool in_order = calls().inside() == 0 && impl_->pass_owner.load() == nullptr && !impl_->failure.woken();
+  const bool in_order = calls().inside() == 0 && !impl_->channels.any_open() && !impl_->failure.woken();
   if (impl_->side != nullptr) impl_->side->close(in_order);
-  if (in_order) impl_->transport->shutdown();
+  if (in_order) impl_->channels.shutdown();
   impl_->control->leave();
   impl_->failure.set(impl_->destroyed);  // ends waits in other threads
   impl_->failure.quiesce();              // from here no thread of the control plane touches the transport
-}
-
-void Group::open_pass(const void* owner) {
-  check_usable();
-  if (!impl_->shadowing.empty() && impl_->shadowed_by != owner)
-    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: %s", impl_->shadowing.c_str());
-  const void* nobody = nullptr;
-  if (!impl_->pass_owner.compare_exchange_strong(nobody, owner))
-    throw Error(DDP_ERROR_INVALID_STATE,
-                "ddp_model_begin_backward: another backward pass is open on this group; end it first");
-}
-
-void Group::close_pass(const void* owner) noexcept {
-  const void* expected = owner;
-  impl_->pass_owner.compare_exchange_strong(expected, nullptr);
 }
 
 }  // namespace ddp::group

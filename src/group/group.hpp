@@ -1,5 +1,5 @@
 // A group: ranks that act together. Owns the control plane, the data transport, the first cause of failure and the thread
-// that watches. Collectives here are blocking and in order; the pass drives buckets through transport() itself.
+// that watches. Collectives here are blocking and in order; a pass drives its buckets through its channel itself.
 // Threads: one thread at a time, but for abort(), status() and the constants.
 // Tested by conformance/.
 #pragma once
@@ -15,11 +15,8 @@
 #include "ddp/group.h"
 
 namespace ddp::collective {
-class BucketOperation;
 class Transport;
-enum class Collective : uint16_t;
 struct Stamp;
-struct ExchangeSpec;
 }  // namespace ddp::collective
 namespace ddp::bootstrap {
 class CallState;
@@ -35,6 +32,8 @@ class NcclTransport;
 }  // namespace ddp::nccl
 
 namespace ddp::group {
+
+class Channels;
 
 class Group {
  public:
@@ -85,16 +84,12 @@ class Group {
   [[nodiscard]] void* alloc_on_gpu(int64_t bytes);
   void free(void* data);
 
-  /// Can the group do such an exchange? Pure, the same on all ranks.
-  [[nodiscard]] bool can(collective::Collective kind, bool on_gpu) const noexcept;
-  /// An exchange, by NCCL if its pieces lie on a GPU, else by the transport. Collective; in the same order on all ranks.
-  /// Only what it can.
-  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec);
-
   /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
   void check_usable() const;
   /// As check_usable, but a rank that left in good order is no reason to refuse what needs no other rank.
   void check_no_fault() const;
+  /// As check_usable, and INVALID_STATE if some rank only answers calls on the model of another owner.
+  void check_open(const void* owner) const;
   /// As check_usable, and INVALID_STATE while a pass is open. First line of every collective.
   void check_idle(const char* function) const;
 
@@ -121,16 +116,15 @@ class Group {
   /// `stop` word, or NULL.
   [[nodiscard]] const uint32_t* gpu_stop(void* stream) const;
 
+  /// Of the blocking calls.
   [[nodiscard]] collective::Transport& transport() noexcept;
+  /// Of the models.
+  [[nodiscard]] Channels& channels() noexcept;
   [[nodiscard]] bootstrap::Control& control() noexcept;
   /// A public collective call says here that it has begun, after its checks (CallState::In).
   [[nodiscard]] bootstrap::CallState& calls() noexcept;
   [[nodiscard]] const ddp_group_options& options() const noexcept;
   [[nodiscard]] const Origin& origin() const noexcept;
-
-  /// A model opens and closes its pass; only one at a time.
-  void open_pass(const void* owner);
-  void close_pass(const void* owner) noexcept;
 
   /// A number for a model that all ranks have agreed on, from 1, so that two models that are built alike are not taken for
   /// one.

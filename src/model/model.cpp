@@ -266,6 +266,7 @@ void Model::check_drift_when_due(void* stream) {
 }
 
 void Model::check_drift(void* stream) {
+  const bootstrap::CallState::Answering comparing(group_->calls(), bootstrap::UserCall::kCheck);
   ++checks_;
   const std::optional<Drift> drift = find_drift(*group_, table_, Compare::kParameters, stream);
   if (!drift) return;

@@ -40,7 +40,7 @@ void HookBucket::all_reduce(const Tensor& tensor, ddp_reduce op) {
   Step step = step_of(Step::Kind::kAllReduce, tensor);
   step.op = op;
   agree_on(step);
-  session_.run_collective([&] { session_.group().transport().all_reduce(tensor, op); });
+  session_.run_collective([&] { session_.transport().all_reduce(tensor, op); });
 }
 
 void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
@@ -51,7 +51,7 @@ void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
                      describe(output).c_str(), describe(input).c_str(), size(),
                      static_cast<long long>(input.count * size()));
   agree_on(step_of(Step::Kind::kAllGather, input));
-  session_.run_collective([&] { session_.group().transport().all_gather(input, output); });
+  session_.run_collective([&] { session_.transport().all_gather(input, output); });
 }
 
 void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
@@ -64,7 +64,7 @@ void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_r
   Step step = step_of(Step::Kind::kReduceScatter, output);
   step.op = op;
   agree_on(step);
-  session_.run_collective([&] { session_.group().transport().reduce_scatter(input, output, op); });
+  session_.run_collective([&] { session_.transport().reduce_scatter(input, output, op); });
 }
 
 void HookBucket::broadcast(const Tensor& tensor, int32_t root) {
@@ -75,7 +75,7 @@ void HookBucket::broadcast(const Tensor& tensor, int32_t root) {
   Step step = step_of(Step::Kind::kBroadcast, tensor);
   step.root = root;
   agree_on(step);
-  session_.run_collective([&] { session_.group().transport().broadcast(tensor, root); });
+  session_.run_collective([&] { session_.transport().broadcast(tensor, root); });
 }
 
 }  // namespace ddp::pass

@@ -34,13 +34,15 @@ std::string HookSession::Step::describe() const {
   return text + " in bucket " + std::to_string(bucket);
 }
 
-HookSession::HookSession(group::Group& group, Hook hook, ddp_reduce reduce, int64_t largest_bucket_bytes, size_t most_words)
-    : group_(group),
+HookSession::HookSession(const group::Channel& channel, Hook hook, ddp_reduce reduce, int64_t largest_bucket_bytes,
+                         size_t most_words)
+    : channel_(channel),
+      group_(channel.group()),
       hook_(std::move(hook)),
       reduce_(reduce),
       note_(kNoteHeader + most_words),
-      notes_(note_.size() * static_cast<size_t>(group.size())),
-      frames_(static_cast<size_t>(group.size())) {
+      notes_(note_.size() * static_cast<size_t>(group_.size())),
+      frames_(static_cast<size_t>(group_.size())) {
   const auto allocate = [&] {
     contents_ = static_cast<std::byte*>(group_.alloc(std::max<int64_t>(largest_bucket_bytes, 1)));
   };
@@ -83,8 +85,8 @@ void HookSession::join_notes(collective::BucketHeader& note, uint64_t plan_hash)
   std::copy(note.used.begin(), note.used.end(), note_.begin() + kNoteHeader);
   const auto count = static_cast<int64_t>(words);
   run_collective([&] {
-    group_.transport().all_gather(flat_tensor(note_.data(), DDP_I64, count),
-                                  flat_tensor(notes_.data(), DDP_I64, count * group_.size()));
+    transport().all_gather(flat_tensor(note_.data(), DDP_I64, count),
+                           flat_tensor(notes_.data(), DDP_I64, count * group_.size()));
   });
   for (size_t rank = 0; rank < frames_.size(); ++rank)
     if (notes_[rank * words + 1] != notes_[1])
@@ -112,8 +114,7 @@ bool HookSession::step(const Step& mine, const std::string& failed) {
   std::memcpy(frame_.text, failed.data(), std::min(failed.size(), sizeof frame_.text - 1));
   const auto bytes = static_cast<int64_t>(sizeof frame_);
   run_collective([&] {
-    group_.transport().all_gather(flat_tensor(&frame_, DDP_U8, bytes),
-                                  flat_tensor(frames_.data(), DDP_U8, bytes * group_.size()));
+    transport().all_gather(flat_tensor(&frame_, DDP_U8, bytes), flat_tensor(frames_.data(), DDP_U8, bytes * group_.size()));
   });
   judge();
   return !failure_;

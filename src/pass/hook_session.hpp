@@ -17,6 +17,7 @@
 #include "bootstrap/control/call_state.hpp"
 #include "collective/transport.hpp"
 #include "core/attempt.hpp"
+#include "group/channels.hpp"
 #include "group/group.hpp"
 #include "pass/hook.hpp"
 
@@ -39,12 +40,13 @@ class HookSession {
   };
 
   /// Collective. `most_words`: the longest BucketHeader::used. Throws OUT_OF_MEMORY on all ranks if one lacks it.
-  HookSession(group::Group& group, Hook hook, ddp_reduce reduce, int64_t largest_bucket_bytes, size_t most_words);
+  HookSession(const group::Channel& channel, Hook hook, ddp_reduce reduce, int64_t largest_bucket_bytes, size_t most_words);
   ~HookSession();
   HookSession(const HookSession&) = delete;
   HookSession& operator=(const HookSession&) = delete;
 
   [[nodiscard]] group::Group& group() const noexcept { return group_; }
+  [[nodiscard]] collective::Transport& transport() const noexcept { return channel_.transport(); }
   [[nodiscard]] const Hook& hook() const noexcept { return hook_; }
   [[nodiscard]] ddp_reduce reduce() const noexcept { return reduce_; }
   /// For the calls that a program makes on a bucket that it has pulled; NULL: they come from inside a hook.
@@ -90,6 +92,7 @@ class HookSession {
   void remember(const std::optional<Error>& error);
   void judge();
 
+  const group::Channel& channel_;
   group::Group& group_;
   Hook hook_;
   ddp_reduce reduce_;

@@ -19,8 +19,8 @@ size_t most_words(const Plan& plan) noexcept {
 
 }  // namespace
 
-HookedBuckets::HookedBuckets(group::Group& group, const Hook& hook, ddp_reduce reduce, const Plan& plan)
-    : session_(group, hook, reduce, largest_bytes(plan), most_words(plan)) {}
+HookedBuckets::HookedBuckets(const group::Channel& channel, const Hook& hook, ddp_reduce reduce, const Plan& plan)
+    : session_(channel, hook, reduce, largest_bytes(plan), most_words(plan)) {}
 
 std::unique_ptr<collective::BucketOperation> HookedBuckets::make(const collective::BucketSpec& spec,
                                                                  const PlannedBucket& planned, const Parameters& table,

@@ -16,7 +16,7 @@ namespace ddp::pass {
 class HookedBuckets {
  public:
   /// Collective.
-  HookedBuckets(group::Group& group, const Hook& hook, ddp_reduce reduce, const Plan& plan);
+  HookedBuckets(const group::Channel& channel, const Hook& hook, ddp_reduce reduce, const Plan& plan);
 
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> make(const collective::BucketSpec& spec,
                                                                   const PlannedBucket& planned, const Parameters& table,

@@ -2,12 +2,12 @@
 
 namespace ddp::pass {
 
-JoinHeader::JoinHeader(group::Group& group, uint64_t plan_hash) {
+JoinHeader::JoinHeader(const group::Channel& channel, uint64_t plan_hash) {
   collective::BucketSpec spec;
   spec.index = collective::Stamp::kRollCall;
-  spec.rule = cpu::ReduceRule{DDP_F32, DDP_SUM, group.size()};
+  spec.rule = cpu::ReduceRule{DDP_F32, DDP_SUM, channel.group().size()};
   spec.plan_hash = plan_hash;
-  operation_ = group.transport().prepare(spec);
+  operation_ = channel.transport().prepare(spec);
 }
 
 void JoinHeader::start(collective::ProgressQueue& queue, Call call, int32_t argument, int32_t joined) {

@@ -14,6 +14,7 @@
 
 #include "collective/progress_queue.hpp"
 #include "collective/transport.hpp"
+#include "group/channels.hpp"
 #include "group/group.hpp"
 
 namespace ddp::pass {
@@ -31,7 +32,7 @@ enum class Call : uint64_t {
 class JoinHeader {
  public:
   /// Collective.
-  JoinHeader(group::Group& group, uint64_t plan_hash);
+  JoinHeader(const group::Channel& channel, uint64_t plan_hash);
 
   /// Say what comes; never waits. `argument`: 32 bits that go with it (the root).
   void start(collective::ProgressQueue& queue, Call call, int32_t argument, int32_t joined);

@@ -85,7 +85,7 @@ void Pass::mark_range_ready(int32_t index, int64_t first, int64_t count, void* s
     if (complete) marks_[at].store(mark_value(Mark::kReady), std::memory_order_release);
   }
   if (complete) count_mark(bucket);
-  if (mode_ == DDP_PASS_REDUCE) poke_lane();
+  if (mode_ == DDP_PASS_REDUCE) poke();
 }
 
 bool Pass::is_partly_marked(int32_t index) const noexcept {

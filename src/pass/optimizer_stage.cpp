@@ -43,18 +43,18 @@ struct OptimizerStage::Part {
   collective::BucketHeader note;                                // for an all-gather outside a pass
 };
 
-OptimizerStage::OptimizerStage(group::Group& group, const Parameters& table, const Plan& plan, BlockUpdate& update,
+OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& table, const Plan& plan, BlockUpdate& update,
                                DescribeBucket describe, StepSetting setting)
-    : group_(group),
+    : channel_(channel),
       table_(table),
       plan_(plan),
       update_(update),
       describe_(std::move(describe)),
       setting_(setting),
       request_(update.request()),
-      ownership_(own_plan(plan, counts_of(table), group.size(), request_.sharded)) {
+      ownership_(own_plan(plan, counts_of(table), channel.group().size(), request_.sharded)) {
   setting_.on_gpu = !plan_.empty() && plan_.front().on_gpu;
-  setting_.polled = group_.transport().pollable();
+  setting_.polled = channel_.transport().pollable();
   for (size_t b = 0; b < plan_.size(); ++b) {
     setting_.mixed = setting_.mixed || plan_[b].on_gpu != setting_.on_gpu;
     parts_.push_back(std::make_unique<Part>(table, plan_[b], update, plan_of(b), step_));
@@ -67,8 +67,8 @@ OptimizerStage::~OptimizerStage() = default;
 StepSetting OptimizerStage::setting_of(bool on_gpu) const noexcept {
   StepSetting setting = setting_;
   setting.on_gpu = on_gpu;
-  setting.can_reduce_scatter = group_.can(collective::Collective::kBucketReduceScatter, on_gpu);
-  setting.can_fuse = group_.can(collective::Collective::kFusedStep, on_gpu);
+  setting.can_reduce_scatter = channel_.can(collective::Collective::kBucketReduceScatter, on_gpu);
+  setting.can_fuse = channel_.can(collective::Collective::kFusedStep, on_gpu);
   return setting;
 }
 
@@ -98,9 +98,9 @@ void OptimizerStage::prepare() {
     reduce_scatter.gives = false;
     reduce_scatter.outputs.clear();
     reduce_scatter.work = &part.norm;
-    part.all_gather = group_.prepare(all_gather);
-    if (wanted.reduce_scatter) part.reduce_scatter = group_.prepare(reduce_scatter);
-    if (wanted.fused) part.fused = group_.prepare(fused);
+    part.all_gather = channel_.prepare(all_gather);
+    if (wanted.reduce_scatter) part.reduce_scatter = channel_.prepare(reduce_scatter);
+    if (wanted.fused) part.fused = channel_.prepare(fused);
   }
 }
 
@@ -157,12 +157,12 @@ void OptimizerStage::update_now(size_t bucket) {
 }
 
 void OptimizerStage::refuse_capture() const {
-  group_.gpu().refuse_capture(
+  channel_.group().gpu().refuse_capture(
       gpu_stream(), "ddp_model_mark_ready",
       "the optimizer updates within the pass (in_backward), and its rate and step count would be frozen into the graph");
 }
 
-void* OptimizerStage::gpu_stream() const { return setting_.some_on_gpu() ? group_.gpu_side().stream() : nullptr; }
+void* OptimizerStage::gpu_stream() const { return setting_.some_on_gpu() ? channel_.group().gpu_side().stream() : nullptr; }
 
 bool OptimizerStage::end(bool is_void) {
   if (problem_) throw Error(*problem_);
@@ -189,7 +189,7 @@ bool OptimizerStage::end(bool is_void) {
 
 bool OptimizerStage::attend(bool is_void) {
   if (is_void || !update_.may_fail() || !update_.request().in_pass()) return true;
-  const std::optional<Error> theirs = try_to([&] { group_.agree(kUpdates, nullptr); });
+  const std::optional<Error> theirs = try_to([&] { channel_.group().agree(kUpdates, nullptr); });
   if (theirs && !theirs->is_agreed()) throw Error(*theirs);
   return !theirs;
 }
@@ -200,11 +200,11 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
   if (!update_.may_fail()) return std::nullopt;
   std::optional<Error> failure = update_.take_failure();
   if (failure) {
-    const std::string who = group_.size() > 1 ? group_.name_of(group_.rank()) + ": " : "";
+    const std::string who = channel_.group().size() > 1 ? channel_.group().name_of(channel_.group().rank()) + ": " : "";
     failure = Error(failure->status(), std::string(function) + ": " + who + failure->text());
   }
-  if (collective && group_.size() > 1) {
-    failure = try_to([&] { group_.agree(kUpdates, failure ? &*failure : nullptr); });
+  if (collective && channel_.group().size() > 1) {
+    failure = try_to([&] { channel_.group().agree(kUpdates, failure ? &*failure : nullptr); });
     if (failure && !failure->is_agreed()) throw Error(*failure);
   }
   if (!failure) return failure;
@@ -237,10 +237,10 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   }
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
-  if (elsewhere) group_.gpu_side().order_after(stream);
+  if (elsewhere) channel_.group().gpu_side().order_after(stream);
   publish(false);
   std::optional<Error> failure = settle(function, collective, gpu_stream());
-  if (elsewhere) group_.gpu_side().order_before(stream);
+  if (elsewhere) channel_.group().gpu_side().order_before(stream);
   return failure;
 }
 

@@ -21,6 +21,7 @@
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "core/slices.hpp"
+#include "group/channels.hpp"
 #include "group/group.hpp"
 #include "pass/block_update.hpp"
 #include "pass/step_plan.hpp"
@@ -33,7 +34,7 @@ using DescribeBucket = std::function<collective::BucketSpec(size_t bucket)>;
 class OptimizerStage {
  public:
   /// `setting`: the hook and the options of the model; the rest is filled in here.
-  OptimizerStage(group::Group& group, const Parameters& table, const Plan& plan, BlockUpdate& update,
+  OptimizerStage(const group::Channel& channel, const Parameters& table, const Plan& plan, BlockUpdate& update,
                  DescribeBucket describe, StepSetting setting);
   ~OptimizerStage();
   OptimizerStage(const OptimizerStage&) = delete;
@@ -44,7 +45,7 @@ class OptimizerStage {
   /// Who owns what of the parameters, by number: everybody everything unless sharded.
   [[nodiscard]] const Ownership& ownership() const noexcept { return ownership_.parameters; }
   /// This rank's part of a parameter.
-  [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept { return ownership().part(group_.rank(), index); }
+  [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept { return ownership().part(channel_.group().rank(), index); }
 
   // A REDUCE pass, in this order.
   void begin();
@@ -72,7 +73,7 @@ class OptimizerStage {
   /// Is a gradient promised to be complete in its owner's slice only? Also where a bucket is reduced everywhere, so that a
   /// program does not depend on what a transport or a hook does.
   [[nodiscard]] bool reduces_to_slices() const noexcept {
-    return is_sharded() && exchanges_ == Exchanges::kPrepared && group_.size() > 1;
+    return is_sharded() && exchanges_ == Exchanges::kPrepared && channel_.group().size() > 1;
   }
 
   /// Adds the terms of the 2-norm of the own slices, of parameters that `counts` says; those taken while the gradients were
@@ -107,7 +108,7 @@ class OptimizerStage {
   [[nodiscard]] const collective::BucketHeader& note_of_all(size_t bucket) noexcept;
   [[nodiscard]] void* gpu_stream() const;
 
-  group::Group& group_;
+  const group::Channel& channel_;
   const Parameters& table_;
   const Plan& plan_;
   BlockUpdate& update_;

@@ -12,17 +12,10 @@
 #include "pass/incomplete_pass.hpp"
 
 namespace ddp::pass {
-namespace {
-
-// How much of a bucket's reduction one mark may do on the caller's thread: large enough to pay for the look, small enough
-// (some 100 us) not to disturb a backward that other work waits for.
-constexpr int64_t kMarkShareBytes = 1 << 20;
-
-}  // namespace
-
 Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options& options, Plan plan, uint64_t plan_hash,
            const Hook& hook)
     : group_(group),
+      channel_(group),
       table_(table),
       options_(options),
       hook_(hook),
@@ -34,9 +27,9 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
       ranges_(table.parameters().size()),
       contributes_(table.parameters().size(), 0),
       used_(table.parameters().size(), 1),
-      queue_(choose_driver(group, options.progress, hook), 2 * plan_.size() + 1,
-             &group.calls()) {  // a roll call; a reduction, and what may follow it
-  if (hook.copies()) hooked_ = std::make_unique<HookedBuckets>(group, hook, options.reduce, plan_);
+      queue_(choose_driver(group, options.progress, hook), 2 * plan_.size() + 1, &group.calls(),
+             channel_.number()) {  // a roll call; a reduction, and what may follow it
+  if (hook.copies()) hooked_ = std::make_unique<HookedBuckets>(channel_, hook, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
     const collective::BucketSpec spec = describe_bucket(b);
     for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece) {
@@ -47,12 +40,12 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
     }
     auto bucket = std::make_unique<Bucket>();
     bucket->operation =
-        hooked_ != nullptr ? hooked_->make(spec, plan_[b], table, b + 1 == plan_.size()) : group.prepare(spec);
+        hooked_ != nullptr ? hooked_->make(spec, plan_[b], table, b + 1 == plan_.size()) : channel_.prepare(spec);
     bucket->active = bucket->operation.get();
     bucket->note.used.resize(spec.used_words());
     buckets_.push_back(std::move(bucket));
   }
-  if (options.uneven_inputs != 0) join_header_ = std::make_unique<JoinHeader>(group, plan_hash);
+  if (options.uneven_inputs != 0) join_header_ = std::make_unique<JoinHeader>(channel_, plan_hash);
   stats_.parameters = static_cast<int64_t>(table.parameters().size());
   stats_.buckets = static_cast<int64_t>(plan_.size());
 }
@@ -80,7 +73,7 @@ void Pass::attach(std::weak_ptr<BlockUpdate> update) {
   setting.behind_hook = hook_.copies();
   setting.partial_allowed = partial_allowed();
   stage_ = std::make_unique<OptimizerStage>(
-      group_, table_, plan_, *held, [this](size_t bucket) { return describe_bucket(bucket); }, setting);
+      channel_, table_, plan_, *held, [this](size_t bucket) { return describe_bucket(bucket); }, setting);
   attached_ = std::move(update);
 }
 
@@ -100,7 +93,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   // A rank that has joined gets the state in the end.
   active_stage_ = mode == DDP_PASS_REDUCE && role != Role::kJoined ? stage_.get() : nullptr;
   if (active_stage_ != nullptr) active_stage_->begin();
-  group_.open_pass(this);
+  opened_.emplace(channel_, this, on_gpu_ && mode == DDP_PASS_REDUCE, queue_);
   mode_ = mode;
   role_ = role;
   epoch_ = (epoch_ + 1) & 0x3fffffff;
@@ -112,8 +105,8 @@ void Pass::begin(ddp_pass mode, Role role) {
     bucket.active = active_stage_ != nullptr ? &active_stage_->reduction(b, *bucket.operation) : bucket.operation.get();
   }
   if (hooked_ != nullptr) hooked_->begin_pass();
-  begin_ns_ = os::now_ns();
-  sent_before_ = group_.transport().sent_bytes();
+  times_.begin_ns = os::now_ns();
+  sent_before_ = channel_.transport().sent_bytes();
   if (mode == DDP_PASS_REDUCE) {
     ++rounds_;
     if (join_header_ != nullptr && role != Role::kJoined) join_header_->start(queue_, Call::kPass, 0, 0);
@@ -138,7 +131,7 @@ void Pass::mark(int32_t index, Mark what, void* stream) {
     if (plan_[bucket].on_gpu) note_stream(*buckets_[bucket], stream);
   }
   count_mark(bucket);
-  if (mode_ == DDP_PASS_REDUCE) poke_lane();
+  if (mode_ == DDP_PASS_REDUCE) poke();
 }
 
 /// Another gradient of the bucket is complete.
@@ -147,7 +140,10 @@ void Pass::count_mark(size_t bucket) {
     start_ready_buckets();
 }
 
-void Pass::poke_lane() { queue_.poke(kMarkShareBytes); }
+void Pass::poke() {
+  queue_.poke(collective::kPokeBytes);
+  channel_.poke_others();
+}
 
 void Pass::note_stream(Bucket& bucket, void* stream) {
   const std::lock_guard lock(bucket.streaming);
@@ -176,7 +172,7 @@ void Pass::start_bucket(size_t index) {
   Bucket& bucket = *buckets_[index];
   const PlannedBucket& planned = plan_[index];
   std::fill(bucket.note.used.begin(), bucket.note.used.end(), 0);
-  if (next_ == 0) first_start_ns_ = os::now_ns();
+  if (next_ == 0) times_.first_start_ns = os::now_ns();
   const bool misses = bucket.pending.load(std::memory_order_acquire) != 0 &&
                       (options_.unused == DDP_UNUSED_ERROR || has_partly_marked(planned));
   bucket.note.incomplete = role_ == Role::kAbandoning || (role_ == Role::kTraining && misses);
@@ -214,7 +210,7 @@ void Pass::end(void* stream) {
     ~Closer() {
       pass.open_.store(false, std::memory_order_release);
       pass.held_.reset();
-      pass.group_.close_pass(&pass);
+      pass.opened_.reset();
     }
   } const closer{*this};
   if (mode_ == DDP_PASS_REDUCE) return end_reduce(stream);
@@ -247,7 +243,7 @@ void Pass::end_reduce(void* stream) {
   const auto reduce = [&] {
     start_rest(stream);
     queue_.drain();
-    drained_ns_ = os::now_ns() - begin;
+    times_.drained_ns = os::now_ns() - begin;
     take_notes();
     if (hooked_ != nullptr) hooked_->end_pass(is_void());
     if (active_stage_ != nullptr && !active_stage_->end(is_void())) torn_ = true;
@@ -321,11 +317,11 @@ void Pass::report_missing() {
 
 void Pass::finish_stats() noexcept {
   stats_.passes += 1;
-  stats_.backward_ns = os::now_ns() - begin_ns_;
-  const int64_t under_way = queue_.last_done_ns() - first_start_ns_;
+  stats_.backward_ns = os::now_ns() - times_.begin_ns;
+  const int64_t under_way = queue_.last_done_ns() - times_.first_start_ns;
   stats_.comm_ns = group_.size() > 1 ? std::max<int64_t>(0, under_way) : 0;
-  stats_.exposed_ns = std::min(stats_.comm_ns, drained_ns_ + queue_.take_poked_ns());
-  stats_.sent_bytes = group_.transport().sent_bytes() - sent_before_;
+  stats_.exposed_ns = std::min(stats_.comm_ns, times_.drained_ns + queue_.take_poked_ns());
+  stats_.sent_bytes = channel_.transport().sent_bytes() - sent_before_;
   stats_.total_sent_bytes += stats_.sent_bytes;
   stats_.total_backward_ns += stats_.backward_ns;
   stats_.total_comm_ns += stats_.comm_ns;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "ddp/uneven.h"
+#include "group/channels.hpp"
 #include "group/group.hpp"
 #include "pass/hook.hpp"
 #include "pass/hooked_buckets.hpp"
@@ -136,7 +138,7 @@ class Pass {
   [[nodiscard]] collective::BucketSpec describe_bucket(size_t bucket) const;
   void mark(int32_t index, Mark what, void* stream);
   void count_mark(size_t bucket);
-  void poke_lane();
+  void poke();
   [[nodiscard]] int64_t unit_of(int32_t index) const noexcept;
   /// Some of its ranges are marked in this pass, and some are not.
   [[nodiscard]] bool is_partly_marked(int32_t index) const noexcept;
@@ -168,6 +170,7 @@ class Pass {
   [[nodiscard]] uint32_t mark_value(Mark what) const noexcept { return epoch_ << 2 | static_cast<uint32_t>(what); }
 
   group::Group& group_;
+  const group::Channel channel_;
   const Parameters& table_;
   const ddp_model_options options_;
   const Hook hook_;
@@ -207,15 +210,18 @@ class Pass {
   std::mutex starting_;  // guards next_ and the order of starting
   size_t next_ = 0;
   collective::ProgressQueue queue_;
+  std::optional<group::Channel::Open> opened_;  // while a pass is open
 
   std::weak_ptr<BlockUpdate> attached_;
   std::shared_ptr<BlockUpdate> held_;       // while a pass is open
   std::unique_ptr<OptimizerStage> stage_;   // of `attached_`
   OptimizerStage* active_stage_ = nullptr;  // it takes part in this pass
 
-  int64_t begin_ns_ = 0;
-  int64_t first_start_ns_ = 0;
-  int64_t drained_ns_ = 0;   // time of the caller inside end()
+  struct Times {
+    int64_t begin_ns = 0;
+    int64_t first_start_ns = 0;
+    int64_t drained_ns = 0;  // of the caller inside end()
+  } times_;                  // of the open pass
   int64_t sent_before_ = 0;  // by the transport, before the pass
   ddp_model_stats stats_{};
 };

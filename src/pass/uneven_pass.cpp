@@ -54,11 +54,7 @@ bool Pass::abandon(std::string reason, void* stream) {
 }
 
 const JoinHeader& Pass::call_roll(Call call, int32_t argument, bool joined) {
-  group_.open_pass(this);
-  struct Closer {
-    Pass& pass;
-    ~Closer() { pass.group_.close_pass(&pass); }
-  } const closer{*this};
+  const group::Channel::Open opened(channel_, this, false, queue_);
   group::or_break(group_, group::Part::kExchange, [&] {
     join_header_->start(queue_, call, argument, joined ? group_.rank() + 1 : 0);
     queue_.drain();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collective/transport.hpp"
+#include "group/channels.hpp"
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 
@@ -122,10 +123,11 @@ void run(collective::BucketOperation& operation, bool is_void, bool polled) {
 void sums_come_to_all(void**) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
+      const group::Channel channel(group);
       if (size == 1) return;  // nothing to add
       for (const bool in_reach : {true, false}) {
         Arrays gradients(group, in_reach);
-        const auto operation = group.prepare(spec_of(size, gradients));
+        const auto operation = channel.prepare(spec_of(size, gradients));
         for (int pass = 0; pass < 4; ++pass) {
           gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
           run(*operation, pass == 2 && rank == 0, pass == 1);
@@ -141,6 +143,7 @@ void sums_come_to_all(void**) {
 void owners_get_their_slice(void**) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
+      const group::Channel channel(group);
       const Ownership ownership = cut(size);
       for (const bool in_reach : {true, false}) {
         Arrays gradients(group, in_reach), counted(group, false);
@@ -149,7 +152,7 @@ void owners_get_their_slice(void**) {
         spec.gives = false;
         spec.ownership = &ownership;
         spec.work = &work;
-        const auto operation = group.prepare(spec);
+        const auto operation = channel.prepare(spec);
         for (int pass = 0; pass < 3; ++pass) {
           gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
           work.seen = 0;
@@ -172,6 +175,7 @@ void owners_get_their_slice(void**) {
 void values_come_from_their_owners(void**) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
+      const group::Channel channel(group);
       for (const int root : {-1, size - 1}) {  // -1: divided
         const Ownership ownership = root < 0 ? cut(size) : Ownership::of_root(kCounts, root, size);
         for (const bool in_reach : {true, false}) {
@@ -181,7 +185,7 @@ void values_come_from_their_owners(void**) {
           spec.collects = false;
           spec.ownership = &ownership;
           spec.work = root < 0 ? &work : nullptr;
-          const auto operation = group.prepare(spec);
+          const auto operation = channel.prepare(spec);
           for (int pass = 0; pass < 3; ++pass) {
             values.fill(
                 [&](size_t piece, int64_t i) { return old_value(piece, i) + (root < 0 ? 0 : static_cast<float>(rank)); });
@@ -202,6 +206,7 @@ void values_come_from_their_owners(void**) {
 void a_step_is_one_sweep(void**) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
+      const group::Channel channel(group);
       const Ownership ownership = cut(size);
       for (int place = 0; place < 8; ++place) {
         Arrays gradients(group, (place & 1) != 0), values(group, (place & 2) != 0), elsewhere(group, (place & 1) == 0);
@@ -211,7 +216,7 @@ void a_step_is_one_sweep(void**) {
         spec.outputs = values.pieces();
         spec.ownership = &ownership;
         spec.work = &work;
-        const auto operation = group.prepare(spec);
+        const auto operation = channel.prepare(spec);
         values.fill(old_value);
         int steps = 0;
         for (int pass = 0; pass < 4; ++pass) {

@@ -118,6 +118,42 @@ void passes_with_powersgd_allocate_nothing(void**) {
                  "allocations");
 }
 
+void passes_that_are_open_together_allocate_nothing(void**) {
+  for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
+    allocations = 0;
+    run_groups(3, [&](group::Group& group, int rank) {
+      ddp_model_options options{};
+      options.first_bucket_bytes = 2'000;
+      options.bucket_bytes = 8'000;
+      options.progress = progress;
+      std::vector<float> values(2 * kParameters * 301);
+      std::vector<std::unique_ptr<model::Model>> models;
+      for (size_t m = 0; m < 2; ++m) {
+        models.push_back(
+            std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options));
+        for (size_t p = 0; p < kParameters; ++p)
+          models[m]->add_parameter(std::to_string(p), flat_tensor(&values[(m * kParameters + p) * 301], DDP_F32, 301),
+                                   nullptr);
+        models[m]->commit();
+      }
+      for (int pass = 0; pass < 8; ++pass) {
+        if (pass == 2) {
+          group.barrier();
+          counting = true;
+        }
+        for (const auto& model : models) model->begin_backward(DDP_PASS_REDUCE);
+        for (int32_t p = kParameters; p-- > 0;)
+          for (const auto& model : models) model->mark_ready(p);
+        for (const auto& model : models) model->end_backward();
+      }
+      group.barrier();
+      if (rank == 0) counting = false;
+      group.barrier();
+    });
+    expect_equal(allocations.load(), int64_t{0}, "allocations");
+  }
+}
+
 void the_counter_counts(void**) {
   counting = true;
   auto* const one = new int(1);
@@ -134,6 +170,8 @@ int main() {
   const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing),
                               ddp_test(passes_with_weights_and_skipping_ranks_allocate_nothing),
                               ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
-                              ddp_test(passes_with_powersgd_allocate_nothing), ddp_test(the_counter_counts)};
+                              ddp_test(passes_with_powersgd_allocate_nothing),
+                              ddp_test(passes_that_are_open_together_allocate_nothing),
+                              ddp_test(the_counter_counts)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

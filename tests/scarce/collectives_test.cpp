@@ -111,6 +111,7 @@ void destroy(Stage& stage) {
   ddp_ema_destroy(stage.ema);
   ddp_optimizer_destroy(stage.optimizer);
   ddp_model_destroy(stage.model);
+  ddp_model_destroy(stage.other);
   ddp_group_destroy(stage.group);
 }
 
@@ -351,7 +352,7 @@ Tally sample(const Scene& scene, ddp_backend backend) {
   const int64_t number = &scene - kScenes;
   const bool over_gloo = backend == DDP_BACKEND_GLOO;
   // What Gloo itself leaves behind when it cannot begin is not ours to judge; the whole sweep shows it.
-  if (over_gloo && scene.kind == Scene::kMakesGroup) return sum;
+  if (over_gloo && (scene.kind == Scene::kMakesGroup || scene.kind == Scene::kConnects)) return sum;
   Case that{&scene, backend, static_cast<int32_t>((number + (over_gloo ? 1 : 0)) % kRanks), {}};
   const int64_t requests = requests_of(that);
   that.plan.first = 1 + number * 7919 % std::max<int64_t>(requests, 1);

@@ -19,6 +19,7 @@ struct Stage {
   ddp_group_options group_options{};
   ddp_group* group = nullptr;
   ddp_model* model = nullptr;
+  ddp_model* other = nullptr;
   ddp_optimizer* optimizer = nullptr;
   ddp_ema* ema = nullptr;
   float values[12][64] = {}, grads[12][64] = {}, out[256] = {};
@@ -32,9 +33,10 @@ struct Scene {
   ddp_status (*call)(Stage&);
   enum Kind {
     kCollective,
-    kLocal,
+    kLocal,     // at its end at least, so the others need not fail with it
+    kConnects,  // a collective that makes connections
     kMakesGroup
-  } kind = kCollective;  // local: at its end at least, so the others need not fail with it
+  } kind = kCollective;
 };
 
 // Every step of a call must be DDP_OK for the next to be made.
@@ -102,6 +104,13 @@ void committed(Stage& stage, Change&& change, int32_t count = 5) {
 }
 inline void committed(Stage& stage) {
   committed(stage, [](ddp_model_options&) {});
+}
+
+/// The first one is committed, the second is about to be.
+inline void second_model(Stage& stage) {
+  committed(stage);
+  stage.other = stage.model;
+  must(add_model(stage, stage.parameters, model_options()));
 }
 
 inline ddp_status add_adam(Stage& stage, int32_t shard, int32_t in_backward, double max_norm = 0) {
@@ -300,6 +309,15 @@ inline const Scene kScenes[] = {
        return ddp_model_join(s.model, nullptr);
      }},
     {"creating a group", nothing, create, Scene::kMakesGroup},
+    {"commit of a second model", second_model, [](Stage& s) { return ddp_model_commit(s.model, nullptr); },
+     Scene::kConnects},
+    {"a pass while another is open", [](Stage& s) { second_model(s), must(ddp_model_commit(s.model, nullptr)); },
+     [](Stage& s) {
+       DDP_SCENE_TRY(ddp_model_begin_backward(s.other, DDP_PASS_REDUCE));
+       DDP_SCENE_TRY(pass(s));
+       for (int32_t p = s.parameters; p-- > 0;) DDP_SCENE_TRY(ddp_model_mark_ready(s.other, p, nullptr));
+       return ddp_model_end_backward(s.other, nullptr);
+     }},
 };
 
 }  // namespace ddp::test

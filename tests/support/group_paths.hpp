@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -13,7 +14,8 @@
 
 namespace ddp::test {
 
-enum class Path { kLocal, kShm, kGloo };
+/// kHosts: processes on made-up hosts, two ranks on each, the last one may have one.
+enum class Path { kLocal, kShm, kGloo, kHosts };
 
 /// Without the module every group of processes over Gloo fails with NOT_SUPPORTED; a test then says so and passes over it.
 inline bool has_gloo() {
@@ -51,8 +53,11 @@ inline void run_at(Path path, int size,
   }
   const Folder folder;
   Procs procs(size, [&](int rank, Reporter&) {
-    body("file://" + folder.path() + "/meet", options_of(rank, path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO),
-         rank);
+    if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    const ddp_backend backend = path == Path::kHosts ? DDP_BACKEND_AUTO
+                                : path == Path::kShm ? DDP_BACKEND_SHM
+                                                     : DDP_BACKEND_GLOO;
+    body("file://" + folder.path() + "/meet", options_of(rank, backend), rank);
     return std::string("done");
   });
   int rank = 0;
@@ -86,7 +91,7 @@ inline void run_pairs_on(Path path, int size, const std::function<void(group::Gr
 
 template <void (*Body)(Path), Path kPath>
 void on_path(void**) {
-  if (kPath != Path::kGloo || has_gloo()) Body(kPath);
+  if (kPath == Path::kLocal || kPath == Path::kShm || has_gloo()) Body(kPath);
 }
 
 }  // namespace ddp::test

@@ -759,11 +759,14 @@ const DDP_PASS_LOCAL = Int32(2)
 @doc raw"""
     ddp_model_begin_backward(model, mode)
 
-Open a pass. While it is open the user's other collectives on the same group are refused; code that must communicate
+Open a pass. While it is open the user's blocking collectives on the same group are refused; code that must make them
 inside backward uses a second group.
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; another pass is open on the group; the step that an
-optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step; or a failed pass or load has
-changed a part of the parameters, which a load mends), and the first cause if the group is broken. Since 0.1.
+The passes of several models of a group may be open at the same time: a generator's loss goes through a discriminator, or
+one model is a part of another. Their gradients may be marked in any order. End the passes in the same order on all ranks.
+The first 8 models of a group can do so; passes that reduce gradients on a GPU are open one at a time.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a pass of the model, or one that excludes it, is open; the
+step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step; or a failed pass or
+load has changed a part of the parameters, which a load mends), and the first cause if the group is broken. Since 0.1.
 """
 function ddp_model_begin_backward(model, mode)
     return ccall((:ddp_model_begin_backward, libddp), ddp_status, (Ptr{ddp_model}, ddp_pass), model, mode)

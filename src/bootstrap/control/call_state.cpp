@@ -7,17 +7,22 @@ namespace ddp::bootstrap {
 std::optional<BlockedCall> CallState::blocked() const noexcept {
   if (inside_.load() != 1) return std::nullopt;
   const uint64_t caller = caller_waits_.load();
-  uint64_t where = caller;
-  if ((caller & ((uint64_t{1} << kExchangeBits) - 1)) == kForQueue) where = queue_waits_.load();
-  if (caller == 0 || where == 0) return std::nullopt;
+  if (caller == 0) return std::nullopt;
+  constexpr uint64_t kKinds = (uint64_t{1} << kKindBits) - 1;
+  constexpr uint64_t kChannelMask = (uint64_t{1} << kChannelBits) - 1;
+  const auto channel = static_cast<size_t>(caller >> kKindBits & kChannelMask);
+  const bool for_queue = (caller & kKinds) == kForQueue;
+  const uint64_t where = for_queue ? queue_waits_[channel].load() : caller;
+  if (where == 0) return std::nullopt;
   BlockedCall blocked;
   blocked.call = call_.load();
-  blocked.exchange = static_cast<BlockedCall::Exchange>(where & ((uint64_t{1} << kExchangeBits) - 1));
-  blocked.number = where >> kExchangeBits;
-  blocked.collectives = collectives_.load();
+  blocked.exchange = static_cast<BlockedCall::Exchange>(where & kKinds);
+  blocked.channel = static_cast<int32_t>(where >> kKindBits & kChannelMask);
+  blocked.number = where >> (kKindBits + kChannelBits);
+  for (size_t each = 0; each < collectives_.size(); ++each) blocked.collectives[each] = collectives_[each].load();
   blocked.gathers = gathers_.load();
   const bool same =
-      caller_waits_.load() == caller && (where == caller || queue_waits_.load() == where) && inside_.load() == 1;
+      caller_waits_.load() == caller && (!for_queue || queue_waits_[channel].load() == where) && inside_.load() == 1;
   return same ? std::optional(blocked) : std::nullopt;
 }
 

@@ -1,9 +1,9 @@
 // In which public call this rank is, and what it waits for there. The control plane tells the others, so that ranks that
 // wait for each other in different calls find out (deadlock.hpp).
 //
-// Two kinds of exchanges are numbered, each from 1 and the same on all ranks, because all make the same calls in the same
-// order: collectives of the transport, and gathers of the control plane. No rank gets out of an exchange before all ranks
-// have joined it.
+// Exchanges are numbered, from 1 and the same on all ranks, because all make the same calls in the same order: the
+// collectives of each channel, and the gathers of the control plane. No rank gets out of an exchange before all ranks have
+// joined it.
 //
 // Cost: entering a call is one atomic addition and two stores; a wait is noted where it is about to sleep or to ask a
 // socket. Nothing is allocated or sent from here: the control plane's thread looks now and then.
@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -22,14 +23,23 @@
 
 namespace ddp::bootstrap {
 
+/// Sequences of collectives that a group has at most: those of its models (group/channels.hpp), and of its blocking calls.
+inline constexpr int32_t kMostChannels = 9;
+
 /// What a rank waits in, and how far it has come. The caller's thread stays in the call until the exchange has all ranks.
 struct BlockedCall {
   enum class Exchange : uint8_t { kCollective = 1, kGather = 2 };
   UserCall call = UserCall::kNone;
   Exchange exchange = Exchange::kCollective;
-  uint64_t number = 0;       // of the exchange that it waits in
-  uint64_t collectives = 0;  // that this rank has joined
+  uint64_t number = 0;                                // of the exchange that it waits in
+  std::array<uint64_t, kMostChannels> collectives{};  // that this rank has joined, by channel
   uint64_t gathers = 0;
+  int32_t channel = 0;  // of the collective that it waits in
+
+  /// Of the sequence in which `waiting` waits: how many exchanges this rank has joined.
+  [[nodiscard]] uint64_t joined_where(const BlockedCall& waiting) const noexcept {
+    return waiting.exchange == Exchange::kGather ? gathers : collectives[static_cast<size_t>(waiting.channel)];
+  }
   [[nodiscard]] bool operator==(const BlockedCall&) const noexcept = default;
 };
 
@@ -89,15 +99,15 @@ class CallState {
   /// counted.
   class Waiting {
    public:
-    Waiting(CallState& state, BlockedCall::Exchange exchange, uint64_t number) noexcept
-        : Waiting(state, number == 0 ? 0 : number << kExchangeBits | static_cast<uint64_t>(exchange)) {}
+    Waiting(CallState& state, BlockedCall::Exchange exchange, uint64_t number, int32_t channel = 0) noexcept
+        : Waiting(state, channel, number == 0 ? 0 : code(number, channel, static_cast<uint64_t>(exchange))) {}
     ~Waiting() { place_.store(0, std::memory_order_release); }
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
 
    protected:
-    Waiting(CallState& state, uint64_t where) noexcept
-        : place_(state.is_caller() ? state.caller_waits_ : state.queue_waits_) {
+    Waiting(CallState& state, int32_t channel, uint64_t where) noexcept
+        : place_(state.is_caller() ? state.caller_waits_ : state.queue_waits_[static_cast<size_t>(channel)]) {
       place_.store(where, std::memory_order_release);
     }
 
@@ -106,11 +116,14 @@ class CallState {
   };
   class WaitingForQueue : public Waiting {
    public:
-    explicit WaitingForQueue(CallState& state) noexcept : Waiting(state, ++state.drains_ << kExchangeBits | kForQueue) {}
+    explicit WaitingForQueue(CallState& state, int32_t channel = 0) noexcept
+        : Waiting(state, channel, code(++state.drains_, channel, kForQueue)) {}
   };
 
-  /// This rank joins the n-th collective, or gather. One thread at a time each.
-  void join_collective(uint64_t number) noexcept { collectives_.store(number, std::memory_order_relaxed); }
+  /// This rank joins the n-th collective of a channel, or gather. One thread at a time each.
+  void join_collective(uint64_t number, int32_t channel = 0) noexcept {
+    collectives_[static_cast<size_t>(channel)].store(number, std::memory_order_relaxed);
+  }
   void join_gather(uint64_t number) noexcept { gathers_.store(number, std::memory_order_relaxed); }
 
   [[nodiscard]] UserCall call() const noexcept { return call_.load(std::memory_order_relaxed); }
@@ -125,17 +138,23 @@ class CallState {
   [[nodiscard]] std::optional<BlockedCall> blocked() const noexcept;
 
  private:
-  static constexpr uint64_t kExchangeBits = 2;
+  // A wait as one word: what for (a BlockedCall::Exchange, or kForQueue), the channel, the number.
+  static constexpr uint64_t kKindBits = 2;
+  static constexpr uint64_t kChannelBits = 4;
+  static_assert(kMostChannels <= 1 << kChannelBits);
   static constexpr uint64_t kForQueue = 3;
+  [[nodiscard]] static constexpr uint64_t code(uint64_t number, int32_t channel, uint64_t kind) noexcept {
+    return (number << kChannelBits | static_cast<uint64_t>(channel)) << kKindBits | kind;
+  }
 
   std::atomic<int32_t> inside_{0};
   std::atomic<pthread_t> caller_{};
   std::atomic<UserCall> call_{UserCall::kNone};
   std::atomic<uint64_t> model_{0};
-  std::atomic<uint64_t> collectives_{0};
+  std::array<std::atomic<uint64_t>, kMostChannels> collectives_{};
   std::atomic<uint64_t> gathers_{0};
-  std::atomic<uint64_t> caller_waits_{0};  // number and kind; 0: does not wait
-  std::atomic<uint64_t> queue_waits_{0};
+  std::atomic<uint64_t> caller_waits_{0};                           // code(); 0: does not wait
+  std::array<std::atomic<uint64_t>, kMostChannels> queue_waits_{};  // of each channel's progress queue
   std::atomic<uint64_t> drains_{0};
 };
 

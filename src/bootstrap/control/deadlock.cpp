@@ -10,21 +10,20 @@ namespace ddp::bootstrap {
 namespace {
 
 bool has_joined(const BlockedCall& rank, const BlockedCall& waiting) noexcept {
-  const bool gather = waiting.exchange == BlockedCall::Exchange::kGather;
-  return (gather ? rank.gathers : rank.collectives) >= waiting.number;
+  return rank.joined_where(waiting) >= waiting.number;
 }
 
 /// Takes away every rank for which all that are left have joined what it waits in. True if there was one.
 bool take_away_free(std::vector<const BlockedCall*>& left) {
-  uint64_t collectives = UINT64_MAX;
-  uint64_t gathers = UINT64_MAX;
+  BlockedCall least;
+  least.gathers = UINT64_MAX;
+  least.collectives.fill(UINT64_MAX);
   for (const BlockedCall* const rank : left) {
-    collectives = std::min(collectives, rank->collectives);
-    gathers = std::min(gathers, rank->gathers);
+    least.gathers = std::min(least.gathers, rank->gathers);
+    for (size_t channel = 0; channel < least.collectives.size(); ++channel)
+      least.collectives[channel] = std::min(least.collectives[channel], rank->collectives[channel]);
   }
-  return std::erase_if(left, [&](const BlockedCall* rank) {
-           return rank->number <= (rank->exchange == BlockedCall::Exchange::kGather ? gathers : collectives);
-         }) > 0;
+  return std::erase_if(left, [&](const BlockedCall* rank) { return has_joined(least, *rank); }) > 0;
 }
 
 }  // namespace
@@ -78,7 +77,8 @@ Error DeadlockWatch::error_of(const Deadlock& found) const {
     const std::string name = name_of(at.call);
     if (at.call != ranks_[static_cast<size_t>(other)]->call) return name;
     const bool gather = at.exchange == BlockedCall::Exchange::kGather;
-    return name + (gather ? " (exchange " : " (collective ") + std::to_string(at.number) + ")";
+    const std::string channel = at.channel == 0 ? "" : " of channel " + std::to_string(at.channel);
+    return name + (gather ? " (exchange " : " (collective ") + std::to_string(at.number) + (gather ? "" : channel) + ")";
   };
   const auto [a, b] = std::minmax(found.waiting, found.absent);
   const auto member = [this](int32_t rank) -> const Member& { return (*members_)[static_cast<size_t>(rank)]; };

@@ -267,7 +267,8 @@ std::string write(const std::optional<BlockedCall>& message) {
   writer.number(static_cast<uint8_t>(message.has_value()));
   if (!message.has_value()) return std::move(writer).bytes();
   writer.number(static_cast<uint16_t>(message->call)).number(static_cast<uint8_t>(message->exchange));
-  writer.number(message->number).number(message->collectives).number(message->gathers);
+  writer.number(static_cast<uint8_t>(message->channel)).number(message->number).number(message->gathers);
+  for (const uint64_t each : message->collectives) writer.number(each);
   return std::move(writer).bytes();
 }
 
@@ -286,9 +287,11 @@ std::optional<BlockedCall> read_blocked(std::string_view body) {
       exchange != static_cast<uint8_t>(BlockedCall::Exchange::kGather))
     refuse("an exchange of an unknown kind");
   blocked.exchange = static_cast<BlockedCall::Exchange>(exchange);
+  blocked.channel = reader.number<uint8_t>();
+  if (blocked.channel >= kMostChannels) refuse("a channel that no group has");
   blocked.number = reader.number<uint64_t>();
-  blocked.collectives = reader.number<uint64_t>();
   blocked.gathers = reader.number<uint64_t>();
+  for (uint64_t& each : blocked.collectives) each = reader.number<uint64_t>();
   expect_end(reader);
   return blocked;
 }

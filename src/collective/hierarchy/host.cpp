@@ -29,13 +29,14 @@ struct SharedNote {
 };
 static_assert(sizeof(SharedNote) <= shm::kInlineBytes);
 
-}  // namespace
-
-HostMemory connect_host(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline) {
+/// What a host's ranks do over their own control plane; a problem of one host is the answer of all.
+template <class Connect>
+HostMemory connect(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline,
+                   Connect&& connect) {
   HostControl control(*context.control, layout.local_ranks(), layout.local);
   HostMemory memory;
   const std::optional<Error> problem = try_to([&] {
-    memory.mesh = shm::connect_processes(control, deadline);
+    memory.mesh = connect(control);
     memory.exchange = static_cast<std::byte*>(memory.mesh.own->alloc(kExchangeBytes));
   });
   if (problem && breaks_group(problem->status())) throw Error(*problem);
@@ -45,6 +46,19 @@ HostMemory connect_host(const collective::TransportContext& context, const Layou
   return memory;
 }
 
+}  // namespace
+
+HostMemory connect_host(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline) {
+  return connect(context, layout, deadline,
+                 [&](bootstrap::Control& control) { return shm::connect_processes(control, deadline); });
+}
+
+HostMemory add_channel(const collective::TransportContext& context, const Layout& layout, const shm::Mesh& mesh,
+                       os::Deadline deadline) {
+  return connect(context, layout, deadline,
+                 [&](bootstrap::Control& control) { return shm::add_pages(mesh, control, deadline); });
+}
+
 Host::Host(const collective::TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_socket_table& table,
            const std::string& address, const socket::SocketOptions& options)
     : context_(context),
@@ -52,8 +66,8 @@ Host::Host(const collective::TransportContext& context, Layout layout, shm::Mesh
       options_(options),
       shares_(socket::share_out(layout_.map, layout_.hosts)),
       control_(*context.control, layout_.local_ranks(), layout_.local),
-      engine_(std::move(mesh), with_control(context, control_)),
-      life_(engine_.mesh(), with_control(context, control_)) {
+      engine_(std::move(mesh), with_control(context, control_)) {
+  if (context.channel == 0) monitor_.emplace(engine_.mesh(), with_control(context, control_));
   if (layout_.owns_rail())
     rail_ = std::make_unique<socket::SocketMember>(context, table, address, options, layout_.rail_ranks(), shares_,
                                                    rail_timeout_ms(context.options.timeout_ms));

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "collective/hierarchy/host_control.hpp"
@@ -32,6 +33,9 @@ struct HostMemory {
   shm::Mesh mesh;
   std::byte* exchange = nullptr;  // kExchangeBytes of the own region
 };
+/// The same memory with other pages, for another channel. Collective over the group. Throws OUT_OF_MEMORY on all ranks.
+[[nodiscard]] HostMemory add_channel(const collective::TransportContext& context, const Layout& layout,
+                                     const shm::Mesh& mesh, os::Deadline deadline);
 inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
 
 /// Collective over the group. Throws the same on all ranks if some host's ranks cannot share memory.
@@ -100,7 +104,7 @@ class Host {
   socket::Shares shares_;
   HostControl control_;
   shm::Engine engine_;
-  shm::PeerMonitor life_;
+  std::optional<shm::PeerMonitor> monitor_;     // of the first channel, for all of them
   std::unique_ptr<socket::SocketMember> rail_;  // NULL: this host has more ranks than there are rails
   std::string way_;
 };

@@ -27,6 +27,9 @@ class HierarchyTransport final : public collective::Transport {
   HierarchyTransport(const collective::TransportContext& context, const Layout& layout, HostMemory memory,
                      const ddp_socket_table& table, const std::string& address, const socket::SocketOptions& options)
       : context_(context),
+        table_(table),
+        address_(address),
+        options_(options),
         exchange_(memory.exchange),
         host_(context, layout, std::move(memory.mesh), table, address, options) {}
 
@@ -36,6 +39,12 @@ class HierarchyTransport final : public collective::Transport {
 
   [[nodiscard]] bool can(collective::Collective kind) const noexcept override {
     return kind == collective::Collective::kBucket || kind == collective::Collective::kBucketReduceScatter;
+  }
+  [[nodiscard]] std::unique_ptr<collective::Transport> open_channel(int32_t number) override {
+    const collective::TransportContext context = collective::of_channel(context_, number);
+    const os::Deadline deadline = os::Deadline::in_ms(context.options.rendezvous_timeout_ms);
+    return make_transport(context, host_.layout(), add_channel(context, host_.layout(), host_.engine().mesh(), deadline),
+                          table_, address_, options_);
   }
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) override {
     return std::make_unique<Bucket>(host_, spec, limit());
@@ -169,6 +178,9 @@ class HierarchyTransport final : public collective::Transport {
   }
 
   collective::TransportContext context_;
+  const ddp_socket_table& table_;
+  std::string address_;
+  socket::SocketOptions options_;
   std::byte* exchange_;
   Host host_;
 };

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/open_queues.hpp"
 #include "collective/shm/mesh.hpp"
 #include "collective/shm/waiter.hpp"
 #include "os/memory.hpp"
@@ -31,7 +32,7 @@ class Engine {
 
   /// The next collective's number.
   [[nodiscard]] uint64_t next_sequence() noexcept {
-    calls_.join_collective(++sequence_);
+    calls_.join_collective(++sequence_, context_.channel);
     return sequence_;
   }
 
@@ -90,8 +91,13 @@ class Engine {
   /// waits itself, so that the one that is late is named by those who wait for it directly.
   template <class Ready>
   void wait(Ready&& ready, uint64_t sequence, int32_t patience = 1) {
+    const auto ready_or_help = [&] {
+      while (!ready())
+        if (!help_others()) return false;
+      return true;
+    };
     waiter_.wait(
-        ready, [&] { return describe_missing(sequence); }, patience, sequence);
+        ready_or_help, [&] { return describe_missing(sequence); }, patience, sequence);
   }
 
   // Staged chunks are numbered over all collectives; chunk k uses slot k % kStageDepth.
@@ -120,6 +126,10 @@ class Engine {
  private:
   [[nodiscard]] static std::atomic<uint64_t>& counter_of(Page& page, Counter counter) noexcept;
   [[nodiscard]] bool slot_free(uint64_t sequence) noexcept;
+  /// While this channel waits: some work on the buckets of other channels. False if there was none.
+  [[nodiscard]] bool help_others() const noexcept {
+    return context_.queues != nullptr && context_.queues->poke_others(context_.channel);
+  }
 
   Mesh mesh_;
   collective::TransportContext context_;

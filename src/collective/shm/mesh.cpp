@@ -20,6 +20,10 @@ Mesh empty_mesh(const bootstrap::Control& control) {
   return mesh;
 }
 
+void use_first_pages(Mesh& mesh) {
+  for (int32_t rank = 0; rank < mesh.size; ++rank) mesh.pages.push_back(&mesh.first_page(rank));
+}
+
 }  // namespace
 
 bool on_one_host(const bootstrap::Control& control) noexcept {
@@ -56,6 +60,7 @@ Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline) {
       const auto at = static_cast<size_t>(peer);
       mesh.mappings[at] = peer == mesh.rank ? mesh.own->mapping() : std::make_shared<Mapping>(fds[at].get(), sizes[at]);
     }
+    use_first_pages(mesh);
   });
   return mesh;
 }
@@ -71,7 +76,23 @@ Mesh connect_threads(bootstrap::Control& control, os::Deadline deadline) {
   for (size_t peer = 0; peer < answers.size(); ++peer)
     mesh.mappings[peer] = *reinterpret_cast<const std::shared_ptr<Mapping>*>(ByteReader(answers[peer]).number<uint64_t>());
   static_cast<void>(control.gather("local", "", deadline));  // all have taken their copies
+  use_first_pages(mesh);
   return mesh;
+}
+
+// The page is not freed before the region: a rank that is slower may still look at it.
+Mesh add_pages(const Mesh& mesh, bootstrap::Control& control, os::Deadline deadline) {
+  Mesh added = mesh;
+  const std::vector<std::string> answers = bootstrap::all_or_none(control, "channel", deadline, [&] {
+    void* const memory = mesh.own->alloc(sizeof(Page));
+    new (memory) Page;
+    return ByteWriter().number(mesh.own->offset_of(memory, sizeof(Page))).bytes();
+  });
+  for (int32_t rank = 0; rank < mesh.size; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    added.pages[at] = reinterpret_cast<Page*>(mesh.base(rank) + ByteReader(answers[at]).number<int64_t>());
+  }
+  return added;
 }
 
 }  // namespace ddp::shm

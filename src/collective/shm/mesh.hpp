@@ -17,9 +17,12 @@ struct Mesh {
   bool threads = false;  // ranks are threads of one process
   std::shared_ptr<Region> own;
   std::vector<std::shared_ptr<Mapping>> mappings;  // by rank, the own one included
+  std::vector<Page*> pages;                        // by rank, of this channel
 
-  [[nodiscard]] Page& page(int32_t of) const noexcept { return mappings[static_cast<size_t>(of)]->page(); }
-  [[nodiscard]] Page& own_page() const noexcept { return own->page(); }
+  [[nodiscard]] Page& page(int32_t of) const noexcept { return *pages[static_cast<size_t>(of)]; }
+  [[nodiscard]] Page& own_page() const noexcept { return page(rank); }
+  /// The first page of a region: all channels of its owner sleep there.
+  [[nodiscard]] Page& first_page(int32_t of) const noexcept { return mappings[static_cast<size_t>(of)]->page(); }
   [[nodiscard]] std::byte* base(int32_t of) const noexcept { return mappings[static_cast<size_t>(of)]->base(); }
 };
 
@@ -29,6 +32,9 @@ struct Mesh {
 
 /// Collective; all ranks are threads of this process.
 [[nodiscard]] Mesh connect_threads(bootstrap::Control& control, os::Deadline deadline);
+
+/// The same ranks and memory with other pages, for another channel. Collective. Throws OUT_OF_MEMORY on all ranks.
+[[nodiscard]] Mesh add_pages(const Mesh& mesh, bootstrap::Control& control, os::Deadline deadline);
 
 /// Do all ranks run on the same kernel (boot id) as far as they know?
 [[nodiscard]] bool on_one_host(const bootstrap::Control& control) noexcept;

@@ -1,5 +1,5 @@
 // What one rank shows to the others: counters that only grow, and a ring of announcements. It lies at the start of the
-// rank's region, in memory that every rank of the host maps.
+// rank's region, in memory that every rank of the host maps; that of another channel lies further on in the region.
 //
 // Two kinds of numbers are counted, both from 1 and both the same on all ranks because all make the same calls:
 //   collectives (Stamp::sequence):  shown (in the slot) -> finished
@@ -52,7 +52,7 @@ struct alignas(4096) Page {
   std::atomic<uint64_t> taken{0};
 
   alignas(64) std::atomic<uint32_t> bell{0};  // futex word: changes when something happened for a sleeping owner
-  std::atomic<uint32_t> sleeping{0};          // the owner is asleep, or about to be
+  std::atomic<uint32_t> sleeping{0};          // threads of the owner that are asleep, or about to be, in any channel
 
   Slot slots[kSlots];
   alignas(4096) std::byte stage[kStageDepth][kStageBytes];   // this rank's input

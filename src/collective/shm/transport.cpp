@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "collective/shm/chunks.hpp"
 #include "collective/shm/exchange.hpp"
@@ -32,7 +33,9 @@ class ShmTransport final : public collective::Transport {
       : engine_(std::move(mesh), context),
         in_(static_cast<size_t>(engine_.size())),
         out_(static_cast<size_t>(engine_.size())),
-        monitor_(engine_.mesh(), context) {}
+        context_(context) {
+    if (context.channel == 0) monitor_.emplace(engine_.mesh(), context);
+  }
 
   [[nodiscard]] ddp_backend backend() const noexcept override {
     return engine_.mesh().threads ? DDP_BACKEND_LOCAL : DDP_BACKEND_SHM;
@@ -42,6 +45,7 @@ class ShmTransport final : public collective::Transport {
   void wake() noexcept override { engine_.wake(); }
 
   [[nodiscard]] bool can(collective::Collective) const noexcept override { return true; }
+  [[nodiscard]] std::unique_ptr<collective::Transport> open_channel(int32_t number) override;
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) override;
 
   void barrier() override {
@@ -80,8 +84,15 @@ class ShmTransport final : public collective::Transport {
   Engine engine_;
   std::vector<const void*> in_;
   std::vector<void*> out_;
-  PeerMonitor monitor_;
+  collective::TransportContext context_;
+  std::optional<PeerMonitor> monitor_;  // of the first channel, for all of them
 };
+
+std::unique_ptr<collective::Transport> ShmTransport::open_channel(int32_t number) {
+  const os::Deadline deadline = os::Deadline::in_ms(context_.options.rendezvous_timeout_ms);
+  return std::make_unique<ShmTransport>(add_pages(engine_.mesh(), *context_.control, deadline),
+                                        collective::of_channel(context_, number));
+}
 
 bool ShmTransport::all_in_reach(uint64_t sequence) const noexcept {
   for (int32_t peer = 0; peer < engine_.size(); ++peer)

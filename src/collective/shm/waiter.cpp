@@ -35,6 +35,7 @@ Waiter::Waiter(const Mesh& mesh, const collective::TransportContext& context)
       failure_(context.failure),
       calls_(&context.control->calls()),
       timeout_ms_(context.options.timeout_ms),
+      channel_(context.channel),
       patience_(choose_patience(mesh.size)) {}
 
 // A core for every rank: some 4 us of looking, as a barrier takes well under 1 us, then up to half a millisecond of looking
@@ -60,7 +61,7 @@ void Waiter::relax() noexcept {
 void Waiter::publish(std::atomic<uint64_t>& counter, uint64_t value) const noexcept {
   counter.store(value);
   for (int32_t peer = 0; peer < mesh_->size; ++peer) {
-    Page& page = mesh_->page(peer);
+    Page& page = mesh_->first_page(peer);
     if (peer == mesh_->rank || page.sleeping.load() == 0) continue;
     page.bell.fetch_add(1);
     futex_wake(page.bell);
@@ -68,7 +69,7 @@ void Waiter::publish(std::atomic<uint64_t>& counter, uint64_t value) const noexc
 }
 
 void Waiter::wake() const noexcept {
-  Page& page = mesh_->own_page();
+  Page& page = mesh_->first_page(mesh_->rank);
   page.bell.fetch_add(1);
   futex_wake(page.bell);
 }
@@ -84,8 +85,8 @@ uint64_t Waiter::progress_of_all() const noexcept {
 
 void Waiter::sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing,
                          int64_t patience_ms, uint64_t collective) const {
-  const bootstrap::CallState::Waiting waiting(*calls_, bootstrap::BlockedCall::Exchange::kCollective, collective);
-  Page& own = mesh_->own_page();
+  const bootstrap::CallState::Waiting waiting(*calls_, bootstrap::BlockedCall::Exchange::kCollective, collective, channel_);
+  Page& own = mesh_->first_page(mesh_->rank);
   uint64_t progress = progress_of_all();
   os::AwakeClock clock;  // the others may have been stopped with this process
   clock.set_most_ms(2 * kLookAgainMs);
@@ -94,11 +95,11 @@ void Waiter::sleep_until(const std::function<bool()>& ready, const std::function
   int64_t until_ns = clock.at(os::now_ns()) + patience_ns;
   for (;;) {
     const uint32_t bell = own.bell.load();
-    own.sleeping.store(1);
+    own.sleeping.fetch_add(1);
     const bool done = ready();
     const int64_t left_ms = (until_ns - clock.at(os::now_ns())) / 1'000'000;
     if (!done && !failure_->broken()) futex_wait(own.bell, bell, std::clamp<int64_t>(left_ms, 1, kLookAgainMs));
-    own.sleeping.store(0);
+    own.sleeping.fetch_sub(1);
     if (done || ready()) return;
     failure_->check();
     clock.tick(os::now_ns());

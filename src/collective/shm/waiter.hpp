@@ -69,6 +69,7 @@ class Waiter {
   bootstrap::Failure* failure_;
   bootstrap::CallState* calls_;
   int64_t timeout_ms_;
+  int32_t channel_;
   Patience patience_;
 };
 

@@ -20,8 +20,13 @@ void wait_for_cause(const bootstrap::Failure& failure) {
 }  // namespace
 
 Links::Links(Endpoint& endpoint, bootstrap::Control& control, bootstrap::Failure& failure, std::vector<int32_t> ranks,
-             int64_t timeout_ms)
-    : endpoint_(endpoint), control_(control), failure_(failure), ranks_(std::move(ranks)), timeout_ms_(timeout_ms) {
+             int64_t timeout_ms, int32_t channel)
+    : endpoint_(endpoint),
+      control_(control),
+      failure_(failure),
+      ranks_(std::move(ranks)),
+      timeout_ms_(timeout_ms),
+      channel_(channel) {
   if (endpoint.size() != size())
     throw make_error(DDP_ERROR_INTERNAL, "the links join %d members, but %d ranks are named", endpoint.size(), size());
 }
@@ -58,7 +63,8 @@ void Links::wait(Message& message) {
   if (!message.open) return;
   message.open = false;
   const uint64_t number = subject_ != nullptr ? subject_->sequence : 0;
-  const bootstrap::CallState::Waiting waiting(control_.calls(), bootstrap::BlockedCall::Exchange::kCollective, number);
+  const bootstrap::CallState::Waiting waiting(control_.calls(), bootstrap::BlockedCall::Exchange::kCollective, number,
+                                              channel_);
   const RailResult result = endpoint_.wait(message.ticket, patience_ms(message));
   if (result != RailResult::kDone) explain(result, message.peer);
 }

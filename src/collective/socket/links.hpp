@@ -32,7 +32,7 @@ class Links {
   /// `ranks[position]` is the group's rank at that position; `endpoint` has the position as its index. timeout_ms 0: wait
   /// for ever.
   Links(Endpoint& endpoint, bootstrap::Control& control, bootstrap::Failure& failure, std::vector<int32_t> ranks,
-        int64_t timeout_ms);
+        int64_t timeout_ms, int32_t channel = 0);
 
   [[nodiscard]] int32_t position() const noexcept { return endpoint_.index(); }
   [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(ranks_.size()); }
@@ -96,6 +96,7 @@ class Links {
   bootstrap::Failure& failure_;
   std::vector<int32_t> ranks_;
   int64_t timeout_ms_;
+  int32_t channel_;
   int32_t levels_ = 1;
   int64_t sent_bytes_ = 0;
   bool exhausted_ = false;  // a receive that was posted ahead lacked memory

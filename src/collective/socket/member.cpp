@@ -42,7 +42,7 @@ SocketMember::SocketMember(const collective::TransportContext& context, const dd
       endpoint_(std::make_shared<Endpoint>(table, position_of(context.control->rank(), ranks),
                                            static_cast<int32_t>(ranks.size()), address,
                                            context.options.rendezvous_timeout_ms)),
-      line_(*endpoint_, *context.control, *context.failure, ranks, timeout_ms) {
+      line_(*endpoint_, *context.control, *context.failure, ranks, timeout_ms, context.channel) {
   // The group may break while we connect, before anybody can call wake().
   context.failure->add_waker([weak = std::weak_ptr<Endpoint>(endpoint_)] {
     if (const auto endpoint = weak.lock()) endpoint->abort();

@@ -21,14 +21,15 @@ std::vector<int32_t> all_ranks(int32_t size) {
 /// The number of a collective in the group, from 1.
 class RailNumbers {
  public:
-  explicit RailNumbers(bootstrap::CallState& calls) : calls_(calls) {}
+  RailNumbers(bootstrap::CallState& calls, int32_t channel) : calls_(calls), channel_(channel) {}
   [[nodiscard]] uint64_t next() noexcept {
-    calls_.join_collective(++last_);
+    calls_.join_collective(++last_, channel_);
     return last_;
   }
 
  private:
   bootstrap::CallState& calls_;
+  const int32_t channel_;
   uint64_t last_ = 0;
 };
 
@@ -149,9 +150,13 @@ class RailTransport : public collective::Transport {
  public:
   RailTransport(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
                 const SocketOptions& options)
-      : size_(context.control->size()),
+      : context_(context),
+        table_(table),
+        address_(address),
+        options_(options),
+        size_(context.control->size()),
         calls_(context.control->calls()),
-        numbers_(calls_),
+        numbers_(calls_, context.channel),
         member_(context, table, address, options, all_ranks(size_), one_rank_each(size_), context.options.timeout_ms) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
@@ -161,6 +166,10 @@ class RailTransport : public collective::Transport {
 
   [[nodiscard]] bool can(collective::Collective kind) const noexcept override {
     return kind != collective::Collective::kFusedStep;
+  }
+  // Connections of its own: a large bucket of one model is not in the way of another's header.
+  [[nodiscard]] std::unique_ptr<collective::Transport> open_channel(int32_t number) override {
+    return std::make_unique<RailTransport>(collective::of_channel(context_, number), table_, address_, options_);
   }
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) override {
     if (!spec.collects) return std::make_unique<RailPublication>(member_, numbers_, spec);
@@ -222,6 +231,10 @@ class RailTransport : public collective::Transport {
     return made;
   }
 
+  collective::TransportContext context_;
+  const ddp_socket_table& table_;
+  std::string address_;
+  SocketOptions options_;
   int32_t size_;
   bootstrap::CallState& calls_;
   RailNumbers numbers_;

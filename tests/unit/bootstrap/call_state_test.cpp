@@ -38,7 +38,7 @@ void a_rank_is_blocked_while_its_caller_waits(void**) {
     expect(!state.blocked().has_value(), "computes");
     const bootstrap::CallState::Waiting waiting(state, Exchange::kCollective, 4);
     const auto blocked = state.blocked();
-    expect(blocked == bootstrap::BlockedCall{bootstrap::UserCall::kCommit, Exchange::kCollective, 4, 4, 2},
+    expect(blocked == bootstrap::BlockedCall{bootstrap::UserCall::kCommit, Exchange::kCollective, 4, {4}, 2, 0},
            "what it waits in, by the name of the outer call");
   }
   expect(!state.blocked().has_value() && state.inside() == 0, "it is over");
@@ -66,7 +66,7 @@ void a_rank_whose_lane_waits_is_blocked_only_with_its_caller(void**) {
   const bootstrap::CallState::WaitingForQueue waiting(state);
   expect(!state.blocked().has_value(), "the lane works");
   with_lane_at(7, [&] {
-    expect(state.blocked() == bootstrap::BlockedCall{bootstrap::UserCall::kEndBackward, Exchange::kCollective, 7, 9, 0},
+    expect(state.blocked() == bootstrap::BlockedCall{bootstrap::UserCall::kEndBackward, Exchange::kCollective, 7, {9}, 0, 0},
            "both wait");
   });
 }

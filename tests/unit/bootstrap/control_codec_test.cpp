@@ -142,8 +142,8 @@ void messages_survive_damage(void**) {
   torture(m::write(m::Beat{{{0, 1, 2, 3}, {1, 2, 3, 4}}}), m::read_beat);
   torture(m::write(Error(DDP_ERROR_ABORTED, "text")), m::read_error);
   torture(m::write(std::optional<ddp::bootstrap::BlockedCall>()), m::read_blocked);
-  torture(m::write(std::optional(ddp::bootstrap::BlockedCall{ddp::bootstrap::UserCall::kSave,
-                                                             ddp::bootstrap::BlockedCall::Exchange::kGather, 1, 2, 3})),
+  torture(m::write(std::optional(ddp::bootstrap::BlockedCall{
+              ddp::bootstrap::UserCall::kSave, ddp::bootstrap::BlockedCall::Exchange::kGather, 1, {2}, 3, 0})),
           m::read_blocked);
   torture(m::write(m::Death{3}), m::read_death);
 }

@@ -253,9 +253,9 @@ void ranks_that_wait_for_each_other_learn_both_calls(void**) {
   World world(3);
   for (size_t i = 0; i < 3; ++i) world.connect(i);
   world.run();
-  const bootstrap::BlockedCall in_barrier{bootstrap::UserCall::kBarrier, bootstrap::BlockedCall::Exchange::kCollective, 5, 5,
-                                          3};
-  const bootstrap::BlockedCall in_save{bootstrap::UserCall::kSave, bootstrap::BlockedCall::Exchange::kGather, 4, 4, 4};
+  const bootstrap::BlockedCall in_barrier{
+      bootstrap::UserCall::kBarrier, bootstrap::BlockedCall::Exchange::kCollective, 5, {5}, 3, 0};
+  const bootstrap::BlockedCall in_save{bootstrap::UserCall::kSave, bootstrap::BlockedCall::Exchange::kGather, 4, {4}, 4, 0};
   world.blocked(0, in_barrier);
   world.blocked(1, in_save);
   world.blocked(2, in_barrier);

@@ -15,7 +15,7 @@ namespace {
 using Exchange = bootstrap::BlockedCall::Exchange;
 using Reports = std::vector<std::optional<bootstrap::BlockedCall>>;
 
-/// What a rank does, one letter each: 'g' a gather, 'c' a collective.
+/// What a rank does, one letter each: 'g' a gather, 'c' a collective, 'd' a collective of another channel.
 using Program = std::string;
 
 /// A rank has begun `at` exchanges, and is in the last of them as long as not all ranks have joined it.
@@ -44,7 +44,9 @@ struct World {
     blocked.call = programs[rank] == programs[0] ? bootstrap::UserCall::kBarrier : bootstrap::UserCall::kCommit;
     blocked.exchange = kind == 'g' ? Exchange::kGather : Exchange::kCollective;
     blocked.number = joined(rank, kind);
-    blocked.collectives = joined(rank, 'c');
+    blocked.channel = kind == 'd' ? 1 : 0;
+    blocked.collectives[0] = joined(rank, 'c');
+    blocked.collectives[1] = joined(rank, 'd');
     blocked.gathers = joined(rank, 'g');
     return blocked;
   }
@@ -112,19 +114,20 @@ class Search {
     std::string all = text(world);
     for (const auto& report : said)
       all += report ? std::to_string(static_cast<int>(report->exchange)) + "," + std::to_string(report->number) + "," +
-                          std::to_string(report->collectives) + "," + std::to_string(report->gathers) + ";"
+                          std::to_string(report->channel) + "," + std::to_string(report->collectives[0]) + "," +
+                          std::to_string(report->collectives[1]) + "," + std::to_string(report->gathers) + ";"
                     : "-;";
     return all;
   }
   std::set<std::string> seen_;
 };
 
-std::vector<Program> programs_of(size_t most) {
+std::vector<Program> programs_of(size_t most, const std::string& kinds = "gc") {
   std::vector<Program> all = {""};
   for (size_t from = 0, length = 1; length <= most; ++length) {
     const size_t end = all.size();
     for (; from < end; ++from)
-      for (const char kind : {'g', 'c'}) all.push_back(all[from] + kind);
+      for (const char kind : kinds) all.push_back(all[from] + kind);
   }
   return all;
 }
@@ -133,6 +136,17 @@ void two_ranks_with_any_programs(void**) {
   size_t verdicts = 0;
   for (const Program& a : programs_of(4))
     for (const Program& b : programs_of(4)) {
+      const Search search(World({a, b}));
+      if (a == b) expect_equal(search.verdicts, size_t{0}, "verdicts on ranks that do the same, " + a);
+      verdicts += search.verdicts;
+    }
+  expect(verdicts > 100, "there were verdicts");
+}
+
+void two_ranks_with_two_channels(void**) {
+  size_t verdicts = 0;
+  for (const Program& a : programs_of(3, "gcd"))
+    for (const Program& b : programs_of(3, "gcd")) {
       const Search search(World({a, b}));
       if (a == b) expect_equal(search.verdicts, size_t{0}, "verdicts on ranks that do the same, " + a);
       verdicts += search.verdicts;
@@ -152,7 +166,7 @@ void three_ranks_with_any_programs(void**) {
 void many_ranks_that_do_the_same_are_never_blamed(void**) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
-    World world(std::vector<Program>(2 + random() % 6, "gccgcggcc"));
+    World world(std::vector<Program>(2 + random() % 6, "gcdgcdggccd"));
     Reports said(world.programs.size());
     for (int step = 0; step < 400; ++step) {
       const size_t rank = random() % world.programs.size();
@@ -167,13 +181,24 @@ void many_ranks_that_do_the_same_are_never_blamed(void**) {
 
 bootstrap::BlockedCall blocked_in(bootstrap::UserCall call, Exchange exchange, uint64_t number, uint64_t collectives,
                                   uint64_t gathers) {
-  return bootstrap::BlockedCall{call, exchange, number, collectives, gathers};
+  return bootstrap::BlockedCall{call, exchange, number, {collectives}, gathers, 0};
 }
 
 std::vector<bootstrap::Member> people(int32_t size) {
   std::vector<bootstrap::Member> members;
   for (int32_t rank = 0; rank < size; ++rank) members.push_back({rank, "host", "boot", 100 + rank, "127.0.0.1"});
   return members;
+}
+
+void the_error_names_the_channel_of_a_model(void**) {
+  const auto members = people(2);
+  bootstrap::DeadlockWatch watch(members);
+  bootstrap::BlockedCall first = blocked_in(bootstrap::UserCall::kEndBackward, Exchange::kCollective, 8, 8, 3);
+  bootstrap::BlockedCall second = first;
+  second.channel = 1;
+  watch.report(0, first);
+  watch.report(1, second);
+  expect_contains(watch.verdict()->text(), "ddp_model_end_backward (collective 8 of channel 1)");
 }
 
 void the_error_names_two_ranks_and_their_calls(void**) {
@@ -211,8 +236,10 @@ int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(two_ranks_with_any_programs),
+      ddp_test(two_ranks_with_two_channels),
       ddp_test(three_ranks_with_any_programs),
       ddp_test(many_ranks_that_do_the_same_are_never_blamed),
+      ddp_test(the_error_names_the_channel_of_a_model),
       ddp_test(the_error_names_two_ranks_and_their_calls),
       ddp_test(one_call_with_two_meanings_is_named_with_its_places),
   };

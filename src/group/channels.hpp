@@ -1,0 +1,113 @@
+// The channels of a group: transports over the same members, each with a sequence of collectives of its own. A model's
+// buckets have a channel, so that the passes of several models may be open at the same time, whatever order their gradients
+// come in. The first model uses the transport that the group was made with, as the blocking calls do; with the second model
+// the blocking calls get a channel of their own, because a pass may end (and compare or repair replicas) while another is
+// open.
+//
+// A model's channel is used again when the model is destroyed. A model for which there is none left shares the first one;
+// then only one of the two may have a pass open.
+// Threads: take() and own() from one thread at a time; passes open and close on any.
+// Tested by conformance/channels_test.cpp.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "collective/open_queues.hpp"
+#include "collective/transport.hpp"
+
+namespace ddp::group {
+
+class Group;
+
+/// Models whose passes may be open at the same time.
+inline constexpr int32_t kMostModels = bootstrap::kMostChannels - 1;
+
+class Channels {
+ public:
+  /// Made by a group that forms. `context` is for channels.
+  void start(std::unique_ptr<collective::Transport> first, const collective::TransportContext& context);
+
+  [[nodiscard]] collective::Transport& first() const noexcept { return *transports_.front(); }
+  /// For blocking calls.
+  [[nodiscard]] collective::Transport& own() const noexcept { return *own_; }
+  [[nodiscard]] collective::Transport& of(int32_t number) const noexcept {
+    return *transports_[static_cast<size_t>(number)];
+  }
+
+  /// A channel for a model. Collective. Throws OUT_OF_MEMORY and the like on all ranks.
+  [[nodiscard]] int32_t take(Group& group);
+  void give_back(int32_t number) noexcept;
+
+  struct OpenPass {
+    int32_t channel = 0;
+    bool on_gpu = false;  // it reduces gradients on a GPU
+    collective::ProgressQueue* queue = nullptr;
+  };
+  /// Throws INVALID_STATE if another pass is in the way.
+  void open(const OpenPass& pass);
+  void close(const OpenPass& pass) noexcept;
+  [[nodiscard]] bool any_open() const noexcept { return open_passes_.load() != 0; }
+
+  [[nodiscard]] collective::OpenQueues& queues() noexcept { return queues_; }
+  /// In good order; the last call.
+  void shutdown() noexcept;
+
+ private:
+  void add(int32_t number);
+
+  collective::TransportContext context_;
+  std::array<std::unique_ptr<collective::Transport>, bootstrap::kMostChannels> transports_;
+  collective::Transport* own_ = nullptr;
+  std::array<std::atomic<int32_t>, kMostModels> models_{};  // that have the channel
+  collective::OpenQueues queues_;
+  std::mutex opening_;  // guards passes_
+  std::array<OpenPass, kMostModels> passes_{};
+  std::atomic<int32_t> open_passes_{0};
+};
+
+/// A model's channel, as an owned object.
+class Channel {
+ public:
+  /// Collective.
+  explicit Channel(Group& group);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  [[nodiscard]] Group& group() const noexcept { return group_; }
+  [[nodiscard]] int32_t number() const noexcept { return number_; }
+  [[nodiscard]] collective::Transport& transport() const noexcept;
+
+  /// Can it do such an exchange? Pure, the same on all ranks.
+  [[nodiscard]] bool can(collective::Collective kind, bool on_gpu) const noexcept;
+  /// An exchange, by NCCL if its pieces lie on a GPU, else by the transport. Collective; in the same order on all ranks.
+  /// Only what it can.
+  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) const;
+
+  /// A pass of the channel's model is open as long as the object lives.
+  class Open {
+   public:
+    /// Throws as Channels::open.
+    Open(const Channel& channel, const void* owner, bool on_gpu, collective::ProgressQueue& queue);
+    ~Open();
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+
+   private:
+    Group& group_;
+    Channels::OpenPass pass_;
+  };
+  /// A bounded share of work on the other open passes of the group.
+  void poke_others() const noexcept;
+
+ private:
+  Group& group_;
+  const int32_t number_;
+};
+
+}  // namespace ddp::group

@@ -1,0 +1,330 @@
+// Several models of one group with open passes at the same time, on every transport: each gets its mean whatever order the
+// gradients of all of them come in, a void pass of one does not touch the other, and steps have the bits of models that
+// train alone.
+#include "group/channels.hpp"
+
+#include <signal.h>
+
+#include "conformance/pass_semantics.hpp"
+#include "support/fused_world.hpp"
+
+namespace ddp::test {
+namespace {
+
+ddp_model_options options_with(ddp_progress progress) {
+  ddp_model_options options = model_options();
+  options.progress = progress;
+  return options;
+}
+
+/// All marks of all models, in an order that depends on the rank.
+std::vector<std::pair<size_t, int32_t>> marks_of(size_t models, int rank, int pass) {
+  std::vector<std::pair<size_t, int32_t>> marks;
+  for (size_t m = 0; m < models; ++m)
+    for (size_t p = 0; p < kShapes.size(); ++p) marks.emplace_back(m, static_cast<int32_t>(p));
+  std::mt19937 random(static_cast<unsigned>(rank * 131 + pass));
+  std::shuffle(marks.begin(), marks.end(), random);
+  return marks;
+}
+
+/// Each model has gradients of its own.
+constexpr int kApart = 100;
+
+void mark_all(World& world, int rank, int pass) {
+  world.fill(rank, pass);
+  for (size_t p = kShapes.size(); p-- > 0;) world.model->mark_ready(static_cast<int32_t>(p));
+}
+
+void passes_open_together_give_each_its_mean(Path path) {
+  for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
+    for (const int size : {1, 2, 3, 5})
+      run_on(path, size, [&](group::Group& group, int rank) {
+        World first(group, Memory::kOwned, options_with(progress));
+        World second(group, Memory::kPrivate, options_with(progress));
+        World third(group, Memory::kMixed, options_with(progress));
+        const std::vector<World*> worlds = {&first, &second, &third};
+        for (int pass = 0; pass < 5; ++pass) {
+          std::vector<size_t> ends = {0, 1, 2};
+          std::shuffle(ends.begin(), ends.end(), std::mt19937(static_cast<unsigned>(pass)));
+          for (World* const world : worlds) world->model->begin_backward(DDP_PASS_REDUCE);
+          for (const auto& [m, p] : marks_of(worlds.size(), rank, pass)) {
+            worlds[m]->fill(rank, pass + kApart * static_cast<int>(m), static_cast<size_t>(p));
+            worlds[m]->model->mark_ready(p);
+          }
+          for (const size_t m : ends) {
+            worlds[m]->model->end_backward();
+            worlds[m]->expect_mean(size, pass + kApart * static_cast<int>(m), "model " + std::to_string(m));
+          }
+          group.barrier();
+        }
+      });
+}
+
+void a_model_inside_a_model(Path path) {
+  for (const int size : {2, 3})
+    run_on(path, size, [&](group::Group& group, int rank) {
+      World outer(group, Memory::kOwned), inner(group, Memory::kGroup);
+      for (int pass = 0; pass < 4; ++pass) {
+        outer.fill(rank, pass);
+        outer.model->begin_backward(DDP_PASS_REDUCE);
+        for (int32_t p = 7; p > 3; --p) outer.model->mark_ready(p);
+        inner.model->begin_backward(DDP_PASS_REDUCE);
+        mark_all(inner, rank, kApart + pass);
+        inner.model->end_backward();
+        inner.expect_mean(size, kApart + pass, "the inner model");
+        for (int32_t p = 3; p >= 0; --p) outer.model->mark_ready(p);
+        outer.model->end_backward();
+        outer.expect_mean(size, pass, "the outer model");
+      }
+    });
+}
+
+// Nobody promises it, but a rank that waits for one pass also works on the other.
+void passes_that_end_in_other_orders_help_each_other(Path path) {
+  run_on(path, 3, [&](group::Group& group, int rank) {
+    World first(group, Memory::kOwned, options_with(DDP_PROGRESS_CALLER));
+    World second(group, Memory::kPrivate, options_with(DDP_PROGRESS_CALLER));
+    for (int pass = 0; pass < 4; ++pass) {
+      first.model->begin_backward(DDP_PASS_REDUCE);
+      second.model->begin_backward(DDP_PASS_REDUCE);
+      mark_all(first, rank, pass);
+      mark_all(second, rank, kApart + pass);
+      (rank == 0 ? first : second).model->end_backward();
+      (rank == 0 ? second : first).model->end_backward();
+      first.expect_mean(3, pass, "the first model");
+      second.expect_mean(3, kApart + pass, "the second model");
+      group.barrier();
+    }
+  });
+}
+
+void a_void_pass_leaves_the_other_alone(Path path) {
+  run_on(path, 3, [&](group::Group& group, int rank) {
+    World first(group, Memory::kOwned), second(group, Memory::kPrivate);
+    for (int pass = 0; pass < 3; ++pass) {
+      first.model->begin_backward(DDP_PASS_REDUCE);
+      second.model->begin_backward(DDP_PASS_REDUCE);
+      mark_all(second, rank, kApart + pass);
+      first.fill(rank, pass);
+      for (int32_t p = 7; p >= (rank == 1 ? 2 : 0); --p) first.model->mark_ready(p);
+      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->end_backward(); });
+      expect_contains(text, "rank 1");
+      second.model->end_backward();
+      second.expect_mean(3, kApart + pass, "the other model");
+      first.model->begin_backward(DDP_PASS_REDUCE);
+      mark_all(first, rank, pass);
+      first.model->end_backward();
+      first.expect_mean(3, pass, "the same model again");
+    }
+  });
+}
+
+/// Two models with optimizers that step within passes that are open together; or one after the other.
+std::string train(group::Group& group, const Ways& ways, bool together) {
+  FusedWorld first(group, Rule::kAdamW, ways), second(group, Rule::kMomentum, ways);
+  for (int step = 0; step < 3; ++step) {
+    const auto begin = [&](FusedWorld& world, int at) {
+      world.fill(group.rank(), at);
+      world.model->begin_backward(DDP_PASS_REDUCE);
+    };
+    const auto mark = [](FusedWorld& world) {
+      for (size_t p = kFusedShapes.size(); p-- > 0;) world.model->mark_ready(static_cast<int32_t>(p));
+    };
+    begin(first, step);
+    if (together) begin(second, kApart + step);
+    mark(first);
+    if (together) mark(second);
+    first.model->end_backward();
+    if (!together) begin(second, kApart + step);
+    if (!together) mark(second);
+    second.model->end_backward();
+    first.optimizer->step();
+    second.optimizer->step();
+  }
+  expect_same_everywhere(group, first.bytes() + second.bytes(), "the models");
+  return first.bytes() + second.bytes();
+}
+
+void steps_have_the_bits_of_models_that_train_alone(Path path) {
+  for (const int size : {2, 3})
+    run_on(path, size, [&](group::Group& group, int) {
+      for (int way = 0; way < 8; ++way) {
+        Ways ways;
+        ways.shard = (way & 1) != 0;
+        ways.in_backward = (way & 2) != 0;
+        ways.max_norm = (way & 4) != 0 ? 3 : 0;
+        ways.unused = DDP_UNUSED_ERROR;
+        expect(train(group, ways, true) == train(group, ways, false), "the same bits, way " + std::to_string(way));
+      }
+    });
+}
+
+void blocking_calls_are_refused_until_all_have_ended(Path path) {
+  run_on(path, 2, [&](group::Group& group, int rank) {
+    World first(group, Memory::kOwned), second(group, Memory::kOwned);
+    first.model->begin_backward(DDP_PASS_REDUCE);
+    second.model->begin_backward(DDP_PASS_REDUCE);
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->begin_backward(DDP_PASS_REDUCE); }),
+                    "ddp_model_begin_backward: a backward pass is open");
+    mark_all(first, rank, 1);
+    mark_all(second, rank, 2);
+    first.model->end_backward();
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { group.barrier(); }), "a backward pass is open");
+    second.model->end_backward();
+    group.barrier();
+  });
+}
+
+void replicas_are_repaired_while_another_pass_is_open(Path path) {
+  run_on(path, 3, [&](group::Group& group, int rank) {
+    ddp_model_options options = model_options();
+    options.check_every = 1;
+    options.drift = DDP_DRIFT_RESEND;
+    World other(group, Memory::kOwned);
+    World checked(group, Memory::kOwned, options);
+    for (int pass = 0; pass < 3; ++pass) {
+      if (rank == 1) checked.values[4][8] += 1;
+      other.model->begin_backward(DDP_PASS_REDUCE);
+      mark_all(other, rank, pass);
+      checked.model->begin_backward(DDP_PASS_REDUCE);
+      mark_all(checked, rank, kApart + pass);
+      checked.model->end_backward();
+      expect_equal(checked.values[4][8], 4.0F, "repaired");
+      other.model->end_backward();
+      other.expect_mean(3, pass, "the pass that was open");
+    }
+  });
+}
+
+void channels_are_used_again(Path path) {
+  run_on(path, 2, [&](group::Group& group, int rank) {
+    const group::Channel first(group);
+    for (int round = 0; round < 12; ++round) {
+      const group::Channel second(group), third(group);
+      expect(first.number() == 0 && second.number() == 1 && third.number() == 2, "the lowest that is free");
+    }
+    // A rank may destroy a model before another does.
+    auto leaving = std::make_optional<group::Channel>(group);
+    if (rank == 0) leaving.reset();
+    expect_equal(group::Channel(group).number(), 2, "free on all ranks");
+    leaving.reset();
+    expect_equal(group::Channel(group).number(), 1, "free again");
+  });
+}
+
+void more_models_than_channels_share_the_first(Path path) {
+  run_on(path, 2, [&](group::Group& group, int rank) {
+    std::vector<std::unique_ptr<World>> worlds;
+    for (int32_t m = 0; m <= group::kMostModels; ++m) worlds.push_back(std::make_unique<World>(group, Memory::kPrivate));
+    for (int32_t m = 0; m < group::kMostModels; ++m) worlds[static_cast<size_t>(m)]->model->begin_backward(DDP_PASS_REDUCE);
+    World& last = *worlds.back();
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { last.model->begin_backward(DDP_PASS_REDUCE); }),
+                    "8 models of a group may have open passes");
+    for (int32_t m = 0; m < group::kMostModels; ++m) {
+      World& world = *worlds[static_cast<size_t>(m)];
+      mark_all(world, rank, m);
+      world.model->end_backward();
+      world.expect_mean(2, m, "model " + std::to_string(m));
+    }
+    last.model->begin_backward(DDP_PASS_REDUCE);
+    mark_all(last, rank, 9);
+    last.model->end_backward();
+    last.expect_mean(2, 9, "the last model");
+  });
+}
+
+/// Rank 1 destroys a model whose pass is open, while another pass is open too.
+void a_model_that_is_destroyed_in_its_pass_is_named(Path path) {
+  run_at(path, 2, [&](const std::string& place, const ddp_group_options& options, int rank) {
+    const auto group = group::Group::create(place.c_str(), options);
+    World first(*group, Memory::kOwned);
+    auto second = std::make_unique<World>(*group, Memory::kOwned);
+    first.model->begin_backward(DDP_PASS_REDUCE);
+    second->model->begin_backward(DDP_PASS_REDUCE);
+    mark_all(*second, rank, 2);
+    if (rank == 1) {
+      second.reset();
+      return;
+    }
+    wait_until([&] {
+      try {
+        group->check_usable();
+        return false;
+      } catch (const Error&) {
+        return true;
+      }
+    });
+    mark_all(first, rank, 1);
+    try {
+      second->model->end_backward();
+      first.model->end_backward();
+      throw std::runtime_error("the group is whole");
+    } catch (const Error& error) {
+      expect_contains(error.text(), "rank 1");
+    }
+  });
+}
+
+void a_killed_rank_is_named(ddp_backend backend) {
+  const Folder folder;
+  ddp_group_options options = world_options();
+  options.backend = backend;
+  Procs procs(3, [&](int rank, Reporter& report) {
+    const auto group = join_process_group(folder, rank, 3, options);
+    World first(*group, Memory::kOwned), second(*group, Memory::kPrivate);
+    try {
+      for (int pass = 0;; ++pass) {
+        first.model->begin_backward(DDP_PASS_REDUCE);
+        second.model->begin_backward(DDP_PASS_REDUCE);
+        mark_all(second, rank, pass);
+        mark_all(first, rank, pass);
+        first.model->end_backward();
+        second.model->end_backward();
+        if (pass == 5) report.say("training");
+      }
+    } catch (const Error& error) {
+      expect_equal(static_cast<int>(error.status()), static_cast<int>(DDP_ERROR_PEER_FAILED), error.text());
+      return error.text();
+    }
+  });
+  for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "training");
+  procs.signal(1, SIGKILL);
+  for (const int rank : {0, 2}) {
+    const ProcResult& result = procs.wait_one(rank);
+    expect(result.exit_code == 0, result.describe());
+    expect_contains(result.text, "rank 1");
+  }
+}
+
+void a_killed_rank_is_named_over_shared_memory(void**) { a_killed_rank_is_named(DDP_BACKEND_SHM); }
+void a_killed_rank_is_named_over_gloo(void**) {
+  if (has_gloo()) a_killed_rank_is_named(DDP_BACKEND_GLOO);
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+#define everywhere(function)                                                                                        \
+  ddp_paths_test(function), {                                                                                       \
+#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>, \
+        nullptr, nullptr, nullptr                                                                                   \
+  }
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      everywhere(passes_open_together_give_each_its_mean),
+      everywhere(a_model_inside_a_model),
+      everywhere(passes_that_end_in_other_orders_help_each_other),
+      everywhere(a_void_pass_leaves_the_other_alone),
+      everywhere(steps_have_the_bits_of_models_that_train_alone),
+      everywhere(blocking_calls_are_refused_until_all_have_ended),
+      everywhere(replicas_are_repaired_while_another_pass_is_open),
+      everywhere(channels_are_used_again),
+      everywhere(more_models_than_channels_share_the_first),
+      everywhere(a_model_that_is_destroyed_in_its_pass_is_named),
+      ddp_test(a_killed_rank_is_named_over_shared_memory),
+      ddp_test(a_killed_rank_is_named_over_gloo),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
