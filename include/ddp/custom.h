@@ -16,9 +16,10 @@ typedef struct ddp_custom_options {
   int64_t struct_size;   /**< set by init */
   double rate;           /**< learning rate (default 0) */
   double weight_decay;   /**< handed to the rule, which applies it (default 0) */
-  int32_t whole_tensors; /**< 1: the rule gets each parameter as a whole, in one slice; not with `shard` (NOT_SUPPORTED), and
-                            with `in_backward` the update waits for ddp_optimizer_step. Default 0: an element depends on
-                            nothing but its own gradient and state, so slices may begin and end anywhere */
+  int32_t whole_tensors; /**< 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one
+                            rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` the update waits for
+                            ddp_optimizer_step. Default 0: an element depends on nothing but its own gradient and state, so
+                            slices may begin and end anywhere */
   int32_t reserved;      /**< 0 */
 } ddp_custom_options;
 
@@ -78,7 +79,7 @@ DDP_API ddp_status ddp_custom_options_init(ddp_custom_options *options, int64_t 
  * @param fn the rule
  * @param user_data handed to fn
  * @param release called once when the optimizer is destroyed (also if this call fails); NULL: nothing
- * Local. Errors: as ddp_optimizer_create_sgd, NOT_SUPPORTED (whole_tensors with shard). Since 0.1.
+ * Local. Errors: as ddp_optimizer_create_sgd. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_create_custom(ddp_model *model, const ddp_custom_options *rule,
                                                const ddp_optimizer_options *options, const char *state_names,

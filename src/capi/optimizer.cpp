@@ -79,8 +79,8 @@ ddp_status ddp_optimizer_create_custom(ddp_model* model, const ddp_custom_option
     if (fn == nullptr) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: fn is NULL", kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
     const ddp_optimizer_options shared = read_shared(options, kFunction);
-    const ddp::optim::CustomRule read(read_options(rule, ddp::optim::default_custom_options(), kFunction), shared,
-                                      state_names, kFunction);
+    const ddp::optim::CustomRule read(read_options(rule, ddp::optim::default_custom_options(), kFunction), state_names,
+                                      kFunction);
     *out_optimizer = add(std::make_shared<ddp::optim::Custom>(std::move(of), fn, read, shared, std::move(owned)));
   });
 }

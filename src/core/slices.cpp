@@ -1,6 +1,7 @@
 #include "core/slices.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace ddp {
 namespace {
@@ -28,6 +29,31 @@ Ownership::Slice between(const Cut& from, const Cut& to, const std::vector<int64
   return spans;
 }
 
+/// By parameter.
+std::vector<int32_t> owners_of_whole(const std::vector<int64_t>& counts, int32_t ranks) {
+  std::vector<size_t> order(counts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return counts[a] > counts[b]; });
+  std::vector<int64_t> has(static_cast<size_t>(ranks), 0);
+  std::vector<int32_t> owners(counts.size());
+  for (const size_t index : order) {
+    const auto least = std::min_element(has.begin(), has.end());
+    *least += counts[index];
+    owners[index] = static_cast<int32_t>(least - has.begin());
+  }
+  return owners;
+}
+
+Ownership own_whole(const PlannedBucket& bucket, const std::vector<int64_t>& counts, const std::vector<int32_t>& owners,
+                    int32_t ranks) {
+  std::vector<Ownership::Slice> slices(static_cast<size_t>(ranks));
+  for (size_t k = 0; k < counts.size(); ++k) {
+    const int32_t owner = owners[static_cast<size_t>(bucket.parameters[k])];
+    if (counts[k] > 0) slices[static_cast<size_t>(owner)].push_back(OwnedSpan{static_cast<int32_t>(k), 0, counts[k]});
+  }
+  return Ownership::divided(std::move(slices));
+}
+
 }  // namespace
 
 Ownership cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int32_t ranks) {
@@ -42,13 +68,18 @@ Ownership cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& co
   return Ownership::divided(std::move(slices));
 }
 
-PlanOwnership own_plan(const Plan& plan, const std::vector<int64_t>& counts, int32_t ranks, bool sharded) {
+PlanOwnership own_plan(const Plan& plan, const std::vector<int64_t>& counts, int32_t ranks, Division division) {
+  const std::vector<int32_t> owners = owners_of_whole(counts, ranks);
   PlanOwnership made;
   std::vector<Ownership::Slice> by_rank(static_cast<size_t>(ranks));
   for (const PlannedBucket& bucket : plan) {
     std::vector<int64_t> of_bucket;
     for (const int32_t index : bucket.parameters) of_bucket.push_back(counts[static_cast<size_t>(index)]);
-    made.buckets.push_back(sharded ? cut_slices(bucket, of_bucket, ranks) : Ownership::of_all(of_bucket, ranks));
+    switch (division) {
+      case Division::kNone: made.buckets.push_back(Ownership::of_all(of_bucket, ranks)); break;
+      case Division::kSlices: made.buckets.push_back(cut_slices(bucket, of_bucket, ranks)); break;
+      case Division::kWholeTensors: made.buckets.push_back(own_whole(bucket, of_bucket, owners, ranks)); break;
+    }
     for (int32_t rank = 0; rank < ranks; ++rank)
       for (const OwnedSpan& span : made.buckets.back().slice(rank)) {
         const int32_t index = bucket.parameters[static_cast<size_t>(span.piece)];

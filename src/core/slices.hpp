@@ -5,7 +5,9 @@
 // Rule: rank r owns a contiguous stretch of the bucket. A cut lies at the start of a parameter or a multiple of kSliceUnit
 // elements behind it, the last such place at or before r / W of the bucket. So the same blocks of a parameter are worked on
 // as a whole whatever the number of ranks: what is summed over blocks (norms) has the same bits, sharded or not.
-// A pure function of the plan. Cost: linear.
+// For rules that change whole tensors: each parameter has one owner. The largest ones are given away first, each to the rank
+// that has the fewest elements by then.
+// Pure functions of the plan. Cost: linear; of whole tensors n log n.
 // Tested by unit/core/slices_test.cpp.
 #pragma once
 
@@ -26,7 +28,12 @@ struct PlanOwnership {
   std::vector<Ownership> buckets;  // a piece is a position in the bucket
   Ownership parameters;            // a piece is a parameter's number
 };
-/// `counts[index]`: elements of a parameter. Not `sharded`: every rank owns everything.
-[[nodiscard]] PlanOwnership own_plan(const Plan& plan, const std::vector<int64_t>& counts, int32_t ranks, bool sharded);
+enum class Division {
+  kNone,         // every rank owns everything
+  kSlices,       // cut_slices
+  kWholeTensors  // each parameter has one owner
+};
+/// `counts[index]`: elements of a parameter.
+[[nodiscard]] PlanOwnership own_plan(const Plan& plan, const std::vector<int64_t>& counts, int32_t ranks, Division division);
 
 }  // namespace ddp

@@ -72,8 +72,7 @@ ddp_custom_options default_custom_options() noexcept {
   return options;
 }
 
-CustomRule::CustomRule(const ddp_custom_options& options, const ddp_optimizer_options& shared, const char* state_names,
-                       const char* where)
+CustomRule::CustomRule(const ddp_custom_options& options, const char* state_names, const char* where)
     : rate(options.rate),
       weight_decay(options.weight_decay),
       whole_tensors(options.whole_tensors == 1),
@@ -86,10 +85,6 @@ CustomRule::CustomRule(const ddp_custom_options& options, const ddp_optimizer_op
   if (options.reserved != 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: reserved is %d; it must be 0", where, options.reserved);
   check_names(states, where);
-  if (whole_tensors && shared.shard == 1)
-    throw make_error(
-        DDP_ERROR_NOT_SUPPORTED,
-        "%s: with shard a rank has slices of tensors, but the rule needs them whole (whole_tensors); leave shard 0", where);
 }
 
 Custom::Custom(std::shared_ptr<model::Model> model, ddp_update_fn fn, const CustomRule& rule,
@@ -141,6 +136,7 @@ void Custom::require_plain_on_gpu() const {
   if (policy().clip_value > 0) what = "clip_value";
   if (policy().master_weights) what = "master_weights";
   if (loss_scale() != 1) what = "a loss scale";
+  if (policy().shard && rule_.whole_tensors) what = "shard with whole_tensors";
   if (what != nullptr)
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
                      "a rule of the program gets parameters on a GPU as they are, so %s is not possible there; do it in the "

@@ -33,9 +33,8 @@ class UserData {
 
 /// What ddp_optimizer_create_custom was told, checked.
 struct CustomRule {
-  /// Throws INVALID_ARGUMENT that names the field, or NOT_SUPPORTED.
-  CustomRule(const ddp_custom_options& options, const ddp_optimizer_options& shared, const char* state_names,
-             const char* where);
+  /// Throws INVALID_ARGUMENT that names the field.
+  CustomRule(const ddp_custom_options& options, const char* state_names, const char* where);
   double rate = 0;
   double weight_decay = 0;
   bool whole_tensors = false;

@@ -39,13 +39,14 @@ class NormWork final : public collective::SliceWork {
 /// reduced.
 class BucketStep final : public collective::SliceWork, public collective::BucketOperation {
  public:
-  /// `counts`: elements, by piece.
-  BucketStep(BlockUpdate& update, const PlannedBucket& bucket, std::vector<int64_t> counts, const StepState& state)
-      : update_(update), bucket_(bucket), counts_(std::move(counts)), state_(state) {}
+  /// `counts`: elements, by piece. `before`: the step is made before the exchange, of whole tensors.
+  BucketStep(BlockUpdate& update, const PlannedBucket& bucket, std::vector<int64_t> counts, const StepState& state,
+             bool before)
+      : update_(update), bucket_(bucket), counts_(std::move(counts)), state_(state), before_(before) {}
 
   /// A step that was taken back has the values as they should be already.
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
-    if (!state_.is(StepState::Is::kTakenBack))
+    if (!before_ && !state_.is(StepState::Is::kTakenBack))
       update_.update_block(bucket_.parameters[static_cast<size_t>(piece)], first, count);
   }
   void flush(void* stream) override { update_.flush(stream); }
@@ -73,6 +74,7 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   const PlannedBucket& bucket_;
   const std::vector<int64_t> counts_;
   const StepState& state_;
+  const bool before_;
   collective::BucketOperation* reduction_ = nullptr;
   size_t piece_ = 0;
   int64_t at_ = 0;

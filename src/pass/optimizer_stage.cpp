@@ -27,12 +27,17 @@ std::vector<int64_t> counts_of(const Parameters& table) {
   return counts;
 }
 
+Division division_of(const StepRequest& request) noexcept {
+  if (!request.sharded) return Division::kNone;
+  return request.whole_tensors ? Division::kWholeTensors : Division::kSlices;
+}
+
 }  // namespace
 
 struct OptimizerStage::Part {
   Part(const Parameters& table, const PlannedBucket& bucket, BlockUpdate& update, const StepPlan& plan,
        const StepState& state)
-      : norm(table, bucket, plan), step(update, bucket, counts_of(table, bucket), state) {
+      : norm(table, bucket, plan), step(update, bucket, counts_of(table, bucket), state, update.request().whole_tensors) {
     note.used.resize((bucket.parameters.size() + 63) / 64);
   }
   NormWork norm;
@@ -52,7 +57,7 @@ OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& 
       describe_(std::move(describe)),
       setting_(setting),
       request_(update.request()),
-      ownership_(own_plan(plan, counts_of(table), channel.group().size(), request_.sharded)) {
+      ownership_(own_plan(plan, counts_of(table), channel.group().size(), division_of(request_))) {
   setting_.on_gpu = !plan_.empty() && plan_.front().on_gpu;
   setting_.polled = channel_.transport().pollable();
   for (size_t b = 0; b < plan_.size(); ++b) {
@@ -238,6 +243,9 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
   if (elsewhere) channel_.group().gpu_side().order_after(stream);
+  if (request_.whole_tensors)  // an exchange works block by block
+    for (const OwnedSpan& span : ownership().slice(channel_.group().rank()))
+      if (update_.takes_part(span.piece)) update_.update_block(span.piece, span.first, span.count);
   publish(false);
   std::optional<Error> failure = settle(function, collective, gpu_stream());
   if (elsewhere) channel_.group().gpu_side().order_before(stream);

@@ -20,8 +20,9 @@ StepPlan::When when_of(const StepRequest& request, const StepSetting& setting, b
 }  // namespace
 
 StepExchanges step_exchanges(const StepRequest& request, const StepSetting& setting) noexcept {
-  return StepExchanges{request.sharded && setting.can_reduce_scatter, request.sharded,
-                       request.sharded && setting.can_fuse && may_follow(setting)};
+  const bool may_step_in_pass = request.in_backward && !request.whole_tensors;
+  return StepExchanges{request.sharded && setting.can_reduce_scatter && !setting.behind_hook, request.sharded,
+                       request.sharded && setting.can_fuse && may_follow(setting) && may_step_in_pass};
 }
 
 StepPlan plan_step(const StepRequest& request, const StepSetting& setting, bool prepared) noexcept {
@@ -29,7 +30,7 @@ StepPlan plan_step(const StepRequest& request, const StepSetting& setting, bool 
   plan.when = when_of(request, setting, prepared);
   const bool fused = plan.when == StepPlan::When::kInExchange;
   if (request.sharded) plan.values = fused ? StepPlan::Values::kFusedExchange : StepPlan::Values::kAllGather;
-  const bool scatters = prepared && !setting.behind_hook && step_exchanges(request, setting).reduce_scatter;
+  const bool scatters = prepared && step_exchanges(request, setting).reduce_scatter;
   if (fused || scatters) plan.reduction = StepPlan::Reduction::kToSlices;
   if (request.whole_gradient && scatters && !setting.some_on_gpu()) plan.norm = StepPlan::Norm::kWhileReduced;
   return plan;

@@ -7,7 +7,7 @@
 
 namespace ddp::pass {
 
-/// What an optimizer asks for. All but `sharded` may change between passes.
+/// What an optimizer asks for. `whole_gradient` may change between passes.
 struct StepRequest {
   bool sharded = false;         // each rank keeps state for its own slice, changes only that, and gives the values
   bool in_backward = false;     // a step follows the reduction of its bucket, if possible

@@ -41,7 +41,7 @@ struct Trained {
     ddp_optimizer_options options = optim::default_optimizer_options();
     options.shard = shard;
     options.in_backward = in_backward;
-    const optim::CustomRule read(optim::default_custom_options(), options, "before", "test");
+    const optim::CustomRule read(optim::default_custom_options(), "before", "test");
     optimizer = std::make_shared<optim::Custom>(placed.model, copy_rule, read, options, optim::UserData(&rule, nullptr));
     if (optimizer->in_passes() != nullptr) placed.model->attach(optimizer);
   }
@@ -97,9 +97,8 @@ void what_a_rule_cannot_have_on_a_gpu_is_refused(void**) {
       ddp_optimizer_options options = optim::default_optimizer_options();
       change(options);
       CopyRule rule;
-      optim::Custom optimizer(placed.model, copy_rule,
-                              optim::CustomRule(optim::default_custom_options(), options, "before", "test"), options,
-                              optim::UserData(&rule, nullptr));
+      optim::Custom optimizer(placed.model, copy_rule, optim::CustomRule(optim::default_custom_options(), "before", "test"),
+                              options, optim::UserData(&rule, nullptr));
       placed.pass();
       expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }), what);
     };

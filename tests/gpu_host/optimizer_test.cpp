@@ -286,8 +286,8 @@ void a_rule_of_the_caller_gets_the_tensors_and_the_stream(void**) {
   PlacedModel placed(lone_group(), mixed_homes());
   Seen seen;
   const ddp_optimizer_options shared = optim::default_optimizer_options();
-  optim::Custom optimizer(placed.model, look, optim::CustomRule(optim::default_custom_options(), shared, "one,two", "test"),
-                          shared, optim::UserData(&seen, nullptr));
+  optim::Custom optimizer(placed.model, look, optim::CustomRule(optim::default_custom_options(), "one,two", "test"), shared,
+                          optim::UserData(&seen, nullptr));
   optimizer.step(placed.stream());
   for (int32_t i = 0; i < placed.size(); ++i) {
     expect_equal(seen.slices.count(i) != 0, placed.value(i).count > 0, "called");
@@ -302,6 +302,20 @@ void a_rule_of_the_caller_gets_the_tensors_and_the_stream(void**) {
   ddp_loss_scale_options scale = optim::default_loss_scale_options();
   optimizer.set_loss_scale(scale);
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }), "a loss scale");
+}
+
+void whole_tensors_are_not_sharded_on_a_gpu(void**) {
+  PlacedModel placed(lone_group(), mixed_homes());
+  Seen seen;
+  ddp_optimizer_options shared = optim::default_optimizer_options();
+  shared.shard = 1;
+  ddp_custom_options options = optim::default_custom_options();
+  options.whole_tensors = 1;
+  const auto optimizer = std::make_shared<optim::Custom>(placed.model, look, optim::CustomRule(options, "one", "test"),
+                                                         shared, optim::UserData(&seen, nullptr));
+  placed.model->attach(optimizer);
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer->step(placed.stream()); }),
+                  "shard with whole_tensors");
 }
 
 void a_launch_that_fails_is_told_and_not_made_up_for(void**) {
@@ -344,6 +358,7 @@ int main() {
                               fake_gpu_host_test(a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten),
                               fake_gpu_host_test(a_step_in_a_capture_is_refused_and_changes_nothing),
                               fake_gpu_host_test(a_rule_of_the_caller_gets_the_tensors_and_the_stream),
+                              fake_gpu_host_test(whole_tensors_are_not_sharded_on_a_gpu),
                               fake_gpu_host_test(a_launch_that_fails_is_told_and_not_made_up_for),
                               fake_gpu_host_test(no_memory_for_state_names_the_parameter)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);

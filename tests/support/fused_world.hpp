@@ -100,8 +100,8 @@ struct FusedWorld {
       fill(options);
       options.whole_tensors = ways.whole_tensors;
       if (rule == Rule::kAdamW) options.weight_decay = 0.01;
-      optimizer = std::make_shared<optim::Custom>(model, own_rule, optim::CustomRule(options, options, own.states(), "test"),
-                                                  options, optim::UserData(&own, nullptr));
+      optimizer = std::make_shared<optim::Custom>(model, own_rule, optim::CustomRule(options, own.states(), "test"), options,
+                                                  optim::UserData(&own, nullptr));
     } else if (rule == Rule::kAdamW) {
       AdamOptions options;
       fill(options);

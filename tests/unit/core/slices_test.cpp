@@ -58,8 +58,8 @@ void a_plan_is_owned_as_its_buckets_are(void**) {
   for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
   const Plan plan = plan_buckets(items, 8'000, 60'000);
   expect(plan.size() > 2, "several buckets");
-  const PlanOwnership sharded = own_plan(plan, counts, 3, true);
-  const PlanOwnership whole = own_plan(plan, counts, 3, false);
+  const PlanOwnership sharded = own_plan(plan, counts, 3, Division::kSlices);
+  const PlanOwnership whole = own_plan(plan, counts, 3, Division::kNone);
   expect_equal(sharded.buckets.size(), plan.size(), "one for each bucket");
   for (size_t b = 0; b < plan.size(); ++b)
     for (size_t piece = 0; piece < plan[b].parameters.size(); ++piece) {
@@ -81,11 +81,43 @@ void a_plan_is_owned_as_its_buckets_are(void**) {
     }
 }
 
+/// Each parameter has one owner, and no rank has more than its even share and the largest parameter that it could not share.
+void whole_tensors_are_divided_evenly(void**) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int64_t> counts;
+    std::vector<PlanItem> items;
+    for (size_t k = 1 + random() % 30; k-- > 0;) counts.push_back(static_cast<int64_t>(random() % 5000));
+    for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
+    const auto ranks = static_cast<int32_t>(1 + random() % 6);
+    const Plan plan = plan_buckets(items, 8'000, 20'000);
+    const PlanOwnership owned = own_plan(plan, counts, ranks, Division::kWholeTensors);
+    int64_t all = 0, largest = 0;
+    for (size_t index = 0; index < counts.size(); ++index) {
+      all += counts[index];
+      largest = std::max(largest, counts[index]);
+      int owners = 0;
+      for (const OwnedSpan& part : owned.parameters.parts(static_cast<int32_t>(index))) {
+        if (part.count == 0) continue;
+        ++owners;
+        expect(part.first == 0 && part.count == counts[index], "the whole parameter");
+      }
+      expect_equal(owners, counts[index] > 0 ? 1 : 0, "owners of a parameter");
+    }
+    expect(owned.parameters.most() <= all / ranks + largest, "divided evenly");
+    int64_t in_buckets = 0;
+    for (const Ownership& bucket : owned.buckets)
+      for (int32_t rank = 0; rank < ranks; ++rank) in_buckets += bucket.count(rank);
+    expect_equal(in_buckets, all, "elements in buckets");
+  }
+}
+
 }  // namespace
 }  // namespace ddp::test
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(every_element_has_one_owner), ddp_test(a_plan_is_owned_as_its_buckets_are)};
+  const CMUnitTest tests[] = {ddp_test(every_element_has_one_owner), ddp_test(a_plan_is_owned_as_its_buckets_are),
+                              ddp_test(whole_tensors_are_divided_evenly)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -305,9 +305,7 @@ int32_t count_call(void* user_data, const ddp_update_slice* slice) {
   return slice->index == calls.fails_at ? 42 : 0;
 }
 
-optim::CustomRule no_state() {
-  return optim::CustomRule(optim::default_custom_options(), optim::default_optimizer_options(), nullptr, "test");
-}
+optim::CustomRule no_state() { return optim::CustomRule(optim::default_custom_options(), nullptr, "test"); }
 
 void count_release(void* user_data) { ++static_cast<Calls*>(user_data)->released; }
 

@@ -149,9 +149,10 @@ void a_plan_asks_only_for_exchanges_that_are_prepared(void**) {
     }
     if (plan.values == Values::kAllGather) expect(exchanges.all_gather, "all-gather:" + inputs.text());
     if (plan.follows()) expect(ready, "a step in the pass:" + inputs.text());
-    const bool never_fused = inputs.fit("+hook") || inputs.fit("+partial +gpu") || inputs.fit("+partial +mixed");
+    const bool never_fused = inputs.fit("+hook") || inputs.fit("+partial +gpu") || inputs.fit("+partial +mixed") ||
+                             inputs.fit("-in_backward") || inputs.fit("+whole_tensors");
     expect_equal(exchanges.all_gather, inputs.fit("+shard"), "all-gather of" + inputs.text());
-    expect_equal(exchanges.reduce_scatter, inputs.fit("+shard +scatter"), "reduce-scatter of" + inputs.text());
+    expect_equal(exchanges.reduce_scatter, inputs.fit("+shard +scatter -hook"), "reduce-scatter of" + inputs.text());
     expect_equal(exchanges.fused, inputs.fit("+shard +can_fuse") && !never_fused, "fused exchange of" + inputs.text());
   }
 }
