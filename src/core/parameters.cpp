@@ -68,7 +68,7 @@ int32_t Parameters::add_parameter(std::string name, const Tensor& value, const T
   parameter.owned_grad = grad == nullptr;
   parameter.grad = parameter.value;
   parameter.grad.data = grad != nullptr ? grad->data : nullptr;
-  if (value.gpu != nullptr) gpu_ = value.gpu;
+  if (value.device != nullptr) device_ = value.device;
   names_.insert(name);
   parameter.name = std::move(name);
   parameters_.push_back(std::move(parameter));

@@ -42,7 +42,7 @@ class Parameters {
   [[nodiscard]] const Parameter& parameter(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
   [[nodiscard]] int32_t parameter_count() const noexcept { return static_cast<int32_t>(parameters_.size()); }
   /// The GPU on which parameters lie; NULL: all are in host memory.
-  [[nodiscard]] const gpu::Device* gpu() const noexcept { return gpu_; }
+  [[nodiscard]] const device::Device* device() const noexcept { return device_; }
 
  private:
   void check_name(const std::string& name) const;
@@ -59,7 +59,7 @@ class Parameters {
   std::vector<Buffer> buffers_;
   std::unordered_set<std::string> names_;
   std::map<Place, Range> ranges_;  // by begin, disjoint
-  const gpu::Device* gpu_ = nullptr;
+  const device::Device* device_ = nullptr;
 };
 
 }  // namespace ddp

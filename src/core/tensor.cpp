@@ -70,7 +70,7 @@ Tensor flat_tensor(void* data, ddp_dtype dtype, int64_t count) noexcept {
 Tensor flat_part(const Tensor& tensor, int64_t first, int64_t count) noexcept {
   Tensor part = flat_tensor(tensor.data + first * dtype_size(tensor.dtype), tensor.dtype, count);
   part.device_index = tensor.device_index;
-  part.gpu = tensor.gpu;
+  part.device = tensor.device;
   return part;
 }
 

@@ -10,20 +10,21 @@
 #include "core/dtype.hpp"
 #include "ddp/types.h"
 
-namespace ddp::gpu {
+namespace ddp::device {
 class Device;
-}  // namespace ddp::gpu
+}  // namespace ddp::device
 
 namespace ddp {
 
 struct Tensor {
-  std::byte* data = nullptr;  // not for the host to read if `gpu` is set
+  std::byte* data = nullptr;  // not for the host to read if it is on a GPU
   ddp_dtype dtype = DDP_F32;
   int32_t ndim = 0;
   std::array<int64_t, DDP_MAX_DIMENSIONS> shape{};
-  int64_t count = 0;                 // elements
-  int32_t device_index = -1;         // of the GPU where it lies; -1: in host memory
-  const gpu::Device* gpu = nullptr;  // that GPU, once a group has bound the tensor to it (Group::bind)
+  int64_t count = 0;          // elements
+  int32_t device_index = -1;  // of the GPU where it lies; -1: in host memory
+  const device::Device* device =
+      nullptr;  // that GPU, once a group has bound the tensor to it (Group::bind); NULL: host memory
 
   [[nodiscard]] bool is_on_gpu() const noexcept { return device_index >= 0; }
   [[nodiscard]] int64_t bytes() const noexcept { return count * dtype_size(dtype); }

@@ -27,12 +27,12 @@ Tensor GpuPack::tensor() const noexcept {
   const Tensor& like = parts_.front();
   Tensor whole = flat_tensor(memory_.data(), like.dtype, bytes_ / dtype_size(like.dtype));
   whole.device_index = like.device_index;
-  whole.gpu = like.gpu;
+  whole.device = like.device;
   return whole;
 }
 
 void GpuPack::move(Way way) {
-  const gpu::Device& device = *parts_.front().gpu;
+  const gpu::Device& device = gpu::of(parts_.front());
   const ddp_dtype dtype = parts_.front().dtype;
   std::vector<ddp_gpu_span> spans;
   std::byte* packed = memory_.data();

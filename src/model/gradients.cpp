@@ -1,13 +1,9 @@
 // What a model does with its gradients between passes, and for the optimizer that takes part in them.
-#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "bootstrap/control/call_state.hpp"
-#include "device/cpu/arrays.hpp"
 #include "group/consensus.hpp"
-#include "model/gpu_gradients.hpp"
+#include "model/gradient_walk.hpp"
 #include "model/model.hpp"
 #include "pass/pass.hpp"
 
@@ -20,19 +16,15 @@ constexpr const char* kTooLate =
 
 }  // namespace
 
-GpuGradients* Model::gpu_gradients() {
-  if (gpu_gradients_ == nullptr && table_.gpu() != nullptr)
-    gpu_gradients_ = std::make_unique<GpuGradients>(*table_.gpu(), table_);
-  return gpu_gradients_.get();
+GradientWalk& Model::walk() {
+  if (walk_ == nullptr) walk_ = std::make_unique<GradientWalk>(table_);
+  return *walk_;
 }
 
 void Model::zero_grad(void* stream) {
   require_ready("ddp_model_zero_grad");
   pass_->forget_gradients();
-  if (GpuGradients* const on_gpu = gpu_gradients()) on_gpu->zero(stream);
-  for (const Parameter& parameter : table_.parameters())
-    if (const Tensor& grad = parameter.grad; !grad.is_on_gpu() && grad.bytes() > 0)
-      std::memset(grad.data, 0, static_cast<size_t>(grad.bytes()));
+  walk().zero(stream);
 }
 
 double Model::grad_norm(double p, void* stream) {
@@ -44,7 +36,7 @@ double Model::grad_norm(double p, void* stream) {
                 "ddp_model_get_grad_norm: each rank has the mean in its own slice only, and the optimizer with shard that "
                 "made it so is destroyed; "
                 "make a pass first");
-  if (const GpuGradients* const on_gpu = gpu_gradients()) on_gpu->require_no_capture(stream, "ddp_model_get_grad_norm");
+  device::of(table_).refuse_capture(stream, "ddp_model_get_grad_norm", "the host has to wait for the norm");
   const bootstrap::CallState::In inside(is_sharded() ? &group_->calls() : nullptr, bootstrap::UserCall::kGetGradNorm,
                                         number_);
   if (std::isinf(p)) return largest_gradient(stream);
@@ -61,29 +53,14 @@ Tensor Model::grad_part(int32_t index, const Ownership* ownership) const {
 
 double Model::largest_gradient(void* stream) {
   const Ownership* const slices = is_sharded() ? &pass_->stage()->ownership() : nullptr;
-  double most = 0;
-  const auto look_at = [&](double here) {
-    most = std::isnan(here) || std::isnan(most) ? std::nan("") : std::max(most, here);
-  };
-  for (int32_t index = 0; index < table_.parameter_count(); ++index)
-    if (const Tensor part = grad_part(index, slices); part.is_on_gpu())
-      gpu_gradients()->add(part);
-    else
-      look_at(cpu::largest_magnitude(part.dtype, part.data, part.count));
-  if (gpu_gradients() != nullptr) look_at(gpu_gradients()->largest(stream));
+  double most = walk().norms([&](int32_t index) { return grad_part(index, slices); }).largest(stream);
   if (slices != nullptr) group_->all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
   return most;
 }
 
 ExactSum Model::sum_of_gradients(int32_t p, void* stream) {
   const Ownership* const slices = is_sharded() ? &pass_->stage()->ownership() : nullptr;
-  ExactSum sum;
-  for (int32_t index = 0; index < table_.parameter_count(); ++index)
-    if (const Tensor part = grad_part(index, slices); part.is_on_gpu())
-      gpu_gradients()->add(part);
-    else
-      cpu::add_norm_terms(part.dtype, part.data, part.count, p, sum);
-  if (gpu_gradients() != nullptr) sum.join(gpu_gradients()->sum(p, stream));
+  ExactSum sum = walk().norms([&](int32_t index) { return grad_part(index, slices); }).sum(p, stream);
   if (slices != nullptr) join_sums(*group_, sum);
   return sum;
 }
@@ -96,9 +73,7 @@ void Model::scale_grad(double factor, void* stream) {
   require_ready("ddp_model_scale_grad");
   require_no_made_step("ddp_model_scale_grad", kTooLate);
   if (pass::OptimizerStage* const stage = pass_->stage(); stage != nullptr) stage->forget_norm();
-  if (GpuGradients* const on_gpu = gpu_gradients()) on_gpu->change(factor, std::numeric_limits<double>::infinity(), stream);
-  for (const Parameter& parameter : table_.parameters())
-    if (const Tensor& grad = parameter.grad; !grad.is_on_gpu()) cpu::scale(grad.dtype, grad.data, grad.count, factor);
+  walk().change({device::Operation::Kind::kScale, factor, "changing gradients"}, stream);
 }
 
 double Model::clip_grad_norm(double max_norm, double p, void* stream) {
@@ -122,9 +97,7 @@ void Model::clip_grad_value(double limit, void* stream) {
   if (!(limit > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_value: limit is %g; it must be above 0", limit);
   if (pass::OptimizerStage* const stage = pass_->stage(); stage != nullptr) stage->forget_norm();
-  if (GpuGradients* const on_gpu = gpu_gradients()) on_gpu->change(1.0, limit, stream);
-  for (const Parameter& parameter : table_.parameters())
-    if (const Tensor& grad = parameter.grad; !grad.is_on_gpu()) cpu::limit(grad.dtype, grad.data, grad.count, limit);
+  walk().change({device::Operation::Kind::kLimit, limit, "changing gradients"}, stream);
 }
 
 void Model::attach(const std::shared_ptr<pass::BlockUpdate>& update) {

@@ -12,7 +12,7 @@
 #include "group/consensus.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/commit.hpp"
-#include "model/gpu_gradients.hpp"
+#include "model/gradient_walk.hpp"
 #include "model/replicas.hpp"
 #include "model/replicate.hpp"
 #include "os/log.hpp"

@@ -32,7 +32,7 @@ class Ownership;
 
 namespace ddp::model {
 
-class GpuGradients;
+class GradientWalk;
 class ReplicaState;
 
 /// `stream`: a cudaStream_t in whose order tensors on a GPU are read and written; it means nothing to others.
@@ -175,7 +175,7 @@ class Model {
   void allocate_grads(const Plan& plan);
   [[nodiscard]] pass::Pass& open_pass() const;
   void check_drift_when_due(void* stream);
-  [[nodiscard]] GpuGradients* gpu_gradients();  // NULL: none lie there
+  [[nodiscard]] GradientWalk& walk();
   [[nodiscard]] Tensor grad_part(int32_t index, const Ownership* ownership) const;
   [[nodiscard]] double largest_gradient(void* stream);
   [[nodiscard]] ExactSum sum_of_gradients(int32_t p, void* stream);
@@ -190,9 +190,9 @@ class Model {
   std::map<std::string, std::string> metadata_;
   std::vector<void*> grad_memory_;  // of the gradients that libddp owns, from the group
   std::weak_ptr<pass::BlockUpdate> attached_;
-  std::unique_ptr<pass::Pass> pass_;             // from commit on
-  std::unique_ptr<GpuGradients> gpu_gradients_;  // NULL: not needed yet
-  ddp_pass mode_ = DDP_PASS_REDUCE;              // of the last pass
+  std::unique_ptr<pass::Pass> pass_;    // from commit on
+  std::unique_ptr<GradientWalk> walk_;  // NULL: not needed yet
+  ddp_pass mode_ = DDP_PASS_REDUCE;     // of the last pass
   bool has_loaded_ = false;
   uint64_t number_ = 0;
   LoadReport load_report_;

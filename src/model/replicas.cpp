@@ -118,7 +118,7 @@ std::vector<uint64_t> content_hashes(group::Group& group, const std::vector<Tens
   }
   if (spans.empty()) return hashes;
   const std::vector<uint64_t> found = group::or_break(
-      group, group::Part::kOwn, [&] { return hashes_on_gpu(group, *tensors[places.front()].gpu, spans, stream); });
+      group, group::Part::kOwn, [&] { return hashes_on_gpu(group, gpu::of(tensors[places.front()]), spans, stream); });
   for (size_t i = 0; i < places.size(); ++i) hashes[places[i]] = found[i];
   return hashes;
 }

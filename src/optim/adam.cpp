@@ -7,18 +7,15 @@ Adam::Adam(std::shared_ptr<model::Model> model, const ddp_adam_options& options,
       options_(options),
       moments_(2) {}
 
-void Adam::update(const Block& block, const cpu::GradShape& shape) {
+void Adam::update(const Block& block, const device::GradShape& shape) {
   const int32_t index = block.index;
-  cpu::AdamStep step =
+  const cpu::AdamStep step =
       adam_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
-  step.shape = shape;
   std::byte* const exp_avg = moments_.at(*block.parameter, index, 0, block.first);
   std::byte* const exp_avg_sq = moments_.at(*block.parameter, index, 1, block.first);
-  if (block.parameter->value.is_on_gpu())
-    noted_.add(block.dtype, ddp_gpu_update{block.value, block.grad, {exp_avg, exp_avg_sq}, block.master, block.count, 0},
-               gpu_rule(step));
-  else
-    cpu::adam_update(step, block.dtype, block.value, block.grad, exp_avg, exp_avg_sq, block.count);
+  updates_.add(device::of(block.parameter->value), block.dtype,
+               device::Update{block.value, block.grad, {exp_avg, exp_avg_sq}, block.master, block.count, 0}, rule_of(step),
+               shape);
 }
 
 std::vector<model::StateTensor> Adam::state_tensors() { return named_tensors({"exp_avg", "exp_avg_sq"}); }

@@ -21,13 +21,13 @@ class Adam final : public BuiltinOptimizer {
 
  protected:
   [[nodiscard]] OptimizerState* store() noexcept override { return &moments_; }
-  [[nodiscard]] GpuUpdates* gpu_updates() noexcept override { return &noted_; }
-  void update(const Block& block, const cpu::GradShape& shape) override;
+  [[nodiscard]] device::Updates& updates() noexcept override { return updates_; }
+  void update(const Block& block, const device::GradShape& shape) override;
 
  private:
   ddp_adam_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones
   OptimizerState moments_;    // exp_avg, exp_avg_sq
-  RuleUpdates<ddp_gpu_adam_rule> noted_;
+  device::RuleUpdates<device::AdamRule> updates_;
 };
 
 }  // namespace ddp::optim

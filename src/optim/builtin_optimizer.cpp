@@ -66,9 +66,8 @@ void BuiltinOptimizer::prepare_blocks() {
   schedule_.reserve(model().table());
   allocate();
   prepare_rule();
-  if (model().table().gpu() != nullptr) gpu_updates()->reserve(model().table());
-  shape_ = plain_shape(policy_, loss_scale_);
-  gate_ = nullptr;
+  if (!device::of(model().table()).is_immediate()) updates().reserve(model().table());
+  shape_ = for_devices(plain_shape(policy_, loss_scale_));
   undoes_ = (request().in_pass() || may_fail()) && policy_.undo;
   if (!undoes_) return;
   std::vector<const OptimizerState*> stores;
@@ -87,7 +86,7 @@ Block BuiltinOptimizer::block_of(int32_t index, int64_t first, int64_t count) co
   const ddp_dtype dtype = parameter.value.dtype;
   const int64_t at = first * dtype_size(dtype);
   Block block{index, &parameter, first, count, dtype, parameter.value.data + at, parameter.grad.data + at, nullptr};
-  if (parameter.value.is_on_gpu() && policy_.master_weights && Masters::has(parameter))
+  if (policy_.master_weights && Masters::has(parameter))
     block.master = reinterpret_cast<float*>(masters_.store().at(parameter, index, 0, first));
   return block;
 }
@@ -102,19 +101,11 @@ void BuiltinOptimizer::change(int32_t index, int64_t first, int64_t count) {
   if (schedule_.is_frozen(index) || count == 0) return;
   const Parameter& parameter = model().table().parameter(index);
   if (undoes_) undo_.save(parameter, index, first, count);
-  if (!policy_.master_weights || !Masters::has(parameter) || parameter.value.is_on_gpu())
-    return update(block_of(index, first, count), shape_);
-  const auto rule = [&](float* value, const float* grad, int64_t at, int64_t n) {
-    update(Block{index, &parameter, at, n, DDP_F32, value, grad}, shape_);
-  };
-  if (float* const gradient = whole_gradient(); gradient != nullptr)
-    masters_.update_whole(parameter, index, gradient, rule);
-  else
-    masters_.update(parameter, index, first, count, rule);
+  update(block_of(index, first, count), shape_);
 }
 
 bool BuiltinOptimizer::restore() noexcept {
-  gpu_updates()->clear();
+  updates().clear();
   if (undoes_) undo_.restore(model().table());
   return undoes_;
 }
@@ -124,17 +115,15 @@ void BuiltinOptimizer::follow_loaded_values(const std::vector<bool>& loaded) {
 }
 
 void BuiltinOptimizer::flush(void* stream) {
-  const gpu::Device* const device = model().table().gpu();
-  if (device == nullptr) return;
   if (undoes_) undo_.flush(model().table(), stream);
-  if (gpu_updates()->empty()) return;
-  gpu_updates()->launch(*device, ddp_gpu_shape{shape_.scale, shape_.limit, gate_}, model().group().gpu_stop(stream), stream);
+  if (updates().empty()) return;
+  updates().launch(device::of(model().table()), shape_, {stream, model().group().gpu_stop(stream)});
 }
 
 void BuiltinOptimizer::step(void* stream) {
   model().require_ready("ddp_optimizer_step");
-  if (const gpu::Device* const device = model().table().gpu())
-    device->refuse_capture(stream, "ddp_optimizer_step", "its learning rate and step count would stay those of the capture");
+  device::of(model().table())
+      .refuse_capture(stream, "ddp_optimizer_step", "its learning rate and step count would stay those of the capture");
   pass::OptimizerStage* const stage = model().stage_of(*this);
   if (stage != nullptr && stage->take_made_step()) {
     stepped_ = model().final_passes();

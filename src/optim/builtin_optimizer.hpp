@@ -8,7 +8,7 @@
 // numbers that are not finite and a dynamic loss scale need all gradients before the first change; then a step in the pass
 // becomes one at ddp_optimizer_step.
 //
-// Blocks of parameters on a GPU are noted, and flush launches them in the order of a stream (optim/gpu_updates.hpp). The
+// Blocks of parameters on a GPU are noted, and flush launches them in the order of a stream (device/updates.hpp). The
 // host waits for a GPU only where it must decide about a step itself (optim/gpu_decision.hpp).
 // Tested by unit/optim/optimizer_test.cpp, conformance/fused_test.cpp, gpu_host/optimizer_test.cpp.
 #pragma once
@@ -18,8 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "device/norms.hpp"
+#include "device/updates.hpp"
 #include "optim/gpu_decision.hpp"
-#include "optim/gpu_updates.hpp"
 #include "optim/masters.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/optimizer_state.hpp"
@@ -37,11 +38,14 @@ struct Block {
   const Parameter* parameter = nullptr;
   int64_t first = 0;
   int64_t count = 0;
-  ddp_dtype dtype = DDP_F32;  // of the two arrays below: the parameter's, or F32 for a master copy
+  ddp_dtype dtype = DDP_F32;  // of the two arrays below
   void* value = nullptr;
   const void* grad = nullptr;
-  float* master = nullptr;  // on a GPU, of an F16 or BF16 parameter: the rule works on that
+  float* master = nullptr;  // of an F16 or BF16 parameter: its F32 copy, which the rule works on; NULL: there is none
 };
+
+/// As devices take it; nothing is left for one to decide.
+[[nodiscard]] device::GradShape for_devices(const cpu::GradShape& shape) noexcept;
 
 class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
  public:
@@ -59,7 +63,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   void set_loss_scale(const ddp_loss_scale_options& options) final;
   [[nodiscard]] double loss_scale() const noexcept final { return loss_scale_.scale(); }
   [[nodiscard]] int64_t skipped_count() const noexcept final { return skipped_; }
-  [[nodiscard]] double grad_norm() const final { return norm_is_on_gpu_ ? decision_->norm() : norm_; }
+  [[nodiscard]] double grad_norm() const final { return norm_is_decided_ ? decision_->norm() : norm_; }
   [[nodiscard]] pass::BlockUpdate* in_passes() noexcept final {
     return policy_.shard || policy_.in_backward ? this : nullptr;
   }
@@ -78,16 +82,14 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
  protected:
   /// The state arrays of the rule; NULL: it has none.
   [[nodiscard]] virtual OptimizerState* store() noexcept { return nullptr; }
-  /// Where blocks on a GPU are noted.
-  [[nodiscard]] virtual GpuUpdates* gpu_updates() noexcept = 0;
+  /// What is noted of blocks that do not change at once.
+  [[nodiscard]] virtual device::Updates& updates() noexcept = 0;
   /// Does the rule need each parameter, with its state, as one block?
   [[nodiscard]] virtual bool takes_whole_tensors() const noexcept { return false; }
-  /// Room for the F32 gradient of the largest parameter with a master copy, of such a rule; NULL: of no such rule.
-  [[nodiscard]] virtual float* whole_gradient() noexcept { return nullptr; }
   /// Before every step: what the rule needs besides its state. Throws OUT_OF_MEMORY or NOT_SUPPORTED.
   virtual void prepare_rule() {}
   /// Change a block, or note it. Throws nothing; but a rule of the program may end the thread.
-  virtual void update(const Block& block, const cpu::GradShape& shape) = 0;
+  virtual void update(const Block& block, const device::GradShape& shape) = 0;
 
   [[nodiscard]] const ParamGroups& schedule() const noexcept { return schedule_; }
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
@@ -115,8 +117,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   [[nodiscard]] Tensor owned_grad(int32_t index) const noexcept;
   /// Does its gradient count in this step's norm?
   [[nodiscard]] bool counts(int32_t index) const noexcept;
-  [[nodiscard]] bool decides_on_gpu() const noexcept;
-  void note_gradients();
+  [[nodiscard]] bool decides_in_stream() const noexcept;
   /// False: the step is left out.
   [[nodiscard]] bool decide_step(void* stream);
   [[nodiscard]] Decision look_at_gradients(void* stream);
@@ -134,14 +135,14 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   LossScale loss_scale_;
   Masters masters_;
   Undo undo_;
-  std::unique_ptr<GpuDecision> decision_;  // NULL: no step has needed the norm of gradients on a GPU
-  const ddp_gpu_gate* gate_ = nullptr;  // of the step under way: what the device has decided; NULL: shape_ says everything
-  cpu::GradShape shape_;                // of the step under way
-  bool undoes_ = false;                 // blocks are saved before they change
-  int64_t stepped_ = 0;                 // Model::final_passes at the last step
+  std::unique_ptr<GpuDecision> decision_;  // NULL: no device has had to decide about a step
+  device::Norms norms_;
+  device::GradShape shape_{};  // of the step under way; its gate: what the device has decided, or NULL
+  bool undoes_ = false;        // blocks are saved before they change
+  int64_t stepped_ = 0;        // Model::final_passes at the last step
   int64_t skipped_ = 0;
-  double norm_ = -1;             // of the last step that needed it; -1: none did
-  bool norm_is_on_gpu_ = false;  // that step's norm has to be fetched
+  double norm_ = -1;              // of the last step that needed it; -1: none did
+  bool norm_is_decided_ = false;  // that step's norm has to be fetched
 };
 
 }  // namespace ddp::optim

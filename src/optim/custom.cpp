@@ -6,6 +6,7 @@
 #include "core/attempt.hpp"
 #include "core/callback.hpp"
 #include "device/cpu/arrays.hpp"
+#include "device/cpu/master_copies.hpp"
 #include "optim/rules.hpp"
 #include "os/log.hpp"
 
@@ -114,13 +115,13 @@ void Custom::load_fields(const std::map<std::string, std::string>& fields) {
 }
 
 bool Custom::is_copied(const Parameter& parameter) const noexcept {
-  if (parameter.value.is_on_gpu()) return false;
+  if (!device::of(parameter.value).is_immediate()) return false;
   return Masters::has(parameter) || policy().max_norm > 0 || policy().clip_value > 0 || loss_scale() != 1;
 }
 
 void Custom::prepare_rule() {
   failure_.reset();
-  if (model().table().gpu() != nullptr) require_plain_on_gpu();
+  if (!device::of(model().table()).is_immediate()) require_plain();
   int64_t wanted = 0;
   for (const Parameter& parameter : model().table().parameters())
     if (is_copied(parameter)) wanted = std::max(wanted, rule_.whole_tensors ? parameter.value.count : kRoom);
@@ -130,7 +131,7 @@ void Custom::prepare_rule() {
   room_ = wanted;
 }
 
-void Custom::require_plain_on_gpu() const {
+void Custom::require_plain() const {
   const char* what = nullptr;
   if (policy().max_norm > 0) what = "max_norm";
   if (policy().clip_value > 0) what = "clip_value";
@@ -145,14 +146,26 @@ void Custom::require_plain_on_gpu() const {
                      what);
 }
 
-/// Where the gradient of a master copy is widened to; shaped, it goes to the other copy.
-float* Custom::whole_gradient() noexcept { return rule_.whole_tensors ? reinterpret_cast<float*>(values_.data()) : nullptr; }
-
-void Custom::update(const Block& block, const cpu::GradShape& shape) {
+void Custom::update(const Block& block, const device::GradShape& shape) {
   if (failure_) return;
-  if (block.parameter->value.is_on_gpu()) return noted_.add(block);
-  if (block.dtype == cpu::moment_dtype(block.dtype) && !shape.changes()) return call(block, nullptr);
-  update_copied(block, shape);
+  if (!device::of(block.parameter->value).is_immediate()) return noted_.add(block);
+  if (block.master != nullptr) return update_master(block, shape);
+  const cpu::GradShape change{shape.scale, shape.limit};
+  if (block.dtype == cpu::moment_dtype(block.dtype) && !change.changes()) return call(block, nullptr);
+  update_copied(block, change);
+}
+
+void Custom::update_master(const Block& block, const device::GradShape& shape) {
+  const auto rule = [&](float* value, const float* grad, int64_t at, int64_t count) {
+    update(Block{block.index, block.parameter, block.first + at, count, DDP_F32, value, grad}, shape);
+  };
+  if (!rule_.whole_tensors)
+    return cpu::update_masters(block.dtype, block.value, block.grad, block.master, block.count, rule);
+  auto* const gradient = reinterpret_cast<float*>(values_.data());  // shaped, it goes to the other copy
+  cpu::refresh_copy(block.dtype, block.value, block.master, block.count);
+  cpu::widen(block.dtype, block.grad, gradient, block.count);
+  rule(block.master, gradient, 0, block.count);
+  cpu::narrow(block.dtype, block.master, block.value, block.count);
 }
 
 void Custom::update_copied(const Block& block, const cpu::GradShape& shape) {
@@ -193,8 +206,9 @@ void Custom::call(const Block& block, void* stream) {
   slice.value = block.value;
   slice.grad = block.grad;
   slice.state_count = static_cast<int32_t>(rule_.states.size());
-  slice.device = parameter.value.is_on_gpu() ? DDP_CUDA : DDP_CPU;
-  slice.device_index = parameter.value.is_on_gpu() ? parameter.value.device_index : 0;
+  const ddp_tensor lent = to_c(parameter.value);
+  slice.device = lent.device;
+  slice.device_index = lent.device_index;
   slice.first = block.first;
   slice.count = block.count;
   slice.step = schedule().steps_of(block.index) + 1;
@@ -211,10 +225,11 @@ void Custom::call(const Block& block, void* stream) {
   });
 }
 
-void Custom::Noted::launch(const gpu::Device& device, const ddp_gpu_shape&, ddp_gpu_stop, void* stream) {
-  const gpu::Device::Current current(device);
-  for (const Block& block : blocks_)
-    if (!owner_.failure_) owner_.call(block, stream);
+void Custom::Noted::launch(const device::Device& device, const device::GradShape&, const device::Order& order) {
+  device.within([&] {
+    for (const Block& block : blocks_)
+      if (!owner_.failure_) owner_.call(block, order.stream);
+  });
   blocks_.clear();
 }
 

@@ -56,21 +56,20 @@ class Custom final : public BuiltinOptimizer {
 
  protected:
   [[nodiscard]] OptimizerState* store() noexcept override { return &states_; }
-  [[nodiscard]] GpuUpdates* gpu_updates() noexcept override { return &noted_; }
+  [[nodiscard]] device::Updates& updates() noexcept override { return noted_; }
   [[nodiscard]] bool takes_whole_tensors() const noexcept override { return rule_.whole_tensors; }
-  [[nodiscard]] float* whole_gradient() noexcept override;
   void prepare_rule() override;
-  void update(const Block& block, const cpu::GradShape& shape) override;
+  void update(const Block& block, const device::GradShape& shape) override;
 
  private:
   /// Blocks of parameters on a GPU: the function is called for each when they are launched.
-  class Noted final : public GpuUpdates {
+  class Noted final : public device::Updates {
    public:
     explicit Noted(Custom& owner) : owner_(owner) {}
     void reserve(const Parameters& table) override { blocks_.reserve(table.parameters().size()); }
     void clear() noexcept override { blocks_.clear(); }
     [[nodiscard]] bool empty() const noexcept override { return blocks_.empty(); }
-    void launch(const gpu::Device& device, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) override;
+    void launch(const device::Device& device, const device::GradShape& shape, const device::Order& order) override;
     void add(const Block& block) { blocks_.push_back(block); }
 
    private:
@@ -78,10 +77,12 @@ class Custom final : public BuiltinOptimizer {
     std::vector<Block> blocks_;
   };
 
-  void require_plain_on_gpu() const;
+  void require_plain() const;
   [[nodiscard]] bool is_copied(const Parameter& parameter) const noexcept;
   /// In copies of the compute type, piece by piece.
   void update_copied(const Block& block, const cpu::GradShape& shape);
+  /// On the F32 copy of a block in host memory.
+  void update_master(const Block& block, const device::GradShape& shape);
   void call(const Block& block, void* stream);
 
   ddp_update_fn fn_;

@@ -1,18 +1,17 @@
 #include "optim/ema.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 #include "core/error.hpp"
-#include "device/cpu/arrays.hpp"
 #include "device/cpu/update_kernels.hpp"
 #include "optim/fields.hpp"
 
 namespace ddp::optim {
 namespace {
 
-constexpr size_t kMaxDecays = 16;
+using Kind = device::Operation::Kind;
+
+constexpr size_t kMaxDecays = device::kMostDecays;
 
 void check_decays(const std::vector<double>& decays) {
   if (decays.empty() || decays.size() > kMaxDecays)
@@ -35,24 +34,6 @@ bool is_exchanged(const Parameter& parameter) noexcept {
   return cpu::moment_dtype(parameter.value.dtype) == parameter.value.dtype;
 }
 
-void exchange(std::byte* a, std::byte* b, size_t bytes) noexcept {
-  std::array<std::byte, 4096> held;
-  for (size_t at = 0; at < bytes; at += held.size()) {
-    const size_t now = std::min(held.size(), bytes - at);
-    std::memcpy(held.data(), a + at, now);
-    std::memcpy(a + at, b + at, now);
-    std::memcpy(b + at, held.data(), now);
-  }
-}
-
-/// As many bytes as the parameter has, where it lies.
-void copy_bytes(std::byte* to, const Tensor& value, const std::byte* from, void* stream) {
-  if (value.gpu != nullptr)
-    value.gpu->copy(to, from, value.bytes(), stream);
-  else
-    std::copy_n(from, value.bytes(), to);
-}
-
 }  // namespace
 
 Ema::Ema(std::shared_ptr<model::Model> model, std::vector<double> decays)
@@ -66,7 +47,7 @@ Ema::~Ema() {
 }
 
 void Ema::refuse_capture(const char* function, void* stream) const {
-  if (device() != nullptr) device()->refuse_capture(stream, function, "what it does depends on what was called before");
+  device::of(model_->table()).refuse_capture(stream, function, "what it does depends on what was called before");
 }
 
 void Ema::update(void* stream) {
@@ -81,43 +62,29 @@ void Ema::update(void* stream) {
   ++updates_;
 }
 
-void Ema::start(void* stream) {
+/// Each value beside each of its averages; decays in their order, alike but for the average.
+void Ema::list_averages() {
   spans_.clear();
-  for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
-    const Tensor& value = model_->table().parameter(i).value;
-    for (size_t k = 0; k < decays_.size(); ++k)
-      if (value.is_on_gpu())
-        spans_.add(value.dtype, cpu::moment_dtype(value.dtype), value.data, averages_.data(i, k), value.count);
-      else
-        cpu::convert(value.dtype, value.data, cpu::moment_dtype(value.dtype), averages_.data(i, k), value.count);
-  }
-  if (device() != nullptr) spans_.copy(*device(), stream, "starting averages");
+  for (size_t k = 0; k < decays_.size(); ++k)
+    for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
+      const Tensor& value = model_->table().parameter(i).value;
+      spans_.add(device::of(value), value.dtype, cpu::moment_dtype(value.dtype), value.data, averages_.data(i, k),
+                 value.count);
+    }
+}
+
+void Ema::start(void* stream) {
+  list_averages();
+  spans_.apply({Kind::kCopy, 1, "starting averages"}, {stream});
 }
 
 void Ema::follow(void* stream) {
-  if (device() != nullptr) follow_on_gpu(stream);
-  for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
-    const Tensor& value = model_->table().parameter(i).value;
-    if (value.is_on_gpu()) continue;
-    std::array<void*, kMaxDecays> places{};
-    for (size_t k = 0; k < decays_.size(); ++k) places[k] = averages_.data(i, k);
-    cpu::ema_update(decays_.data(), static_cast<int32_t>(decays_.size()), value.dtype, value.data, places.data(),
-                    value.count);
-  }
-}
-
-void Ema::follow_on_gpu(void* stream) {
-  const gpu::Device::Current current(*device());
-  const ddp_gpu_stop stop = model_->group().gpu_stop(stream);
-  for (size_t k = 0; k < decays_.size(); ++k) {
-    spans_.clear();
-    for (int32_t i = 0; i < model_->table().parameter_count(); ++i)
-      if (const Tensor& value = model_->table().parameter(i).value; value.is_on_gpu())
-        spans_.add(value.dtype, cpu::moment_dtype(value.dtype), value.data, averages_.data(i, k), value.count);
-    spans_.each([&](const ddp_gpu_span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
-      device()->check(device()->table().ema(spans, count, dtype, decays_[k], stop, stream), "updating averages");
-    });
-  }
+  const bool is_immediate = device::of(model_->table()).is_immediate();
+  const device::Order order{stream, is_immediate ? nullptr : model_->group().gpu_stop(stream)};
+  list_averages();
+  spans_.each([&](const device::Device& home, const device::Span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
+    home.follow(spans, count / std::ssize(decays_), decays_.data(), static_cast<int32_t>(decays_.size()), dtype, order);
+  });
 }
 
 void Ema::swap(int32_t which, void* stream) {
@@ -137,33 +104,31 @@ void Ema::swap(int32_t which, void* stream) {
 
 void Ema::swap_in(int32_t which, void* stream) {
   const std::vector<Parameter>& parameters = model_->table().parameters();
-  std::vector<DeviceBuffer> saved(parameters.size());
+  std::vector<device::Memory> saved(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i)
     if (!is_exchanged(parameters[i]))
-      saved[i] =
-          DeviceBuffer(parameters[i].value, parameters[i].value.bytes(), "a parameter while an average is swapped in");
+      saved[i] = device::Memory(device::of(parameters[i].value), parameters[i].value.bytes(),
+                                "a parameter while an average is swapped in");
   spans_.clear();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& value = parameters[i].value;
     if (is_exchanged(parameters[i])) continue;
-    copy_bytes(saved[i].data(), value, value.data, stream);
+    const device::Device& home = device::of(value);
+    home.copy(saved[i].data(), value.data, value.bytes(), stream);
     std::byte* const average = averages_.data(static_cast<int32_t>(i), static_cast<size_t>(which));
-    if (value.is_on_gpu())
-      spans_.add(cpu::moment_dtype(value.dtype), value.dtype, average, value.data, value.count);
-    else
-      cpu::convert(cpu::moment_dtype(value.dtype), average, value.dtype, value.data, value.count);
+    spans_.add(home, cpu::moment_dtype(value.dtype), value.dtype, average, value.data, value.count);
   }
   saved_ = std::move(saved);
   swapped_ = which;
   model_->set_values_of(this);
-  if (device() != nullptr) spans_.copy(*device(), stream, "swapping an average in");
+  spans_.apply({Kind::kCopy, 1, "swapping an average in"}, {stream});
   exchange_values(which, stream);
 }
 
 void Ema::swap_back(void* stream) {
   for (size_t i = 0; i < model_->table().parameters().size(); ++i)
     if (const Parameter& parameter = model_->table().parameters()[i]; !is_exchanged(parameter))
-      copy_bytes(parameter.value.data, parameter.value, saved_[i].data(), stream);
+      device::of(parameter.value).copy(parameter.value.data, saved_[i].data(), parameter.value.bytes(), stream);
   exchange_values(swapped_, stream);
   saved_.clear();
   swapped_ = -1;
@@ -177,17 +142,9 @@ void Ema::exchange_values(int32_t which, void* stream) {
     const Parameter& parameter = model_->table().parameter(i);
     const Tensor& value = parameter.value;
     std::byte* const average = averages_.data(i, static_cast<size_t>(which));
-    if (!is_exchanged(parameter)) continue;
-    if (value.is_on_gpu())
-      spans_.add(DDP_U8, DDP_U8, value.data, average, value.bytes());
-    else
-      exchange(value.data, average, static_cast<size_t>(value.bytes()));
+    if (is_exchanged(parameter)) spans_.add(device::of(value), DDP_U8, DDP_U8, value.data, average, value.bytes());
   }
-  if (device() == nullptr) return;
-  const gpu::Device::Current current(*device());
-  spans_.each([&](const ddp_gpu_span* spans, int64_t count, ddp_dtype, ddp_dtype) {
-    device()->check(device()->table().exchange(spans, count, stream), "exchanging parameters and averages");
-  });
+  spans_.apply({Kind::kSwap, 1, "exchanging parameters and averages"}, {stream});
 }
 
 std::vector<model::StateTensor> Ema::state_tensors() {
@@ -214,15 +171,12 @@ void Ema::begin_at_parameter(const std::string& name) {
     if (tensors[i].name != name) continue;
     const Tensor& value = model_->table().parameters()[i % model_->table().parameters().size()].value;
     const Tensor& average = tensors[i].tensor;
-    if (!value.is_on_gpu()) {
-      cpu::convert(value.dtype, value.data, average.dtype, average.data, value.count);
-      continue;
-    }
-    device()->synchronize();
+    const device::Device& home = device::of(value);
+    home.synchronize();
     spans_.clear();
-    spans_.add(value.dtype, average.dtype, value.data, average.data, value.count);
-    spans_.copy(*device(), nullptr, "beginning an average");
-    device()->synchronize(nullptr);
+    spans_.add(home, value.dtype, average.dtype, value.data, average.data, value.count);
+    spans_.apply({Kind::kCopy, 1, "beginning an average"}, {});
+    home.synchronize(nullptr);
   }
 }
 

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "device/gpu/span_lists.hpp"
+#include "device/memory.hpp"
+#include "device/span_lists.hpp"
 #include "model/model.hpp"
-#include "optim/device_buffer.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/optimizer_state.hpp"
 
@@ -48,21 +48,20 @@ class Ema final : public model::ReplicaState {
   [[nodiscard]] model::Model& model() const noexcept { return *model_; }
 
  private:
-  [[nodiscard]] const gpu::Device* device() const noexcept { return model_->table().gpu(); }
   void refuse_capture(const char* function, void* stream) const;
+  void list_averages();
   void start(void* stream);
   void follow(void* stream);
-  void follow_on_gpu(void* stream);
   void swap_in(int32_t which, void* stream);
   void swap_back(void* stream);
   void exchange_values(int32_t which, void* stream);
 
   std::shared_ptr<model::Model> model_;
   std::vector<double> decays_;
-  OptimizerState averages_;          // one array for each decay
-  gpu::SpanLists spans_;             // of the call under way
-  std::vector<DeviceBuffer> saved_;  // while swapped: 16-bit parameters by index, others empty
-  int32_t swapped_ = -1;             // which average the parameters hold
+  OptimizerState averages_;            // one array for each decay
+  device::SpanLists spans_;            // of the call under way
+  std::vector<device::Memory> saved_;  // while swapped: 16-bit parameters by index, others empty
+  int32_t swapped_ = -1;               // which average the parameters hold
   int64_t updates_ = 0;
 };
 

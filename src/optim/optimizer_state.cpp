@@ -18,15 +18,15 @@ OptimizerState::Block OptimizerState::make(const Parameters& table, const std::v
   const auto bytes = [&](size_t i) { return parts[i].count * dtype_size(cpu::moment_dtype(parameter(i).value.dtype)); };
   int64_t in_host = 0;
   for (size_t i = 0; i < parts.size(); ++i)
-    if (parameter(i).value.gpu == nullptr) in_host += static_cast<int64_t>(arrays_) * in_lines(bytes(i));
+    if (device::of(parameter(i).value).is_immediate()) in_host += static_cast<int64_t>(arrays_) * in_lines(bytes(i));
   Block block;
   if (in_host > 0) block.in_host = os::LargeArray(static_cast<size_t>(in_host), "state beside the parameters");
   std::byte* next = block.in_host.data();
   for (size_t i = 0; i < parts.size(); ++i)
     for (size_t array = 0; array < arrays_; ++array) {
-      if (const gpu::Device* const gpu = parameter(i).value.gpu) {
+      if (const device::Device& home = device::of(parameter(i).value); !home.is_immediate()) {
         const std::string what = "state for the parameter \"" + parameter(i).name + "\"";
-        block.places.push_back(block.on_gpu.emplace_back(*gpu, bytes(i), what.c_str()).data());
+        block.places.push_back(block.elsewhere.emplace_back(home, bytes(i), what.c_str()).data());
       } else {
         block.places.push_back(next);
         next += in_lines(bytes(i));

@@ -13,7 +13,7 @@
 #include "core/owned_span.hpp"
 #include "core/parameters.hpp"
 #include "core/tensor.hpp"
-#include "device/gpu/device.hpp"
+#include "device/memory.hpp"
 #include "os/memory.hpp"
 
 namespace ddp::optim {
@@ -50,7 +50,7 @@ class OptimizerState {
   /// What one call of allocate made.
   struct Block {
     os::LargeArray in_host;
-    std::vector<gpu::Array> on_gpu;
+    std::vector<device::Memory> elsewhere;
     std::vector<std::byte*> places;  // arrays_ for each parameter
   };
   [[nodiscard]] Block make(const Parameters& table, const std::vector<OwnedSpan>& parts) const;

@@ -127,4 +127,18 @@ cpu::AdamStep adam_step(const ddp_adam_options& options, double rate, double wei
   return step;
 }
 
+device::AdamRule rule_of(const cpu::AdamStep& step) noexcept {
+  return {step.keep,   step.weight_decay, step.beta1,      step.share1, step.beta2,
+          step.share2, step.size,         step.root_scale, step.epsilon};
+}
+
+device::SgdRule rule_of(const cpu::SgdStep& step) noexcept {
+  return {step.rate,
+          step.weight_decay,
+          step.momentum,
+          step.gradient_share,
+          static_cast<int32_t>(step.mode),
+          step.nesterov ? 1 : 0};
+}
+
 }  // namespace ddp::optim

@@ -8,6 +8,7 @@
 
 #include "ddp/optimizer.h"
 #include "device/cpu/update_kernels.hpp"
+#include "device/device.hpp"
 
 namespace ddp::optim {
 
@@ -28,6 +29,10 @@ void check_not_negative(double value, const char* where, const char* what, ddp_s
                                     int64_t steps_before) noexcept;
 [[nodiscard]] cpu::AdamStep adam_step(const ddp_adam_options& options, double rate, double weight_decay,
                                       int64_t steps_before) noexcept;
+
+/// The scalars of a step as a device takes them; the shape goes beside them.
+[[nodiscard]] device::AdamRule rule_of(const cpu::AdamStep& step) noexcept;
+[[nodiscard]] device::SgdRule rule_of(const cpu::SgdStep& step) noexcept;
 
 /// base^exponent by repeated squaring; exponent 0 or more.
 [[nodiscard]] double power(double base, int64_t exponent) noexcept;

@@ -9,17 +9,14 @@ Sgd::Sgd(std::shared_ptr<model::Model> model, const ddp_sgd_options& options, co
       options_(options),
       buffers_(options.momentum != 0 ? 1 : 0) {}
 
-void Sgd::update(const Block& block, const cpu::GradShape& shape) {
+void Sgd::update(const Block& block, const device::GradShape& shape) {
   const int32_t index = block.index;
-  cpu::SgdStep step =
+  const cpu::SgdStep step =
       sgd_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
-  step.shape = shape;
   void* const buffer = step.mode == cpu::Momentum::kNone ? nullptr : buffers_.at(*block.parameter, index, 0, block.first);
-  if (block.parameter->value.is_on_gpu())
-    noted_.add(block.dtype, ddp_gpu_update{block.value, block.grad, {buffer, nullptr}, block.master, block.count, 0},
-               gpu_rule(step));
-  else
-    cpu::sgd_update(step, block.dtype, block.value, block.grad, buffer, block.count);
+  updates_.add(device::of(block.parameter->value), block.dtype,
+               device::Update{block.value, block.grad, {buffer, nullptr}, block.master, block.count, 0}, rule_of(step),
+               shape);
 }
 
 std::vector<model::StateTensor> Sgd::state_tensors() { return named_tensors({"momentum_buffer"}); }

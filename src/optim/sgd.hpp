@@ -21,13 +21,13 @@ class Sgd final : public BuiltinOptimizer {
 
  protected:
   [[nodiscard]] OptimizerState* store() noexcept override { return &buffers_; }
-  [[nodiscard]] GpuUpdates* gpu_updates() noexcept override { return &noted_; }
-  void update(const Block& block, const cpu::GradShape& shape) override;
+  [[nodiscard]] device::Updates& updates() noexcept override { return updates_; }
+  void update(const Block& block, const device::GradShape& shape) override;
 
  private:
   ddp_sgd_options options_;  // its rate and weight decay are those of the start; the schedule holds the present ones
   OptimizerState buffers_;
-  RuleUpdates<ddp_gpu_sgd_rule> noted_;
+  device::RuleUpdates<device::SgdRule> updates_;
 };
 
 }  // namespace ddp::optim

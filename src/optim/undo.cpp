@@ -1,19 +1,11 @@
 #include "optim/undo.hpp"
 
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "device/cpu/update_kernels.hpp"
 
 namespace ddp::optim {
-namespace {
-
-void copy_on_host(std::byte* to, const std::byte* from, ddp_dtype dtype, int64_t count) noexcept {
-  if (count > 0) std::memcpy(to, from, static_cast<size_t>(count * dtype_size(dtype)));
-}
-
-}  // namespace
 
 template <class Fn>
 void Undo::each(const Parameter& parameter, int32_t index, int64_t at, int64_t count, const Fn& fn) const {
@@ -37,7 +29,7 @@ void Undo::add(const Parameter& parameter, int32_t index, const OwnedSpan& owned
   const int64_t element = dtype_size(parameter.value.dtype) +
                           static_cast<int64_t>(arrays) * dtype_size(cpu::moment_dtype(parameter.value.dtype));
   const std::string what = "what takes back a step of the parameter \"" + parameter.name + "\"";
-  saved_.push_back(Saved{owned, 0, 0, DeviceBuffer(parameter.value, owned.count * element, what.c_str())});
+  saved_.push_back(Saved{owned, 0, 0, device::Memory(device::of(parameter.value), owned.count * element, what.c_str())});
 }
 
 void Undo::clear() noexcept {
@@ -46,14 +38,20 @@ void Undo::clear() noexcept {
   goes_back_ = false;
 }
 
+bool Undo::copy_now(const Parameter& parameter, int32_t index, int64_t at, int64_t count, Way way) const noexcept {
+  const device::Device& home = device::of(parameter.value);
+  if (!home.is_immediate()) return false;
+  each(parameter, index, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
+    const int64_t bytes = n * dtype_size(dtype);
+    way == Way::kSave ? home.copy(place, live, bytes, nullptr) : home.copy(live, place, bytes, nullptr);
+  });
+  return true;
+}
+
 void Undo::save(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept {
   Saved& saved = saved_[static_cast<size_t>(index)];
   const int64_t at = first - saved.owned.first;
-  if (!parameter.value.is_on_gpu())
-    each(parameter, index, at, count,
-         [](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) { copy_on_host(place, live, dtype, n); });
-  else if (saved.flushed == saved.count)
-    noted_.push_back(index);
+  if (!copy_now(parameter, index, at, count, Way::kSave) && saved.flushed == saved.count) noted_.push_back(index);
   saved.count = at + count;
 }
 
@@ -61,17 +59,16 @@ void Undo::restore(const Parameters& table) noexcept {
   for (int32_t index = 0; static_cast<size_t>(index) < saved_.size(); ++index) {
     Saved& saved = saved_[static_cast<size_t>(index)];
     goes_back_ = goes_back_ || saved.flushed > 0;
-    if (!table.parameter(index).value.is_on_gpu())
-      each(table.parameter(index), index, 0, saved.count,
-           [](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) { copy_on_host(live, place, dtype, n); });
+    static_cast<void>(copy_now(table.parameter(index), index, 0, saved.count, Way::kRestore));
     saved.count = 0;
   }
   noted_.clear();
 }
 
 void Undo::add_spans(const Parameters& table, int32_t index, int64_t at, int64_t count) {
+  const device::Device& home = device::of(table.parameter(index).value);
   each(table.parameter(index), index, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
-    goes_back_ ? spans_.add(dtype, dtype, place, live, n) : spans_.add(dtype, dtype, live, place, n);
+    goes_back_ ? spans_.add(home, dtype, dtype, place, live, n) : spans_.add(home, dtype, dtype, live, place, n);
   });
 }
 
@@ -88,8 +85,8 @@ void Undo::flush(const Parameters& table, void* stream) {
     }
   }
   noted_.clear();
-  if (table.gpu() != nullptr)
-    spans_.copy(*table.gpu(), stream, goes_back_ ? "taking back a step" : "saving what a step changes");
+  spans_.apply({device::Operation::Kind::kCopy, 1, goes_back_ ? "taking back a step" : "saving what a step changes"},
+               {stream});
   goes_back_ = false;
 }
 

@@ -5,7 +5,6 @@
 
 #include "collective/nccl/nccl_transport.hpp"
 #include "core/attempt.hpp"
-#include "device/cpu/arrays.hpp"
 #include "device/gpu/device.hpp"
 #include "pass/bucket_steps.hpp"
 
@@ -264,12 +263,6 @@ void OptimizerStage::publish(bool restored) {
     part.all_gather->start(part.note);
   }
   for (const auto& part : parts_) part->all_gather->finish();
-}
-
-void OptimizerStage::add_own_terms(int32_t index, double p, ExactSum& sum) const noexcept {
-  const Tensor& grad = table_.parameter(index).grad;
-  const OwnedSpan span = owned(index);
-  cpu::add_norm_terms(grad.dtype, grad.data + span.first * dtype_size(grad.dtype), span.count, p, sum);
 }
 
 bool OptimizerStage::set_address(size_t bucket, int32_t piece, std::byte* data) noexcept {

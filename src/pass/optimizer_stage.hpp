@@ -76,15 +76,8 @@ class OptimizerStage {
     return is_sharded() && exchanges_ == Exchanges::kPrepared && channel_.group().size() > 1;
   }
 
-  /// Adds the terms of the 2-norm of the own slices, of parameters that `counts` says; those taken while the gradients were
-  /// reduced (used ones), if there are any.
-  template <class Counts>
-  void add_square_terms(ExactSum& sum, Counts&& counts) const {
-    if (norm_) return sum.join(*norm_);
-    for (int32_t index = 0; index < table_.parameter_count(); ++index)
-      if (counts(index)) add_own_terms(index, 2, sum);
-  }
-  void add_own_terms(int32_t index, double p, ExactSum& sum) const noexcept;
+  /// The terms of the 2-norm of the own slices of all used parameters, if they were taken while the gradients were reduced.
+  [[nodiscard]] const std::optional<ExactSum>& norm() const noexcept { return norm_; }
   /// The gradients were changed after the reduction.
   void forget_norm() noexcept { norm_.reset(); }
 

@@ -58,7 +58,7 @@ void after_the_first_sum_nothing_is_allocated_and_the_host_waits_once(void**) {
     for (int32_t i = 0; i < placed.size(); ++i) norms.add(placed.grad(i));
     norms.start_sum(2, placed.stream());
     expect_equal(fake_gpu::host_waits(), static_cast<int64_t>(round), "waits before the sum is asked for");
-    static_cast<void>(norms.finish_sum(placed.stream()));
+    static_cast<void>(norms.finish(placed.stream()));
   }
   expect_equal(fake_gpu::host_waits(), int64_t{2}, "waits");
   expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");

@@ -102,7 +102,7 @@ class PlacedModel {
   void write(const Tensor& tensor, const Bytes& bytes) const {
     if (bytes.empty()) return;
     if (tensor.is_on_gpu())
-      tensor.gpu->copy(tensor.data, bytes.data(), tensor.bytes(), stream());
+      tensor.device->copy(tensor.data, bytes.data(), tensor.bytes(), stream());
     else
       std::memcpy(tensor.data, bytes.data(), bytes.size());
   }
@@ -110,7 +110,7 @@ class PlacedModel {
     Bytes bytes(static_cast<size_t>(tensor.bytes()));
     if (bytes.empty()) return bytes;
     if (tensor.is_on_gpu())
-      tensor.gpu->copy(bytes.data(), tensor.data, tensor.bytes(), stream());
+      tensor.device->copy(bytes.data(), tensor.data, tensor.bytes(), stream());
     else
       std::memcpy(bytes.data(), tensor.data, bytes.size());
     return bytes;

@@ -22,7 +22,7 @@ std::vector<uint8_t> pattern(int64_t bytes, unsigned seed) {
 Tensor on_gpu(const GpuArray& array, const gpu::Device& device) {
   Tensor tensor = flat_tensor(array.data(), DDP_U8, array.bytes());
   tensor.device_index = device.index();
-  tensor.gpu = &device;
+  tensor.device = &device;
   return tensor;
 }
 

@@ -31,7 +31,7 @@ class MomentOptimizer final : public optim::Optimizer {
       if (each.on_gpu) {
         const Tensor own = each.device->tensor(model().group(), DDP_F32);
         tensor.device_index = own.device_index;
-        tensor.gpu = own.gpu;
+        tensor.device = own.device;
       }
       tensors.push_back({each.name, tensor, each.parts});
     }

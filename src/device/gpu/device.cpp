@@ -1,9 +1,11 @@
 #include "device/gpu/device.hpp"
 
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "core/error.hpp"
+#include "device/gpu/norms.hpp"
 
 namespace ddp::gpu {
 
@@ -76,6 +78,70 @@ void Device::zero(void* memory, int64_t bytes, void* stream) const {
   check(table_.fill(memory, 0, bytes, stream), "writing zeros");
 }
 
+void Device::within(const std::function<void()>& body) const {
+  const Current current(*this);
+  body();
+}
+
+device::Memory Device::allocate(int64_t bytes, const char* what) const {
+  if (bytes == 0) return {};
+  const Current current(*this);
+  void* memory = nullptr;
+  const int32_t code = table_.alloc(&memory, bytes);
+  if (code != 0 && table_.error_kind(code) == DDP_GPU_OUT_OF_MEMORY)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no %lld bytes left for %s", name_.c_str(),
+                     static_cast<long long>(bytes), what);
+  check(code, "allocating memory");
+  device::Memory made(*this, memory);
+  zero(memory, bytes, nullptr);
+  synchronize(nullptr);
+  return made;
+}
+
+void Device::free(void* memory) const noexcept { static_cast<void>(table_.free(memory)); }
+
+void Device::apply(const device::Operation& operation, const device::Span* spans, int64_t count, ddp_dtype from_dtype,
+                   ddp_dtype to_dtype, const device::Order& order) const {
+  using Kind = device::Operation::Kind;
+  const double factor = operation.kind == Kind::kScale ? operation.number : 1.0;
+  const double limit = operation.kind == Kind::kLimit ? operation.number : std::numeric_limits<double>::infinity();
+  const Current current(*this);
+  check(operation.kind == Kind::kSwap
+            ? table_.exchange(spans, count, order.stream)
+            : table_.move(spans, count, from_dtype, to_dtype, factor, limit, order.stop, order.stream),
+        operation.doing);
+}
+
+void Device::follow(const device::Span* spans, int64_t count, const double* decays, int32_t decay_count, ddp_dtype dtype,
+                    const device::Order& order) const {
+  const Current current(*this);
+  for (int32_t k = 0; k < decay_count; ++k)
+    check(table_.ema(spans + k * count, count, dtype, decays[k], order.stop, order.stream), "updating averages");
+}
+
+std::unique_ptr<device::Norm> Device::make_norm() const { return std::make_unique<Norms>(*this); }
+
+void Device::hash(const device::Span* spans, int64_t count, uint64_t* out, void* stream) const {
+  const Current current(*this);
+  check(table_.hash(spans, count, out, stream), "hashing tensors");
+}
+
+void Device::update(const device::UpdateSpan<device::AdamRule>& updates, const device::GradShape& shape,
+                    const device::Order& order) const {
+  const Current current(*this);
+  check(table_.adam(updates.updates, updates.count, updates.rules, updates.rule_count, updates.dtype, &shape, order.stop,
+                    order.stream),
+        "updating parameters");
+}
+
+void Device::update(const device::UpdateSpan<device::SgdRule>& updates, const device::GradShape& shape,
+                    const device::Order& order) const {
+  const Current current(*this);
+  check(table_.sgd(updates.updates, updates.count, updates.rules, updates.rule_count, updates.dtype, &shape, order.stop,
+                   order.stream),
+        "updating parameters");
+}
+
 void Device::require_here(const void* memory, const char* what) const {
   const Current current(*this);
   int32_t device = -1;
@@ -132,31 +198,6 @@ bool Event::is_done() const {
   int32_t done = 0;
   device_.check(device_.table().event_query(event_, &done), "looking at an event");
   return done != 0;
-}
-
-Array::Array(const Device& device, int64_t bytes, const char* what) : Array() {  // so it is destroyed if what follows throws
-  device_ = &device;
-  if (bytes == 0) return;
-  const Device::Current current(device);
-  const int32_t code = device.table().alloc(&memory_, bytes);
-  if (code != 0 && device.table().error_kind(code) == DDP_GPU_OUT_OF_MEMORY)
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no %lld bytes left for %s", device.name().c_str(),
-                     static_cast<long long>(bytes), what);
-  device.check(code, "allocating memory");
-  device.zero(memory_, bytes, nullptr);
-  device.synchronize(nullptr);
-}
-
-Array::Array(Array&& other) noexcept : device_(other.device_), memory_(std::exchange(other.memory_, nullptr)) {}
-
-Array& Array::operator=(Array&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(memory_, other.memory_);
-  return *this;
-}
-
-Array::~Array() {
-  if (memory_ != nullptr) static_cast<void>(device_->table().free(memory_));
 }
 
 Pinned::Pinned(const Device& device, int64_t bytes, const char* what) : device_(device) {

@@ -17,11 +17,13 @@
 #include <utility>
 
 #include "core/tensor.hpp"
+#include "device/device.hpp"
 #include "device/gpu/gpu_abi.h"
+#include "device/memory.hpp"
 
 namespace ddp::gpu {
 
-class Device {
+class Device final : public device::Device {
  public:
   /// `owner` names this rank in errors. Throws NOT_SUPPORTED if there is no such GPU.
   Device(const ddp_gpu_table& table, int32_t index, std::string owner);
@@ -39,18 +41,31 @@ class Device {
   }
   [[noreturn]] void fail(int32_t code, const char* doing) const;
 
-  /// Blocks until everything that was enqueued on this device is done.
-  void synchronize() const;
-  /// Blocks until everything on this stream is done.
-  void synchronize(void* stream) const;
+  [[nodiscard]] bool is_immediate() const noexcept override { return false; }
+  void synchronize() const override;
+  void synchronize(void* stream) const override;
   [[nodiscard]] bool is_capturing(void* stream) const;
-  /// Throws INVALID_STATE in the name of `function` if the stream is being captured into a graph; `why` completes "because
-  /// ...".
-  void refuse_capture(void* stream, const char* function, const char* why) const;
+  void refuse_capture(void* stream, const char* function, const char* why) const override;
 
+  void within(const std::function<void()>& body) const override;
+  /// Throws OUT_OF_MEMORY.
+  [[nodiscard]] device::Memory allocate(int64_t bytes, const char* what) const override;
+  void free(void* memory) const noexcept override;
   /// Any direction, in the order of the stream. Host memory that is not pinned may block.
-  void copy(void* to, const void* from, int64_t bytes, void* stream) const;
+  void copy(void* to, const void* from, int64_t bytes, void* stream) const override;
   void zero(void* memory, int64_t bytes, void* stream) const;
+
+  void apply(const device::Operation& operation, const device::Span* spans, int64_t count, ddp_dtype from_dtype,
+             ddp_dtype to_dtype, const device::Order& order) const override;
+  void follow(const device::Span* spans, int64_t count, const double* decays, int32_t decay_count, ddp_dtype dtype,
+              const device::Order& order) const override;
+  [[nodiscard]] std::unique_ptr<device::Norm> make_norm() const override;
+  void hash(const device::Span* spans, int64_t count, uint64_t* out, void* stream) const override;
+  void update(const device::UpdateSpan<device::AdamRule>& updates, const device::GradShape& shape,
+              const device::Order& order) const override;
+  void update(const device::UpdateSpan<device::SgdRule>& updates, const device::GradShape& shape,
+              const device::Order& order) const override;
+
   /// Throws INVALID_ARGUMENT unless `memory` lies on this device; `what` names it.
   void require_here(const void* memory, const char* what) const;
 
@@ -110,19 +125,14 @@ class Event {
 };
 
 /// Zeroed memory on the device. Making it may wait for the device.
-class Array {
- public:
-  Array() = default;
-  Array(const Device& device, int64_t bytes, const char* what);
-  Array(Array&& other) noexcept;
-  Array& operator=(Array&& other) noexcept;
-  ~Array();
-  [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(memory_); }
+using Array = device::Memory;
 
- private:
-  const Device* device_ = nullptr;
-  void* memory_ = nullptr;
-};
+/// The GPU on which a tensor lies that a group has bound to it.
+[[nodiscard]] inline const Device& of(const Tensor& tensor) noexcept { return static_cast<const Device&>(*tensor.device); }
+/// That of the parameters that lie on one.
+[[nodiscard]] inline const Device& of(const Parameters& table) noexcept {
+  return static_cast<const Device&>(*table.device());
+}
 
 /// Zeroed page-locked host memory that the device reads and writes too.
 class Pinned {

@@ -9,8 +9,8 @@ namespace ddp::gpu {
 
 /// The parts are forgotten whatever happens.
 struct Norms::Forget {
-  SpanLists& parts;
-  explicit Forget(SpanLists& noted) : parts(noted) {}
+  device::SpanLists& parts;
+  explicit Forget(device::SpanLists& noted) : parts(noted) {}
   Forget(const Forget&) = delete;
   Forget& operator=(const Forget&) = delete;
   ~Forget() { parts.clear(); }
@@ -23,13 +23,13 @@ const int64_t* Norms::start_sum(int32_t p, void* stream) {
   auto* const words = reinterpret_cast<int64_t*>(words_.data());
   const Device::Current current(device_);
   device_.zero(words, kBytes, stream);
-  parts_.each([&](const ddp_gpu_span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
+  parts_.each([&](const device::Device&, const device::Span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
     device_.check(device_.table().add_norm_terms(spans, count, dtype, p, words, stream), "adding up a norm");
   });
   return words;
 }
 
-ExactSum Norms::finish_sum(void* stream) {
+ExactSum Norms::finish(void* stream) {
   device_.copy(host_.host(), words_.data(), kBytes, stream);
   device_.synchronize(stream);
   ExactSum sum;
@@ -39,7 +39,7 @@ ExactSum Norms::finish_sum(void* stream) {
 
 ExactSum Norms::sum(int32_t p, void* stream) {
   start_sum(p, stream);
-  return finish_sum(stream);
+  return finish(stream);
 }
 
 double Norms::largest(void* stream) {
@@ -47,7 +47,7 @@ double Norms::largest(void* stream) {
   auto* const bits = reinterpret_cast<uint64_t*>(words_.data());
   const Device::Current current(device_);
   device_.zero(bits, sizeof *bits, stream);
-  parts_.each([&](const ddp_gpu_span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
+  parts_.each([&](const device::Device&, const device::Span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
     device_.check(device_.table().largest(spans, count, dtype, bits, stream), "looking for the largest element");
   });
   device_.copy(host_.host(), bits, sizeof *bits, stream);

@@ -9,31 +9,34 @@
 #include <cstdint>
 
 #include "core/exact_sum.hpp"
-#include "device/gpu/span_lists.hpp"
+#include "device/gpu/device.hpp"
+#include "device/norms.hpp"
+#include "device/span_lists.hpp"
 
 namespace ddp::gpu {
 
-class Norms {
+class Norms final : public device::Norm {
  public:
   explicit Norms(const Device& device);
 
-  /// For the next sum or largest. Parts of one array begin at multiples of cpu::kNormBlock, as everywhere.
-  void add(const Tensor& part) { parts_.add(part); }
+  void clear() noexcept override { parts_.clear(); }
+  void add(const Tensor& part) override { parts_.add(part); }
+  void start(int32_t p, void* stream) override { static_cast<void>(start_sum(p, stream)); }
   /// Device memory that holds, in the stream's order, the words of the sum of the terms of the p-norm (1 or 2); until the
   /// next call. The parts are forgotten.
   const int64_t* start_sum(int32_t p, void* stream);
-  /// What was started on this stream. The host waits for the stream.
-  [[nodiscard]] ExactSum finish_sum(void* stream);
+  /// The host waits for the stream.
+  [[nodiscard]] ExactSum finish(void* stream) override;
   [[nodiscard]] ExactSum sum(int32_t p, void* stream);
-  /// The largest magnitude, NaN if there is one. The host waits for the stream.
-  [[nodiscard]] double largest(void* stream);
+  /// The host waits for the stream.
+  [[nodiscard]] double largest(void* stream) override;
 
  private:
   static constexpr int64_t kBytes = static_cast<int64_t>(ExactSum::kWords * sizeof(int64_t));
   struct Forget;
 
   const Device& device_;
-  SpanLists parts_;
+  device::SpanLists parts_;
   Array words_;  // of the sum; the first one takes the bits of the largest magnitude
   Pinned host_;
 };

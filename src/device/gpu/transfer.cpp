@@ -6,14 +6,14 @@ namespace ddp::gpu {
 
 const Device* device_of(const std::vector<Tensor>& tensors) noexcept {
   for (const Tensor& tensor : tensors)
-    if (tensor.is_on_gpu()) return tensor.gpu;
+    if (tensor.is_on_gpu()) return &of(tensor);
   return nullptr;
 }
 
 Tensor bytes_of(const Tensor& tensor, int64_t offset, int64_t bytes) noexcept {
   Tensor part = flat_tensor(tensor.data + offset, DDP_U8, bytes);
   part.device_index = tensor.device_index;
-  part.gpu = tensor.gpu;
+  part.device = tensor.device;
   return part;
 }
 

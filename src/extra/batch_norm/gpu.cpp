@@ -27,7 +27,7 @@ ddp_gpu_channels channels_of(const MaybeTensor& tensor) noexcept {
 Tensor numbers(const Tensor& like, double* data, int64_t count) noexcept {
   Tensor tensor = flat_tensor(data, DDP_F64, count);
   tensor.device_index = like.device_index;
-  tensor.gpu = like.gpu;
+  tensor.device = like.device;
   return tensor;
 }
 
@@ -99,7 +99,7 @@ void normalise(const gpu::Device& device, const ddp_gpu_batch& batch, const Forw
 }  // namespace
 
 int64_t forward_on_gpu(group::Group& group, const ddp_batch_norm_options& options, const Forward& call, void* stream) {
-  const gpu::Device& device = *call.x.gpu;
+  const gpu::Device& device = gpu::of(call.x);
   device.refuse_capture(stream, "ddp_batch_norm_forward", kWhyNoGraph);
   const Shape shape = shape_of(call.x);
   const ddp_gpu_batch batch = batch_of(call.x);
@@ -128,7 +128,7 @@ int64_t forward_on_gpu(group::Group& group, const ddp_batch_norm_options& option
 }
 
 void backward_on_gpu(group::Group& group, const ddp_batch_norm_options& options, const Backward& call, void* stream) {
-  const gpu::Device& device = *call.x.gpu;
+  const gpu::Device& device = gpu::of(call.x);
   device.refuse_capture(stream, "ddp_batch_norm_backward", kWhyNoGraph);
   const ddp_gpu_batch batch = batch_of(call.x);
   const int64_t channels = batch.channels;

@@ -36,14 +36,14 @@ void a_tensor_is_bound_to_this_ranks_gpu_alone(void**) {
   float somewhere = 0;
   Tensor tensor = flat_tensor(&somewhere, DDP_F32, 1);
   own.bind(tensor, "t");
-  expect(own.opened() == nullptr && tensor.gpu == nullptr, "a tensor in host memory asks for no GPU");
+  expect(own.opened() == nullptr && tensor.device == nullptr, "a tensor in host memory asks for no GPU");
   tensor.device_index = 0;
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { own.bind(tensor, "t"); }), "t is on GPU 0");
   tensor.device_index = 1;
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { own.bind(tensor, "t"); }), "memory of GPU 0");
   tiny_gpu.pointer_on = 1;
   own.bind(tensor, "t");
-  expect(tensor.gpu == own.opened() && tensor.gpu != nullptr, "bound");
+  expect(tensor.device == own.opened() && tensor.device != nullptr, "bound");
 }
 
 }  // namespace

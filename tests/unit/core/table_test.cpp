@@ -140,12 +140,12 @@ void equal_addresses_on_different_devices_are_different_memory(void**) {
 void the_table_knows_the_gpu_of_its_parameters(void**) {
   Parameters table;
   table.add_parameter("host", at(0, 10), nullptr);
-  expect(table.gpu() == nullptr, "none");
+  expect(table.device() == nullptr, "none");
   Tensor bound = on_gpu(0, 0, 10);
-  bound.gpu = reinterpret_cast<const gpu::Device*>(memory);  // never looked at
+  bound.device = reinterpret_cast<const device::Device*>(memory);  // never looked at
   table.add_parameter("w", bound, nullptr);
   table.add_parameter("other", at(10, 10), nullptr);
-  expect(table.gpu() == bound.gpu, "that of the parameter on one");
+  expect(table.device() == bound.device, "that of the parameter on one");
 }
 
 }  // namespace

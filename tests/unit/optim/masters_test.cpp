@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/float16.hpp"
+#include "device/cpu/master_copies.hpp"
 #include "optim/undo.hpp"
 #include "support/check.hpp"
 
@@ -26,9 +27,11 @@ struct Brain {
   }
   /// value -= rate * grad, on the copies.
   void step(float rate, int64_t first = 0, int64_t count = kCount) {
-    masters.update(table.parameter(0), 0, first, count, [&](float* copy, const float* gradient, int64_t, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) copy[i] -= rate * gradient[i];
-    });
+    auto* const copies = reinterpret_cast<float*>(masters.store().at(table.parameter(0), 0, 0, first));
+    cpu::update_masters(DDP_BF16, value.data() + first, grad.data() + first, copies, count,
+                        [&](float* copy, const float* gradient, int64_t, int64_t n) {
+                          for (int64_t i = 0; i < n; ++i) copy[i] -= rate * gradient[i];
+                        });
   }
   [[nodiscard]] float copy(int64_t i) const { return reinterpret_cast<const float*>(masters.store().data(0, 0))[i]; }
 };

@@ -1,5 +1,5 @@
 // What reaches the kernels of a step: blocks that belong together as one entry, equal rules once.
-#include "optim/gpu_updates.hpp"
+#include "device/updates.hpp"
 
 #include "gpu_host/placed_model.hpp"
 
@@ -29,24 +29,40 @@ alignas(64) std::byte values[1 << 14], grads[1 << 14], means[1 << 15], squares[1
 int stream, stop;
 
 ddp_gpu_update elements(ddp_dtype dtype, int64_t first, int64_t count, bool has_master = false) {
-  const int64_t at = first * dtype_size(dtype), moment_at = first * dtype_size(cpu::moment_dtype(dtype));
+  const int64_t at = first * dtype_size(dtype), moment_at = first * dtype_size((dtype == DDP_F64 ? DDP_F64 : DDP_F32));
   return {values + at, grads + at, {means + moment_at, squares + moment_at}, has_master ? masters + moment_at : nullptr,
           count,       77};
 }
 ddp_gpu_adam_rule rule_of(double rate) { return {1, 0, 0.9, 0.1, 0.99, 0.01, rate, 1, 1e-8}; }
 
-const std::vector<Launch>& launched(optim::RuleUpdates<ddp_gpu_adam_rule>& noted) {
-  ddp_gpu_table table = fake_gpu::table();
-  table.adam = record;
-  const gpu::Device device(table, 0, "a test");
-  launches.clear();
-  noted.launch(device, {0.5, 3, nullptr}, reinterpret_cast<ddp_gpu_stop>(&stop), &stream);
-  return launches;
-}
+/// Updates on a GPU whose launches are recorded.
+class Noted {
+ public:
+  void add(ddp_dtype dtype, const device::Update& update, const device::AdamRule& rule) {
+    noted_.add(gpu_, dtype, update, rule, {});
+  }
+  void clear() noexcept { noted_.clear(); }
+  const std::vector<Launch>& launch() {
+    launches.clear();
+    noted_.launch(gpu_, {0.5, 3, nullptr}, {&stream, reinterpret_cast<ddp_gpu_stop>(&stop)});
+    return launches;
+  }
+
+ private:
+  static ddp_gpu_table recording() {
+    ddp_gpu_table table = fake_gpu::table();
+    table.adam = record;
+    return table;
+  }
+  const ddp_gpu_table table_ = recording();
+  const gpu::Device gpu_{table_, 0, "a test"};
+  device::RuleUpdates<device::AdamRule> noted_;
+};
+const std::vector<Launch>& launched(Noted& noted) { return noted.launch(); }
 
 void neighbouring_blocks_of_one_rule_are_one_entry(void**) {
   for (const ddp_dtype dtype : kFloats) {
-    optim::RuleUpdates<ddp_gpu_adam_rule> noted;
+    Noted noted;
     for (int64_t at = 0; at < 1000; at += 100) noted.add(dtype, elements(dtype, at, 100), rule_of(1));
     expect_equal(launched(noted).size(), size_t{1}, "launches");
     const Launch& launch = launches[0];
@@ -61,7 +77,7 @@ void neighbouring_blocks_of_one_rule_are_one_entry(void**) {
 }
 
 void a_gap_another_rule_or_another_array_begins_an_entry(void**) {
-  optim::RuleUpdates<ddp_gpu_adam_rule> noted;
+  Noted noted;
   ddp_gpu_update elsewhere = elements(DDP_BF16, 40, 10, true);
   elsewhere.state[1] = squares;
   noted.add(DDP_BF16, elements(DDP_BF16, 0, 10, true), rule_of(1));
@@ -75,7 +91,7 @@ void a_gap_another_rule_or_another_array_begins_an_entry(void**) {
 }
 
 void equal_rules_are_noted_once_and_each_block_finds_its_own(void**) {
-  optim::RuleUpdates<ddp_gpu_adam_rule> noted;
+  Noted noted;
   for (int64_t i = 0; i < 60; ++i) noted.add(DDP_F32, elements(DDP_F32, 20 * i, 10), rule_of(static_cast<double>(i % 3)));
   for (int64_t i = 0; i < 40; ++i) noted.add(DDP_F64, elements(DDP_F64, 20 * i, 10), rule_of(static_cast<double>(i)));
   expect_equal(launched(noted).size(), size_t{2}, "launches");
@@ -92,7 +108,7 @@ void equal_rules_are_noted_once_and_each_block_finds_its_own(void**) {
 }
 
 void what_was_launched_is_forgotten(void**) {
-  optim::RuleUpdates<ddp_gpu_adam_rule> noted;
+  Noted noted;
   noted.add(DDP_F32, elements(DDP_F32, 0, 10), rule_of(1));
   expect_equal(launched(noted).size(), size_t{1}, "launches");
   expect_equal(launched(noted).size(), size_t{0}, "launches afterwards");
