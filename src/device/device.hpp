@@ -32,7 +32,7 @@ using GradShape = ddp_gpu_shape;
 /// What is done to each element of a span.
 struct Operation {
   enum class Kind {
-    kCopy,   // to = from, rounded once if the types differ; from NULL: zeros
+    kCopy,   // to = from, rounded once if the types differ; from NULL: zeros. What is not floating: on a GPU, without `stop`
     kScale,  // to = to * number
     kLimit,  // to = limited to [-number, number]; a NaN stays
     kSwap    // the bytes of from and to change places
@@ -93,8 +93,9 @@ class Device {
                       const Order& order) const = 0;
   /// Sums over what is added to it later; device/norms.hpp.
   [[nodiscard]] virtual std::unique_ptr<Norm> make_norm() const = 0;
-  /// out[k] = a hash of the bytes of span k (`from`, count bytes): the same on all devices of a kind. `out` lies there too.
-  virtual void hash(const Span* spans, int64_t count, uint64_t* out, void* stream) const = 0;
+  /// out[k], in host memory, = a hash of the bytes of span k (`from`, count bytes): the same on all devices of a kind.
+  /// `scratch`: room for them on a GPU. The host waits for the stream.
+  virtual void hash(const Span* spans, int64_t count, void* scratch, uint64_t* out, void* stream) const = 0;
   /// An optimizer's rule on blocks of parameters (device/cpu/update_kernels.hpp has the formulas).
   virtual void update(const UpdateSpan<AdamRule>& updates, const GradShape& shape, const Order& order) const = 0;
   virtual void update(const UpdateSpan<SgdRule>& updates, const GradShape& shape, const Order& order) const = 0;

@@ -1,80 +1,37 @@
 #include "model/average.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bootstrap/control/call_state.hpp"
 #include "model/coalesced_broadcast.hpp"
-#include "model/gpu_pack.hpp"
 #include "model/model.hpp"
+#include "model/pack.hpp"
 
 namespace ddp::model {
 namespace {
 
 constexpr int64_t kGpuPackBytes = int64_t{16} << 20;
 
-/// Small tensors in host memory on their way to one message.
-class Pack {
+/// Tensors of one device on their way to messages of up to `limit` bytes, large ones in parts. On a GPU all of them go
+/// through a pack, because what NCCL leaves behind when a rank is lost must not reach a parameter.
+class Messages {
  public:
-  explicit Pack(group::Group& group) : group_(group) {}
-
-  void add(const Tensor& tensor) {
-    if (tensor.count == 0) return;
-    if (!tensors_.empty() && (tensors_.front().dtype != tensor.dtype || bytes_ + tensor.bytes() > kPackBytes)) send();
-    tensors_.push_back(tensor);
-    bytes_ += tensor.bytes();
-  }
-  void send() {
-    if (tensors_.empty()) return;
-    if (staging_.empty()) staging_.resize(static_cast<size_t>(kPackBytes));
-    each([](std::byte* staged, const Tensor& tensor) {
-      std::memcpy(staged, tensor.data, static_cast<size_t>(tensor.bytes()));
-    });
-    const ddp_dtype dtype = tensors_.front().dtype;
-    group_.all_reduce(flat_tensor(staging_.data(), dtype, bytes_ / dtype_size(dtype)), DDP_AVERAGE);
-    each([](const std::byte* staged, const Tensor& tensor) {
-      std::memcpy(tensor.data, staged, static_cast<size_t>(tensor.bytes()));
-    });
-    tensors_.clear();
-    bytes_ = 0;
-  }
-
- private:
-  template <class Copy>
-  void each(Copy&& copy) {
-    int64_t at = 0;
-    for (const Tensor& tensor : tensors_) {
-      if (tensor.bytes() > 0) copy(staging_.data() + at, tensor);
-      at += tensor.bytes();
-    }
-  }
-
-  group::Group& group_;
-  std::vector<Tensor> tensors_;
-  int64_t bytes_ = 0;
-  std::vector<std::byte> staging_;
-};
-
-/// Tensors on a GPU, large ones in parts: all of them go through the group's scratch memory, because what NCCL leaves behind
-/// when a rank is lost must not reach a parameter.
-class GpuParts {
- public:
-  GpuParts(group::Group& group, void* stream) : group_(group), stream_(stream) {}
+  Messages(group::Group& group, int64_t limit, void* stream) : group_(group), limit_(limit), stream_(stream) {}
 
   void add(const Tensor& tensor) {
     if (!parts_.empty() && parts_.front().dtype != tensor.dtype) send();
     for (int64_t at = 0; at < tensor.count;) {
-      const int64_t room = (kGpuPackBytes - bytes_) / dtype_size(tensor.dtype);
+      const int64_t room = (limit_ - bytes_) / dtype_size(tensor.dtype);
       const Tensor part = flat_part(tensor, at, std::min(tensor.count - at, room));
       parts_.push_back(part);
       bytes_ += part.bytes();
       at += part.count;
-      if (bytes_ == kGpuPackBytes) send();
+      if (bytes_ == limit_) send();
     }
   }
   void send() {
     if (parts_.empty()) return;
-    GpuPack pack(group_, std::move(parts_), stream_);
+    Pack pack(group_, parts_, staging_, stream_);
     pack.fill();
     group_.all_reduce(pack.tensor(), DDP_AVERAGE, stream_);
     pack.empty();
@@ -85,27 +42,27 @@ class GpuParts {
 
  private:
   group::Group& group_;
+  int64_t limit_;
   void* stream_;
   std::vector<Tensor> parts_;
   int64_t bytes_ = 0;
+  std::vector<std::byte> staging_;  // in host memory
 };
 
 }  // namespace
 
 void average(group::Group& group, const std::vector<Tensor>& tensors, void* stream) {
   if (group.size() == 1) return;
-  Pack pack(group);
-  GpuParts on_gpu(group, stream);
+  Messages in_host(group, kPackBytes, stream), elsewhere(group, kGpuPackBytes, stream);
   for (const Tensor& tensor : tensors) {
-    if (tensor.is_on_gpu())
-      on_gpu.add(tensor);
-    else if (tensor.bytes() <= kSmallBytes)
-      pack.add(tensor);
-    else
+    const bool is_immediate = device::of(tensor).is_immediate();
+    if (is_immediate && tensor.bytes() > kSmallBytes)
       group.all_reduce(tensor, DDP_AVERAGE);
+    else
+      (is_immediate ? in_host : elsewhere).add(tensor);
   }
-  pack.send();
-  on_gpu.send();
+  in_host.send();
+  elsewhere.send();
 }
 
 void Model::average_parameters(void* stream) {

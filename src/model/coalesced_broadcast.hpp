@@ -43,13 +43,10 @@ class Spreader {
   void send(const std::vector<Tensor>& tensors, const Message& message);
 
  private:
-  void send_in_host(const std::vector<Tensor>& tensors, const Message& message);
-  void send_on_gpu(const std::vector<Tensor>& tensors, const Message& message);
-
   group::Group& group_;
   int32_t root_;
   void* stream_;
-  std::vector<std::byte> staging_;
+  std::vector<std::byte> staging_;  // in host memory
 };
 
 /// All of it. Collective.

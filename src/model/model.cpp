@@ -154,9 +154,9 @@ void Model::commit(void* stream) {
 }
 
 bool Model::has_gpu_tensors() const noexcept {
-  const auto on_gpu = [](const auto& lent) { return lent.value.is_on_gpu(); };
-  return std::any_of(table_.parameters().begin(), table_.parameters().end(), on_gpu) ||
-         std::any_of(table_.buffers().begin(), table_.buffers().end(), on_gpu);
+  const auto has_streams = [](const auto& lent) { return !device::of(lent.value).is_immediate(); };
+  return std::any_of(table_.parameters().begin(), table_.parameters().end(), has_streams) ||
+         std::any_of(table_.buffers().begin(), table_.buffers().end(), has_streams);
 }
 
 /// Throws INVALID_STATE while the stream is captured into a graph.
@@ -167,7 +167,7 @@ void Model::refuse_capture(const char* function, void* stream) {
 /// Throws NOT_SUPPORTED unless all parameters are in host memory.
 void Model::require_host_parameters() const {
   for (const Parameter& parameter : table_.parameters())
-    if (parameter.value.is_on_gpu())
+    if (!device::of(parameter.value).is_immediate())
       throw make_error(DDP_ERROR_NOT_SUPPORTED,
                        "ddp_model_commit: parameter \"%s\" is on a GPU, where the hook \"%s\" cannot work; take none, "
                        "or the model option wire, which can",

@@ -6,7 +6,7 @@
 #include "core/bytes.hpp"
 #include "core/description.hpp"
 #include "core/hash.hpp"
-#include "device/gpu/device.hpp"
+#include "device/device.hpp"
 #include "device/gpu/scratch.hpp"
 #include "group/consensus.hpp"
 
@@ -60,20 +60,33 @@ std::string describe_camps(const std::string& name, const std::vector<std::vecto
   return text;
 }
 
-std::vector<uint64_t> hashes_on_gpu(group::Group& group, const gpu::Device& device, const std::vector<ddp_gpu_span>& spans,
-                                    void* stream) {
-  std::vector<uint64_t> hashes(spans.size());
-  const auto bytes = static_cast<int64_t>(hashes.size() * sizeof(uint64_t));
-  gpu::Scratch::Use memory = group.gpu_scratch().take(bytes, stream);
-  {
-    const gpu::Device::Current current(device);
-    device.check(device.table().hash(spans.data(), static_cast<int64_t>(spans.size()),
-                                     reinterpret_cast<uint64_t*>(memory.data()), stream),
-                 "hashing tensors");
+/// The tensors of one device, as bytes, and their places in the list.
+struct Share {
+  const device::Device* home;
+  std::vector<device::Span> spans;
+  std::vector<size_t> places;
+};
+
+std::vector<Share> shares_of(const std::vector<Tensor>& tensors) {
+  std::vector<Share> shares;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    const device::Device& home = tensor.count > 0 ? device::of(tensor) : device::host();
+    auto share = std::find_if(shares.begin(), shares.end(), [&](const Share& each) { return each.home == &home; });
+    if (share == shares.end()) share = shares.insert(share, Share{&home, {}, {}});
+    share->spans.push_back({tensor.data, nullptr, tensor.bytes()});
+    share->places.push_back(i);
   }
-  device.copy(hashes.data(), memory.data(), bytes, stream);
-  memory.done();
-  device.synchronize(stream);
+  return shares;
+}
+
+std::vector<uint64_t> hashes_of(group::Group& group, const Share& share, void* stream) {
+  std::vector<uint64_t> hashes(share.spans.size());
+  std::optional<gpu::Scratch::Use> scratch;
+  if (!share.home->is_immediate())
+    scratch.emplace(group.gpu_scratch().take(std::ssize(hashes) * static_cast<int64_t>(sizeof(uint64_t)), stream));
+  share.home->hash(share.spans.data(), std::ssize(share.spans), scratch ? scratch->data() : nullptr, hashes.data(), stream);
+  if (scratch) scratch->done();
   return hashes;
 }
 
@@ -105,21 +118,11 @@ std::optional<Drift> judge(const std::vector<std::string>& names, const std::vec
 
 std::vector<uint64_t> content_hashes(group::Group& group, const std::vector<Tensor>& tensors, void* stream) {
   std::vector<uint64_t> hashes(tensors.size());
-  std::vector<size_t> places;  // of what the GPU hashes
-  std::vector<ddp_gpu_span> spans;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& tensor = tensors[i];
-    if (tensor.is_on_gpu() && tensor.count > 0) {
-      places.push_back(i);
-      spans.push_back({tensor.data, nullptr, tensor.bytes()});
-    } else {
-      hashes[i] = content_hash(tensor.data, static_cast<size_t>(tensor.bytes()));
-    }
+  for (const Share& share : shares_of(tensors)) {
+    const std::vector<uint64_t> found =
+        group::or_break(group, group::Part::kOwn, [&] { return hashes_of(group, share, stream); });
+    for (size_t i = 0; i < found.size(); ++i) hashes[share.places[i]] = found[i];
   }
-  if (spans.empty()) return hashes;
-  const std::vector<uint64_t> found = group::or_break(
-      group, group::Part::kOwn, [&] { return hashes_on_gpu(group, gpu::of(tensors[places.front()]), spans, stream); });
-  for (size_t i = 0; i < places.size(); ++i) hashes[places[i]] = found[i];
   return hashes;
 }
 

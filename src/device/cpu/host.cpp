@@ -154,7 +154,7 @@ void Host::follow(const device::Span* spans, int64_t count, const double* decays
 
 std::unique_ptr<device::Norm> Host::make_norm() const { return std::make_unique<HostNorm>(); }
 
-void Host::hash(const device::Span* spans, int64_t count, uint64_t* out, void*) const {
+void Host::hash(const device::Span* spans, int64_t count, void*, uint64_t* out, void*) const {
   for (int64_t k = 0; k < count; ++k) out[k] = content_hash(spans[k].from, static_cast<size_t>(spans[k].count));
 }
 

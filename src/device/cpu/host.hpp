@@ -24,7 +24,7 @@ class Host final : public device::Device {
               const device::Order& order) const override;
   [[nodiscard]] std::unique_ptr<device::Norm> make_norm() const override;
   /// XXH3.
-  void hash(const device::Span* spans, int64_t count, uint64_t* out, void* stream) const override;
+  void hash(const device::Span* spans, int64_t count, void* scratch, uint64_t* out, void* stream) const override;
   void update(const device::UpdateSpan<device::AdamRule>& updates, const device::GradShape& shape,
               const device::Order& order) const override;
   void update(const device::UpdateSpan<device::SgdRule>& updates, const device::GradShape& shape,

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/dtype.hpp"
 #include "core/error.hpp"
 #include "device/gpu/norms.hpp"
 
@@ -103,6 +104,11 @@ void Device::free(void* memory) const noexcept { static_cast<void>(table_.free(m
 void Device::apply(const device::Operation& operation, const device::Span* spans, int64_t count, ddp_dtype from_dtype,
                    ddp_dtype to_dtype, const device::Order& order) const {
   using Kind = device::Operation::Kind;
+  if (operation.kind == Kind::kCopy && !is_floating(to_dtype)) {
+    for (const device::Span* span = spans; span != spans + count; ++span)
+      copy(span->to, span->from, span->count * dtype_size(to_dtype), order.stream);
+    return;
+  }
   const double factor = operation.kind == Kind::kScale ? operation.number : 1.0;
   const double limit = operation.kind == Kind::kLimit ? operation.number : std::numeric_limits<double>::infinity();
   const Current current(*this);
@@ -121,9 +127,11 @@ void Device::follow(const device::Span* spans, int64_t count, const double* deca
 
 std::unique_ptr<device::Norm> Device::make_norm() const { return std::make_unique<Norms>(*this); }
 
-void Device::hash(const device::Span* spans, int64_t count, uint64_t* out, void* stream) const {
+void Device::hash(const device::Span* spans, int64_t count, void* scratch, uint64_t* out, void* stream) const {
   const Current current(*this);
-  check(table_.hash(spans, count, out, stream), "hashing tensors");
+  check(table_.hash(spans, count, static_cast<uint64_t*>(scratch), stream), "hashing tensors");
+  copy(out, scratch, count * static_cast<int64_t>(sizeof(uint64_t)), stream);
+  synchronize(stream);
 }
 
 void Device::update(const device::UpdateSpan<device::AdamRule>& updates, const device::GradShape& shape,

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "device/gpu/device.hpp"
 
@@ -26,6 +27,7 @@ class Scratch {
   class Use {
    public:
     Use(Scratch& scratch, void* stream) : scratch_(scratch), stream_(stream) {}
+    Use(Use&& other) noexcept : scratch_(other.scratch_), stream_(other.stream_), done_(std::exchange(other.done_, true)) {}
     ~Use();
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;

@@ -6,7 +6,7 @@ namespace ddp::gpu {
 
 const Device* device_of(const std::vector<Tensor>& tensors) noexcept {
   for (const Tensor& tensor : tensors)
-    if (tensor.is_on_gpu()) return &of(tensor);
+    if (tensor.device != nullptr) return &of(tensor);
   return nullptr;
 }
 

@@ -42,13 +42,14 @@ class Transfer {
   /// see(data, bytes) for bytes [offset, offset + bytes) of the tensor, in order, at most kBlockBytes at a time.
   template <class See>
   void read(const Tensor& tensor, int64_t offset, int64_t bytes, See&& see) {
+    const bool is_direct = device::of(tensor).is_immediate();
     int64_t asked = 0;
     oldest_ = next_;
     for (int64_t seen = 0; seen < bytes;) {
-      for (; asked < bytes && asked - seen < kAhead; asked += part(bytes - asked))
-        if (tensor.is_on_gpu()) fetch(tensor.data + offset + asked, part(bytes - asked));
+      for (; !is_direct && asked < bytes && asked - seen < kAhead; asked += part(bytes - asked))
+        fetch(tensor.data + offset + asked, part(bytes - asked));
       const int64_t now = part(bytes - seen);
-      see(tensor.is_on_gpu() ? fetched() : tensor.data + offset + seen, now);
+      see(is_direct ? tensor.data + offset + seen : fetched(), now);
       seen += now;
     }
   }
@@ -56,11 +57,12 @@ class Transfer {
   /// fill(data, bytes) provides bytes [offset, offset + bytes) of the tensor, in order, at most kBlockBytes at a time.
   template <class Fill>
   void write(const Tensor& tensor, int64_t offset, int64_t bytes, Fill&& fill) {
+    const bool is_direct = device::of(tensor).is_immediate();
     for (int64_t at = 0; at < bytes; at += kBlockBytes) {
       const int64_t now = part(bytes - at);
       std::byte* const to = tensor.data + offset + at;
-      fill(tensor.is_on_gpu() ? room() : to, now);
-      if (tensor.is_on_gpu()) store(to, now);
+      fill(is_direct ? to : room(), now);
+      if (!is_direct) store(to, now);
     }
   }
 
