@@ -68,6 +68,7 @@ void check_operation(const char* function, const Tensor& tensor, ddp_reduce op) 
   if (is_complex(tensor.dtype) && op != DDP_SUM && op != DDP_AVERAGE)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s has no minimum and no maximum; complex numbers have no order",
                      function, describe(tensor).c_str());
+  if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op);
 }
 
 }  // namespace
@@ -223,13 +224,15 @@ void Group::fail(const Error& error) {
   impl_->failure.check();  // the first cause, whichever it was
 }
 
-/// As run_collective(), for tensors on a GPU: the ranks compare what they do before anybody waits inside NCCL.
+/// A collective on tensors in one memory: body(transport), or on a GPU body(NCCL's side, stream). There the ranks compare
+/// what they do before anybody waits inside NCCL.
 template <class Body>
-void Group::gpu_collective(UserCall call, const Stamp& stamp, Body&& body) {
+void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& stamp, void* stream, Body&& body) {
+  if (!tensor.is_on_gpu()) return run_collective(call, [&] { body(transport()); });
   const StandardFloats floats;  // for threads that are made here
   run_collective(call, [&] {
     nccl::compare_stamps(transport(), *impl_->control, stamp);
-    or_break(*this, Part::kOwn, [&] { body(gpu_side()); });  // the others are inside NCCL
+    or_break(*this, Part::kOwn, [&] { body(gpu_side(), stream); });  // the others are inside NCCL
   });
 }
 
@@ -239,13 +242,9 @@ void Group::barrier() {
 
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   check_operation("ddp_group_all_reduce", tensor, op);
-  if (tensor.is_on_gpu()) {
-    nccl::check_reduction("ddp_group_all_reduce", tensor, op);
-    const Tensor real = real_view(tensor);
-    return gpu_collective(UserCall::kAllReduce, nccl::stamp_of(Collective::kAllReduce, real, real.count, op),
-                          [&](NcclTransport& side) { side.all_reduce(real, op, stream); });
-  }
-  run_collective(UserCall::kAllReduce, [&] { transport().all_reduce(real_view(tensor), op); });
+  const Tensor real = real_view(tensor);
+  run_on_tensors(UserCall::kAllReduce, tensor, nccl::stamp_of(Collective::kAllReduce, real, real.count, op), stream,
+                 [&](auto& by, auto... order) { by.all_reduce(real, op, order...); });
 }
 
 void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) {
@@ -255,10 +254,8 @@ void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) 
                      "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(),
                      static_cast<long long>(input.count * size()));
-  if (input.is_on_gpu())
-    return gpu_collective(UserCall::kAllGather, nccl::stamp_of(Collective::kAllGather, input, input.count),
-                          [&](NcclTransport& side) { side.all_gather(real_view(input), real_view(output), stream); });
-  run_collective(UserCall::kAllGather, [&] { transport().all_gather(real_view(input), real_view(output)); });
+  run_on_tensors(UserCall::kAllGather, input, nccl::stamp_of(Collective::kAllGather, input, input.count), stream,
+                 [&](auto& by, auto... order) { by.all_gather(real_view(input), real_view(output), order...); });
 }
 
 void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
@@ -269,26 +266,19 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
                      describe(input).c_str(), describe(output).c_str(), size(),
                      static_cast<long long>(output.count * size()));
   check_operation("ddp_group_reduce_scatter", input, op);
-  if (input.is_on_gpu()) {
-    nccl::check_reduction("ddp_group_reduce_scatter", input, op);
-    return gpu_collective(
-        UserCall::kReduceScatter, nccl::stamp_of(Collective::kReduceScatter, real_view(input), real_view(output).count, op),
-        [&](NcclTransport& side) { side.reduce_scatter(real_view(input), real_view(output), op, stream); });
-  }
-  run_collective(UserCall::kReduceScatter, [&] { transport().reduce_scatter(real_view(input), real_view(output), op); });
+  run_on_tensors(UserCall::kReduceScatter, input,
+                 nccl::stamp_of(Collective::kReduceScatter, real_view(input), real_view(output).count, op), stream,
+                 [&](auto& by, auto... order) { by.reduce_scatter(real_view(input), real_view(output), op, order...); });
 }
 
 void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
   if (root < 0 || root >= size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root,
                      size() - 1);
-  if (tensor.is_on_gpu()) {
-    Stamp stamp = nccl::stamp_of(Collective::kBroadcast, tensor, tensor.count);
-    stamp.root = root;
-    return gpu_collective(UserCall::kBroadcast, stamp,
-                          [&](NcclTransport& side) { side.broadcast(real_view(tensor), root, stream); });
-  }
-  run_collective(UserCall::kBroadcast, [&] { transport().broadcast(real_view(tensor), root); });
+  Stamp stamp = nccl::stamp_of(Collective::kBroadcast, tensor, tensor.count);
+  stamp.root = root;
+  run_on_tensors(UserCall::kBroadcast, tensor, stamp, stream,
+                 [&](auto& by, auto... order) { by.broadcast(real_view(tensor), root, order...); });
 }
 
 void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
@@ -315,14 +305,16 @@ void Group::agree(std::string_view what, const Error* mine) {
 
 void* Group::alloc(int64_t bytes) {
   check_usable();
-  return impl_->options.backend == DDP_BACKEND_NCCL ? alloc_on_gpu(bytes) : alloc_in_host(bytes);
+  return impl_->options.backend == DDP_BACKEND_NCCL ? gpu_side().alloc(bytes) : alloc_in_host(bytes);
 }
 
 void* Group::alloc_in_host(int64_t bytes) {
   return collective::MemoryHolds::instance().alloc(impl_->channels.first().arena(), bytes);
 }
 
-void* Group::alloc_on_gpu(int64_t bytes) { return gpu_side().alloc(bytes); }
+void* Group::alloc_beside(const Tensor& tensor, int64_t bytes) {
+  return tensor.is_on_gpu() ? gpu_side().alloc(bytes) : alloc_in_host(bytes);
+}
 
 void Group::free(void* data) {
   if (NcclTransport* const side = existing_gpu_side(); side == nullptr || !side->free(data))

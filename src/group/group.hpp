@@ -79,9 +79,8 @@ class Group {
 
   /// In the reach of the others: shared memory, or memory of the GPU in a group that was made for NCCL.
   [[nodiscard]] void* alloc(int64_t bytes);
-  /// In shared memory, or on this rank's GPU, whatever the group was made for.
-  [[nodiscard]] void* alloc_in_host(int64_t bytes);
-  [[nodiscard]] void* alloc_on_gpu(int64_t bytes);
+  /// In shared memory, whatever the group was made for; or on the tensor's GPU if it lies on one.
+  [[nodiscard]] void* alloc_beside(const Tensor& tensor, int64_t bytes);
   void free(void* data);
 
   /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
@@ -142,7 +141,9 @@ class Group {
   template <class Body>
   void run_collective(bootstrap::UserCall call, Body&& body);
   template <class Body>
-  void gpu_collective(bootstrap::UserCall call, const collective::Stamp& stamp, Body&& body);
+  void run_on_tensors(bootstrap::UserCall call, const Tensor& tensor, const collective::Stamp& stamp, void* stream,
+                      Body&& body);
+  [[nodiscard]] void* alloc_in_host(int64_t bytes);
   std::unique_ptr<Impl> impl_;
 };
 

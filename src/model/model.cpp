@@ -190,7 +190,7 @@ void Model::allocate_grads(const Plan& plan) {
       if (!any || bucket.count == 0) continue;
       const int64_t bytes = bucket.count * dtype_size(bucket.dtype);
       grad_memory_.reserve(grad_memory_.size() + 1);
-      grad_memory_.push_back(bucket.on_gpu ? group_->alloc_on_gpu(bytes) : group_->alloc_in_host(bytes));
+      grad_memory_.push_back(group_->alloc_beside(table_.parameter(bucket.parameters.front()).value, bytes));
       auto* base = static_cast<std::byte*>(grad_memory_.back());
       for (size_t piece = 0; piece < bucket.parameters.size(); ++piece) {
         Parameter& parameter = table_.parameter(bucket.parameters[piece]);

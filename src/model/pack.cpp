@@ -33,15 +33,15 @@ Tensor Pack::tensor() const noexcept {
 
 void Pack::move(Way way) {
   const ddp_dtype dtype = parts_.front().dtype;
-  std::vector<device::Span> spans;
-  std::byte* packed = data_;
-  for (const Tensor& part : parts_) {
-    if (part.count > 0)
-      spans.push_back(way == Way::kIn ? device::Span{part.data, packed, part.count}
-                                      : device::Span{packed, part.data, part.count});
-    packed += part.bytes();
-  }
   group::or_break(group_, group::Part::kOwn, [&] {
+    std::vector<device::Span> spans;
+    std::byte* packed = data_;
+    for (const Tensor& part : parts_) {
+      if (part.count > 0)
+        spans.push_back(way == Way::kIn ? device::Span{part.data, packed, part.count}
+                                        : device::Span{packed, part.data, part.count});
+      packed += part.bytes();
+    }
     const bool can_stop = way == Way::kOut && !home_.is_immediate() && is_floating(dtype);
     const ddp_gpu_stop stop = can_stop ? group_.gpu_stop(stream_) : nullptr;
     home_.apply({device::Operation::Kind::kCopy, 1, "packing small tensors"}, spans.data(), std::ssize(spans), dtype, dtype,

@@ -15,9 +15,10 @@ Tensor BuiltinOptimizer::owned_grad(int32_t index) const noexcept {
 bool BuiltinOptimizer::counts(int32_t index) const noexcept { return !model().has_reduced() || model().was_used(index); }
 
 bool BuiltinOptimizer::decide_step(void* stream) {
-  norm_is_decided_ = decides_in_stream();
-  if (norm_is_decided_) {
-    if (decision_ == nullptr) decision_ = std::make_unique<GpuDecision>(gpu::of(model().table()));
+  const bool in_stream = decides_in_stream();
+  if (in_stream && decision_ == nullptr) decision_ = std::make_unique<GpuDecision>(gpu::of(model().table()));
+  norm_is_decided_ = in_stream;
+  if (in_stream) {
     decision_->norms().clear();
     for (int32_t i = 0; i < model().table().parameter_count(); ++i)
       if (counts(i)) decision_->norms().add(owned_grad(i));

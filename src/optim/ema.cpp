@@ -12,6 +12,7 @@ namespace {
 using Kind = device::Operation::Kind;
 
 constexpr size_t kMaxDecays = device::kMostDecays;
+constexpr device::Operation kExchange{Kind::kSwap, 1, "exchanging parameters and averages"};
 
 void check_decays(const std::vector<double>& decays) {
   if (decays.empty() || decays.size() > kMaxDecays)
@@ -102,6 +103,7 @@ void Ema::swap(int32_t which, void* stream) {
   swapped_ < 0 ? swap_in(which, stream) : swap_back(stream);
 }
 
+/// What may fail for a lack of memory comes before the first change.
 void Ema::swap_in(int32_t which, void* stream) {
   const std::vector<Parameter>& parameters = model_->table().parameters();
   std::vector<device::Memory> saved(parameters.size());
@@ -109,6 +111,7 @@ void Ema::swap_in(int32_t which, void* stream) {
     if (!is_exchanged(parameters[i]))
       saved[i] = device::Memory(device::of(parameters[i].value), parameters[i].value.bytes(),
                                 "a parameter while an average is swapped in");
+  list_exchanged(which);
   spans_.clear();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& value = parameters[i].value;
@@ -122,29 +125,29 @@ void Ema::swap_in(int32_t which, void* stream) {
   swapped_ = which;
   model_->set_values_of(this);
   spans_.apply({Kind::kCopy, 1, "swapping an average in"}, {stream});
-  exchange_values(which, stream);
+  exchanged_.apply(kExchange, {stream});
 }
 
 void Ema::swap_back(void* stream) {
+  list_exchanged(swapped_);
   for (size_t i = 0; i < model_->table().parameters().size(); ++i)
     if (const Parameter& parameter = model_->table().parameters()[i]; !is_exchanged(parameter))
       device::of(parameter.value).copy(parameter.value.data, saved_[i].data(), parameter.value.bytes(), stream);
-  exchange_values(swapped_, stream);
+  exchanged_.apply(kExchange, {stream});
   saved_.clear();
   swapped_ = -1;
   model_->set_values_of(nullptr);
 }
 
-/// The parameters and averages of one type change places.
-void Ema::exchange_values(int32_t which, void* stream) {
-  spans_.clear();
+/// The parameters and averages of one type, which change places.
+void Ema::list_exchanged(int32_t which) {
+  exchanged_.clear();
   for (int32_t i = 0; i < model_->table().parameter_count(); ++i) {
     const Parameter& parameter = model_->table().parameter(i);
     const Tensor& value = parameter.value;
     std::byte* const average = averages_.data(i, static_cast<size_t>(which));
-    if (is_exchanged(parameter)) spans_.add(device::of(value), DDP_U8, DDP_U8, value.data, average, value.bytes());
+    if (is_exchanged(parameter)) exchanged_.add(device::of(value), DDP_U8, DDP_U8, value.data, average, value.bytes());
   }
-  spans_.apply({Kind::kSwap, 1, "exchanging parameters and averages"}, {stream});
 }
 
 std::vector<model::StateTensor> Ema::state_tensors() {

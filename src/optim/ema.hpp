@@ -54,11 +54,12 @@ class Ema final : public model::ReplicaState {
   void follow(void* stream);
   void swap_in(int32_t which, void* stream);
   void swap_back(void* stream);
-  void exchange_values(int32_t which, void* stream);
+  void list_exchanged(int32_t which);
 
   std::shared_ptr<model::Model> model_;
   std::vector<double> decays_;
   OptimizerState averages_;            // one array for each decay
+  device::SpanLists exchanged_;        // of a swap: parameters and averages of one type
   device::SpanLists spans_;            // of the call under way
   std::vector<device::Memory> saved_;  // while swapped: 16-bit parameters by index, others empty
   int32_t swapped_ = -1;               // which average the parameters hold

@@ -34,11 +34,15 @@ Division division_of(const StepRequest& request) noexcept {
 }  // namespace
 
 struct OptimizerStage::Part {
-  Part(const Parameters& table, const PlannedBucket& bucket, BlockUpdate& update, const StepPlan& plan,
+  Part(const Parameters& table, const PlannedBucket& bucket, BlockUpdate& update, const StepSetting& where,
        const StepState& state)
-      : norm(table, bucket, plan), step(update, bucket, counts_of(table, bucket), state, update.request().whole_tensors) {
+      : setting(where),
+        norm(table, bucket, plan),
+        step(update, bucket, counts_of(table, bucket), state, update.request().whole_tensors) {
     note.used.resize((bucket.parameters.size() + 63) / 64);
   }
+  const StepSetting setting;
+  StepPlan plan;  // of the last pass
   NormWork norm;
   BucketStep step;
   std::unique_ptr<collective::BucketOperation> reduce_scatter;  // of gradients; NULL: they are reduced everywhere
@@ -57,12 +61,11 @@ OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& 
       setting_(setting),
       request_(update.request()),
       ownership_(own_plan(plan, counts_of(table), channel.group().size(), division_of(request_))) {
-  setting_.on_gpu = !plan_.empty() && plan_.front().on_gpu;
+  setting_ = setting_of(!plan_.empty() && plan_.front().on_gpu);
   setting_.polled = channel_.transport().pollable();
-  for (size_t b = 0; b < plan_.size(); ++b) {
-    setting_.mixed = setting_.mixed || plan_[b].on_gpu != setting_.on_gpu;
-    parts_.push_back(std::make_unique<Part>(table, plan_[b], update, plan_of(b), step_));
-  }
+  for (const PlannedBucket& bucket : plan_) setting_.mixed = setting_.mixed || bucket.on_gpu != setting_.on_gpu;
+  for (const PlannedBucket& bucket : plan_)
+    parts_.push_back(std::make_unique<Part>(table, bucket, update, setting_of(bucket.on_gpu), step_));
   make_plans();
 }
 
@@ -77,15 +80,18 @@ StepSetting OptimizerStage::setting_of(bool on_gpu) const noexcept {
 }
 
 void OptimizerStage::make_plans() noexcept {
-  for (const bool on_gpu : {false, true})
-    plans_[on_gpu ? 1 : 0] = plan_step(request_, setting_of(on_gpu), exchanges_ == Exchanges::kPrepared);
+  const bool prepared = exchanges_ == Exchanges::kPrepared;
+  pass_plan_ = plan_step(request_, setting_, prepared);
+  for (const auto& part : parts_) part->plan = plan_step(request_, part->setting, prepared);
 }
+
+const StepPlan& OptimizerStage::plan_of(size_t bucket) const noexcept { return parts_[bucket]->plan; }
 
 void OptimizerStage::prepare() {
   exchanges_ = Exchanges::kPrepared;
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
-    const StepExchanges wanted = step_exchanges(request_, setting_of(plan_[b].on_gpu));
+    const StepExchanges wanted = step_exchanges(request_, part.setting);
     if (!wanted.all_gather) continue;
     collective::ExchangeSpec fused = describe_(b);
     fused.ownership = &ownership_.buckets[b];
@@ -129,13 +135,13 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
   const StepPlan& plan = plan_of(bucket);
   if (!plan.follows()) return;
   Part& part = *parts_[bucket];
-  const bool on_gpu = plan_[bucket].on_gpu;
-  if (on_gpu && !problem_) problem_ = try_to([&] { refuse_capture(); });
+  const bool in_stream = part.setting.on_gpu;
+  if (in_stream && !problem_) problem_ = try_to([&] { refuse_capture(); });
   if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
   if (plan.values == StepPlan::Values::kAllGather) {
-    part.all_gather->start(on_gpu ? note_of_all(bucket) : mine);
+    part.all_gather->start(in_stream ? note_of_all(bucket) : mine);
     queue.push(*part.all_gather);  // the queue comes to it when the own slice is reduced
-  } else if (on_gpu) {
+  } else if (in_stream) {
     update_now(bucket);
   } else {
     part.step.start(reduction);
@@ -170,21 +176,21 @@ void* OptimizerStage::gpu_stream() const { return setting_.some_on_gpu() ? chann
 
 bool OptimizerStage::end(bool is_void) {
   if (problem_) throw Error(*problem_);
-  if (!is_void && plan_of_pass().norm == StepPlan::Norm::kWhileReduced) {
+  if (!is_void && pass_plan_.norm == StepPlan::Norm::kWhileReduced) {
     norm_.emplace();
     for (const auto& part : parts_) norm_->join(part->norm.sum());
   }
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   if (is_void) {
     step_.take_back();
-    if (!plan_of_pass().follows()) return true;
+    if (!pass_plan_.follows()) return true;
     const bool restored = update_.restore();
     update_.flush(gpu_stream());
     publish(true);
     return restored;
   }
   if (!step_.is(StepState::Is::kPending)) return true;
-  failure_ = plan_of_pass().follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
+  failure_ = pass_plan_.follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
   if (failure_) return true;
   update_.count_step();
   step_.make();

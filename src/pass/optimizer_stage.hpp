@@ -8,7 +8,6 @@
 // Tested by conformance/fused_test.cpp.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -88,9 +87,7 @@ class OptimizerStage {
   enum class Exchanges { kNotPrepared, kPrepared };
 
   [[nodiscard]] StepSetting setting_of(bool on_gpu) const noexcept;
-  [[nodiscard]] const StepPlan& plan_of(size_t bucket) const noexcept { return plans_[plan_[bucket].on_gpu ? 1 : 0]; }
-  /// What all buckets have in common.
-  [[nodiscard]] const StepPlan& plan_of_pass() const noexcept { return plans_[setting_.on_gpu ? 1 : 0]; }
+  [[nodiscard]] const StepPlan& plan_of(size_t bucket) const noexcept;
   void make_plans() noexcept;
   void prepare();
   void publish(bool restored);
@@ -109,7 +106,7 @@ class OptimizerStage {
   StepSetting setting_;  // of the first bucket
   StepRequest request_;  // of the last pass
   const PlanOwnership ownership_;
-  std::array<StepPlan, 2> plans_;             // of the last pass; of buckets in host memory, and on a GPU
+  StepPlan pass_plan_;                        // of the last pass: what all of its buckets have in common
   std::vector<std::unique_ptr<Part>> parts_;  // by bucket
   Exchanges exchanges_ = Exchanges::kNotPrepared;
   StepState step_;

@@ -128,7 +128,7 @@ void Pass::mark(int32_t index, Mark what, void* stream) {
   const auto bucket = static_cast<size_t>(places_[at].bucket);
   if (what == Mark::kReady) {
     contributes_[at] |= kNow;
-    if (plan_[bucket].on_gpu) note_stream(*buckets_[bucket], stream);
+    note_stream(bucket, stream);
   }
   count_mark(bucket);
   if (mode_ == DDP_PASS_REDUCE) poke();
@@ -145,7 +145,10 @@ void Pass::poke() {
   channel_.poke_others();
 }
 
-void Pass::note_stream(Bucket& bucket, void* stream) {
+/// In host memory nothing is ordered by streams.
+void Pass::note_stream(size_t index, void* stream) {
+  if (!plan_[index].on_gpu) return;
+  Bucket& bucket = *buckets_[index];
   const std::lock_guard lock(bucket.streaming);
   if (std::find(bucket.streams.begin(), bucket.streams.end(), stream) == bucket.streams.end())
     bucket.streams.push_back(stream);
@@ -198,7 +201,7 @@ bool Pass::has_partly_marked(const PlannedBucket& bucket) const noexcept {
 void Pass::start_rest(void* stream) {
   const std::lock_guard lock(starting_);
   for (; next_ < buckets_.size(); ++next_) {
-    if (plan_[next_].on_gpu) note_stream(*buckets_[next_], stream);  // of what is not marked, its memory
+    note_stream(next_, stream);  // of what is not marked, its memory
     start_bucket(next_);
   }
 }

@@ -145,7 +145,7 @@ class Pass {
   [[nodiscard]] bool has_partly_marked(const PlannedBucket& bucket) const noexcept;
   /// The parameter's name and, if it is marked in part, what is missing.
   [[nodiscard]] std::string missing_of(int32_t index) const;
-  void note_stream(Bucket& bucket, void* stream);
+  void note_stream(size_t index, void* stream);
   void start_ready_buckets();
   void start_bucket(size_t index);
   [[nodiscard]] collective::Participation participation() const noexcept;
