@@ -112,26 +112,39 @@ func (b *Bucket) Parameter(position int) (index int, grad Tensor, err error) {
 	return int(number), borrowed(c, b.memory), nil
 }
 
+// inGroup is a collective of the model's group, inside the hook.
+func (b *Bucket) inGroup(collective func(group uintptr, t []low.Ddp_tensor) error, tensors ...Tensor) error {
+	var group uintptr
+	if err := low.Ddp_bucket_get_group(b.handle, &group); err != nil {
+		return err
+	}
+	return lending(func(t ...low.Ddp_tensor) error { return collective(group, t) }, tensors...)
+}
+
 // AllReduce is Group.AllReduce inside a hook.
 func (b *Bucket) AllReduce(tensor Tensor, op Op) error {
-	return lending(func(t ...low.Ddp_tensor) error {
-		return low.Ddp_bucket_all_reduce(b.handle, t[0], int32(op))
+	return b.inGroup(func(group uintptr, t []low.Ddp_tensor) error {
+		return low.Ddp_group_all_reduce(group, t[0], int32(op), 0)
 	}, tensor)
 }
 
 // AllGather is Group.AllGather inside a hook.
 func (b *Bucket) AllGather(input, output Tensor) error {
-	return lending(func(t ...low.Ddp_tensor) error { return low.Ddp_bucket_all_gather(b.handle, t[0], t[1]) }, input, output)
+	return b.inGroup(func(group uintptr, t []low.Ddp_tensor) error {
+		return low.Ddp_group_all_gather(group, t[0], t[1], 0)
+	}, input, output)
 }
 
 // ReduceScatter is Group.ReduceScatter inside a hook.
 func (b *Bucket) ReduceScatter(input, output Tensor, op Op) error {
-	return lending(func(t ...low.Ddp_tensor) error {
-		return low.Ddp_bucket_reduce_scatter(b.handle, t[0], t[1], int32(op))
+	return b.inGroup(func(group uintptr, t []low.Ddp_tensor) error {
+		return low.Ddp_group_reduce_scatter(group, t[0], t[1], int32(op), 0)
 	}, input, output)
 }
 
 // Broadcast is Group.Broadcast inside a hook.
 func (b *Bucket) Broadcast(tensor Tensor, root int) error {
-	return lending(func(t ...low.Ddp_tensor) error { return low.Ddp_bucket_broadcast(b.handle, t[0], int32(root)) }, tensor)
+	return b.inGroup(func(group uintptr, t []low.Ddp_tensor) error {
+		return low.Ddp_group_broadcast(group, t[0], int32(root), 0)
+	}, tensor)
 }

@@ -4,9 +4,10 @@
  *
  * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in
  * it what the gradients become, the same on every rank. It runs bucket after bucket, in the same order on all ranks, and may
- * use the ddp_bucket_ collectives as straight-line code. It sees no bucket in which a gradient is missing, and what it makes
- * of a gradient that no rank used is dropped. If it fails on one rank, or the ranks make different calls, the pass fails on
- * all ranks with that rank's text; the gradients are undefined until the next zero_grad, but the group stays whole.
+ * use the collectives of the group that ddp_bucket_get_group gives, as straight-line code. It sees no bucket in which a
+ * gradient is missing, and what it makes of a gradient that no rank used is dropped. If it fails on one rank, or the ranks
+ * make different calls, the pass fails on all ranks with that rank's text; the gradients are undefined until the next
+ * zero_grad, but the group stays whole.
  */
 #ifndef DDP_HOOK_H
 #define DDP_HOOK_H
@@ -22,7 +23,8 @@ typedef struct ddp_bucket ddp_bucket; /**< a bucket inside a hook */
 
 /**
  * Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
- * the thread of that call. It must not call functions of the model or its group other than the getters.
+ * the thread of that call. Of the model and its own group it may call the getters alone;
+ * ddp_bucket_get_group gives what collectives take there.
  * @param bucket usable until the hook returns
  * Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
  * with its text. Since 0.1.
@@ -64,7 +66,7 @@ DDP_API ddp_status ddp_powersgd_options_init(ddp_powersgd_options *options, int6
  * after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
  * @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
  *        hook of your own calls it (collective); the first call's options stay.
- * Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_bucket_all_reduce. Since 0.1.
+ * Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_group_all_reduce. Since 0.1.
  */
 DDP_API int32_t ddp_hook_powersgd(void *user_data, ddp_bucket *bucket);
 
@@ -131,21 +133,15 @@ DDP_API ddp_status ddp_bucket_get_parameter(const ddp_bucket *bucket, int32_t po
 DDP_API int32_t ddp_bucket_is_used(const ddp_bucket *bucket, int32_t position);
 
 /**
- * As ddp_group_all_reduce, over the group of the model, inside a hook. The tensor may be the contents or memory of your own.
- * Collective. Errors: CALLBACK or MISMATCH (the hook failed on another rank, or did something else there: return at once),
- * INVALID_STATE (not in a hook now), and those of collectives. Since 0.1.
+ * The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
+ * ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
+ * memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
+ * INVALID_ARGUMENT.
+ * Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
+ * once then.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */
-DDP_API ddp_status ddp_bucket_all_reduce(ddp_bucket *bucket, const ddp_tensor *tensor, ddp_reduce op);
-
-/** As ddp_group_all_gather, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1. */
-DDP_API ddp_status ddp_bucket_all_gather(ddp_bucket *bucket, const ddp_tensor *input, const ddp_tensor *output);
-
-/** As ddp_group_reduce_scatter, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1. */
-DDP_API ddp_status ddp_bucket_reduce_scatter(ddp_bucket *bucket, const ddp_tensor *input, const ddp_tensor *output,
-                                             ddp_reduce op);
-
-/** As ddp_group_broadcast, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1. */
-DDP_API ddp_status ddp_bucket_broadcast(ddp_bucket *bucket, const ddp_tensor *tensor, int32_t root);
+DDP_API ddp_status ddp_bucket_get_group(ddp_bucket *bucket, ddp_group **out_group);
 
 /**
  * Say what went wrong with the bucket, before the hook returns a number other than 0: every rank gets the text.

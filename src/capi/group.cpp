@@ -64,6 +64,13 @@ void check_reduce(ddp_reduce op, const char* function) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
 }
 
+/// A collective of a group: in_hook(bucket) where a hook calls it, otherwise body(group).
+template <class InHook, class Body>
+ddp_status in_hook_or_not(ddp_group* handle, const char* function, InHook&& in_hook, Body&& body) {
+  if (is_in_hook(handle)) return guarded([&] { in_hook(*bucket_of(handle, function)); });
+  return collective_short(handle, function, std::forward<Body>(body));
+}
+
 /// A list of indices and its rows.
 void check_rows(const Tensor& indices, const Tensor& rows, const char* function) {
   if (indices.dtype != DDP_I64 || indices.ndim != 1)
@@ -128,11 +135,15 @@ ddp_status ddp_group_status(const ddp_group* group) {
 }
 
 int32_t ddp_group_rank(const ddp_group* group) {
-  return guarded_value<int32_t>(-1, [&] { return group_of(group, "ddp_group_rank")->rank(); });
+  constexpr const char* kName = "ddp_group_rank";
+  return guarded_value<int32_t>(
+      -1, [&] { return is_in_hook(group) ? bucket_of(group, kName)->rank() : group_of(group, kName)->rank(); });
 }
 
 int32_t ddp_group_size(const ddp_group* group) {
-  return guarded_value<int32_t>(-1, [&] { return group_of(group, "ddp_group_size")->size(); });
+  constexpr const char* kName = "ddp_group_size";
+  return guarded_value<int32_t>(
+      -1, [&] { return is_in_hook(group) ? bucket_of(group, kName)->size() : group_of(group, kName)->size(); });
 }
 
 ddp_backend ddp_group_backend(const ddp_group* group) {
@@ -144,32 +155,51 @@ ddp_status ddp_group_barrier(ddp_group* group) {
 }
 
 ddp_status ddp_group_all_reduce(ddp_group* group, const ddp_tensor* tensor, ddp_reduce op, void* stream) {
-  return collective_short(group, "ddp_group_all_reduce", [&](group::Group& object) {
-    check_reduce(op, "ddp_group_all_reduce");
-    object.all_reduce(bound_tensor(object, tensor, "ddp_group_all_reduce: tensor"), op, stream);
-  });
+  constexpr const char* kName = "ddp_group_all_reduce";
+  return in_hook_or_not(
+      group, kName,
+      [&](pass::HookBucket& bucket) {
+        check_reduce(op, kName);
+        bucket.all_reduce(checked_tensor(tensor, "ddp_group_all_reduce: tensor"), op);
+      },
+      [&](group::Group& object) {
+        check_reduce(op, kName);
+        object.all_reduce(bound_tensor(object, tensor, "ddp_group_all_reduce: tensor"), op, stream);
+      });
 }
 
 ddp_status ddp_group_all_gather(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, void* stream) {
-  return collective_short(group, "ddp_group_all_gather", [&](group::Group& object) {
-    object.all_gather(bound_tensor(object, input, "ddp_group_all_gather: input"),
-                      bound_tensor(object, output, "ddp_group_all_gather: output"), stream);
-  });
+  constexpr const char *kInput = "ddp_group_all_gather: input", *kOutput = "ddp_group_all_gather: output";
+  return in_hook_or_not(
+      group, "ddp_group_all_gather",
+      [&](pass::HookBucket& bucket) { bucket.all_gather(checked_tensor(input, kInput), checked_tensor(output, kOutput)); },
+      [&](group::Group& object) {
+        object.all_gather(bound_tensor(object, input, kInput), bound_tensor(object, output, kOutput), stream);
+      });
 }
 
 ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op,
                                     void* stream) {
-  return collective_short(group, "ddp_group_reduce_scatter", [&](group::Group& object) {
-    check_reduce(op, "ddp_group_reduce_scatter");
-    object.reduce_scatter(bound_tensor(object, input, "ddp_group_reduce_scatter: input"),
-                          bound_tensor(object, output, "ddp_group_reduce_scatter: output"), op, stream);
-  });
+  constexpr const char* kName = "ddp_group_reduce_scatter";
+  constexpr const char *kInput = "ddp_group_reduce_scatter: input", *kOutput = "ddp_group_reduce_scatter: output";
+  return in_hook_or_not(
+      group, kName,
+      [&](pass::HookBucket& bucket) {
+        check_reduce(op, kName);
+        bucket.reduce_scatter(checked_tensor(input, kInput), checked_tensor(output, kOutput), op);
+      },
+      [&](group::Group& object) {
+        check_reduce(op, kName);
+        object.reduce_scatter(bound_tensor(object, input, kInput), bound_tensor(object, output, kOutput), op, stream);
+      });
 }
 
 ddp_status ddp_group_broadcast(ddp_group* group, const ddp_tensor* tensor, int32_t root, void* stream) {
-  return collective_short(group, "ddp_group_broadcast", [&](group::Group& object) {
-    object.broadcast(bound_tensor(object, tensor, "ddp_group_broadcast: tensor"), root, stream);
-  });
+  constexpr const char* kTensor = "ddp_group_broadcast: tensor";
+  return in_hook_or_not(
+      group, "ddp_group_broadcast",
+      [&](pass::HookBucket& bucket) { bucket.broadcast(checked_tensor(tensor, kTensor), root); },
+      [&](group::Group& object) { object.broadcast(bound_tensor(object, tensor, kTensor), root, stream); });
 }
 
 ddp_status ddp_group_reduce_metrics(ddp_group* group, double* values, int64_t count, ddp_reduce op) {

@@ -36,6 +36,11 @@ class HandleTable {
     return table;
   }
 
+  /// Is it, or was it ever, a handle of this kind, whatever its type says?
+  [[nodiscard]] static bool is_kind(const void* handle) noexcept {
+    return (reinterpret_cast<uint64_t>(handle) & ((uint64_t{1} << kKindBits) - 1)) == kKind;
+  }
+
   Handle* add(std::shared_ptr<Object> object) {
     const std::lock_guard lock(mutex_);
     uint64_t index = first_free_;

@@ -15,12 +15,6 @@ using namespace ddp::capi;
 
 namespace {
 
-std::shared_ptr<pass::HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
-  auto bucket = resolve(BucketTable::instance(), handle, function, "bucket");
-  bucket->require_open(function);
-  return bucket;
-}
-
 /// The caller's function as a hook.
 pass::Hook callback_hook(ddp_hook_fn fn, optim::UserData user_data) {
   pass::Hook hook;
@@ -55,11 +49,6 @@ void check_position(const pass::HookBucket& bucket, int32_t position, const char
   if (position < 0 || position >= count)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: position is %d; the bucket has %d parameters, counted from 0",
                      function, position, count);
-}
-
-void check_op(ddp_reduce op, const char* function) {
-  if (op < DDP_AVERAGE || op > DDP_MAX)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
 }
 
 }  // namespace
@@ -166,35 +155,11 @@ int32_t ddp_bucket_is_used(const ddp_bucket* bucket, int32_t position) {
   });
 }
 
-ddp_status ddp_bucket_all_reduce(ddp_bucket* bucket, const ddp_tensor* tensor, ddp_reduce op) {
+ddp_status ddp_bucket_get_group(ddp_bucket* bucket, ddp_group** out_group) {
   return guarded([&] {
-    const auto object = bucket_of(bucket, "ddp_bucket_all_reduce");
-    check_op(op, "ddp_bucket_all_reduce");
-    object->all_reduce(checked_tensor(tensor, "ddp_bucket_all_reduce: tensor"), op);
-  });
-}
-
-ddp_status ddp_bucket_all_gather(ddp_bucket* bucket, const ddp_tensor* input, const ddp_tensor* output) {
-  return guarded([&] {
-    const auto object = bucket_of(bucket, "ddp_bucket_all_gather");
-    object->all_gather(checked_tensor(input, "ddp_bucket_all_gather: input"),
-                       checked_tensor(output, "ddp_bucket_all_gather: output"));
-  });
-}
-
-ddp_status ddp_bucket_reduce_scatter(ddp_bucket* bucket, const ddp_tensor* input, const ddp_tensor* output, ddp_reduce op) {
-  return guarded([&] {
-    const auto object = bucket_of(bucket, "ddp_bucket_reduce_scatter");
-    check_op(op, "ddp_bucket_reduce_scatter");
-    object->reduce_scatter(checked_tensor(input, "ddp_bucket_reduce_scatter: input"),
-                           checked_tensor(output, "ddp_bucket_reduce_scatter: output"), op);
-  });
-}
-
-ddp_status ddp_bucket_broadcast(ddp_bucket* bucket, const ddp_tensor* tensor, int32_t root) {
-  return guarded([&] {
-    const auto object = bucket_of(bucket, "ddp_bucket_broadcast");
-    object->broadcast(checked_tensor(tensor, "ddp_bucket_broadcast: tensor"), root);
+    (void)bucket_of(bucket, "ddp_bucket_get_group");
+    require(out_group, "ddp_bucket_get_group", "out_group");
+    *out_group = reinterpret_cast<ddp_group*>(bucket);
   });
 }
 

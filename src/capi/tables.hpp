@@ -6,11 +6,13 @@
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
+#include "ddp/hook.h"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
 #include "model/model.hpp"
 #include "optim/ema.hpp"
 #include "optim/optimizer.hpp"
+#include "pass/hook_bucket.hpp"
 
 namespace ddp::capi {
 
@@ -18,8 +20,27 @@ using GroupTable = HandleTable<group::Group, ddp_group, 0xd1>;
 using ModelTable = HandleTable<model::Model, ddp_model, 0xd2>;
 using OptimizerTable = HandleTable<optim::Optimizer, ddp_optimizer, 0xd3>;
 using EmaTable = HandleTable<optim::Ema, ddp_ema, 0xd4>;
+using BucketTable = HandleTable<pass::HookBucket, ddp_bucket, 0xd5>;
+
+/// Is it the group that a hook got for its bucket (ddp_bucket_get_group)? Its handle is that of the bucket.
+inline bool is_in_hook(const ddp_group* handle) noexcept { return BucketTable::is_kind(handle); }
+
+/// The bucket that is open in a hook.
+inline std::shared_ptr<pass::HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
+  auto bucket = resolve(BucketTable::instance(), handle, function, "bucket");
+  bucket->require_open(function);
+  return bucket;
+}
+inline std::shared_ptr<pass::HookBucket> bucket_of(const ddp_group* handle, const char* function) {
+  return bucket_of(reinterpret_cast<const ddp_bucket*>(handle), function);
+}
 
 inline std::shared_ptr<group::Group> group_of(const ddp_group* handle, const char* function) {
+  if (is_in_hook(handle))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: group is the one that ddp_bucket_get_group gave inside a hook; it takes ddp_group_all_reduce, "
+                     "all_gather, reduce_scatter, broadcast, rank and size",
+                     function);
   return resolve(GroupTable::instance(), handle, function, "group");
 }
 inline std::shared_ptr<model::Model> model_of(const ddp_model* handle, const char* function) {

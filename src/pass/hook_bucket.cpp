@@ -47,7 +47,7 @@ void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
   const bootstrap::CallState::In inside(session_.calls(), bootstrap::UserCall::kBucketAllGather);
   if (input.dtype != output.dtype || output.count != input.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "ddp_bucket_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
+                     "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(),
                      static_cast<long long>(input.count * size()));
   agree_on(step_of(Step::Kind::kAllGather, input));
@@ -58,7 +58,7 @@ void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_r
   const bootstrap::CallState::In inside(session_.calls(), bootstrap::UserCall::kBucketReduceScatter);
   if (input.dtype != output.dtype || input.count != output.count * size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "ddp_bucket_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
+                     "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(),
                      static_cast<long long>(output.count * size()));
   Step step = step_of(Step::Kind::kReduceScatter, output);
@@ -70,7 +70,7 @@ void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_r
 void HookBucket::broadcast(const Tensor& tensor, int32_t root) {
   const bootstrap::CallState::In inside(session_.calls(), bootstrap::UserCall::kBucketBroadcast);
   if (root < 0 || root >= size())
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_bucket_broadcast: root is %d; the group has the ranks 0 to %d", root,
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root,
                      size() - 1);
   Step step = step_of(Step::Kind::kBroadcast, tensor);
   step.root = root;

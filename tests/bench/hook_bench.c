@@ -9,9 +9,10 @@ enum { SIDE = 2560, WARM = 3, ROUNDS = 31 };
 
 static int32_t average(void *user_data, ddp_bucket *bucket) {
   ddp_tensor whole;
+  ddp_group *group = NULL;
   (void)user_data;
-  const ddp_status status = ddp_bucket_get_contents(bucket, &whole);
-  return status != DDP_OK ? 1 : ddp_bucket_all_reduce(bucket, &whole, DDP_AVERAGE) != DDP_OK;
+  if (ddp_bucket_get_contents(bucket, &whole) != DDP_OK || ddp_bucket_get_group(bucket, &group) != DDP_OK) return 1;
+  return ddp_group_all_reduce(group, &whole, DDP_AVERAGE, NULL) != DDP_OK;
 }
 
 typedef struct hooked {

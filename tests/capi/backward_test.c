@@ -138,22 +138,29 @@ static void a_pass_keeps_its_states(void **state) {
   close_fixture(&f);
 }
 
-static void one_group_has_one_open_pass(void **state) {
+static void models_of_one_group_have_open_passes_together(void **state) {
   (void)state;
   fixture f;
   open_fixture(&f, DDP_UNUSED_ALLOW);
   ddp_model *other = NULL;
-  float value = 0;
-  const ddp_tensor tensor = vector_of(&value, DDP_F32, 1);
+  float value = 0, grad = 3;
+  const ddp_tensor tensor = vector_of(&value, DDP_F32, 1), gradient = vector_of(&grad, DDP_F32, 1);
   check_ok(ddp_model_create(f.group, NULL, &other));
-  check_ok(ddp_model_add_parameter(other, "p", &tensor, NULL, NULL));
+  check_ok(ddp_model_add_parameter(other, "p", &tensor, &gradient, NULL));
   check_ok(ddp_model_commit(other, NULL));
   check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_begin_backward(other, DDP_PASS_REDUCE));
-  check_ok(ddp_model_end_backward(f.model, NULL));
   check_ok(ddp_model_begin_backward(other, DDP_PASS_REDUCE));
+  fill(&f);
+  check_ok(ddp_model_mark_ready(f.model, 0, NULL));
   check_ok(ddp_model_mark_ready(other, 0, NULL));
+  check_ok(ddp_model_mark_ready(f.model, 1, NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_group_barrier(f.group));
+  check_ok(ddp_model_end_backward(f.model, NULL));
+  check_filled(&f, 1);
+  check_error(DDP_ERROR_INVALID_STATE, ddp_group_barrier(f.group)); /* the other pass is still open */
   check_ok(ddp_model_end_backward(other, NULL));
+  check_true(grad == 3);
+  check_ok(ddp_group_barrier(f.group));
   ddp_model_destroy(other);
   close_fixture(&f);
 }
@@ -261,7 +268,7 @@ int main(void) {
       check_test(one_rank_keeps_its_gradients_exactly),
       check_test(a_gradient_is_marked_in_ranges),
       check_test(a_pass_keeps_its_states),
-      check_test(one_group_has_one_open_pass),
+      check_test(models_of_one_group_have_open_passes_together),
       check_test(unmarked_parameters_are_an_error_with_their_names),
       check_test(unused_parameters_stay_untouched_where_allowed),
       check_test(accumulation_counts_as_use),

@@ -101,8 +101,9 @@ void an_update_that_throws_fails_the_step(void**) {
 int32_t hook(void* user_data, ddp_bucket* bucket) {
   static_cast<Order*>(user_data)->obey();
   ddp_tensor contents;
-  (void)ddp_bucket_get_contents(bucket, &contents);
-  return ddp_bucket_all_reduce(bucket, &contents, DDP_AVERAGE);
+  ddp_group* group = nullptr;
+  if (ddp_bucket_get_contents(bucket, &contents) != DDP_OK || ddp_bucket_get_group(bucket, &group) != DDP_OK) return 1;
+  return ddp_group_all_reduce(group, &contents, DDP_AVERAGE, nullptr);
 }
 
 void passes_with_a_hook(const std::string& place, int rank, int size, ddp_progress progress) {

@@ -186,8 +186,9 @@ int32_t own_hook(void* user_data, ddp_bucket* bucket) {
   auto& seen = *static_cast<Seen*>(user_data);
   seen.same = seen.same && Settings() == seen.settings;
   ddp_tensor contents;
-  if (ddp_bucket_get_contents(bucket, &contents) != DDP_OK) return 1;
-  const bool reduced = ddp_bucket_all_reduce(bucket, &contents, DDP_AVERAGE) == DDP_OK;
+  ddp_group* group = nullptr;
+  if (ddp_bucket_get_contents(bucket, &contents) != DDP_OK || ddp_bucket_get_group(bucket, &group) != DDP_OK) return 1;
+  const bool reduced = ddp_group_all_reduce(group, &contents, DDP_AVERAGE, nullptr) == DDP_OK;
   seen.same = seen.same && Settings() == seen.settings;
   return reduced ? 0 : 1;
 }

@@ -58,8 +58,9 @@ struct AtExit {
 
 int32_t own_hook(void*, ddp_bucket* bucket) {
   ddp_tensor contents;
-  if (ddp_bucket_get_contents(bucket, &contents) != DDP_OK) return 1;
-  return ddp_bucket_all_reduce(bucket, &contents, DDP_AVERAGE);
+  ddp_group* group = nullptr;
+  if (ddp_bucket_get_contents(bucket, &contents) != DDP_OK || ddp_bucket_get_group(bucket, &group) != DDP_OK) return 1;
+  return ddp_group_all_reduce(group, &contents, DDP_AVERAGE, nullptr);
 }
 
 /// A model with gradients of the program, of the library and values in memory that ranks share; each lies in a bucket of its

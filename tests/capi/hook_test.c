@@ -12,6 +12,7 @@ typedef struct hooked {
   float value[2][COUNT], grad[2][COUNT];
   int calls, released, fails;
   ddp_bucket *kept;
+  ddp_group *kept_group;
 } hooked;
 
 static void count_release(void *user_data) { ((hooked *)user_data)->released++; }
@@ -57,6 +58,7 @@ static void check_means(hooked *h) {
 static int32_t average(void *user_data, ddp_bucket *bucket) {
   hooked *h = user_data;
   ddp_tensor whole, part;
+  ddp_group *group = NULL;
   int32_t index = -1;
   h->calls++;
   h->kept = bucket;
@@ -71,22 +73,30 @@ static int32_t average(void *user_data, ddp_bucket *bucket) {
   check_int(part.data == whole.data, 1);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_contents(bucket, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_parameter(bucket, 1, &index, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_reduce(bucket, NULL, DDP_SUM));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_reduce(bucket, &whole, (ddp_reduce)9));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_gather(bucket, &part, &whole));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_reduce_scatter(bucket, &part, &whole, DDP_SUM));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_broadcast(bucket, &whole, 2));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_group(bucket, NULL));
+  check_ok(ddp_bucket_get_group(bucket, &group));
+  h->kept_group = group;
+  check_int(ddp_group_rank(group), ddp_group_rank(h->self->group));
+  check_int(ddp_group_size(group), ddp_group_size(h->self->group));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, NULL, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &whole, (ddp_reduce)9, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &part, &whole, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &part, &whole, DDP_SUM, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_broadcast(group, &whole, 2, NULL));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_barrier(group), "inside a hook");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_abort(group, "a test"), "inside a hook");
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_set_error(bucket, NULL));
   check_error(DDP_ERROR_INVALID_STATE, ddp_group_barrier(h->self->group));
   if (h->fails) {
     check_ok(ddp_bucket_set_error(bucket, "my table is empty"));
     return 42;
   }
-  return ddp_bucket_all_reduce(bucket, &whole, DDP_AVERAGE);
+  return ddp_group_all_reduce(group, &whole, DDP_AVERAGE, NULL);
 }
 
 static void train_with_a_callback(rank *self) {
   hooked h;
+  ddp_group *group = NULL;
   build(&h, self);
   check_ok(ddp_model_set_hook(h.model, average, &h, count_release));
   check_ok(ddp_model_set_hook(h.model, average, &h, count_release)); /* in place of the first */
@@ -98,7 +108,9 @@ static void train_with_a_callback(rank *self) {
   check_ok(ddp_model_end_backward(h.model, NULL));
   check_means(&h);
   check_int(h.calls, 2);
-  check_error(DDP_ERROR_INVALID_STATE, ddp_bucket_all_reduce(h.kept, NULL, DDP_SUM)); /* not in a hook */
+  check_error(DDP_ERROR_INVALID_STATE, ddp_bucket_get_group(h.kept, &group)); /* not in a hook */
+  check_error(DDP_ERROR_INVALID_STATE, ddp_group_all_reduce(h.kept_group, NULL, DDP_SUM, NULL));
+  check_int(ddp_group_rank(h.kept_group), -1);
   check_int(ddp_bucket_get_index(h.kept), -1);
   h.fails = self->index == 1;
   mark(&h);
@@ -123,6 +135,7 @@ static void train_pulled(rank *self) {
   hooked h;
   ddp_bucket *bucket = NULL;
   ddp_tensor whole;
+  ddp_group *group = NULL;
   int pulled = 0;
   build(&h, self);
   check_error(DDP_ERROR_INVALID_STATE, ddp_model_next_bucket(h.model, 0, &bucket));
@@ -138,7 +151,8 @@ static void train_pulled(rank *self) {
     check_ok(ddp_model_next_bucket(h.model, 1, &bucket));
     if (bucket == NULL) break;
     check_ok(ddp_bucket_get_contents(bucket, &whole));
-    check_ok(ddp_bucket_all_reduce(bucket, &whole, DDP_AVERAGE));
+    check_ok(ddp_bucket_get_group(bucket, &group));
+    check_ok(ddp_group_all_reduce(group, &whole, DDP_AVERAGE, NULL));
     check_ok(ddp_model_finish_bucket(h.model, 0, NULL));
     check_int(ddp_bucket_get_parameter_count(bucket), -1);
     pulled++;
@@ -253,10 +267,8 @@ static void wrong_arguments_are_refused(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_finish_bucket((ddp_model *)rubbish, 0, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_contents((ddp_bucket *)rubbish, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_parameter(NULL, 0, NULL, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_reduce(NULL, NULL, DDP_SUM));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_all_gather(NULL, NULL, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_reduce_scatter(NULL, NULL, NULL, DDP_SUM));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_broadcast(NULL, NULL, 0));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_group(NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_group((ddp_bucket *)rubbish, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_set_error(NULL, "text"));
   check_error(DDP_ERROR_INVALID_ARGUMENT, (ddp_status)ddp_hook_powersgd(NULL, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_powersgd_options_init(NULL, 8));

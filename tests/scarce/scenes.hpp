@@ -192,8 +192,9 @@ inline void hooked(Stage& stage, ddp_hook_fn fn) {
 
 inline int32_t own_hook(void*, ddp_bucket* bucket) {
   ddp_tensor contents;
-  if (ddp_bucket_get_contents(bucket, &contents) != DDP_OK) return 1;
-  return ddp_bucket_all_reduce(bucket, &contents, DDP_AVERAGE) == DDP_OK ? 0 : 1;
+  ddp_group* group = nullptr;
+  if (ddp_bucket_get_contents(bucket, &contents) != DDP_OK || ddp_bucket_get_group(bucket, &group) != DDP_OK) return 1;
+  return ddp_group_all_reduce(group, &contents, DDP_AVERAGE, nullptr) == DDP_OK ? 0 : 1;
 }
 
 inline void nothing(Stage&) {}

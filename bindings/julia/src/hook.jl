@@ -37,25 +37,32 @@ function gradients(bucket::Bucket)
     end
 end
 
+"""The model's group, for collectives inside the hook."""
+function group_of(bucket::Bucket)
+    group = Ref{Ptr{Low.ddp_group}}(C_NULL)
+    check(Low.ddp_bucket_get_group(bucket.handle, group))
+    return group[]
+end
+
 function allreduce!(bucket::Bucket, a::AbstractArray = contents(bucket), op = average)
-    GC.@preserve a check(Low.ddp_bucket_all_reduce(bucket.handle, Ref(describe(a)), reduction(op)))
+    GC.@preserve a check(Low.ddp_group_all_reduce(group_of(bucket), Ref(describe(a)), reduction(op), C_NULL))
     return a
 end
 
 function allgather!(bucket::Bucket, output::AbstractArray, input::AbstractArray)
-    GC.@preserve output input check(Low.ddp_bucket_all_gather(bucket.handle, Ref(describe(input)), Ref(describe(output))))
+    GC.@preserve output input check(Low.ddp_group_all_gather(group_of(bucket), Ref(describe(input)), Ref(describe(output)), C_NULL))
     return output
 end
 
 function reducescatter!(bucket::Bucket, output::AbstractArray, input::AbstractArray, op = +)
     GC.@preserve output input check(
-        Low.ddp_bucket_reduce_scatter(bucket.handle, Ref(describe(input)), Ref(describe(output)), reduction(op)),
+        Low.ddp_group_reduce_scatter(group_of(bucket), Ref(describe(input)), Ref(describe(output)), reduction(op), C_NULL),
     )
     return output
 end
 
 function bcast!(bucket::Bucket, a::AbstractArray; root::Integer = 0)
-    GC.@preserve a check(Low.ddp_bucket_broadcast(bucket.handle, Ref(describe(a)), root))
+    GC.@preserve a check(Low.ddp_group_broadcast(group_of(bucket), Ref(describe(a)), root, C_NULL))
     return a
 end
 

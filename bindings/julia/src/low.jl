@@ -1607,7 +1607,7 @@ loss scale, groups and checkpoints. On a GPU max_norm, clip_value, master_weight
 - `fn`: the rule
 - `user_data`: handed to fn
 - `release`: called once when the optimizer is destroyed (also if this call fails); NULL: nothing
-Local. Errors: as ddp_optimizer_create_sgd, NOT_SUPPORTED (whole_tensors with shard). Since 0.1.
+Local. Errors: as ddp_optimizer_create_sgd. Since 0.1.
 """
 function ddp_optimizer_create_custom(model, rule, options, state_names, fn, user_data, release, out_optimizer)
     return ccall((:ddp_optimizer_create_custom, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_custom_options},
@@ -1624,7 +1624,8 @@ struct ddp_bucket end
     @ddp_hook_fn(f)
 
 Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
-the thread of that call. It must not call functions of the model or its group other than the getters.
+the thread of that call. Of the model and its own group it may call the getters alone;
+ddp_bucket_get_group gives what collectives take there.
 - `bucket`: usable until the hook returns
 Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
 with its text. Since 0.1.
@@ -1683,7 +1684,7 @@ vectors belong to the model; a pass that fails leaves them as they were. They ar
 after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
 - `user_data`: given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
        hook of your own calls it (collective); the first call's options stay.
-Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_bucket_all_reduce. Since 0.1.
+Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_group_all_reduce. Since 0.1.
 """
 function ddp_hook_powersgd(user_data, bucket)
     return ccall((:ddp_hook_powersgd, libddp), Int32, (Ptr{Cvoid}, Ptr{ddp_bucket}), user_data, bucket)
@@ -1795,44 +1796,18 @@ function ddp_bucket_is_used(bucket, position)
 end
 
 @doc raw"""
-    ddp_bucket_all_reduce(bucket, tensor, op)
+    ddp_bucket_get_group(bucket, out_group)
 
-As ddp_group_all_reduce, over the group of the model, inside a hook. The tensor may be the contents or memory of your own.
-Collective. Errors: CALLBACK or MISMATCH (the hook failed on another rank, or did something else there: return at once),
-INVALID_STATE (not in a hook now), and those of collectives. Since 0.1.
+The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
+ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
+memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
+INVALID_ARGUMENT.
+Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
+once then.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 """
-function ddp_bucket_all_reduce(bucket, tensor, op)
-    return ccall((:ddp_bucket_all_reduce, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, ddp_reduce), bucket, tensor,
-        op)
-end
-
-@doc raw"""
-    ddp_bucket_all_gather(bucket, input, output)
-
-As ddp_group_all_gather, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1.
-"""
-function ddp_bucket_all_gather(bucket, input, output)
-    return ccall((:ddp_bucket_all_gather, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, Ptr{ddp_tensor}), bucket,
-        input, output)
-end
-
-@doc raw"""
-    ddp_bucket_reduce_scatter(bucket, input, output, op)
-
-As ddp_group_reduce_scatter, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1.
-"""
-function ddp_bucket_reduce_scatter(bucket, input, output, op)
-    return ccall((:ddp_bucket_reduce_scatter, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
-        ddp_reduce), bucket, input, output, op)
-end
-
-@doc raw"""
-    ddp_bucket_broadcast(bucket, tensor, root)
-
-As ddp_group_broadcast, inside a hook. Collective. Errors: as ddp_bucket_all_reduce. Since 0.1.
-"""
-function ddp_bucket_broadcast(bucket, tensor, root)
-    return ccall((:ddp_bucket_broadcast, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{ddp_tensor}, Int32), bucket, tensor, root)
+function ddp_bucket_get_group(bucket, out_group)
+    return ccall((:ddp_bucket_get_group, libddp), ddp_status, (Ptr{ddp_bucket}, Ptr{Ptr{ddp_group}}), bucket, out_group)
 end
 
 @doc raw"""

@@ -64,25 +64,29 @@ class Bucket:
     def all_reduce(self, tensor: Any = None, op: Union[Reduce, str] = Reduce.AVERAGE) -> Any:
         """As Group.all_reduce(); without a tensor the contents."""
         tensor = self.contents if tensor is None else tensor
-        self._collective(low.ddp_bucket_all_reduce, self._raw, lend(tensor).tensor, choose(Reduce, op))
+        self._in_group(low.ddp_group_all_reduce, lend(tensor).tensor, choose(Reduce, op))
         return tensor
 
     def all_gather(self, value: Any, output: Any) -> Any:
         """As Group.all_gather()."""
-        self._collective(low.ddp_bucket_all_gather, self._raw, lend(value, "value", write=False).tensor, lend(output, "output").tensor)
+        self._in_group(low.ddp_group_all_gather, lend(value, "value", write=False).tensor, lend(output, "output").tensor)
         return output
 
     def reduce_scatter(self, value: Any, output: Any, op: Union[Reduce, str] = Reduce.AVERAGE) -> Any:
         """As Group.reduce_scatter()."""
-        self._collective(low.ddp_bucket_reduce_scatter, self._raw, lend(value, "value", write=False).tensor,
-                         lend(output, "output").tensor, choose(Reduce, op))
+        self._in_group(low.ddp_group_reduce_scatter, lend(value, "value", write=False).tensor, lend(output, "output").tensor,
+                       choose(Reduce, op))
         return output
 
     def broadcast(self, tensor: Any = None, root: int = 0) -> Any:
         """As Group.broadcast(); without a tensor the contents."""
         tensor = self.contents if tensor is None else tensor
-        self._collective(low.ddp_bucket_broadcast, self._raw, lend(tensor).tensor, root)
+        self._in_group(low.ddp_group_broadcast, lend(tensor).tensor, root)
         return tensor
+
+    def _in_group(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """A collective of the model's group, inside the hook."""
+        self._collective(function, low.ddp_bucket_get_group(self._raw), *arguments, None)
 
     def reduce_as(self, kind: PowerSGD) -> None:
         """Reduce the contents with a built-in hook."""

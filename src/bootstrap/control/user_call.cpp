@@ -34,10 +34,10 @@ constexpr std::array kNames = {
     "ddp_model_join",
     "ddp_model_next_bucket",
     "ddp_model_finish_bucket",
-    "ddp_bucket_all_reduce",
-    "ddp_bucket_all_gather",
-    "ddp_bucket_reduce_scatter",
-    "ddp_bucket_broadcast",
+    "ddp_group_all_reduce in a hook",
+    "ddp_group_all_gather in a hook",
+    "ddp_group_reduce_scatter in a hook",
+    "ddp_group_broadcast in a hook",
 };
 static_assert(kNames.size() == static_cast<size_t>(kLastUserCall) + 1);
 

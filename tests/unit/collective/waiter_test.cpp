@@ -10,19 +10,20 @@
 namespace ddp::test {
 namespace {
 
-/// A rank beside one that does nothing.
-struct DeviceBuffer {
+/// This rank, and one that does nothing.
+struct LateNeighbour {
   bootstrap::Failure failure;
   shm::Mesh mesh;
   shm::Region other{int64_t{256} << 20};
   std::unique_ptr<bootstrap::Control> control = bootstrap::make_solo_control();
   collective::TransportContext context;
 
-  explicit DeviceBuffer(int32_t timeout_ms) {
+  explicit LateNeighbour(int32_t timeout_ms) {
     mesh.size = 2;
     mesh.threads = true;
     mesh.own = std::make_shared<shm::Region>(int64_t{256} << 20);
     mesh.mappings = {mesh.own->mapping(), other.mapping()};
+    mesh.pages = {&mesh.first_page(0), &mesh.first_page(1)};
     context.control = control.get();
     context.failure = &failure;
     context.options.timeout_ms = timeout_ms;
@@ -34,7 +35,7 @@ std::atomic<int64_t> busy_ns{0};
 int64_t clock_of_a_busy_core() noexcept { return busy_ns.fetch_add(50'000'000); }
 
 void what_is_there_is_not_waited_for(void**) {
-  DeviceBuffer world(100);
+  LateNeighbour world(100);
   const shm::Waiter waiter(world.mesh, world.context);
   int asked = 0;
   waiter.wait([&] { return ++asked == 3; }, [] { return std::string("nobody"); });
@@ -42,7 +43,7 @@ void what_is_there_is_not_waited_for(void**) {
 }
 
 void a_wait_whose_time_is_over_says_who_is_missing(void**) {
-  DeviceBuffer world(50);
+  LateNeighbour world(50);
   const shm::Waiter waiter(world.mesh, world.context);
   const std::string text = expect_error(
       DDP_ERROR_TIMED_OUT, [&] { waiter.wait([] { return false; }, [] { return std::string("rank 1 is late"); }); });
@@ -50,7 +51,7 @@ void a_wait_whose_time_is_over_says_who_is_missing(void**) {
 }
 
 void a_broken_group_ends_a_wait_with_its_cause(void**) {
-  DeviceBuffer world(60'000);
+  LateNeighbour world(60'000);
   const shm::Waiter waiter(world.mesh, world.context);
   (void)world.failure.set(Error(DDP_ERROR_PEER_FAILED, "rank 1 died"));
   expect_contains(
@@ -60,7 +61,7 @@ void a_broken_group_ends_a_wait_with_its_cause(void**) {
 
 // Giving way hundreds of times to a program that keeps the core each time would put the deadline off by as much.
 void a_core_that_others_take_does_not_put_the_deadline_off(void**) {
-  DeviceBuffer world(100);
+  LateNeighbour world(100);
   const shm::Waiter waiter(world.mesh, world.context);
   os::set_clock(&clock_of_a_busy_core);
   int asked = 0;

@@ -267,18 +267,15 @@ typedef _gostring_ swig_type_234;
 typedef _gostring_ swig_type_235;
 typedef _gostring_ swig_type_236;
 typedef _gostring_ swig_type_237;
-typedef _gostring_ swig_type_238;
-typedef _gostring_ swig_type_239;
+typedef long long swig_type_238;
+typedef long long swig_type_239;
 typedef _gostring_ swig_type_240;
 typedef long long swig_type_241;
-typedef long long swig_type_242;
+typedef _gostring_ swig_type_242;
 typedef _gostring_ swig_type_243;
 typedef long long swig_type_244;
 typedef _gostring_ swig_type_245;
 typedef _gostring_ swig_type_246;
-typedef long long swig_type_247;
-typedef _gostring_ swig_type_248;
-typedef _gostring_ swig_type_249;
 extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
@@ -740,17 +737,14 @@ extern swig_type_229 _wrap_ddp_bucket_get_contents_low_a876b01328600b42(uintptr_
 extern int _wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(uintptr_t arg1);
 extern swig_type_230 _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
 extern int _wrap_ddp_bucket_is_used_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern swig_type_231 _wrap_ddp_bucket_all_reduce_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3);
-extern swig_type_232 _wrap_ddp_bucket_all_gather_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_233 _wrap_ddp_bucket_reduce_scatter_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4);
-extern swig_type_234 _wrap_ddp_bucket_broadcast_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, int arg3);
-extern swig_type_235 _wrap_ddp_bucket_set_error_low_a876b01328600b42(uintptr_t arg1, swig_type_236 arg2);
-extern swig_type_237 _wrap_ddp_model_join_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_238 _wrap_ddp_model_average_parameters_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_239 _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_240 _wrap_ddp_group_get_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_241 arg2);
-extern swig_type_242 _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_231 _wrap_ddp_bucket_get_group_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_232 _wrap_ddp_bucket_set_error_low_a876b01328600b42(uintptr_t arg1, swig_type_233 arg2);
+extern swig_type_234 _wrap_ddp_model_join_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_235 _wrap_ddp_model_average_parameters_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_236 _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_237 _wrap_ddp_group_get_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_238 arg2);
+extern swig_type_239 _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -761,11 +755,11 @@ extern void _wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(uin
 extern int _wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_batch_norm_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_243 _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_244 arg2);
-extern swig_type_245 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_246 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_247 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_248 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
-extern swig_type_249 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
+extern swig_type_240 _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_241 arg2);
+extern swig_type_242 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_243 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_244 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_245 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
+extern swig_type_246 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
 #undef intgo
 */
 import "C"
@@ -4820,49 +4814,11 @@ func Ddp_bucket_is_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	return swig_r
 }
 
-func Ddp_bucket_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32) (_swig_ret error) {
+func Ddp_bucket_get_group(arg1 uintptr, arg2 *uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_bucket_all_reduce_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_bucket_all_gather_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_bucket_reduce_scatter_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_bucket_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_bucket_broadcast_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2))
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_bucket_get_group_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4873,7 +4829,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_236)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_233)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4944,7 +4900,7 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_238(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
@@ -5036,7 +4992,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_244(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5078,7 +5034,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_247(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_244(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

@@ -6301,71 +6301,16 @@ int _wrap_ddp_bucket_is_used_low_a876b01328600b42(ddp_bucket *_swig_go_0, int _s
 }
 
 
-_gostring_ _wrap_ddp_bucket_all_reduce_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2) {
+_gostring_ _wrap_ddp_bucket_get_group_low_a876b01328600b42(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_reduce arg3 ;
+  ddp_group **arg2 = (ddp_group **) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
   arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (ddp_reduce)_swig_go_2;
+  arg2 = *(ddp_group ***)&_swig_go_1; 
   
-  result = (ddp_status)ddp_bucket_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_all_gather_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_bucket_all_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_reduce_scatter_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_reduce arg4 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3;
-  
-  result = (ddp_status)ddp_bucket_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_bucket_broadcast_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2) {
-  ddp_bucket *arg1 = (ddp_bucket *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  int32_t arg3 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_bucket **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (int32_t)_swig_go_2; 
-  
-  result = (ddp_status)ddp_bucket_broadcast(arg1,(struct ddp_tensor const *)arg2,arg3);
+  result = (ddp_status)ddp_bucket_get_group(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
