@@ -139,6 +139,7 @@ DDP_API int32_t ddp_bucket_is_used(const ddp_bucket *bucket, int32_t position);
  * INVALID_ARGUMENT.
  * Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
  * once then.
+ * @param bucket in a hook now
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */
 DDP_API ddp_status ddp_bucket_get_group(ddp_bucket *bucket, ddp_group **out_group);

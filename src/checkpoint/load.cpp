@@ -167,8 +167,8 @@ void send_sharded(const Company& company, gpu::Transfer& transfer, const Item& i
 /// The half of the others; returns what went wrong here.
 std::optional<Error> receive_all(const Company& company, gpu::Transfer& copies, const Transfer& transfer) {
   std::optional<Error> problem;
-  model::Spreader spreader(company.group(), 0, copies.stream());
-  for (const model::Message& message : transfer.messages) spreader.send(transfer.tensors, message);
+  model::CoalescedBroadcast broadcast(company.group(), 0, copies.stream());
+  for (const model::Message& message : transfer.messages) broadcast.send(transfer.tensors, message);
   for (const Transfer::Sharded& each : transfer.sharded)
     send_sharded(company, copies, *each.item, problem, [](int64_t, std::byte*, int64_t) {});
   return problem;
@@ -219,10 +219,10 @@ class Filler {
 std::optional<Error> send_all(const Company& company, Source& source, const Opened& opened, gpu::Transfer& copies,
                               const Transfer& transfer) {
   Filler filler(source, opened, copies, transfer);
-  model::Spreader spreader(company.group(), 0, copies.stream());
+  model::CoalescedBroadcast broadcast(company.group(), 0, copies.stream());
   for (const model::Message& message : transfer.messages) {
     filler.fill(message);
-    if (!company.is_local()) spreader.send(transfer.tensors, message);
+    if (!company.is_local()) broadcast.send(transfer.tensors, message);
   }
   for (const Transfer::Sharded& each : transfer.sharded)
     send_sharded(company, copies, *each.item, filler.error(), [&](int64_t at, std::byte* to, int64_t bytes) {

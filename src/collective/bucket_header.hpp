@@ -34,12 +34,12 @@ struct Participation {
 };
 static_assert(sizeof(Participation) == 24);
 
-/// Joined, tally_of(0) to tally_of(n - 1): the sum of the weights is formed in the tree of core/sum_tree.hpp over the ranks'
-/// positions, with Participation::none() where nobody is. None at all: Participation::none().
-template <class TallyOf>
-[[nodiscard]] Participation sum_weights(int64_t n, const TallyOf& tally_of) {
+/// Joined, participation_of(0) to participation_of(n - 1): the sum of the weights is formed in the tree of core/sum_tree.hpp
+/// over the ranks' positions, with Participation::none() where nobody is. None at all: Participation::none().
+template <class ParticipationOf>
+[[nodiscard]] Participation sum_weights(int64_t n, const ParticipationOf& participation_of) {
   if (n == 0) return Participation::none();
-  return tree_sum(0, n, tally_of, [](Participation left, const Participation& right) {
+  return tree_sum(0, n, participation_of, [](Participation left, const Participation& right) {
     left.add(right);
     return left;
   });

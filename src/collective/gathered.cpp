@@ -23,11 +23,11 @@ class Gathered final : public BucketOperation {
     chunks_ = chunk_ == 0 ? 0 : (most + chunk_ - 1) / chunk_;
     mine_.resize(static_cast<size_t>(chunk_ * element_));
     all_.resize(mine_.size() * static_cast<size_t>(ownership_.ranks()));
-    note_.used.resize(spec.used_words());
+    header_.used.resize(spec.used_words());
   }
 
   void start(const BucketHeader& mine) override {
-    note_ = mine;
+    header_ = mine;
     done_ = false;
   }
   [[nodiscard]] Progress advance(int64_t) override {
@@ -37,9 +37,9 @@ class Gathered final : public BucketOperation {
   void finish() override {
     if (done_) return;
     done_ = true;
-    for (int64_t k = 0; k < chunks_ && !note_.is_void(); ++k) {
+    for (int64_t k = 0; k < chunks_ && !header_.is_void(); ++k) {
       each(rank_, k, [&](const OwnedSpan& span, int64_t first, int64_t at, int64_t count) {
-        if (!note_.uses(static_cast<size_t>(span.piece))) return;
+        if (!header_.uses(static_cast<size_t>(span.piece))) return;
         if (work_ != nullptr) work_->on_block(span.piece, first, count);
         std::memcpy(mine_.data() + at * element_, place(span.piece, first), static_cast<size_t>(count * element_));
       });
@@ -49,7 +49,7 @@ class Gathered final : public BucketOperation {
       for (int32_t rank = 0; rank < ownership_.ranks(); ++rank) {
         if (rank == rank_) continue;
         each(rank, k, [&](const OwnedSpan& span, int64_t first, int64_t at, int64_t count) {
-          if (!note_.uses(static_cast<size_t>(span.piece))) return;
+          if (!header_.uses(static_cast<size_t>(span.piece))) return;
           std::memcpy(place(span.piece, first), all_.data() + rank * bytes + at * element_,
                       static_cast<size_t>(count * element_));
         });
@@ -57,7 +57,7 @@ class Gathered final : public BucketOperation {
     }
   }
   [[nodiscard]] bool local_done() const noexcept override { return done_; }
-  [[nodiscard]] const BucketHeader& note() const noexcept override { return note_; }
+  [[nodiscard]] const BucketHeader& header() const noexcept override { return header_; }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override {
     pieces_[static_cast<size_t>(piece)].data = data;
     return true;
@@ -93,7 +93,7 @@ class Gathered final : public BucketOperation {
   int64_t last_ = 0;   // of the last chunk
   int64_t chunks_ = 0;
   std::vector<std::byte> mine_, all_;
-  BucketHeader note_;
+  BucketHeader header_;
   bool done_ = true;
 };
 

@@ -11,10 +11,10 @@ namespace {
 class SingleExchange final : public BucketOperation {
  public:
   explicit SingleExchange(const ExchangeSpec& spec) : ownership_(spec.ownership), work_(spec.work) {
-    note_.used.resize(spec.used_words());
+    header_.used.resize(spec.used_words());
   }
   void start(const BucketHeader& mine) override {
-    note_ = mine;
+    header_ = mine;
     done_ = false;
   }
   [[nodiscard]] Progress advance(int64_t) override {
@@ -24,19 +24,19 @@ class SingleExchange final : public BucketOperation {
   void finish() override {
     if (done_) return;
     done_ = true;
-    if (work_ == nullptr || note_.is_void()) return;
+    if (work_ == nullptr || header_.is_void()) return;
     for (const OwnedSpan& span : ownership_->slice(0))
-      if (note_.uses(static_cast<size_t>(span.piece))) work_->on_block(span.piece, span.first, span.count);
+      if (header_.uses(static_cast<size_t>(span.piece))) work_->on_block(span.piece, span.first, span.count);
   }
   [[nodiscard]] bool local_done() const noexcept override { return done_; }
-  [[nodiscard]] const BucketHeader& note() const noexcept override { return note_; }
+  [[nodiscard]] const BucketHeader& header() const noexcept override { return header_; }
   [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
   [[nodiscard]] std::string describe() const override { return "one rank"; }
 
  private:
   const Ownership* ownership_;
   SliceWork* work_;
-  BucketHeader note_;
+  BucketHeader header_;
   bool done_ = true;
 };
 

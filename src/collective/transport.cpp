@@ -18,7 +18,7 @@ const char* op_name(ddp_reduce op) noexcept {
 }  // namespace
 
 std::string Stamp::describe() const {
-  if (bucket == kRollCall)
+  if (bucket == kJoinHeader)
     return "ddp_model_join, or the opening of a pass of a model with uneven_inputs (collective #" +
            std::to_string(sequence) + ")";
   if (kind < Collective::kBucket && caller.call == bootstrap::UserCall::kNone) return describe_kind();
@@ -50,6 +50,16 @@ std::string Stamp::describe_kind() const {
              number + ", " + amount;
   }
   return "unknown collective " + number;
+}
+
+Stamp stamp_of(Collective kind, const Tensor& tensor, ddp_reduce op, int32_t root) noexcept {
+  Stamp stamp;
+  stamp.kind = kind;
+  stamp.dtype = tensor.dtype;
+  stamp.op = op;
+  stamp.root = root;
+  stamp.count = tensor.count;
+  return stamp;
 }
 
 Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept {

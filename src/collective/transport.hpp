@@ -57,7 +57,7 @@ struct Stamp {
   uint64_t plan_hash = 0;                     // of the model's plan, for buckets; else the number of the model, 0: of none
   uint64_t sequence = 0;                      // number of this collective in the group, from 1
 
-  static constexpr int32_t kRollCall = -2;  // in the place of a bucket's number (pass/join_header.hpp)
+  static constexpr int32_t kJoinHeader = -2;  // in the place of a bucket's number (pass/join_header.hpp)
 
   [[nodiscard]] bool operator==(const Stamp&) const noexcept = default;
   /// "ddp_group_all_reduce (all-reduce #17 of 1,024 F32 elements (average))" / "ddp_model_end_backward (bucket 2, collective
@@ -141,7 +141,8 @@ struct ExchangeSpec : BucketSpec {
   }
 };
 
-/// What a rank is about to do with a bucket; its number is still to come.
+/// What a rank is about to do with a tensor of its own, or with a bucket; its number is still to come.
+[[nodiscard]] Stamp stamp_of(Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM, int32_t root = 0) noexcept;
 [[nodiscard]] Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept;
 
 enum class Progress { kDone, kAdvanced, kWaiting };
@@ -167,7 +168,7 @@ class BucketOperation {
   /// meanwhile.
   [[nodiscard]] virtual bool local_done() const noexcept = 0;
   /// That of all ranks, once done.
-  [[nodiscard]] virtual const BucketHeader& note() const noexcept = 0;
+  [[nodiscard]] virtual const BucketHeader& header() const noexcept = 0;
   /// New address of one of `pieces`; not between start and done. False if it is tied to its address (the others reach into
   /// it).
   [[nodiscard]] virtual bool set_address(int32_t piece, std::byte* data) noexcept = 0;

@@ -79,7 +79,7 @@ class Supervisor {
   [[nodiscard]] bool running(int32_t rank) const noexcept;
   [[nodiscard]] int64_t left_ms() const noexcept;
   [[nodiscard]] std::string running_ranks() const;
-  [[nodiscard]] double seconds() const noexcept { return static_cast<double>(os::now_ns() - start_ns_) * 1e-9; }
+  [[nodiscard]] double seconds() const noexcept { return static_cast<double>(os::now_ns() - start_.ns) * 1e-9; }
 
   const Options& options_;
   Signals signals_;
@@ -89,11 +89,15 @@ class Supervisor {
   Guard guard_;
   Phase phase_ = Phase::kRunning;
   os::Deadline deadline_ = os::Deadline::never();
-  int64_t start_ns_ = os::now_ns();
-  int64_t oom_kills_ = count_oom_kills();  // at the start
-  int stop_requests_ = 0;                  // signals that ask us to stop
-  int stop_signal_ = 0;                    // the first of them, if it came before any failure
-  bool timed_out_ = false;                 // --timeout ended the job
+  struct Start {
+    int64_t ns = os::now_ns();
+    int64_t oom_kills = count_oom_kills();
+  } start_;
+  struct Stop {
+    int requests = 0;  // signals that ask us to stop
+    int signal = 0;    // the first of them, if it came before any failure
+  } stop_;
+  bool timed_out_ = false;  // --timeout ended the job
   int exit_code_ = 0;
   std::vector<pid_t> pids_;        // by rank; empty again once they are reaped
   std::vector<Outcome> outcomes_;  // of the ranks that ended, in that order
@@ -143,10 +147,10 @@ void Supervisor::handle_signal(int signal) {
     return signal_groups(SIGCONT);
   }
   if (signal == SIGWINCH) relay_.resize();
-  if (asks_to_stop(signal) && phase_ == Phase::kRunning && stop_signal_ == 0) stop_signal_ = signal;
-  if (asks_to_stop(signal)) ++stop_requests_;
+  if (asks_to_stop(signal) && phase_ == Phase::kRunning && stop_.signal == 0) stop_.signal = signal;
+  if (asks_to_stop(signal)) ++stop_.requests;
   if (asks_to_stop(signal) && phase_ == Phase::kFlushing) phase_ = Phase::kDone;  // nobody reads the report
-  if (signal == SIGINT && stop_requests_ > 1 && phase_ < Phase::kKilled) {
+  if (signal == SIGINT && stop_.requests > 1 && phase_ < Phase::kKilled) {
     relay_.note("second interrupt: sending SIGKILL to " + running_ranks());
     signal_groups(SIGKILL);
     return enter(Phase::kKilled, 0);
@@ -177,7 +181,7 @@ void Supervisor::collect_ends() {
 
 void Supervisor::on_failure(const Outcome& outcome) {
   if (!failed(outcome) || phase_ != Phase::kRunning) return;
-  const bool alone = outcomes_.size() == pids_.size() || stop_requests_ > 0;
+  const bool alone = outcomes_.size() == pids_.size() || stop_.requests > 0;
   const std::string text = "rank " + std::to_string(outcome.rank) + " failed (" + describe(outcome) + "); ";
   if (options_.keep_going) {
     if (!alone) relay_.note(text + running_ranks() + " may go on (--keep-going)");
@@ -193,7 +197,7 @@ void Supervisor::advance() {
     relay_.close_inputs();
     end_everything();
     report();
-    enter(Phase::kFlushing, stop_requests_ > 0 ? kDrainMs : 0);  // a slow reader gets all, unless we were told to stop
+    enter(Phase::kFlushing, stop_.requests > 0 ? kDrainMs : 0);  // a slow reader gets all, unless we were told to stop
   }
   if (phase_ == Phase::kFlushing && (!relay_.writing() || deadline_.passed())) phase_ = Phase::kDone;
   if (phase_ < Phase::kDraining && deadline_.passed()) on_deadline();
@@ -245,17 +249,17 @@ void Supervisor::report() {
   }
   const bool survived = options_.keep_going && !succeeded.empty();
   exit_code_ = timed_out_           ? kExitTimeout
-               : stop_signal_ != 0  ? kExitSignalBase + stop_signal_
+               : stop_.signal != 0  ? kExitSignalBase + stop_.signal
                : first && !survived ? exit_code(*first)
                                     : 0;
   std::vector<std::string> lines;
-  if (stop_signal_ != 0) {
+  if (stop_.signal != 0) {
     const std::string ending = first ? "rank " + std::to_string(first->rank) + " ended first: " + describe(*first)
                                      : "all ranks ended with exit code 0";
-    lines.push_back("stopped by " + signal_name(stop_signal_) + "; " + ending);
+    lines.push_back("stopped by " + signal_name(stop_.signal) + "; " + ending);
   } else if (first && !first->ended_by_us) {
     const int64_t now = count_oom_kills();
-    const int64_t struck = now < 0 || oom_kills_ < 0 ? -1 : now - oom_kills_;
+    const int64_t struck = now < 0 || start_.oom_kills < 0 ? -1 : now - start_.oom_kills;
     lines = failure_report(*first, outcomes_, relay_.last_lines(first->rank), struck);
   }
   if (first && exit_code_ == 0) lines.push_back(rank_list(succeeded) + " succeeded (--keep-going)");

@@ -61,7 +61,7 @@ class PowerSgd final : public pass::HookState {
   void fill_right(const Matrix& matrix, int32_t copy, int32_t first, int64_t pass) noexcept;
   void begin(const pass::HookBucket& bucket) noexcept;
   [[nodiscard]] int64_t gather(const pass::HookBucket& bucket, std::byte* message) noexcept;
-  void spread_rest(const pass::HookBucket& bucket, const std::byte* message) const noexcept;
+  void unpack_rest(const pass::HookBucket& bucket, const std::byte* message) const noexcept;
   [[nodiscard]] int64_t project_back(const pass::HookBucket& bucket, const std::byte* sums, std::byte* message) noexcept;
   void finish(const pass::HookBucket& bucket, const std::byte* rights) noexcept;
   void finish(const pass::HookBucket& bucket, Matrix& matrix, const std::byte* sums) noexcept;
@@ -174,7 +174,7 @@ int64_t PowerSgd::gather(const pass::HookBucket& bucket, std::byte* message) noe
   return count;
 }
 
-void PowerSgd::spread_rest(const pass::HookBucket& bucket, const std::byte* message) const noexcept {
+void PowerSgd::unpack_rest(const pass::HookBucket& bucket, const std::byte* message) const noexcept {
   for (const size_t piece : rest_) {
     const pass::HookBucket::Piece& where = bucket.pieces()[piece];
     copy(at(bucket.contents().data, where.offset), message, where.shape.count);
@@ -245,7 +245,7 @@ void PowerSgd::reduce(pass::HookBucket& bucket) {
   std::byte* const rights = at(message, rest_count_ + lefts_);
   const int64_t first = gather(bucket, message);
   bucket.all_reduce(flat_tensor(message, dtype_, first), bucket.reduce());
-  spread_rest(bucket, message);
+  unpack_rest(bucket, message);
   const int64_t second = project_back(bucket, at(message, rest_count_), rights);
   if (second == 0) return;
   bucket.all_reduce(flat_tensor(rights, dtype_, second), bucket.reduce());

@@ -97,7 +97,7 @@ std::unique_ptr<collective::BucketOperation> Channel::prepare(const collective::
                                         : collective::make_gathered(transport(), group_.rank(), spec);
   auto metadata = transport().prepare(nccl::metadata_of(spec));
   std::unique_ptr<collective::BucketOperation> made;
-  all_or_none(group_, "GPU memory", [&] { made = group_.gpu_side().prepare(spec, std::move(metadata)); });
+  all_or_none(group_, "GPU memory", [&] { made = group_.nccl_transport().prepare(spec, std::move(metadata)); });
   return made;
 }
 

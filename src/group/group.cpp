@@ -38,13 +38,15 @@ struct Group::Impl {
   bootstrap::Failure failure;
   std::unique_ptr<bootstrap::Control> control;
   Channels channels;
-  std::unique_ptr<NcclTransport> side;
-  std::atomic<NcclTransport*> published_side{nullptr};  // for those who must not wait
+  std::unique_ptr<NcclTransport> nccl;
+  std::atomic<NcclTransport*> published_nccl{nullptr};  // for those who must not wait
   std::atomic<bool> closed{false};
   std::mutex closing;  // close() once
   uint64_t models = 0;
-  const void* shadowed_by = nullptr;
-  std::string shadowing;
+  struct Shadowing {
+    const void* owner = nullptr;
+    std::string text;  // empty: there is none
+  } shadowing;
   Rows rows;  // the last sparse sum
   // Made in time, for when there is no memory.
   const Error destroyed{DDP_ERROR_INVALID_STATE, "the group was destroyed"};
@@ -131,7 +133,7 @@ std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, 
              impl->control->leave();  // not before the others have been told
            });
   std::shared_ptr<Group> group(new Group(std::move(impl)));
-  if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->gpu_side());
+  if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->nccl_transport());
   return group;
 }
 
@@ -145,25 +147,25 @@ const gpu::Device& Group::gpu() { return impl_->gpu->open(); }
 gpu::Scratch& Group::gpu_scratch() { return impl_->gpu->scratch(); }
 void Group::bind(Tensor& tensor, const char* what) { impl_->gpu->bind(tensor, what); }
 
-NcclTransport& Group::gpu_side() {
-  if (impl_->side != nullptr) return *impl_->side;
+NcclTransport& Group::nccl_transport() {
+  if (impl_->nccl != nullptr) return *impl_->nccl;
   check_usable();
   const os::Deadline deadline = os::Deadline::in_ms(impl_->options.rendezvous_timeout_ms);
   const collective::TransportContext context{impl_->control.get(), &impl_->failure, impl_->options};
   or_break(*this, Part::kExchange, [&] {
     bootstrap::all_or_none(*impl_->control, "GPU", deadline, [&] { static_cast<void>(gpu()); });
-    impl_->side = std::make_unique<NcclTransport>(context, gpu(), deadline);
+    impl_->nccl = std::make_unique<NcclTransport>(context, gpu(), deadline);
   });
-  impl_->published_side.store(impl_->side.get());
-  impl_->failure.add_waker([raw = impl_.get()] { raw->side->wake(); });
-  return *impl_->side;
+  impl_->published_nccl.store(impl_->nccl.get());
+  impl_->failure.add_waker([raw = impl_.get()] { raw->nccl->wake(); });
+  return *impl_->nccl;
 }
 
-NcclTransport* Group::existing_gpu_side() const noexcept { return impl_->published_side.load(); }
+NcclTransport* Group::existing_nccl_transport() const noexcept { return impl_->published_nccl.load(); }
 
 const uint32_t* Group::gpu_stop(void* stream) const {
-  NcclTransport* const side = existing_gpu_side();
-  return side == nullptr ? nullptr : side->stop_on(stream);
+  NcclTransport* const nccl = existing_nccl_transport();
+  return nccl == nullptr ? nullptr : nccl->stop_on(stream);
 }
 
 collective::Transport& Group::transport() noexcept { return impl_->channels.own(); }
@@ -185,8 +187,8 @@ void Group::check_no_fault() const {
 
 void Group::check_open(const void* owner) const {
   check_usable();
-  if (!impl_->shadowing.empty() && impl_->shadowed_by != owner)
-    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: %s", impl_->shadowing.c_str());
+  if (!impl_->shadowing.text.empty() && impl_->shadowing.owner != owner)
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: %s", impl_->shadowing.text.c_str());
 }
 
 // The end of a pass may compare replicas, whatever other pass is open (ddp_model_check itself has come through here before).
@@ -198,15 +200,13 @@ void Group::check_idle(const char* function) const {
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: a backward pass is open on this group; call ddp_model_end_backward first, or use a second group",
                      function);
-  if (!impl_->shadowing.empty()) throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, impl_->shadowing.c_str());
+  if (!impl_->shadowing.text.empty())
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, impl_->shadowing.text.c_str());
 }
 
 uint64_t Group::next_model() noexcept { return ++impl_->models; }
 
-void Group::set_shadowing(const void* owner, std::string text) {
-  impl_->shadowed_by = owner;
-  impl_->shadowing = std::move(text);
-}
+void Group::set_shadowing(const void* owner, std::string text) { impl_->shadowing = {owner, std::move(text)}; }
 
 /// A collective that fails for the group's sake fails for everybody, with one cause.
 template <class Body>
@@ -224,7 +224,7 @@ void Group::fail(const Error& error) {
   impl_->failure.check();  // the first cause, whichever it was
 }
 
-/// A collective on tensors in one memory: body(transport), or on a GPU body(NCCL's side, stream). There the ranks compare
+/// A collective on tensors in one memory: body(transport), or on a GPU body(NCCL's nccl, stream). There the ranks compare
 /// what they do before anybody waits inside NCCL.
 template <class Body>
 void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& stamp, void* stream, Body&& body) {
@@ -232,7 +232,7 @@ void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& sta
   const StandardFloats floats;  // for threads that are made here
   run_collective(call, [&] {
     nccl::compare_stamps(transport(), *impl_->control, stamp);
-    or_break(*this, Part::kOwn, [&] { body(gpu_side(), stream); });  // the others are inside NCCL
+    or_break(*this, Part::kOwn, [&] { body(nccl_transport(), stream); });  // the others are inside NCCL
   });
 }
 
@@ -243,7 +243,7 @@ void Group::barrier() {
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   check_operation("ddp_group_all_reduce", tensor, op);
   const Tensor real = real_view(tensor);
-  run_on_tensors(UserCall::kAllReduce, tensor, nccl::stamp_of(Collective::kAllReduce, real, real.count, op), stream,
+  run_on_tensors(UserCall::kAllReduce, tensor, stamp_of(Collective::kAllReduce, real, op), stream,
                  [&](auto& by, auto... order) { by.all_reduce(real, op, order...); });
 }
 
@@ -254,7 +254,7 @@ void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) 
                      "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(),
                      static_cast<long long>(input.count * size()));
-  run_on_tensors(UserCall::kAllGather, input, nccl::stamp_of(Collective::kAllGather, input, input.count), stream,
+  run_on_tensors(UserCall::kAllGather, input, stamp_of(Collective::kAllGather, input), stream,
                  [&](auto& by, auto... order) { by.all_gather(real_view(input), real_view(output), order...); });
 }
 
@@ -266,8 +266,7 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
                      describe(input).c_str(), describe(output).c_str(), size(),
                      static_cast<long long>(output.count * size()));
   check_operation("ddp_group_reduce_scatter", input, op);
-  run_on_tensors(UserCall::kReduceScatter, input,
-                 nccl::stamp_of(Collective::kReduceScatter, real_view(input), real_view(output).count, op), stream,
+  run_on_tensors(UserCall::kReduceScatter, input, stamp_of(Collective::kReduceScatter, real_view(output), op), stream,
                  [&](auto& by, auto... order) { by.reduce_scatter(real_view(input), real_view(output), op, order...); });
 }
 
@@ -275,9 +274,7 @@ void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
   if (root < 0 || root >= size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root,
                      size() - 1);
-  Stamp stamp = nccl::stamp_of(Collective::kBroadcast, tensor, tensor.count);
-  stamp.root = root;
-  run_on_tensors(UserCall::kBroadcast, tensor, stamp, stream,
+  run_on_tensors(UserCall::kBroadcast, tensor, stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root), stream,
                  [&](auto& by, auto... order) { by.broadcast(real_view(tensor), root, order...); });
 }
 
@@ -305,7 +302,7 @@ void Group::agree(std::string_view what, const Error* mine) {
 
 void* Group::alloc(int64_t bytes) {
   check_usable();
-  return impl_->options.backend == DDP_BACKEND_NCCL ? gpu_side().alloc(bytes) : alloc_in_host(bytes);
+  return impl_->options.backend == DDP_BACKEND_NCCL ? nccl_transport().alloc(bytes) : alloc_in_host(bytes);
 }
 
 void* Group::alloc_in_host(int64_t bytes) {
@@ -313,11 +310,11 @@ void* Group::alloc_in_host(int64_t bytes) {
 }
 
 void* Group::alloc_beside(const Tensor& tensor, int64_t bytes) {
-  return tensor.is_on_gpu() ? gpu_side().alloc(bytes) : alloc_in_host(bytes);
+  return tensor.is_on_gpu() ? nccl_transport().alloc(bytes) : alloc_in_host(bytes);
 }
 
 void Group::free(void* data) {
-  if (NcclTransport* const side = existing_gpu_side(); side == nullptr || !side->free(data))
+  if (NcclTransport* const nccl = existing_nccl_transport(); nccl == nullptr || !nccl->free(data))
     collective::MemoryHolds::instance().free(*impl_->channels.first().arena(), data);
 }
 
@@ -329,7 +326,7 @@ void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (impl_->closed.exchange(true)) return;
   const bool in_order = calls().inside() == 0 && !impl_->channels.any_open() && !impl_->failure.woken();
-  if (impl_->side != nullptr) impl_->side->close(in_order);
+  if (impl_->nccl != nullptr) impl_->nccl->close(in_order);
   if (in_order) impl_->channels.shutdown();
   impl_->control->leave();
   impl_->failure.set(impl_->destroyed);  // ends waits in other threads

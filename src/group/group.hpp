@@ -108,9 +108,9 @@ class Group {
   void bind(Tensor& tensor, const char* what);
   /// What communicates on GPUs, made by the first who asks: collective then, if there are other ranks. Throws NOT_SUPPORTED
   /// on all of them.
-  [[nodiscard]] nccl::NcclTransport& gpu_side();
+  [[nodiscard]] nccl::NcclTransport& nccl_transport();
   /// NULL as long as nobody has asked.
-  [[nodiscard]] nccl::NcclTransport* existing_gpu_side() const noexcept;
+  [[nodiscard]] nccl::NcclTransport* existing_nccl_transport() const noexcept;
   /// For the kernels that come next on this stream and change what must not be changed once the group is broken: their
   /// `stop` word, or NULL.
   [[nodiscard]] const uint32_t* gpu_stop(void* stream) const;

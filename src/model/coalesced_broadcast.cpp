@@ -31,7 +31,7 @@ std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t l
   return messages;
 }
 
-void Spreader::send(const std::vector<Tensor>& tensors, const Message& message) {
+void CoalescedBroadcast::send(const std::vector<Tensor>& tensors, const Message& message) {
   if (message.size() == 1) {
     const CoalescedPart& span = message.front();
     return group_.broadcast(gpu::bytes_of(tensors[span.tensor], span.offset, span.bytes), root_, stream_);
@@ -45,10 +45,11 @@ void Spreader::send(const std::vector<Tensor>& tensors, const Message& message) 
   pack.done();
 }
 
-void spread(group::Group& group, const std::vector<Tensor>& tensors, int32_t root, void* stream) {
+void broadcast_coalesced(group::Group& group, const std::vector<Tensor>& tensors, int32_t root, void* stream) {
   if (group.size() == 1) return;
-  Spreader spreader(group, root, stream);
-  for (const Message& message : plan_messages(tensors, std::numeric_limits<int64_t>::max())) spreader.send(tensors, message);
+  CoalescedBroadcast broadcast(group, root, stream);
+  for (const Message& message : plan_messages(tensors, std::numeric_limits<int64_t>::max()))
+    broadcast.send(tensors, message);
 }
 
 }  // namespace ddp::model

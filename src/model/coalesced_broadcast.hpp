@@ -36,9 +36,10 @@ using Message = std::vector<CoalescedPart>;
 [[nodiscard]] std::vector<Message> plan_messages(const std::vector<Tensor>& tensors, int64_t limit);
 
 /// Sends messages of one plan; keeps the staging buffer. `stream`: in whose order tensors on a GPU are read and written.
-class Spreader {
+class CoalescedBroadcast {
  public:
-  Spreader(group::Group& group, int32_t root, void* stream) noexcept : group_(group), root_(root), stream_(stream) {}
+  CoalescedBroadcast(group::Group& group, int32_t root, void* stream) noexcept
+      : group_(group), root_(root), stream_(stream) {}
   /// Collective.
   void send(const std::vector<Tensor>& tensors, const Message& message);
 
@@ -50,6 +51,6 @@ class Spreader {
 };
 
 /// All of it. Collective.
-void spread(group::Group& group, const std::vector<Tensor>& tensors, int32_t root, void* stream = nullptr);
+void broadcast_coalesced(group::Group& group, const std::vector<Tensor>& tensors, int32_t root, void* stream = nullptr);
 
 }  // namespace ddp::model

@@ -34,7 +34,7 @@ void distribute_values(group::Group& group, const Parameters& table, int32_t roo
   std::vector<Tensor> tensors;
   for (const Parameter& parameter : table.parameters()) tensors.push_back(parameter.value);
   for (const Buffer& buffer : table.buffers()) tensors.push_back(buffer.value);
-  spread(group, tensors, root, stream);
+  broadcast_coalesced(group, tensors, root, stream);
 }
 
 }  // namespace ddp::model

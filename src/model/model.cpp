@@ -140,7 +140,7 @@ void Model::commit(void* stream) {
   if (hook_.copies()) require_host_parameters();
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
   number_ = group_->next_model();
-  if (has_gpu_tensors()) static_cast<void>(group_->gpu_side());
+  if (has_gpu_tensors()) static_cast<void>(group_->nccl_transport());
   std::vector<PlanItem> items;
   for (const Parameter& parameter : table_.parameters())
     items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
@@ -334,7 +334,7 @@ void Model::send_buffers(int32_t root, void* stream) {
     bytes += buffer.value.bytes();
   }
   if (bytes == 0) group_->barrier();
-  spread(*group_, tensors, root, stream);
+  broadcast_coalesced(*group_, tensors, root, stream);
 }
 
 void Model::check_replicas(void* stream) {

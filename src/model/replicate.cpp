@@ -59,7 +59,7 @@ void replicate(group::Group& group, const char* function, std::vector<Tensor> te
       if (!sends) state->load_fields(unpack(all[static_cast<size_t>(source)]));
     });
   }
-  spread(group, tensors, source, stream);
+  broadcast_coalesced(group, tensors, source, stream);
 }
 
 void repair(group::Group& group, const char* function, const Parameters& table,

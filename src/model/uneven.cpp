@@ -102,9 +102,9 @@ void Model::sync_buffers_with_joined(int32_t root, void* stream) {
                      "rank that trains",
                      root);
   const int32_t absent = pass_->absent_rank();
-  pass_->note_absence(-1);  // it has a part in this
+  pass_->set_absent(-1);  // it has a part in this
   send_buffers(root, stream);
-  pass_->note_absence(absent);
+  pass_->set_absent(absent);
 }
 
 void Model::answer_sync_buffers(const pass::JoinHeader& roll, void* stream) {

@@ -25,9 +25,9 @@ collective::Progress BucketStep::advance(int64_t budget_bytes) {
 }
 
 void BucketStep::work_on(int64_t budget_bytes) noexcept {
-  const collective::BucketHeader& note = reduction_->note();
+  const collective::BucketHeader& header = reduction_->header();
   while (piece_ < counts_.size() && budget_bytes > 0) {
-    const bool used = !note.is_void() && (note.used[piece_ / 64] >> (piece_ % 64) & 1) != 0;
+    const bool used = !header.is_void() && (header.used[piece_ / 64] >> (piece_ % 64) & 1) != 0;
     const int64_t count = used ? std::min(kBlockElements, counts_[piece_] - at_) : counts_[piece_] - at_;
     if (used && count > 0) {
       on_block(static_cast<int32_t>(piece_), at_, count);

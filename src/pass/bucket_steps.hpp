@@ -61,7 +61,7 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   /// The reduction is finished: the queue has seen to that.
   void finish() override { work_on(INT64_MAX); }
   [[nodiscard]] bool local_done() const noexcept override { return piece_ == counts_.size(); }
-  [[nodiscard]] const collective::BucketHeader& note() const noexcept override { return reduction_->note(); }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return reduction_->header(); }
   [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
   [[nodiscard]] std::string describe() const override { return "own update"; }
   /// On a GPU the order of the stream does what the queue does elsewhere: all blocks at once, to be flushed.

@@ -11,7 +11,7 @@ namespace ddp::pass {
 HookOperation::HookOperation(HookSession& session, const collective::BucketSpec& spec, std::shared_ptr<HookBucket> bucket)
     : session_(session), rule_(spec.rule), plan_hash_(spec.plan_hash), bucket_(std::move(bucket)) {
   for (const collective::BucketSpec::Piece& piece : spec.pieces) addresses_.push_back(piece.data);
-  note_.used.resize(spec.used_words());
+  header_.used.resize(spec.used_words());
 }
 
 HookOperation::~HookOperation() {
@@ -21,9 +21,9 @@ HookOperation::~HookOperation() {
 }
 
 void HookOperation::start(const collective::BucketHeader& mine) {
-  note_.incomplete = mine.incomplete;
-  note_.participation = mine.participation;
-  std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
+  header_.incomplete = mine.incomplete;
+  header_.participation = mine.participation;
+  std::copy(mine.used.begin(), mine.used.end(), header_.used.begin());
   end(State::kStarted);
 }
 
@@ -35,18 +35,18 @@ bool HookOperation::set_address(int32_t piece, std::byte* data) noexcept {
 bool HookOperation::open() {
   session_.check_unbroken();
   if (session_.failure()) {  // an earlier bucket of the pass failed, on all ranks
-    note_.incomplete = true;
+    header_.incomplete = true;
     end(State::kDone);
     return false;
   }
-  weight_ = note_.participation.weight;
-  session_.join_notes(note_, plan_hash_);
-  if (note_.is_void()) {
+  weight_ = header_.participation.weight;
+  session_.combine_headers(header_, plan_hash_);
+  if (header_.is_void()) {
     end(State::kDone);
     return false;
   }
   copy_in();
-  bucket_->open(note_);
+  bucket_->open(header_);
   end(State::kOpen);
   return true;
 }
@@ -54,14 +54,14 @@ bool HookOperation::open() {
 void HookOperation::close(const std::optional<Error>& problem) {
   bucket_->close();
   end(State::kDone);
-  note_.incomplete = true;  // unless all is well
+  header_.incomplete = true;  // unless all is well
   session_.check_unbroken();
   if (session_.failure()) return;
   HookSession::Step step;
   step.kind = problem ? HookSession::Step::Kind::kFailure : HookSession::Step::Kind::kEnd;
   step.bucket = bucket_->index();
   if (!session_.step(step, problem ? problem->text() : std::string())) return;
-  note_.incomplete = false;
+  header_.incomplete = false;
   copy_out();
 }
 
@@ -104,11 +104,11 @@ void HookOperation::copy_out() noexcept {
   const Tensor whole = bucket_->contents();
   const int64_t size = dtype_size(rule_.dtype);
   const double divisor = rule_.divisor;
-  if (rule_.by_weight && rule_.op == DDP_AVERAGE && note_.participation.weight != divisor)
-    cpu::scale(rule_.dtype, whole.data, whole.count, divisor / note_.participation.weight);
+  if (rule_.by_weight && rule_.op == DDP_AVERAGE && header_.participation.weight != divisor)
+    cpu::scale(rule_.dtype, whole.data, whole.count, divisor / header_.participation.weight);
   for (size_t piece = 0; piece < addresses_.size(); ++piece) {
     const HookBucket::Piece& where = bucket_->pieces()[piece];
-    const bool used = (note_.used[piece / 64] >> (piece % 64) & 1) != 0;
+    const bool used = (header_.used[piece / 64] >> (piece % 64) & 1) != 0;
     if (used && where.shape.count > 0)
       std::memcpy(addresses_[piece], whole.data + where.offset * size, static_cast<size_t>(where.shape.bytes()));
   }

@@ -34,7 +34,7 @@ class HookOperation final : public collective::BucketOperation {
   }
   void finish() override;
   [[nodiscard]] bool local_done() const noexcept override { return false; }
-  [[nodiscard]] const collective::BucketHeader& note() const noexcept override { return note_; }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return header_; }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
   [[nodiscard]] std::string describe() const override { return "copied for the hook"; }
 
@@ -57,7 +57,7 @@ class HookOperation final : public collective::BucketOperation {
   const uint64_t plan_hash_;
   std::shared_ptr<HookBucket> bucket_;
   std::vector<std::byte*> addresses_;  // of the gradients
-  collective::BucketHeader note_;
+  collective::BucketHeader header_;
   double weight_ = 1;  // of this rank
   std::atomic<State> state_{State::kIdle};
 };

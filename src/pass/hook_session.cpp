@@ -9,7 +9,7 @@
 namespace ddp::pass {
 namespace {
 
-constexpr size_t kNoteHeader = 2 + sizeof(collective::Participation) / sizeof(uint64_t);  // words before BucketHeader::used
+constexpr size_t kFixedWords = 2 + sizeof(collective::Participation) / sizeof(uint64_t);  // words before BucketHeader::used
 static_assert(sizeof(collective::Participation) % sizeof(uint64_t) == 0);
 
 const char* kind_name(HookSession::Step::Kind kind) noexcept {
@@ -40,8 +40,8 @@ HookSession::HookSession(const group::Channel& channel, Hook hook, ddp_reduce re
       group_(channel.group()),
       hook_(std::move(hook)),
       reduce_(reduce),
-      note_(kNoteHeader + most_words),
-      notes_(note_.size() * static_cast<size_t>(group_.size())),
+      header_(kFixedWords + most_words),
+      headers_(header_.size() * static_cast<size_t>(group_.size())),
       frames_(static_cast<size_t>(group_.size())) {
   const auto allocate = [&] {
     contents_ = static_cast<std::byte*>(group_.alloc(std::max<int64_t>(largest_bucket_bytes, 1)));
@@ -77,34 +77,34 @@ void HookSession::check_unbroken() const {
   if (broken_) throw Error(*broken_);
 }
 
-void HookSession::join_notes(collective::BucketHeader& note, uint64_t plan_hash) {
-  const size_t words = kNoteHeader + note.used.size();
-  note_[0] = note.incomplete ? 1 : 0;
-  note_[1] = plan_hash;
-  std::memcpy(&note_[2], &note.participation, sizeof note.participation);
-  std::copy(note.used.begin(), note.used.end(), note_.begin() + kNoteHeader);
+void HookSession::combine_headers(collective::BucketHeader& header, uint64_t plan_hash) {
+  const size_t words = kFixedWords + header.used.size();
+  header_[0] = header.incomplete ? 1 : 0;
+  header_[1] = plan_hash;
+  std::memcpy(&header_[2], &header.participation, sizeof header.participation);
+  std::copy(header.used.begin(), header.used.end(), header_.begin() + kFixedWords);
   const auto count = static_cast<int64_t>(words);
   run_collective([&] {
-    transport().all_gather(flat_tensor(note_.data(), DDP_I64, count),
-                           flat_tensor(notes_.data(), DDP_I64, count * group_.size()));
+    transport().all_gather(flat_tensor(header_.data(), DDP_I64, count),
+                           flat_tensor(headers_.data(), DDP_I64, count * group_.size()));
   });
   for (size_t rank = 0; rank < frames_.size(); ++rank)
-    if (notes_[rank * words + 1] != notes_[1])
+    if (headers_[rank * words + 1] != headers_[1])
       remember(make_error(
           DDP_ERROR_MISMATCH,
           "%s and %s are in backward passes (ddp_model_end_backward) of different models; every rank must make the same "
           "collective calls in the same order",
           group_.name_of(0).c_str(), group_.name_of(static_cast<int32_t>(rank)).c_str()));
-  note.participation = collective::sum_weights(static_cast<int64_t>(frames_.size()), [&](int64_t rank) {
+  header.participation = collective::sum_weights(static_cast<int64_t>(frames_.size()), [&](int64_t rank) {
     collective::Participation participation;
-    std::memcpy(static_cast<void*>(&participation), notes_.data() + static_cast<size_t>(rank) * words + 2,
+    std::memcpy(static_cast<void*>(&participation), headers_.data() + static_cast<size_t>(rank) * words + 2,
                 sizeof participation);
     return participation;
   });
   for (size_t rank = 0; rank < frames_.size(); ++rank) {
-    const uint64_t* const theirs = notes_.data() + rank * words;
-    note.incomplete = note.incomplete || theirs[0] != 0;
-    for (size_t word = 0; word < note.used.size(); ++word) note.used[word] |= theirs[kNoteHeader + word];
+    const uint64_t* const theirs = headers_.data() + rank * words;
+    header.incomplete = header.incomplete || theirs[0] != 0;
+    for (size_t word = 0; word < header.used.size(); ++word) header.used[word] |= theirs[kFixedWords + word];
   }
 }
 

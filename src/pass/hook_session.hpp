@@ -71,8 +71,8 @@ class HookSession {
   /// Throws what broke the group inside a hook, whatever the hook made of it.
   void check_unbroken() const;
 
-  /// Collective: `note` becomes that of all ranks. Throws MISMATCH if they are in passes of different models.
-  void join_notes(collective::BucketHeader& note, uint64_t plan_hash);
+  /// Collective: `header` becomes that of all ranks. Throws MISMATCH if they are in passes of different models.
+  void combine_headers(collective::BucketHeader& header, uint64_t plan_hash);
   /// Collective: do all ranks the same? If not, or if one failed (its text is `failed`), failure() is set and the answer is
   /// no.
   [[nodiscard]] bool step(const Step& mine, const std::string& failed = {});
@@ -99,8 +99,8 @@ class HookSession {
   std::byte* contents_ = nullptr;
   std::byte* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
-  std::vector<uint64_t> note_;   // this rank's, as it travels
-  std::vector<uint64_t> notes_;  // of all ranks
+  std::vector<uint64_t> header_;   // this rank's, as it travels
+  std::vector<uint64_t> headers_;  // of all ranks
   Frame frame_{};
   std::vector<Frame> frames_;
   std::optional<Error> failure_;

@@ -4,7 +4,7 @@ namespace ddp::pass {
 
 JoinHeader::JoinHeader(const group::Channel& channel, uint64_t plan_hash) {
   collective::BucketSpec spec;
-  spec.index = collective::Stamp::kRollCall;
+  spec.index = collective::Stamp::kJoinHeader;
   spec.rule = cpu::ReduceRule{DDP_F32, DDP_SUM, channel.group().size()};
   spec.plan_hash = plan_hash;
   operation_ = channel.transport().prepare(spec);

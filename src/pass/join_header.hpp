@@ -43,7 +43,9 @@ class JoinHeader {
   [[nodiscard]] int32_t joined_rank() const noexcept { return participation().joined - 1; }
 
  private:
-  [[nodiscard]] const collective::Participation& participation() const noexcept { return operation_->note().participation; }
+  [[nodiscard]] const collective::Participation& participation() const noexcept {
+    return operation_->header().participation;
+  }
 
   std::unique_ptr<collective::BucketOperation> operation_;
 };

@@ -80,7 +80,7 @@ void Pass::mark_range_ready(int32_t index, int64_t first, int64_t count, void* s
                        kFunction, static_cast<long long>(first), static_cast<long long>(first + count - 1), index,
                        parameter.name.c_str());
     contributes_[at] |= kNow;
-    note_stream(bucket, stream);
+    add_stream(bucket, stream);
     complete = ranges.marked() == parameter.grad.count;
     if (complete) marks_[at].store(mark_value(Mark::kReady), std::memory_order_release);
   }

@@ -39,7 +39,7 @@ struct OptimizerStage::Part {
       : setting(where),
         norm(table, bucket, plan),
         step(update, bucket, counts_of(table, bucket), state, update.request().whole_tensors) {
-    note.used.resize((bucket.parameters.size() + 63) / 64);
+    header.used.resize((bucket.parameters.size() + 63) / 64);
   }
   const StepSetting setting;
   StepPlan plan;  // of the last pass
@@ -48,7 +48,7 @@ struct OptimizerStage::Part {
   std::unique_ptr<collective::BucketOperation> reduce_scatter;  // of gradients; NULL: they are reduced everywhere
   std::unique_ptr<collective::BucketOperation> all_gather;      // of values
   std::unique_ptr<collective::BucketOperation> fused;           // both with the step between them; NULL: one after the other
-  collective::BucketHeader note;                                // for an all-gather outside a pass
+  collective::BucketHeader header;                              // for an all-gather outside a pass
 };
 
 OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& table, const Plan& plan, BlockUpdate& update,
@@ -139,7 +139,7 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
   if (in_stream && !problem_) problem_ = try_to([&] { refuse_capture(); });
   if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
   if (plan.values == StepPlan::Values::kAllGather) {
-    part.all_gather->start(in_stream ? note_of_all(bucket) : mine);
+    part.all_gather->start(in_stream ? header_of_all(bucket) : mine);
     queue.push(*part.all_gather);  // the queue comes to it when the own slice is reduced
   } else if (in_stream) {
     update_now(bucket);
@@ -151,11 +151,11 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
 
 /// On a GPU values are given before this rank knows what the others contribute. So all ranks give everything, whatever they
 /// miss or skip themselves; if the pass turns out void it is taken back.
-const collective::BucketHeader& OptimizerStage::note_of_all(size_t bucket) noexcept {
-  collective::BucketHeader& note = parts_[bucket]->note;
+const collective::BucketHeader& OptimizerStage::header_of_all(size_t bucket) noexcept {
+  collective::BucketHeader& header = parts_[bucket]->header;
   for (size_t piece = 0; piece < plan_[bucket].parameters.size(); ++piece)
-    note.used[piece / 64] |= uint64_t{1} << (piece % 64);
-  return note;
+    header.used[piece / 64] |= uint64_t{1} << (piece % 64);
+  return header;
 }
 
 /// On a GPU the order of the stream does what the queue does elsewhere: the step is enqueued behind the reduction.
@@ -172,7 +172,9 @@ void OptimizerStage::refuse_capture() const {
       "the optimizer updates within the pass (in_backward), and its rate and step count would be frozen into the graph");
 }
 
-void* OptimizerStage::gpu_stream() const { return setting_.some_on_gpu() ? channel_.group().gpu_side().stream() : nullptr; }
+void* OptimizerStage::gpu_stream() const {
+  return setting_.some_on_gpu() ? channel_.group().nccl_transport().stream() : nullptr;
+}
 
 bool OptimizerStage::end(bool is_void) {
   if (problem_) throw Error(*problem_);
@@ -247,13 +249,13 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   }
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
-  if (elsewhere) channel_.group().gpu_side().order_after(stream);
+  if (elsewhere) channel_.group().nccl_transport().order_after(stream);
   if (request_.whole_tensors)  // an exchange works block by block
     for (const OwnedSpan& span : ownership().slice(channel_.group().rank()))
       if (update_.takes_part(span.piece)) update_.update_block(span.piece, span.first, span.count);
   publish(false);
   std::optional<Error> failure = settle(function, collective, gpu_stream());
-  if (elsewhere) channel_.group().gpu_side().order_before(stream);
+  if (elsewhere) channel_.group().nccl_transport().order_before(stream);
   return failure;
 }
 
@@ -262,11 +264,11 @@ void OptimizerStage::publish(bool restored) {
   if (!is_sharded()) return;
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
-    std::fill(part.note.used.begin(), part.note.used.end(), 0);
+    std::fill(part.header.used.begin(), part.header.used.end(), 0);
     for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
       if (restored || update_.takes_part(plan_[b].parameters[piece]))
-        part.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
-    part.all_gather->start(part.note);
+        part.header.used[piece / 64] |= uint64_t{1} << (piece % 64);
+    part.all_gather->start(part.header);
   }
   for (const auto& part : parts_) part->all_gather->finish();
 }

@@ -42,7 +42,7 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
     bucket->operation =
         hooked_ != nullptr ? hooked_->make(spec, plan_[b], table, b + 1 == plan_.size()) : channel_.prepare(spec);
     bucket->active = bucket->operation.get();
-    bucket->note.used.resize(spec.used_words());
+    bucket->header.used.resize(spec.used_words());
     buckets_.push_back(std::move(bucket));
   }
   if (options.uneven_inputs != 0) join_header_ = std::make_unique<JoinHeader>(channel_, plan_hash);
@@ -128,7 +128,7 @@ void Pass::mark(int32_t index, Mark what, void* stream) {
   const auto bucket = static_cast<size_t>(places_[at].bucket);
   if (what == Mark::kReady) {
     contributes_[at] |= kNow;
-    note_stream(bucket, stream);
+    add_stream(bucket, stream);
   }
   count_mark(bucket);
   if (mode_ == DDP_PASS_REDUCE) poke();
@@ -146,7 +146,7 @@ void Pass::poke() {
 }
 
 /// In host memory nothing is ordered by streams.
-void Pass::note_stream(size_t index, void* stream) {
+void Pass::add_stream(size_t index, void* stream) {
   if (!plan_[index].on_gpu) return;
   Bucket& bucket = *buckets_[index];
   const std::lock_guard lock(bucket.streaming);
@@ -174,23 +174,23 @@ void Pass::start_ready_buckets() {
 void Pass::start_bucket(size_t index) {
   Bucket& bucket = *buckets_[index];
   const PlannedBucket& planned = plan_[index];
-  std::fill(bucket.note.used.begin(), bucket.note.used.end(), 0);
+  std::fill(bucket.header.used.begin(), bucket.header.used.end(), 0);
   if (next_ == 0) times_.first_start_ns = os::now_ns();
   const bool misses = bucket.pending.load(std::memory_order_acquire) != 0 &&
                       (options_.unused == DDP_UNUSED_ERROR || has_partly_marked(planned));
-  bucket.note.incomplete = role_ == Role::kAbandoning || (role_ == Role::kTraining && misses);
-  bucket.note.participation = participation();
+  bucket.header.incomplete = role_ == Role::kAbandoning || (role_ == Role::kTraining && misses);
+  bucket.header.participation = participation();
   for (size_t piece = 0; piece < planned.parameters.size(); ++piece)
-    if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0 && bucket.note.participation.contributors > 0)
-      bucket.note.used[piece / 64] |= uint64_t{1} << (piece % 64);
+    if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0 && bucket.header.participation.contributors > 0)
+      bucket.header.used[piece / 64] |= uint64_t{1} << (piece % 64);
   {
     const std::lock_guard lock(bucket.streaming);
     for (void* const stream : bucket.streams) bucket.active->wait_for_stream(stream);
     bucket.streams.clear();
   }
-  bucket.active->start(bucket.note);
+  bucket.active->start(bucket.header);
   queue_.push(*bucket.active);
-  if (active_stage_ != nullptr) active_stage_->follow(index, *bucket.active, bucket.note, queue_);
+  if (active_stage_ != nullptr) active_stage_->follow(index, *bucket.active, bucket.header, queue_);
 }
 
 bool Pass::has_partly_marked(const PlannedBucket& bucket) const noexcept {
@@ -201,7 +201,7 @@ bool Pass::has_partly_marked(const PlannedBucket& bucket) const noexcept {
 void Pass::start_rest(void* stream) {
   const std::lock_guard lock(starting_);
   for (; next_ < buckets_.size(); ++next_) {
-    note_stream(next_, stream);  // of what is not marked, its memory
+    add_stream(next_, stream);  // of what is not marked, its memory
     start_bucket(next_);
   }
 }
@@ -247,11 +247,11 @@ void Pass::end_reduce(void* stream) {
     start_rest(stream);
     queue_.drain();
     times_.drained_ns = os::now_ns() - begin;
-    take_notes();
+    take_headers();
     if (hooked_ != nullptr) hooked_->end_pass(is_void());
     if (active_stage_ != nullptr && !active_stage_->end(is_void())) torn_ = true;
     if (role_ == Role::kJoined && stage_ != nullptr) others_stepped = stage_->attend(is_void());
-    if (on_gpu_) group_.gpu_side().order_before(stream);
+    if (on_gpu_) group_.nccl_transport().order_before(stream);
     was_captured_ = was_captured_ || (on_gpu_ && group_.gpu().is_capturing(stream));
   };
   on_error<Error>(reduce, [this](const Error& error) {
@@ -281,12 +281,12 @@ void Pass::leave_open() noexcept {
 
 /// Of a void pass only the report stays, and that the gradients are undefined; or, if nobody contributed, as they were
 /// before it.
-void Pass::take_notes() {
-  all_ = buckets_.empty() ? collective::Participation::none() : buckets_.front()->active->note().participation;
+void Pass::take_headers() {
+  all_ = buckets_.empty() ? collective::Participation::none() : buckets_.front()->active->header().participation;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    const collective::BucketHeader& note = buckets_[b]->active->note();
-    all_.flags |= note.participation.flags;
-    incomplete_ = incomplete_ || note.incomplete;
+    const collective::BucketHeader& header = buckets_[b]->active->header();
+    all_.flags |= header.participation.flags;
+    incomplete_ = incomplete_ || header.incomplete;
   }
   const bool nobody = !incomplete_ && all_.contributors == 0 && !buckets_.empty();
   if (nobody)
@@ -296,14 +296,14 @@ void Pass::take_notes() {
   gradients_ = is_void() && !buckets_.empty() ? Gradients::kVoid : Gradients::kFinal;
   if (gradients_ == Gradients::kFinal) take_used();
   last_ = false;
-  if (role_ != Role::kJoined) note_absence(all_.joined - 1);
+  if (role_ != Role::kJoined) set_absent(all_.joined - 1);
 }
 
 void Pass::take_used() noexcept {
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
       used_[static_cast<size_t>(plan_[b].parameters[piece])] =
-          static_cast<uint8_t>(buckets_[b]->active->note().used[piece / 64] >> (piece % 64) & 1);
+          static_cast<uint8_t>(buckets_[b]->active->header().used[piece / 64] >> (piece % 64) & 1);
   sliced_ = active_stage_ != nullptr && active_stage_->reduces_to_slices();
   has_reduced_ = true;
   ++final_passes_;

@@ -64,7 +64,7 @@ class Pass {
   /// Those that ended well, the same on all ranks.
   [[nodiscard]] int64_t reduced_passes() const noexcept { return stats_.passes; }
   /// From now on (-1: no longer) this rank only answers, so the group refuses what it has no part in.
-  void note_absence(int32_t joined_rank);
+  void set_absent(int32_t joined_rank);
   [[nodiscard]] int32_t absent_rank() const noexcept { return absent_rank_; }
   void fill_report(ddp_pass_report& report) const noexcept;
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
@@ -126,7 +126,7 @@ class Pass {
     std::unique_ptr<collective::BucketOperation> operation;
     collective::BucketOperation* active = nullptr;  // that of this pass
     std::atomic<int32_t> pending{0};                // gradients of this pass that are still to come
-    collective::BucketHeader note;
+    collective::BucketHeader header;
     std::mutex streaming;        // guards streams
     std::vector<void*> streams;  // of a GPU, on which its gradients were written since the last reduction
   };
@@ -145,7 +145,7 @@ class Pass {
   [[nodiscard]] bool has_partly_marked(const PlannedBucket& bucket) const noexcept;
   /// The parameter's name and, if it is marked in part, what is missing.
   [[nodiscard]] std::string missing_of(int32_t index) const;
-  void note_stream(size_t index, void* stream);
+  void add_stream(size_t index, void* stream);
   void start_ready_buckets();
   void start_bucket(size_t index);
   [[nodiscard]] collective::Participation participation() const noexcept;
@@ -158,7 +158,7 @@ class Pass {
   void require_step() const;
   /// The marks of the pass that ends become part of what is accumulated, or are forgotten.
   void settle_marks(bool keep) noexcept;
-  void take_notes();
+  void take_headers();
   [[nodiscard]] bool is_void() const noexcept {
     return incomplete_ || all_.contributors == 0 || (hooked_ != nullptr && hooked_->has_failed());
   }

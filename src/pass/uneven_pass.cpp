@@ -59,12 +59,12 @@ const JoinHeader& Pass::call_roll(Call call, int32_t argument, bool joined) {
     join_header_->start(queue_, call, argument, joined ? group_.rank() + 1 : 0);
     queue_.drain();
   });
-  if (!joined) note_absence(join_header_->joined_rank());
+  if (!joined) set_absent(join_header_->joined_rank());
   return *join_header_;
 }
 
 /// While a rank only answers, what it cannot answer is refused here, before it is sent.
-void Pass::note_absence(int32_t joined_rank) {
+void Pass::set_absent(int32_t joined_rank) {
   if (joined_rank == absent_rank_) return;
   absent_rank_ = joined_rank;
   group_.set_shadowing(this, joined_rank < 0

@@ -239,23 +239,27 @@ void a_model_that_is_destroyed_in_its_pass_is_named(Path path) {
     const auto group = group::Group::create(place.c_str(), options);
     World first(*group, Memory::kOwned);
     auto second = std::make_unique<World>(*group, Memory::kOwned);
-    first.model->begin_backward(DDP_PASS_REDUCE);
-    second->model->begin_backward(DDP_PASS_REDUCE);
-    mark_all(*second, rank, 2);
+    const auto begin = [&] {
+      first.model->begin_backward(DDP_PASS_REDUCE);
+      second->model->begin_backward(DDP_PASS_REDUCE);
+      mark_all(*second, rank, 2);
+    };
     if (rank == 1) {
+      begin();
       second.reset();
       return;
     }
-    wait_until([&] {
-      try {
-        group->check_usable();
-        return false;
-      } catch (const Error&) {
-        return true;
-      }
-    });
-    mark_all(first, rank, 1);
     try {
+      begin();  // the other rank may be gone already
+      wait_until([&] {
+        try {
+          group->check_usable();
+          return false;
+        } catch (const Error&) {
+          return true;
+        }
+      });
+      mark_all(first, rank, 1);
       second->model->end_backward();
       first.model->end_backward();
       throw std::runtime_error("the group is whole");

@@ -52,9 +52,9 @@ void as_rendezvous(const std::string& text) {
 }
 
 void as_record(std::string_view text) {
-  const auto record = bootstrap::read_note(text);
+  const auto record = bootstrap::read_record(text);
   if (!record.has_value()) return;
-  must(bootstrap::write_note(*record) == text, "what was read is written the same");
+  must(bootstrap::write_record(*record) == text, "what was read is written the same");
 }
 
 void as_hosts(std::string_view text) {

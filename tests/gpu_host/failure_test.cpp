@@ -192,7 +192,7 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
       wait_until([&] { return enqueued.load(); });
       return group.close();
     }
-    nccl::NcclTransport& side = group.gpu_side();
+    nccl::NcclTransport& side = group.nccl_transport();
     side.order_after(world.stream.get());
     side.communicator().all_reduce(world.grad.data(), world.grad.data(), kCount, DDP_F32, DDP_GPU_SUM, side.stream());
     side.order_before(world.stream.get());

@@ -43,7 +43,7 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
     world.compute.synchronize();
     world.fill(rank, 3);
     group.barrier();
-    fake_gpu::pause(group.gpu_side().stream());
+    fake_gpu::pause(group.nccl_transport().stream());
     world.model->average_parameters(world.compute.get());
     if (rank == 0) group.abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
     wait_until([&] {
@@ -54,7 +54,7 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
         return true;
       }
     });
-    fake_gpu::resume(group.gpu_side().stream());
+    fake_gpu::resume(group.nccl_transport().stream());
     world.compute.synchronize();
     world.expect_filled(rank, 3, "as before");
   });

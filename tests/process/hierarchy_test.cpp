@@ -191,7 +191,7 @@ void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
       const bool last = rank + 1 == ranks_of(placement);
       bucket->start(collective::BucketHeader{false, {last ? 0x3bU : 0x33U}});
       bucket->finish();
-      expect(!bucket->note().incomplete && bucket->note().used == std::vector<uint64_t>{0x3b},
+      expect(!bucket->header().incomplete && bucket->header().used == std::vector<uint64_t>{0x3b},
              placement + ": every rank learns who uses what");
       for (size_t piece = 0; piece < Gradients::kPieces; ++piece)
         piece == 2 ? gradients.expect_untouched(piece, placement) : gradients.expect_reduced(piece, placement);
@@ -199,7 +199,7 @@ void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
         gradients.fill();
         bucket->start(collective::BucketHeader{rank == missing, {0x3f}});
         bucket->finish();
-        expect(bucket->note().incomplete, placement + ": every rank learns that something is missing");
+        expect(bucket->header().incomplete, placement + ": every rank learns that something is missing");
         for (size_t piece = 0; piece < Gradients::kPieces; ++piece) gradients.expect_untouched(piece, placement);
       }
       bucket->start(collective::BucketHeader{false, {0x3f}});

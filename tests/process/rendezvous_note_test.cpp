@@ -13,7 +13,7 @@
 
 namespace {
 
-using ddp::bootstrap::PostedNote;
+using ddp::bootstrap::Record;
 using ddp::test::expect;
 using ddp::test::expect_contains;
 using ddp::test::expect_equal;
@@ -44,8 +44,8 @@ class Folder {
 
 const std::string kWord(32, 'a');
 
-void leave_note(const Folder& folder, const PostedNote& note) {
-  std::ofstream(folder.file()) << ddp::bootstrap::write_note(note);
+void leave_record(const Folder& folder, const Record& note) {
+  std::ofstream(folder.file()) << ddp::bootstrap::write_record(note);
 }
 
 void expect_to_meet(const Folder& folder) {
@@ -60,20 +60,20 @@ void expect_to_meet(const Folder& folder) {
 
 void an_earlier_note_whose_port_is_closed_is_replaced(void**) {
   const Folder folder;
-  leave_note(folder, {"127.0.0.1:" + std::to_string(ddp::test::free_port()), kWord, kWord, "here",
-                      ddp::bootstrap::this_member(0).boot_id});
+  leave_record(folder, {"127.0.0.1:" + std::to_string(ddp::test::free_port()), kWord, kWord, "here",
+                        ddp::bootstrap::this_member(0).boot_id});
   expect_to_meet(folder);
 }
 
 void a_note_of_another_boot_is_replaced(void**) {
   const Folder folder;
-  leave_note(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
+  leave_record(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
   expect_to_meet(folder);
 }
 
 void a_note_that_is_out_of_reach_is_replaced(void**) {
   const Folder folder;
-  leave_note(folder, {"198.51.100.1:1", kWord, "", "there", ""});  // no token: an address that may not be used
+  leave_record(folder, {"198.51.100.1:1", kWord, "", "there", ""});  // no token: an address that may not be used
   expect_to_meet(folder);
 }
 
@@ -85,7 +85,7 @@ void bytes_that_are_no_note_are_replaced(void**) {
 
 void what_is_wrong_with_the_note_is_said_when_rank_0_never_comes(void**) {
   const Folder folder;
-  leave_note(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
+  leave_record(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
   auto options = quick_options(1, 2);
   options.rendezvous_timeout_ms = 100;
   const auto text = expect_error(DDP_ERROR_TIMED_OUT, [&] { static_cast<void>(meet_at(folder.place(), options)); });

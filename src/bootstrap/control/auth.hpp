@@ -48,7 +48,7 @@ struct SessionKeys {
 [[nodiscard]] std::string hex(std::string_view bytes);
 
 /// What makes a group one of its own: the launcher's job, where its ranks were asked to meet, and its name there. Shown to
-/// strangers, so it is a hash.
+/// unauthenticated, so it is a hash.
 [[nodiscard]] GroupId group_id(std::string_view job, std::string_view place, std::string_view group_name);
 
 enum class Role { kServer, kClient };

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "bootstrap/control/deadlock.hpp"
-#include "bootstrap/control/gather_board.hpp"
+#include "bootstrap/control/gather_rounds.hpp"
 #include "bootstrap/control/identity.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/texts.hpp"
@@ -28,7 +28,7 @@ constexpr auto kLookAgain = std::chrono::milliseconds(150);
 struct MemberSlot {
   enum class State { kFree, kPresent, kLeft };
   State state = State::kFree;
-  bool gone_again = false;  // free, but somebody sat here
+  bool gone_again = false;  // free, but a member was here
   std::function<void(const Error&)> on_failure;
   bool in_callback = false;
   uint64_t answered = 0;  // the last round with an answer
@@ -55,7 +55,7 @@ bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, 
 class Hub {
  public:
   explicit Hub(int32_t size)
-      : members_(static_cast<size_t>(size)), slots_(static_cast<size_t>(size)), board_(members_), deadlocks_(members_) {}
+      : members_(static_cast<size_t>(size)), slots_(static_cast<size_t>(size)), gathers_(members_), deadlocks_(members_) {}
   ~Hub() {
     {
       const std::lock_guard lock(mutex_);
@@ -127,9 +127,9 @@ class Hub {
     slot.heard_ns = os::now_ns();
     const int64_t left_ms = deadline.left_ms();
     const int64_t at_ns = deadline.is_never() ? INT64_MAX : os::now_ns() + deadline.left_ns();
-    const uint64_t sequence = board_.next_sequence(rank);
+    const uint64_t sequence = gathers_.next_sequence(rank);
     slot.calls.join_gather(sequence);
-    hand_out(board_.add(rank, what, std::string(mine), at_ns, left_ms, slot.calls.call()));
+    hand_out(gathers_.add(rank, what, std::string(mine), at_ns, left_ms, slot.calls.call()));
     const CallState::Waiting waiting(slot.calls, BlockedCall::Exchange::kGather, sequence);
     const auto answered = [&] { return slot.answered >= sequence; };
     if (!wait(changed_, lock, deadline, [&] { return answered() || cause_.has_value(); })) {
@@ -192,7 +192,7 @@ class Hub {
     changed_.notify_all();
   }
 
-  void hand_out(GatherBoard::Answer answer) {
+  void hand_out(GatherRounds::Answer answer) {
     for (const int32_t rank : answer.to) {
       MemberSlot& slot = slots_[static_cast<size_t>(rank)];
       slot.answered = answer.sequence;
@@ -203,7 +203,7 @@ class Hub {
   }
 
   void time_out(int64_t at_ns) {
-    const auto late = board_.overdue(at_ns);
+    const auto late = gathers_.overdue(at_ns);
     if (!late.has_value() || cause_.has_value()) return;
     std::vector<Member> missing;
     for (const int32_t rank : late->missing) missing.push_back(member(rank));
@@ -243,7 +243,7 @@ class Hub {
   std::condition_variable changed_;
   std::vector<Member> members_;  // fixed once all are present
   std::vector<MemberSlot> slots_;
-  GatherBoard board_;
+  GatherRounds gathers_;
   DeadlockWatch deadlocks_;
   int32_t present_ = 0;
   int32_t first_ = 0;  // the rank that made the hub

@@ -29,8 +29,8 @@ namespace {
 constexpr int kAcceptsInTurn = 64;
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);  // when descriptors have run out
 
-// The longest body a seated rank may send: its blob, and what goes with it.
-constexpr size_t kSeatedBytes = limits::kBlobBytes + limits::kNameBytes + 64;
+// The longest body a member may send: its blob, and what goes with it.
+constexpr size_t kMemberBytes = limits::kBlobBytes + limits::kNameBytes + 64;
 
 }  // namespace
 
@@ -55,8 +55,8 @@ class Server::Impl {
   void stop(os::Deadline deadline) noexcept {
     if (!thread_.joinable()) return;
     if (!try_to([this] { asio::post(io_, [this] { finish_all(); }); })) {
-      std::unique_lock lock(mutex_);
-      done_changed_.wait_for(lock, std::chrono::nanoseconds(deadline.left_ns()), [this] { return done_; });
+      std::unique_lock lock(done_.mutex);
+      done_.changed.wait_for(lock, std::chrono::nanoseconds(deadline.left_ns()), [this] { return done_.flag; });
     }
     io_.stop();
     thread_.join();
@@ -116,29 +116,29 @@ class Server::Impl {
     links_.emplace(id, link);
     link->start({[this, id](Frame&& frame) {
                    state_.frame(id, std::move(frame), os::now_ns());
-                   obey();
+                   act();
                  },
                  [this, id] {
                    forget(id);
                    state_.closed(id, os::now_ns());
-                   obey();
+                   act();
                  },
                  [this, id](const std::string& how) {
                    forget(id);
                    state_.broke(id, how, os::now_ns());
-                   obey();
+                   act();
                  },
                  [this, id] {
                    if (formed_) throw;  // for run()
                    forget(id);
                    state_.broke(id, "", os::now_ns());
-                   obey();
+                   act();
                  }});
     state_.connected(id, auth::random_nonce(), os::now_ns());
-    obey();
+    act();
   }
 
-  void obey() {
+  void act() {
     for (ServerAction& action : state_.take()) {
       if (action.kind == ServerAction::Kind::kSeal) {
         asio::error_code ignored;
@@ -153,7 +153,7 @@ class Server::Impl {
         case ServerAction::Kind::kSend: link->send(action.type, std::move(action.body)); break;
         case ServerAction::Kind::kSecure:
           link->secure(secured_ ? &action.keys.to_server : nullptr, secured_ ? &action.keys.to_client : nullptr,
-                       kSeatedBytes);
+                       kMemberBytes);
           break;
         case ServerAction::Kind::kFinish: link->finish(); break;
         case ServerAction::Kind::kDrop:
@@ -171,13 +171,13 @@ class Server::Impl {
       if (!error) tick();
     });
     state_.tick(os::now_ns());
-    obey();
+    act();
   }
 
   void finish_all() {
     finishing_ = true;
     state_.settle();
-    obey();
+    act();
     asio::error_code ignored;
     listener_.close(ignored);
     for (const auto& [id, link] : links_) link->finish();
@@ -191,9 +191,9 @@ class Server::Impl {
 
   void check_done() {
     if (!finishing_ || !links_.empty()) return;
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-    done_changed_.notify_all();
+    const std::lock_guard lock(done_.mutex);
+    done_.flag = true;
+    done_.changed.notify_all();
   }
 
   static SharedBody metadata_of(int32_t world_rank) {
@@ -216,9 +216,11 @@ class Server::Impl {
   bool formed_ = false;
   bool finishing_ = false;
 
-  std::mutex mutex_;  // guards done_
-  std::condition_variable done_changed_;
-  bool done_ = false;
+  struct Done {
+    std::mutex mutex;  // guards the flag
+    std::condition_variable changed;
+    bool flag = false;
+  } done_;
   std::thread thread_;
 };
 

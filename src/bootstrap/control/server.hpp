@@ -1,8 +1,7 @@
 // Rank 0's thread that all ranks talk to: sockets and time for ServerState.
 //
-// It listens until the group has formed and then closes that door. Nothing that strangers send blocks it: it never waits for
-// anybody. Threads: construct, stop() and destroy from one thread.
-// Tested by process/control_test.cpp.
+// It listens until the group has formed and then closes that door. Nothing that unauthenticated send blocks it: it never
+// waits for anybody. Threads: construct, stop() and destroy from one thread. Tested by process/control_test.cpp.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,7 @@ ServerState::ServerState(ServerConfig config)
     : config_(std::move(config)),
       members_(static_cast<size_t>(config_.size)),
       slots_(static_cast<size_t>(config_.size)),
-      board_(members_),
+      gathers_(members_),
       deadlocks_(members_) {
   clock_.set_most_ms(config_.dead_after_ms / (limits::kTicksInSilence - 2));
 }
@@ -30,9 +30,9 @@ void ServerState::send(ConnectionId to, FrameType type, SharedBody bytes) {
   actions_.push_back({ServerAction::Kind::kSend, to, type, std::move(bytes), {}});
 }
 
-void ServerState::send_to_seated(FrameType type, const SharedBody& bytes) {
+void ServerState::send_to_members(FrameType type, const SharedBody& bytes) {
   for (int32_t rank = 0; rank < config_.size; ++rank)
-    if (is_waiting_for(rank)) send(seat_of(rank).connection, type, bytes);
+    if (is_waiting_for(rank)) send(slot_of(rank).connection, type, bytes);
 }
 
 void ServerState::finish(ConnectionId id) {
@@ -63,14 +63,14 @@ void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t n
   send(id, FrameType::kBanner, body(messages::write(banner)));
 
   // Too many who have not proved who they are: the one that waits longest goes.
-  size_t strangers = 0;
+  size_t unauthenticated = 0;
   std::optional<ConnectionId> oldest;
   for (const auto& [other, state] : connections_) {
-    if (state.phase == Connection::Phase::kSeated || state.phase == Connection::Phase::kAdmitted) continue;
-    ++strangers;
+    if (state.phase == Connection::Phase::kJoined || state.phase == Connection::Phase::kAdmitted) continue;
+    ++unauthenticated;
     if (!oldest.has_value()) oldest = other;  // numbers rise
   }
-  if (strangers > limits::kStrangersPending + static_cast<size_t>(config_.size)) drop(*oldest);
+  if (unauthenticated > limits::kUnauthenticatedPending + static_cast<size_t>(config_.size)) drop(*oldest);
 }
 
 void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {
@@ -78,13 +78,13 @@ void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {
   if (found == connections_.end()) return;
   Connection& connection = found->second;
   switch (connection.phase) {
-    case Connection::Phase::kStranger:
+    case Connection::Phase::kUnauthenticated:
       if (frame.type != FrameType::kHello) throw Error(DDP_ERROR_IO, "a frame before the greeting");
       return greet(id, connection, messages::read_hello(frame.body));
     case Connection::Phase::kAdmitted:
       if (frame.type != FrameType::kJoin) throw Error(DDP_ERROR_IO, "a frame before it joined");
-      return slot(id, connection, messages::read_join(frame.body), clock_.at(now_ns));
-    case Connection::Phase::kSeated: return seated_frame(connection, std::move(frame), clock_.at(now_ns));
+      return join(id, connection, messages::read_join(frame.body), clock_.at(now_ns));
+    case Connection::Phase::kJoined: return member_frame(connection, std::move(frame), clock_.at(now_ns));
     case Connection::Phase::kOver: return;
   }
 }
@@ -104,13 +104,13 @@ void ServerState::greet(ConnectionId id, Connection& connection, const messages:
   actions_.push_back(std::move(secure));
 }
 
-void ServerState::slot(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns) {
+void ServerState::join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns) {
   const int32_t rank = connection.rank;
   if (connection.size != config_.size) return refuse(id, texts::different_size(rank, connection.size, 0, config_.size));
   if (rank < 0 || rank >= config_.size) return refuse(id, texts::rank_out_of_range(rank, config_.size));
-  MemberSlot& slot = seat_of(rank);
+  MemberSlot& slot = slot_of(rank);
   if (slot.state != MemberSlot::State::kFree) return refuse(id, texts::duplicate_rank(member(rank)));
-  connection.phase = Connection::Phase::kSeated;
+  connection.phase = Connection::Phase::kJoined;
   slot = MemberSlot();
   slot.state = MemberSlot::State::kTaken;
   slot.connection = id;
@@ -122,9 +122,9 @@ void ServerState::slot(ConnectionId id, Connection& connection, messages::Join&&
   if (++taken_ == config_.size) form();
 }
 
-void ServerState::free_seat(int32_t rank) {
-  seat_of(rank) = MemberSlot();
-  seat_of(rank).gone_again = true;
+void ServerState::free_slot(int32_t rank) {
+  slot_of(rank) = MemberSlot();
+  slot_of(rank).gone_again = true;
   --taken_;
 }
 
@@ -133,16 +133,16 @@ void ServerState::form() {
   actions_.push_back({ServerAction::Kind::kSeal, 0, {}, nullptr, {}});
   std::vector<ConnectionId> late;
   for (const auto& [id, connection] : connections_)
-    if (connection.phase == Connection::Phase::kStranger || connection.phase == Connection::Phase::kAdmitted)
+    if (connection.phase == Connection::Phase::kUnauthenticated || connection.phase == Connection::Phase::kAdmitted)
       late.push_back(id);
   for (const ConnectionId id : late) drop(id);
-  send_to_seated(FrameType::kTable,
-                 body(messages::write(messages::Table{config_.heartbeat_ms, config_.dead_after_ms, members_})));
+  send_to_members(FrameType::kTable,
+                  body(messages::write(messages::Table{config_.heartbeat_ms, config_.dead_after_ms, members_})));
 }
 
-void ServerState::seated_frame(Connection& connection, Frame&& frame, int64_t now_ns) {
+void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t now_ns) {
   const int32_t rank = connection.rank;
-  seat_of(rank).heard_ns = now_ns;
+  slot_of(rank).heard_ns = now_ns;
   switch (frame.type) {
     case FrameType::kBeat: return beat(rank, messages::read_beat(frame.body));
     case FrameType::kBye: return goodbye(rank);
@@ -157,7 +157,7 @@ void ServerState::seated_frame(Connection& connection, Frame&& frame, int64_t no
       return reported(rank, messages::read_error(frame.body), now_ns);
     case FrameType::kHeard:
       if (phase_ != Phase::kBroken) break;
-      seat_of(rank).state = MemberSlot::State::kHeard;
+      slot_of(rank).state = MemberSlot::State::kHeard;
       return tell_rank0_if_all_heard();
     case FrameType::kDeath: {
       const int32_t dead = messages::read_death(frame.body).rank;
@@ -171,42 +171,41 @@ void ServerState::seated_frame(Connection& connection, Frame&& frame, int64_t no
 
 void ServerState::gather(int32_t rank, messages::Gather&& gather, int64_t now_ns) {
   if (phase_ == Phase::kBroken) return;  // the cause is on its way
-  if (gather.sequence != board_.next_sequence(rank)) throw Error(DDP_ERROR_IO, "a gather that is out of order");
+  if (gather.sequence != gathers_.next_sequence(rank)) throw Error(DDP_ERROR_IO, "a gather that is out of order");
   const bool limited = gather.left_ms > 0 && gather.left_ms < INT64_MAX / (4 * kMs);
   const int64_t deadline_ns = limited ? now_ns + gather.left_ms * kMs : INT64_MAX;
-  GatherBoard::Answer answer =
-      board_.add(rank, gather.what, std::move(gather.blob), deadline_ns, gather.limit_ms, gather.call);
+  GatherRounds::Answer answer =
+      gathers_.add(rank, gather.what, std::move(gather.blob), deadline_ns, gather.limit_ms, gather.call);
   if (answer.to.empty()) return;
   const FrameType type = answer.error.has_value() ? FrameType::kReplyError : FrameType::kReply;
   const SharedBody reply =
       body(answer.error.has_value() ? messages::write(messages::ReplyError{answer.sequence, *answer.error})
                                     : messages::write(messages::Reply{answer.sequence, std::move(answer.blobs)}));
   for (const int32_t to : answer.to)
-    if (seat_of(to).state == MemberSlot::State::kTaken) send(seat_of(to).connection, type, reply);
+    if (slot_of(to).state == MemberSlot::State::kTaken) send(slot_of(to).connection, type, reply);
 }
 
 void ServerState::beat(int32_t rank, const messages::Beat& beat) {
   if (beat.ranks.empty()) return;
-  seat_of(rank).pass = beat.ranks.front().pass;
-  seat_of(rank).bucket = beat.ranks.front().bucket;
+  slot_of(rank).pass = beat.ranks.front().pass;
+  slot_of(rank).bucket = beat.ranks.front().bucket;
 }
 
 // A rank says that the group is broken. It often saw only what another rank's death did to it.
 void ServerState::reported(int32_t rank, const Error& cause, int64_t now_ns) {
-  seat_of(rank).state = MemberSlot::State::kReported;
+  slot_of(rank).state = MemberSlot::State::kReported;
   if (phase_ == Phase::kBroken) return;
   if (cause.status() != DDP_ERROR_PEER_FAILED && cause.status() != DDP_ERROR_TIMED_OUT) return declare(cause);
   if (suspicion_.has_value()) return;
-  suspicion_ = cause;
-  suspicion_ns_ = now_ns;
+  suspicion_ = Suspicion{cause, now_ns};
 }
 
 void ServerState::goodbye(int32_t rank) {
-  const ConnectionId id = seat_of(rank).connection;
+  const ConnectionId id = slot_of(rank).connection;
   if (phase_ == Phase::kForming) {
-    free_seat(rank);
+    free_slot(rank);
   } else {
-    seat_of(rank).state = MemberSlot::State::kLeft;
+    slot_of(rank).state = MemberSlot::State::kLeft;
     if (!suspicion_.has_value()) declare(texts::left_group(member(rank)));
   }
   finish(id);
@@ -215,7 +214,7 @@ void ServerState::goodbye(int32_t rank) {
 
 // A rank's process has ended, or its connection. What it said before about another cause still holds.
 void ServerState::gone(int32_t rank) {
-  if (seat_of(rank).state == MemberSlot::State::kTaken) declare(texts::gone(member(rank)));
+  if (slot_of(rank).state == MemberSlot::State::kTaken) declare(texts::gone(member(rank)));
 }
 
 void ServerState::declare(const Error& cause) {
@@ -224,7 +223,7 @@ void ServerState::declare(const Error& cause) {
   suspicion_.reset();
   cause_ = body(messages::write(cause));
   for (int32_t rank = 1; rank < config_.size; ++rank)
-    if (is_waiting_for(rank)) send(seat_of(rank).connection, FrameType::kFailed, cause_);
+    if (is_waiting_for(rank)) send(slot_of(rank).connection, FrameType::kFailed, cause_);
   tell_rank0_if_all_heard();
 }
 
@@ -236,11 +235,11 @@ void ServerState::tell_rank0_if_all_heard() {
 
 void ServerState::tell_rank0() {
   const SharedBody cause = std::exchange(cause_, nullptr);
-  if (cause != nullptr && is_waiting_for(0)) send(seat_of(0).connection, FrameType::kFailed, cause);
+  if (cause != nullptr && is_waiting_for(0)) send(slot_of(0).connection, FrameType::kFailed, cause);
 }
 
 void ServerState::settle() {
-  if (suspicion_.has_value()) declare(Error(*suspicion_));
+  if (suspicion_.has_value()) declare(Error(suspicion_->cause));
   tell_rank0();
 }
 
@@ -249,9 +248,9 @@ void ServerState::closed(ConnectionId id, int64_t) {
   if (found == connections_.end()) return;
   const Connection connection = found->second;
   connections_.erase(found);
-  if (connection.phase != Connection::Phase::kSeated) return;
-  if (phase_ == Phase::kForming) return free_seat(connection.rank);
-  const MemberSlot::State before = std::exchange(seat_of(connection.rank).state, MemberSlot::State::kLeft);
+  if (connection.phase != Connection::Phase::kJoined) return;
+  if (phase_ == Phase::kForming) return free_slot(connection.rank);
+  const MemberSlot::State before = std::exchange(slot_of(connection.rank).state, MemberSlot::State::kLeft);
   if (before == MemberSlot::State::kTaken) declare(texts::gone(member(connection.rank)));
   tell_rank0_if_all_heard();
 }
@@ -261,9 +260,9 @@ void ServerState::broke(ConnectionId id, const std::string& how, int64_t) {
   if (found == connections_.end()) return;
   const Connection connection = found->second;
   drop(id);
-  if (connection.phase != Connection::Phase::kSeated) return;
-  if (phase_ == Phase::kForming) return free_seat(connection.rank);
-  seat_of(connection.rank).state = MemberSlot::State::kLeft;
+  if (connection.phase != Connection::Phase::kJoined) return;
+  if (phase_ == Phase::kForming) return free_slot(connection.rank);
+  slot_of(connection.rank).state = MemberSlot::State::kLeft;
   declare(texts::broke_protocol(member(connection.rank), how));
   tell_rank0_if_all_heard();
 }
@@ -278,11 +277,12 @@ void ServerState::tick(int64_t system_ns) {
     if (stood_still) slot.heard_ns = now_ns;
   last_tick_ns_ = now_ns;
   check_hearing(now_ns);
-  check_strangers(now_ns);
+  check_unauthenticated(now_ns);
   check_silence(now_ns);
   check_deadlines(now_ns);
   check_deadlock();
-  if (suspicion_.has_value() && now_ns - suspicion_ns_ >= limits::kSecondaryCauseMs * kMs) declare(Error(*suspicion_));
+  if (suspicion_.has_value() && now_ns - suspicion_->since_ns >= limits::kSecondaryCauseMs * kMs)
+    declare(Error(suspicion_->cause));
   send_beats(now_ns);
 }
 
@@ -293,21 +293,21 @@ void ServerState::check_hearing(int64_t now_ns) {
   if (now_ns - hearing_since_ns_ >= std::min(limits::kHearMs, config_.dead_after_ms / 4) * kMs) tell_rank0();
 }
 
-void ServerState::check_strangers(int64_t now_ns) {
+void ServerState::check_unauthenticated(int64_t now_ns) {
   std::vector<ConnectionId> slow;
   for (const auto& [id, connection] : connections_)
-    if (connection.phase != Connection::Phase::kSeated && now_ns - connection.since_ns > limits::kStrangerMs * kMs)
+    if (connection.phase != Connection::Phase::kJoined && now_ns - connection.since_ns > limits::kStrangerMs * kMs)
       slow.push_back(id);
   for (const ConnectionId id : slow) drop(id);
 }
 
 void ServerState::check_silence(int64_t now_ns) {
   for (int32_t rank = 0; rank < config_.size; ++rank) {
-    MemberSlot& slot = seat_of(rank);
+    MemberSlot& slot = slot_of(rank);
     if (slot.state != MemberSlot::State::kTaken || now_ns - slot.heard_ns <= config_.dead_after_ms * kMs) continue;
     if (phase_ == Phase::kForming) {
       const ConnectionId id = slot.connection;
-      free_seat(rank);
+      free_slot(rank);
       drop(id);
     } else {
       declare(texts::silent(member(rank), config_.dead_after_ms, slot.pass, slot.bucket));
@@ -318,23 +318,23 @@ void ServerState::check_silence(int64_t now_ns) {
 void ServerState::check_deadlines(int64_t now_ns) {
   if (phase_ == Phase::kForming) {
     for (int32_t rank = 0; rank < config_.size; ++rank) {
-      if (seat_of(rank).state != MemberSlot::State::kTaken || seat_of(rank).deadline_ns > now_ns) continue;
-      const Error why = texts::never_came(absent(), config_.size, seat_of(rank).limit_ms, config_.place);
+      if (slot_of(rank).state != MemberSlot::State::kTaken || slot_of(rank).deadline_ns > now_ns) continue;
+      const Error why = texts::never_came(absent(), config_.size, slot_of(rank).limit_ms, config_.place);
       for (int32_t other = 0; other < config_.size; ++other) {
         // When rank 0 gives up, the place is gone for all.
-        if ((rank != 0 && other != rank) || seat_of(other).state != MemberSlot::State::kTaken) continue;
-        refuse(seat_of(other).connection, why);
-        free_seat(other);
+        if ((rank != 0 && other != rank) || slot_of(other).state != MemberSlot::State::kTaken) continue;
+        refuse(slot_of(other).connection, why);
+        free_slot(other);
       }
     }
     return;
   }
   if (phase_ != Phase::kFormed) return;
-  const auto late = board_.overdue(now_ns);
+  const auto late = gathers_.overdue(now_ns);
   if (!late.has_value()) return;
   std::vector<Member> absent;
   for (const int32_t rank : late->missing) absent.push_back(member(rank));
-  const MemberSlot& first = seat_of(late->missing.front());
+  const MemberSlot& first = slot_of(late->missing.front());
   declare(texts::gather_timed_out(absent, late->call, late->limit_ms,
                                   texts::progress((now_ns - first.heard_ns) / kMs, first.pass, first.bucket)));
 }
@@ -347,11 +347,11 @@ void ServerState::check_deadlock() {
 void ServerState::send_beats(int64_t now_ns) {
   if (phase_ == Phase::kBroken || now_ns - last_beat_ns_ < config_.heartbeat_ms * kMs) return;
   last_beat_ns_ = now_ns;
-  send_to_seated(FrameType::kBeat, body(messages::write(whereabouts(now_ns))));
+  send_to_members(FrameType::kBeat, body(messages::write(progress_now(now_ns))));
 }
 
 // Those that are furthest behind: it is they whom the others wait for.
-messages::Beat ServerState::whereabouts(int64_t now_ns) const {
+messages::Beat ServerState::progress_now(int64_t now_ns) const {
   messages::Beat beat;
   if (phase_ == Phase::kForming) return beat;
   for (int32_t rank = 0; rank < config_.size; ++rank) {

@@ -1,11 +1,11 @@
 // Rank 0's side of the control plane as a state machine: what happened goes in, what is to be done comes out. No sockets, no
 // threads, no clock of its own; so every order of events can be tried in a test.
 //
-// A connection is a stranger until its greeting was right, then admitted, then seated when it has said who it is. The group
-// forms when every slot is taken; from then on it can only break, once, with one cause that goes to all: to rank 0's own
-// program last, when the others know it, for rank 0 may end as soon as it hears, and its end must not become their cause.
-// Causes that are often consequences (a rank reports that its data connection failed) wait kSecondaryCauseMs for a better
-// one (the connection of the rank that died). Cost: an event is O(1), but for answers to all and ticks, O(ranks). One
+// A connection is unauthenticated until its greeting was right, then admitted, then joined when it has said who it is. The
+// group forms when every slot is taken; from then on it can only break, once, with one cause that goes to all: to rank 0's
+// own program last, when the others know it, for rank 0 may end as soon as it hears, and its end must not become their
+// cause. Causes that are often consequences (a rank reports that its data connection failed) wait kSecondaryCauseMs for a
+// better one (the connection of the rank that died). Cost: an event is O(1), but for answers to all and ticks, O(ranks). One
 // thread.
 // Tested by unit/bootstrap/control_server_test.cpp.
 #pragma once
@@ -20,7 +20,7 @@
 #include "bootstrap/control/codec.hpp"
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/deadlock.hpp"
-#include "bootstrap/control/gather_board.hpp"
+#include "bootstrap/control/gather_rounds.hpp"
 #include "bootstrap/control/messages.hpp"
 #include "bootstrap/control/texts.hpp"
 #include "os/awake_clock.hpp"
@@ -74,8 +74,8 @@ class ServerState {
 
  private:
   struct Connection {
-    enum class Phase { kStranger, kAdmitted, kSeated, kOver };
-    Phase phase = Phase::kStranger;
+    enum class Phase { kUnauthenticated, kAdmitted, kJoined, kOver };
+    Phase phase = Phase::kUnauthenticated;
     int64_t since_ns = 0;
     auth::Nonce nonce{};
     int32_t rank = -1;
@@ -90,21 +90,21 @@ class ServerState {
     int64_t limit_ms = 0;
     int64_t pass = -1;
     int32_t bucket = -1;
-    bool gone_again = false;  // free, but somebody sat here
+    bool gone_again = false;  // free, but a member was here
   };
   enum class Phase { kForming, kFormed, kBroken };
 
   void send(ConnectionId to, FrameType type, SharedBody body);
-  void send_to_seated(FrameType type, const SharedBody& body);
+  void send_to_members(FrameType type, const SharedBody& body);
   void finish(ConnectionId id);
   void drop(ConnectionId id);
   void refuse(ConnectionId id, const Error& why);
 
   void greet(ConnectionId id, Connection& connection, const messages::Hello& hello);
-  void slot(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
-  void free_seat(int32_t rank);
+  void join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
+  void free_slot(int32_t rank);
   void form();
-  void seated_frame(Connection& connection, Frame&& frame, int64_t now_ns);
+  void member_frame(Connection& connection, Frame&& frame, int64_t now_ns);
   void gather(int32_t rank, messages::Gather&& gather, int64_t now_ns);
   void beat(int32_t rank, const messages::Beat& beat);
   void reported(int32_t rank, const Error& cause, int64_t now_ns);
@@ -115,12 +115,12 @@ class ServerState {
   void tell_rank0();
 
   void check_hearing(int64_t now_ns);
-  void check_strangers(int64_t now_ns);
+  void check_unauthenticated(int64_t now_ns);
   void check_silence(int64_t now_ns);
   void check_deadlines(int64_t now_ns);
   void check_deadlock();
   void send_beats(int64_t now_ns);
-  [[nodiscard]] messages::Beat whereabouts(int64_t now_ns) const;
+  [[nodiscard]] messages::Beat progress_now(int64_t now_ns) const;
   [[nodiscard]] texts::Absent absent() const;
   [[nodiscard]] const Member& member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
   /// Is it there, and does it not know yet how the group ended?
@@ -128,7 +128,7 @@ class ServerState {
     const MemberSlot::State state = slots_[static_cast<size_t>(rank)].state;
     return state == MemberSlot::State::kTaken || state == MemberSlot::State::kReported;
   }
-  [[nodiscard]] MemberSlot& seat_of(int32_t rank) { return slots_[static_cast<size_t>(rank)]; }
+  [[nodiscard]] MemberSlot& slot_of(int32_t rank) { return slots_[static_cast<size_t>(rank)]; }
 
   ServerConfig config_;
   Phase phase_ = Phase::kForming;
@@ -136,13 +136,16 @@ class ServerState {
   std::vector<Member> members_;
   std::vector<MemberSlot> slots_;
   int32_t taken_ = 0;
-  GatherBoard board_;
+  GatherRounds gathers_;
   DeadlockWatch deadlocks_;
-  SharedBody cause_;                // while rank 0's own program does not know it
-  int64_t hearing_since_ns_ = 0;    // the first tick after it was told to the others
-  std::optional<Error> suspicion_;  // a cause that waits for a better one
-  int64_t suspicion_ns_ = 0;
-  os::AwakeClock clock_;  // all times below and above are its
+  SharedBody cause_;              // while rank 0's own program does not know it
+  int64_t hearing_since_ns_ = 0;  // the first tick after it was told to the others
+  struct Suspicion {
+    Error cause;
+    int64_t since_ns = 0;
+  };
+  std::optional<Suspicion> suspicion_;  // a cause that waits for a better one
+  os::AwakeClock clock_;                // all times below and above are its
   int64_t last_tick_ns_ = 0;
   int64_t last_beat_ns_ = 0;
   std::vector<ServerAction> actions_;

@@ -39,21 +39,21 @@ class TcpControl final : public Control {
     link_ = std::make_shared<Link>(io_, std::move(admission.socket), std::move(reader), std::move(writer));
     link_->start({[this](Frame&& frame) {
                     state_.frame(std::move(frame), os::now_ns());
-                    obey();
+                    act();
                   },
                   [this] {
                     state_.closed(os::now_ns());
-                    obey();
+                    act();
                     link_gone();
                   },
                   [this](const std::string& how) {
                     state_.broke(how, os::now_ns());
-                    obey();
+                    act();
                     link_gone();
                   },
                   {}});
     state_.start(os::now_ns());
-    obey();
+    act();
     tick();
     thread_ = os::start_thread("ddp-control", [this] { run(); });
   }
@@ -125,7 +125,7 @@ class TcpControl final : public Control {
       break_group(*last_error_);
       if (!try_to([this] {
             state_.abort(last_words_);
-            obey();
+            act();
             link_->finish_anyhow();
           }))
         return;
@@ -153,13 +153,13 @@ class TcpControl final : public Control {
   void tick() {
     state_.tick(os::now_ns(), pass_.load(std::memory_order_relaxed), bucket_.load(std::memory_order_relaxed));
     if (const auto news = call_watch_.look(calls(), os::now_ns())) state_.blocked(news->blocked);
-    obey();
+    act();
     timer_.expires_after(std::chrono::milliseconds(state_.tick_ms()));
     timer_.async_wait([this](const asio::error_code& error) {
       if (!error) tick();
     });
   }
-  void obey();
+  void act();
   void break_group(const Error& cause);
   void rank0_died();
   void note_progress(const std::vector<messages::Progress>& ranks);
@@ -201,7 +201,7 @@ class TcpControl final : public Control {
   std::thread thread_;
 };
 
-void TcpControl::obey() {
+void TcpControl::act() {
   for (ClientAction& action : state_.take()) {
     switch (action.kind) {
       case ClientAction::Kind::kSend: link_->send(action.type, std::move(action.body)); break;
@@ -278,7 +278,7 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
   auto body = std::make_shared<const Body>(messages::write(sequence, left_ms, left_ms, call, what, mine));
   asio::post(io_, [this, body = std::move(body)] {
     state_.gather(body);
-    obey();
+    act();
   });
   const CallState::Waiting waiting(calls(), BlockedCall::Exchange::kGather, sequence);
   const auto decided = [&] { return answered_ >= sequence || cause_.has_value() || left_; };
@@ -300,7 +300,7 @@ void TcpControl::abort(const Error& cause) noexcept {
   changed_.notify_all();
   post_in_place(io_, abort_memory_, [this] {
     state_.abort(told_);
-    obey();
+    act();
   });
 }
 
@@ -315,7 +315,7 @@ void TcpControl::saw_death(int32_t rank) noexcept {
   const auto tell = [this, rank] {
     if (rank == 0) return rank0_died();
     state_.saw_death(rank);
-    obey();
+    act();
   };
   if (const std::optional<Error> error = try_to([&] { asio::post(io_, tell); }))  // no memory: its connection will say it
     os::log(DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", rank_, error->what());
@@ -325,7 +325,7 @@ void TcpControl::saw_death(int32_t rank) noexcept {
 void TcpControl::rank0_died() {
   link_->read_all();
   state_.closed(os::now_ns());
-  obey();
+  act();
 }
 
 void TcpControl::leave() noexcept {
@@ -336,7 +336,7 @@ void TcpControl::leave() noexcept {
   changed_.notify_all();
   post_in_place(io_, leave_memory_, [this] {
     state_.leave();
-    obey();
+    act();
   });
   if (std::this_thread::get_id() == thread_.get_id()) return;  // from the failure callback
   // Half of the time for our own goodbye; rank 0 needs the rest for the others'.

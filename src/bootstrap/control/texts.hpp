@@ -1,6 +1,6 @@
 // The sentences with which groups fail, in one place, so that every way to meet and to break says the same.
 // Pure. Any thread.
-// Tested by unit/bootstrap/gather_board_test.cpp and unit/bootstrap/local_hub_test.cpp.
+// Tested by unit/bootstrap/gather_rounds_test.cpp and unit/bootstrap/local_hub_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int64_t kFirstPauseMs = 10;
 constexpr int64_t kLongestPauseMs = 200;
-constexpr int64_t kStaleNoteMs = 10'000;  // rank 0 replaces the note of an earlier run by then
+constexpr int64_t kStaleRecordMs = 10'000;  // rank 0 replaces the record of an earlier run by then
 
 const char* environment(const char* name) { return std::getenv(name); }
 
@@ -43,24 +43,24 @@ class Encounter {
         token_(read_token(environment)) {}
 
   std::unique_ptr<Control> run() {
-    return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_note();
+    return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_record();
   }
 
-  /// Rank 0 listens at `here`, port 0; what the others must know is in the note.
-  std::pair<Listening, PostedNote> listen(net::Endpoint here);
+  /// Rank 0 listens at `here`, port 0; what the others must know is in the record.
+  std::pair<Listening, Record> listen(net::Endpoint here);
   /// The ranks know where rank 0 is; `listening` on rank 0 alone.
-  std::unique_ptr<Control> at_note(Listening* listening, const PostedNote& note);
+  std::unique_ptr<Control> at_record(Listening* listening, const Record& record);
 
  private:
   std::vector<net::Endpoint> addresses_of(const std::string& host);
   std::unique_ptr<Control> at_address();
-  std::unique_ptr<Control> by_note();
+  std::unique_ptr<Control> by_record();
   std::unique_ptr<Control> lead(Listening listening, const Address& target, const std::function<void()>& announce);
   std::unique_ptr<Control> join(const std::function<std::vector<Address>()>& look, std::unique_ptr<Server> server);
   std::unique_ptr<Control> try_spots(const std::vector<Address>& targets, std::unique_ptr<Server>& server);
   std::unique_ptr<Control> enter(const Address& target, Admission admission, std::unique_ptr<Server>& server);
-  std::optional<Address> follow(const PostedNote& note);
-  void doubt(const PostedNote& note, const Error& why);
+  std::optional<Address> follow(const Record& record);
+  void doubt(const Record& record, const Error& why);
   // What is asked for, not where rank 0 then listens: neighbouring jobs walk over the same ports.
   auth::GroupId group_at(const std::string& place) const { return auth::group_id(meeting_.job, place, meeting_.group_name); }
   bool is_in_reach(const net::Endpoint& where, const auth::Token& token) const;
@@ -71,7 +71,7 @@ class Encounter {
   std::function<void()> check_;
   os::Deadline deadline_;
   auth::Token token_;
-  std::string doubted_;  // the word of a note that leads nowhere
+  std::string doubted_;  // the word of a record that leads nowhere
   os::Deadline doubt_ends_ = os::Deadline::never();
   std::string trouble_;             // what the last round met, for the error text
   std::string reached_;             // where rank 0 was looked for
@@ -124,28 +124,28 @@ std::unique_ptr<Control> Encounter::at_address() {
   return join([&] { return targets; }, nullptr);
 }
 
-std::unique_ptr<Control> Encounter::by_note() {
+std::unique_ptr<Control> Encounter::by_record() {
   const std::unique_ptr<RecordStore> records = open_board(meeting_, options_);
   is_meant_for_here_ = meeting_.private_place;
   if (meeting_.rank != 0) {
     const auto look = [&]() -> std::vector<Address> {
-      const auto note = read_note(records->get(std::clamp<int64_t>(deadline_.left_ms(), 1, 1'000)));
-      const auto target = note.has_value() ? follow(*note) : std::nullopt;
+      const auto record = read_record(records->get(std::clamp<int64_t>(deadline_.left_ms(), 1, 1'000)));
+      const auto target = record.has_value() ? follow(*record) : std::nullopt;
       return target.has_value() ? std::vector<Address>{*target} : std::vector<Address>{};
     };
     return join(look, nullptr);
   }
   net::Endpoint here = meeting_.private_place ? net::resolve("127.0.0.1", deadline_).front()
                                               : net::own_address(environment("DDP_SOCKET_IFNAME"));
-  auto [listening, note] = listen(here);
-  const Address target{listening.where, group_at(note.word), token_.has_value() ? *token_ : note.token};
-  const std::string text = write_note(note);
+  auto [listening, record] = listen(here);
+  const Address target{listening.where, group_at(record.word), token_.has_value() ? *token_ : record.token};
+  const std::string text = write_record(record);
   std::unique_ptr<Control> control = lead(std::move(listening), target, [&] { records->put(text); });
   records->remove(text);
   return control;
 }
 
-std::pair<Listening, PostedNote> Encounter::listen(net::Endpoint here) {
+std::pair<Listening, Record> Encounter::listen(net::Endpoint here) {
   int error = 0;
   net::Socket socket = net::listen_at(here, error);
   if (!socket)
@@ -153,50 +153,50 @@ std::pair<Listening, PostedNote> Encounter::listen(net::Endpoint here) {
                      std::strerror(error), advice_of_errno(error));
   here = net::local_end(socket);
   const Member me = this_member(0);
-  PostedNote note{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
-  return {Listening{std::move(socket), here}, std::move(note)};
+  Record record{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
+  return {Listening{std::move(socket), here}, std::move(record)};
 }
 
-std::unique_ptr<Control> Encounter::at_note(Listening* listening, const PostedNote& note) {
-  const auto [host, port] = net::split_place(note.address);
-  const Address target{net::resolve(host, deadline_).front().with_port(port), group_at(note.word),
-                       token_.has_value() ? *token_ : note.token};
+std::unique_ptr<Control> Encounter::at_record(Listening* listening, const Record& record) {
+  const auto [host, port] = net::split_place(record.address);
+  const Address target{net::resolve(host, deadline_).front().with_port(port), group_at(record.word),
+                       token_.has_value() ? *token_ : record.token};
   if (listening != nullptr) return lead(std::move(*listening), target, [] {});
   return join([&] { return std::vector<Address>{target}; }, nullptr);
 }
 
-// What a note promises; nothing if it makes no sense.
-std::optional<Address> Encounter::follow(const PostedNote& note) {
-  const size_t colon = note.address.rfind(':');
-  if (colon == std::string::npos || colon + 1 == note.address.size() || note.address.size() - colon > 6 ||
-      note.address.find_first_not_of("0123456789", colon + 1) != std::string::npos)
+// What a record promises; nothing if it makes no sense.
+std::optional<Address> Encounter::follow(const Record& record) {
+  const size_t colon = record.address.rfind(':');
+  if (colon == std::string::npos || colon + 1 == record.address.size() || record.address.size() - colon > 6 ||
+      record.address.find_first_not_of("0123456789", colon + 1) != std::string::npos)
     return std::nullopt;
-  const auto [host, port] = net::split_place(note.address);
+  const auto [host, port] = net::split_place(record.address);
   if (host.empty() || host.find_first_not_of("0123456789abcdefABCDEF.:") != std::string::npos) return std::nullopt;
   Address target;
   target.where = net::resolve(host, deadline_).front().with_port(port);
-  target.group = group_at(note.word);
+  target.group = group_at(record.word);
   target.token = token_;
-  if (!token_.has_value() && !note.token.empty()) target.token = note.token;
-  if (target.where.is_loopback() && note.boot_id != this_member(0).boot_id) {
-    doubt(note, make_error(DDP_ERROR_IO,
-                           "rank 0 on the host %s can be reached from there alone: set DDP_SOCKET_IFNAME to the network "
-                           "interface that the hosts share",
-                           note.host.c_str()));
+  if (!token_.has_value() && !record.token.empty()) target.token = record.token;
+  if (target.where.is_loopback() && record.boot_id != this_member(0).boot_id) {
+    doubt(record, make_error(DDP_ERROR_IO,
+                             "rank 0 on the host %s can be reached from there alone: set DDP_SOCKET_IFNAME to the network "
+                             "interface that the hosts share",
+                             record.host.c_str()));
     return std::nullopt;
   }
   if (!is_in_reach(target.where, target.token)) {
-    doubt(note, texts::token_needed(target.where.host()));
+    doubt(record, texts::token_needed(target.where.host()));
     return std::nullopt;
   }
   return target;
 }
 
-// The note may be an earlier run's. What is wrong with it counts when rank 0 has not replaced it for a while.
-void Encounter::doubt(const PostedNote& note, const Error& why) {
-  if (doubted_ != note.word) {
-    doubted_ = note.word;
-    doubt_ends_ = os::Deadline::in_ms(kStaleNoteMs);
+// The record may be an earlier run's. What is wrong with it counts when rank 0 has not replaced it for a while.
+void Encounter::doubt(const Record& record, const Error& why) {
+  if (doubted_ != record.word) {
+    doubted_ = record.word;
+    doubt_ends_ = os::Deadline::in_ms(kStaleRecordMs);
   }
   if (doubt_ends_.passed()) throw Error(why);
   trouble_ = why.text();
@@ -242,8 +242,8 @@ std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& target
       return nullptr;  // it went away meanwhile: look again
     }
     if (answer.answer == Probe::Answer::kRefused && !refusal.has_value()) refusal = answer.refusal;
-    std::string& note = answer.answer == Probe::Answer::kNobody ? nobody : somebody;
-    if (note.empty()) note = answer.note;
+    std::string& record = answer.answer == Probe::Answer::kNobody ? nobody : somebody;
+    if (record.empty()) record = answer.record;
   }
   if (refusal.has_value()) throw Error(*refusal);
   if (!nobody.empty() || !somebody.empty()) trouble_ = somebody.empty() ? nobody : somebody;
@@ -295,23 +295,23 @@ std::string Reunion::open(const std::string& address) {
   if (meeting_.size == 1) return "";
   if (meeting_.kind == Meeting::Kind::kLocal) return auth::random_token();
   Encounter encounter(meeting_, options_, check_);
-  auto [listening, note] =
+  auto [listening, record] =
       encounter.listen(net::resolve(address, os::Deadline::in_ms(options_.rendezvous_timeout_ms)).front());
   opened_ = std::make_unique<Opened>(Opened{std::move(listening)});
-  return write_note(note);
+  return write_record(record);
 }
 
-std::unique_ptr<Control> Reunion::join(const std::string& note) {
+std::unique_ptr<Control> Reunion::join(const std::string& record) {
   const int64_t limit_ms = options_.rendezvous_timeout_ms;
   if (meeting_.size == 1) return make_solo_control();
   if (meeting_.kind == Meeting::Kind::kLocal)  // a name that no user can give
-    return join_local_hub("#" + note, meeting_.rank, meeting_.size, os::Deadline::in_ms(limit_ms), limit_ms,
+    return join_local_hub("#" + record, meeting_.rank, meeting_.size, os::Deadline::in_ms(limit_ms), limit_ms,
                           meeting_.world_rank, check_);
-  const auto read = read_note(note);
+  const auto read = read_record(record);
   if (!read.has_value())
     throw Error(DDP_ERROR_INTERNAL, "rank 0 of a new group said where it listens in a way that nobody understands");
   meeting_.place = read->address;
-  return Encounter(meeting_, options_, check_).at_note(opened_ ? &opened_->listening : nullptr, *read);
+  return Encounter(meeting_, options_, check_).at_record(opened_ ? &opened_->listening : nullptr, *read);
 }
 
 }  // namespace ddp::bootstrap

@@ -66,10 +66,10 @@ bool send_all(const net::Socket& socket, const std::string& bytes) {
   return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
 }
 
-Probe nobody(std::string note) { return {Probe::Answer::kNobody, {}, {}, std::move(note)}; }
+Probe nobody(std::string record) { return {Probe::Answer::kNobody, {}, {}, std::move(record)}; }
 Probe refused(Error why) {
-  std::string note = why.text();
-  return {Probe::Answer::kRefused, {}, std::move(why), std::move(note)};
+  std::string record = why.text();
+  return {Probe::Answer::kRefused, {}, std::move(why), std::move(record)};
 }
 
 // The banner was right: prove who we are, and let rank 0 prove it too.

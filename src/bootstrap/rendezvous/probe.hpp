@@ -34,7 +34,7 @@ struct Probe {
   Answer answer = Answer::kNobody;
   std::optional<Admission> admission;
   std::optional<Error> refusal;
-  std::string note;  // for the error text of whoever gives up
+  std::string record;  // for the error text of whoever gives up
 };
 
 [[nodiscard]] Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline);

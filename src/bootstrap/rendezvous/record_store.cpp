@@ -41,11 +41,11 @@ class FileBoard final : public RecordStore {
  public:
   explicit FileBoard(std::string path) : path_(std::move(path)) {}
 
-  void put(const std::string& note) override {
-    // Written beside and renamed: nobody reads half a note, and a stale one is replaced, whoever wrote it.
+  void put(const std::string& record) override {
+    // Written beside and renamed: nobody reads half a record, and a stale one is replaced, whoever wrote it.
     const std::string beside = path_ + "." + std::to_string(getpid()) + "." + auth::random_token().substr(0, 16);
     net::Socket file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    const bool written = file && ::write(file.get(), note.data(), note.size()) == static_cast<ssize_t>(note.size());
+    const bool written = file && ::write(file.get(), record.data(), record.size()) == static_cast<ssize_t>(record.size());
     if (written && ::rename(beside.c_str(), path_.c_str()) == 0) return;
     const int error = errno;
     if (file) ::unlink(beside.c_str());
@@ -68,11 +68,11 @@ class FileBoard final : public RecordStore {
     return read_some(file.get());
   }
 
-  void remove(const std::string& note) noexcept override {
+  void remove(const std::string& record) noexcept override {
     const net::Socket file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
     std::array<char, kNoteBytes> there{};
-    if (!file || ::read(file.get(), there.data(), there.size()) != static_cast<ssize_t>(note.size())) return;
-    if (std::memcmp(there.data(), note.data(), note.size()) == 0) ::unlink(path_.c_str());
+    if (!file || ::read(file.get(), there.data(), there.size()) != static_cast<ssize_t>(record.size())) return;
+    if (std::memcmp(there.data(), record.data(), record.size()) == 0) ::unlink(path_.c_str());
   }
 
  private:
@@ -87,9 +87,9 @@ class StoreBoard final : public RecordStore {
  public:
   StoreBoard(const ddp_store& store, std::string key) : store_(store), key_(std::move(key)) {}
 
-  void put(const std::string& note) override {
+  void put(const std::string& record) override {
     const int32_t failed = call_program("options->store->set", [&] {
-      return store_.set(store_.user_data, key_.c_str(), note.data(), static_cast<int64_t>(note.size()));
+      return store_.set(store_.user_data, key_.c_str(), record.data(), static_cast<int64_t>(record.size()));
     });
     if (failed != 0)
       throw make_error(DDP_ERROR_CALLBACK, "options->store->set failed with %d for the key %s", failed, key_.c_str());
@@ -138,18 +138,19 @@ std::string private_path(const Meeting& meeting) {
 
 }  // namespace
 
-std::string write_note(const PostedNote& note) {
+std::string write_record(const Record& record) {
   std::string text(kFirstLine);
-  for (const std::string* line : {&note.address, &note.word, &note.token, &note.host, &note.boot_id}) text += "\n" + *line;
+  for (const std::string* line : {&record.address, &record.word, &record.token, &record.host, &record.boot_id})
+    text += "\n" + *line;
   return text + "\n";
 }
 
-std::optional<PostedNote> read_note(std::string_view text) {
+std::optional<Record> read_record(std::string_view text) {
   std::vector<std::string> lines;
   for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
     lines.emplace_back(text.substr(0, end));
   if (lines.size() != 6 || lines[0] != kFirstLine) return std::nullopt;
-  return PostedNote{lines[1], lines[2], lines[3], lines[4], lines[5]};
+  return Record{lines[1], lines[2], lines[3], lines[4], lines[5]};
 }
 
 std::unique_ptr<RecordStore> open_board(const Meeting& meeting, const ddp_group_options& options) {

@@ -50,7 +50,7 @@ class Reunion {
 
   /// Rank 0: listen at this numeric address. Threads need none.
   [[nodiscard]] std::string open(const std::string& address);
-  [[nodiscard]] std::unique_ptr<Control> join(const std::string& note);
+  [[nodiscard]] std::unique_ptr<Control> join(const std::string& record);
 
  private:
   struct Opened;

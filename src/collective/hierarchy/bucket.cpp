@@ -22,7 +22,7 @@ Bucket::Bucket(Host& host, const collective::ExchangeSpec& spec, os::Deadline de
       work_(spec.work),
       stamp_(collective::stamp_of(spec.kind(), spec)),
       pieces_(spec.pieces.size()) {
-  note_.used.resize(spec.used_words());
+  header_.used.resize(spec.used_words());
   const std::vector<int64_t> offsets = place_pieces(spec, deadline);
   mine_ = std::make_unique<HostReduceInput>(spec.rule, meet_pieces(spec, offsets), host.layout().map,
                                             host.layout().local_ranks());
@@ -99,9 +99,9 @@ HostArray Bucket::meet_pieces(const collective::BucketSpec& spec, const std::vec
 }
 
 void Bucket::start(const collective::BucketHeader& mine) {
-  note_.incomplete = mine.incomplete;
-  note_.participation = mine.participation;
-  std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
+  header_.incomplete = mine.incomplete;
+  header_.participation = mine.participation;
+  std::copy(mine.used.begin(), mine.used.end(), header_.used.begin());
   sequence_ = host_.engine().next_sequence();
   announced_ = private_.empty() && try_announce();
 }
@@ -109,18 +109,18 @@ void Bucket::start(const collective::BucketHeader& mine) {
 bool Bucket::try_announce() {
   return host_.engine().try_announce(sequence_, [this](shm::Slot& slot) {
     slot.stamp = stamp_;
-    slot.incomplete = note_.incomplete ? 1 : 0;
-    slot.participation = note_.participation;
-    std::copy(note_.used.begin(), note_.used.end(), slot.used);
+    slot.incomplete = header_.incomplete ? 1 : 0;
+    slot.participation = header_.participation;
+    std::copy(header_.used.begin(), header_.used.end(), slot.used);
   });
 }
 
-void Bucket::join_notes() {
+void Bucket::combine_headers() {
   for (int32_t rank = 0; rank < host_.engine().size(); ++rank) {
     const shm::Slot& slot = host_.engine().slot(rank, sequence_);
-    note_.incomplete = note_.incomplete || slot.incomplete != 0;
+    header_.incomplete = header_.incomplete || slot.incomplete != 0;
     mine_->participations()[static_cast<size_t>(rank)] = slot.participation;
-    for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
+    for (size_t word = 0; word < header_.used.size(); ++word) header_.used[word] |= slot.used[word];
   }
 }
 
@@ -167,10 +167,10 @@ void Bucket::finish() {
       announced_ = true;
     }
     host_.gather_here(sequence_);
-    join_notes();
-    host_.run(sequence_, stamp_, *mine_, crossing_, note_);
+    combine_headers();
+    host_.run(sequence_, stamp_, *mine_, crossing_, header_);
   });
-  if (note_.is_void()) return;
+  if (header_.is_void()) return;
   copy_out();
   work_on_slice();
 }

@@ -29,7 +29,7 @@ class Bucket final : public collective::BucketOperation {
   [[nodiscard]] collective::Progress advance(int64_t budget_bytes) override;
   void finish() override;
   [[nodiscard]] bool local_done() const noexcept override { return true; }
-  [[nodiscard]] const collective::BucketHeader& note() const noexcept override { return note_; }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return header_; }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
   [[nodiscard]] std::string describe() const override;
 
@@ -45,11 +45,11 @@ class Bucket final : public collective::BucketOperation {
   [[nodiscard]] std::vector<int64_t> place_pieces(const collective::BucketSpec& spec, os::Deadline deadline);
   [[nodiscard]] HostArray meet_pieces(const collective::BucketSpec& spec, const std::vector<int64_t>& offsets);
   bool try_announce();
-  void join_notes();
+  void combine_headers();
   void copy_in() noexcept;
   void copy_out() noexcept;
   void work_on_slice() noexcept;
-  [[nodiscard]] bool is_used(size_t piece) const noexcept { return note_.uses(piece); }
+  [[nodiscard]] bool is_used(size_t piece) const noexcept { return header_.uses(piece); }
 
   Host& host_;
   const std::vector<OwnedSpan>* own_;  // NULL: everything
@@ -60,7 +60,7 @@ class Bucket final : public collective::BucketOperation {
   void* memory_ = nullptr;  // the copies
   std::unique_ptr<HostReduceInput> mine_;
   Crossing crossing_;
-  collective::BucketHeader note_;
+  collective::BucketHeader header_;
   uint64_t sequence_ = 0;
   bool announced_ = false;
 };

@@ -22,12 +22,12 @@ collective::TransportContext with_control(collective::TransportContext context, 
 }
 
 // The combined bucket header lies where a bucket's announcement carries no payload.
-struct SharedNote {
+struct SharedHeader {
   uint64_t incomplete;
   collective::Participation participation;
-  uint64_t used[shm::kNoteWords];
+  uint64_t used[shm::kHeaderWords];
 };
-static_assert(sizeof(SharedNote) <= shm::kInlineBytes);
+static_assert(sizeof(SharedHeader) <= shm::kInlineBytes);
 
 /// What a host's ranks do over their own control plane; a problem of one host is the answer of all.
 template <class Connect>
@@ -77,16 +77,16 @@ Host::Host(const collective::TransportContext& context, Layout layout, shm::Mesh
 }
 
 Crossing Host::all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const {
-  const socket::Course whole =
-      socket::make_course(shares_, socket::equal_slices(count, layout_.host_count()), rule, socket::Phases{}, options_);
-  if (socket::way_of(shares_, whole, count, rule, words, options_) != socket::Way::kDirect || layout_.rails == 1)
+  const socket::Schedule whole =
+      socket::make_schedule(shares_, socket::equal_slices(count, layout_.host_count()), rule, socket::Phases{}, options_);
+  if (socket::algorithm_of(shares_, whole, count, rule, words, options_) != socket::Algorithm::kDirect || layout_.rails == 1)
     return Crossing{1, whole, {}};
   const int32_t rail = std::min(layout_.local, layout_.rails - 1);
   const shm::Share share = shm::share_of(count, dtype_size(rule.dtype), rail, layout_.rails);
   socket::FlatOwnership owned = socket::equal_slices(share.end - share.begin, layout_.host_count());
   for (auto& spans : owned)
     for (socket::Span& span : spans) span.first += share.begin;
-  return Crossing{layout_.rails, socket::make_course(shares_, owned, rule, socket::Phases{}, options_), {}};
+  return Crossing{layout_.rails, socket::make_schedule(shares_, owned, rule, socket::Phases{}, options_), {}};
 }
 
 socket::FlatOwnership Host::by_host(const socket::FlatOwnership& by_rank, int32_t rail, int32_t rails) const {
@@ -105,11 +105,12 @@ socket::FlatOwnership Host::by_host(const socket::FlatOwnership& by_rank, int32_
 Crossing Host::exchange(const socket::FlatOwnership& by_rank, int64_t count, const cpu::ReduceRule& rule, size_t words,
                         socket::Phases phases) const {
   Crossing crossing;
-  crossing.course = socket::make_course(shares_, by_host(by_rank, 0, 1), rule, phases, options_);
-  if (socket::way_of(shares_, crossing.course, count, rule, words, options_) == socket::Way::kDirect && layout_.rails > 1) {
+  crossing.schedule = socket::make_schedule(shares_, by_host(by_rank, 0, 1), rule, phases, options_);
+  if (socket::algorithm_of(shares_, crossing.schedule, count, rule, words, options_) == socket::Algorithm::kDirect &&
+      layout_.rails > 1) {
     crossing.rails = layout_.rails;
-    crossing.course =
-        socket::make_course(shares_, by_host(by_rank, layout_.local % layout_.rails, layout_.rails), rule, phases, options_);
+    crossing.schedule = socket::make_schedule(shares_, by_host(by_rank, layout_.local % layout_.rails, layout_.rails), rule,
+                                              phases, options_);
   }
   const std::vector<int32_t>& members = layout_.local_ranks();
   for (size_t local = 0; local < members.size(); ++local)
@@ -134,20 +135,20 @@ void Host::wait_for_rails(uint64_t sequence, int32_t rails) {
   engine_.wait(done, sequence, kBehindARail);
 }
 
-void Host::show_note(uint64_t sequence, const collective::BucketHeader& note) noexcept {
-  SharedNote shared{};
-  shared.incomplete = note.incomplete ? 1 : 0;
-  shared.participation = note.participation;
-  std::copy(note.used.begin(), note.used.end(), shared.used);
+void Host::show_header(uint64_t sequence, const collective::BucketHeader& header) noexcept {
+  SharedHeader shared{};
+  shared.incomplete = header.incomplete ? 1 : 0;
+  shared.participation = header.participation;
+  std::copy(header.used.begin(), header.used.end(), shared.used);
   std::memcpy(engine_.mesh().own_page().slot(sequence).payload, &shared, sizeof shared);
 }
 
-void Host::read_note(uint64_t sequence, collective::BucketHeader& note) const noexcept {
-  SharedNote shared;
+void Host::read_header(uint64_t sequence, collective::BucketHeader& header) const noexcept {
+  SharedHeader shared;
   std::memcpy(&shared, engine_.slot(0, sequence).payload, sizeof shared);
-  note.incomplete = shared.incomplete != 0;
-  note.participation = shared.participation;
-  std::copy_n(shared.used, note.used.size(), note.used.begin());
+  header.incomplete = shared.incomplete != 0;
+  header.participation = shared.participation;
+  std::copy_n(shared.used, header.used.size(), header.used.begin());
 }
 
 void Host::cross(uint64_t sequence, collective::Stamp stamp) {
@@ -160,16 +161,16 @@ void Host::cross(uint64_t sequence, collective::Stamp stamp) {
 }
 
 void Host::run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine, const Crossing& crossing,
-               collective::BucketHeader& note) {
+               collective::BucketHeader& header) {
   stamp.sequence = sequence;
   if (layout_.local < crossing.rails) {
-    rail_->collectives().run(stamp, mine, crossing.course, note);
-    show_note(sequence, note);
+    rail_->collectives().run(stamp, mine, crossing.schedule, header);
+    show_header(sequence, header);
     engine_.advance(shm::Counter::kFinished, sequence);
     wait_for_rails(sequence, crossing.rails);
   } else {
     wait_for_rails(sequence, crossing.rails);
-    read_note(sequence, note);
+    read_header(sequence, header);
     engine_.advance(shm::Counter::kFinished, sequence);  // only now may rank 0 use its slot again
   }
 }

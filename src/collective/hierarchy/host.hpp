@@ -46,7 +46,7 @@ inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
 /// its own.
 struct Crossing {
   int32_t rails = 1;
-  socket::Course course;
+  socket::Schedule schedule;
   std::vector<OwnSpan> owned;  // of this host's ranks, in the order of the array; empty if nothing belongs to single ranks
 };
 
@@ -74,9 +74,9 @@ class Host {
   void gather_here(uint64_t sequence);
   /// After that: nobody passes before all ranks of all hosts have come.
   void cross(uint64_t sequence, collective::Stamp stamp);
-  /// After that: the exchange with all other hosts. `note`: of this host; afterwards of all.
+  /// After that: the exchange with all other hosts. `header`: of this host; afterwards of all.
   void run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine, const Crossing& crossing,
-           collective::BucketHeader& note);
+           collective::BucketHeader& header);
 
   /// Runs `body`; an error of it breaks the group.
   template <class Body>
@@ -93,8 +93,8 @@ class Host {
  private:
   [[noreturn]] void break_group(const Error& error);
   void wait_for_rails(uint64_t sequence, int32_t rails);
-  void show_note(uint64_t sequence, const collective::BucketHeader& note) noexcept;
-  void read_note(uint64_t sequence, collective::BucketHeader& note) const noexcept;
+  void show_header(uint64_t sequence, const collective::BucketHeader& header) noexcept;
+  void read_header(uint64_t sequence, collective::BucketHeader& header) const noexcept;
   /// By host: what the ranks that use rail `rail` of `rails` own.
   [[nodiscard]] socket::FlatOwnership by_host(const socket::FlatOwnership& by_rank, int32_t rail, int32_t rails) const;
 

@@ -44,8 +44,8 @@ void HostReduceInput::set_owned(std::vector<OwnSpan> owned, bool to_owner) {
   to_owner_ = to_owner;
 }
 
-void HostReduceInput::learn(const collective::BucketHeader& note) noexcept {
-  for (size_t p = 0; p < used_.size(); ++p) used_[p] = note.used.empty() || (note.used[p / 64] >> (p % 64) & 1) != 0;
+void HostReduceInput::learn(const collective::BucketHeader& header) noexcept {
+  for (size_t p = 0; p < used_.size(); ++p) used_[p] = header.used.empty() || (header.used[p / 64] >> (p % 64) & 1) != 0;
 }
 
 template <class Fn>

@@ -47,7 +47,7 @@ class HostReduceInput final : public socket::ReduceInput {
   [[nodiscard]] const void* values(socket::Span span, void* scratch) noexcept override;
   [[nodiscard]] void* landing(socket::Span span) noexcept override;
   void deliver(const void* result, socket::Span span) noexcept override;
-  void learn(const collective::BucketHeader& note) noexcept override;
+  void learn(const collective::BucketHeader& header) noexcept override;
 
  private:
   /// Calls fn(piece, element of the piece, element of the span, count) for each piece that the span touches.

@@ -11,17 +11,6 @@
 namespace ddp::hierarchy {
 namespace {
 
-collective::Stamp stamp_of(collective::Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM,
-                           int32_t root = 0) noexcept {
-  collective::Stamp stamp;
-  stamp.kind = kind;
-  stamp.dtype = tensor.dtype;
-  stamp.op = op;
-  stamp.root = root;
-  stamp.count = tensor.count;
-  return stamp;
-}
-
 class HierarchyTransport final : public collective::Transport {
  public:
   HierarchyTransport(const collective::TransportContext& context, const Layout& layout, HostMemory memory,
@@ -54,7 +43,7 @@ class HierarchyTransport final : public collective::Transport {
 
   void all_reduce(const Tensor& tensor, ddp_reduce op) override {
     const int64_t step = kExchangeBytes / dtype_size(tensor.dtype);
-    collective::Stamp stamp = stamp_of(collective::Collective::kAllReduce, tensor, op);
+    collective::Stamp stamp = collective::stamp_of(collective::Collective::kAllReduce, tensor, op);
     int64_t done = 0;
     do {  // once for an empty tensor too: all ranks must have made the same call
       const int64_t count = std::min(step, tensor.count - done);
@@ -68,8 +57,8 @@ class HierarchyTransport final : public collective::Transport {
     each_window(input.count, size, [&](int64_t done, int64_t part) {
       const int64_t rank = context_.control->rank(), ranks = host_.world_size();
       copy(exchange_ + rank * part * size, input.data + done * size, part * size);
-      exchange_parts(stamp_of(collective::Collective::kAllGather, input), part, cpu::ReduceRule{input.dtype, DDP_SUM, 1},
-                     socket::Phases{false, true});
+      exchange_parts(collective::stamp_of(collective::Collective::kAllGather, input), part,
+                     cpu::ReduceRule{input.dtype, DDP_SUM, 1}, socket::Phases{false, true});
       for (int64_t r = 0; r < ranks; ++r)
         copy(output.data + (r * input.count + done) * size, exchange_ + r * part * size, part * size);
     });
@@ -81,7 +70,7 @@ class HierarchyTransport final : public collective::Transport {
     each_window(output.count, size, [&](int64_t done, int64_t part) {
       for (int64_t r = 0; r < ranks; ++r)
         copy(exchange_ + r * part * size, input.data + (r * output.count + done) * size, part * size);
-      exchange_parts(stamp_of(collective::Collective::kReduceScatter, output, op), part,
+      exchange_parts(collective::stamp_of(collective::Collective::kReduceScatter, output, op), part,
                      cpu::ReduceRule{input.dtype, op, host_.world_size()}, socket::Phases{true, false});
       copy(output.data + done * size, exchange_ + rank * part * size, part * size);
     });
@@ -93,7 +82,7 @@ class HierarchyTransport final : public collective::Transport {
     do {
       const int64_t count = std::min(most, tensor.count - done);
       if (context_.control->rank() == root) copy(exchange_, tensor.data + done * size, count * size);
-      const collective::Stamp stamp = stamp_of(collective::Collective::kBroadcast, tensor, DDP_SUM, root);
+      const collective::Stamp stamp = collective::stamp_of(collective::Collective::kBroadcast, tensor, DDP_SUM, root);
       exchange_some(stamp, count, cpu::ReduceRule{tensor.dtype, DDP_SUM, 1}, socket::all_of(count, root, host_.world_size()),
                     socket::Phases{false, true});
       copy(tensor.data + done * size, exchange_, count * size);
@@ -144,8 +133,8 @@ class HierarchyTransport final : public collective::Transport {
       const uint64_t sequence = host_.engine().meet(stamp, 0, [&](shm::Slot& slot) { slot.offset = offset; });
       HostReduceInput mine(rule, array_of(sequence, count), host_.layout().map, host_.layout().local_ranks());
       mine.set_owned(crossing.owned, !phases.give);
-      collective::BucketHeader note;
-      host_.run(sequence, stamp, mine, crossing, note);
+      collective::BucketHeader header;
+      host_.run(sequence, stamp, mine, crossing, header);
     });
   }
 
@@ -172,8 +161,8 @@ class HierarchyTransport final : public collective::Transport {
     cpu::ReduceRule rule{stamp.dtype, stamp.op, host_.world_size()};
     rule.wire = stamp.wire;
     HostReduceInput mine(rule, array_of(sequence, count), host_.layout().map, host_.layout().local_ranks());
-    collective::BucketHeader note;
-    host_.run(sequence, stamp, mine, host_.all_reduce(count, rule, 0), note);
+    collective::BucketHeader header;
+    host_.run(sequence, stamp, mine, host_.all_reduce(count, rule, 0), header);
     if (copied) copy(data, exchange_, bytes);
   }
 

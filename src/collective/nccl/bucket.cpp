@@ -35,7 +35,7 @@ collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec) {
 void Operation::start(const collective::BucketHeader& mine) {
   settled_ = false;
   problem_ = try_to([&] {
-    for (void* const stream : producers_) side_.order_after(stream);
+    for (void* const stream : producers_) transport_.order_after(stream);
     launch(mine);
   });
   producers_.clear();
@@ -57,26 +57,26 @@ void Operation::finish() {
 void Operation::settle_once() {
   if (settled_) return;
   settled_ = true;
-  if (problem_ && (side_.size() == 1 || breaks_group(problem_->status()))) throw Error(*problem_);
+  if (problem_ && (transport_.size() == 1 || breaks_group(problem_->status()))) throw Error(*problem_);
   if (problem_)
     throw Error(DDP_ERROR_ABORTED,
                 "the pass cannot go on, because another rank is waiting for this one inside NCCL: " + problem_->text());
-  settle(metadata_->note());
+  settle(metadata_->header());
 }
 
 void Operation::move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop,
                      const char* doing) const {
   if (spans.empty()) return;
-  const gpu::Device& device = side_.device();
+  const gpu::Device& device = transport_.device();
   const gpu::Device::Current current(device);
   device.check(device.table().move(spans.data(), static_cast<int64_t>(spans.size()), from, to, factor, kNoLimit, stop,
-                                   side_.stream()),
+                                   transport_.stream()),
                doing);
 }
 
-Bucket::Bucket(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
+Bucket::Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
                const collective::BucketSpec& spec)
-    : Operation(side, std::move(metadata)), spec_(spec) {
+    : Operation(transport, std::move(metadata)), spec_(spec) {
   const int64_t unit = kAlignment / dtype_size(travel_dtype(spec.rule));
   for (const collective::BucketSpec::Piece& piece : spec.pieces) {
     offsets_.push_back((count_ + unit - 1) / unit * unit);
@@ -84,16 +84,16 @@ Bucket::Bucket(NcclTransport& side, std::unique_ptr<collective::BucketOperation>
   }
   spans_.reserve(spec.pieces.size());
   in_place_ = is_one_block(spec) && !spec.partial_allowed && !spec.rule.is_wired();
-  if (side.size() > 1 && !in_place_ && count_ > 0)
-    memory_ = static_cast<std::byte*>(side.alloc(count_ * dtype_size(travel_dtype(spec.rule))));
+  if (transport.size() > 1 && !in_place_ && count_ > 0)
+    memory_ = static_cast<std::byte*>(transport.alloc(count_ * dtype_size(travel_dtype(spec.rule))));
 }
 
 Bucket::~Bucket() {
-  if (memory_ != nullptr) side().free(memory_);
+  if (memory_ != nullptr) transport().free(memory_);
 }
 
 void Bucket::launch(const collective::BucketHeader& mine) {
-  if (side().size() == 1 || count_ == 0) return;
+  if (transport().size() == 1 || count_ == 0) return;
   if (in_place_)
     reduce_in_place(mine);
   else
@@ -106,11 +106,12 @@ void Bucket::reduce_in_place(const collective::BucketHeader& mine) {
   const ddp_dtype dtype = spec_.rule.dtype;
   spans_.assign(1, ddp_gpu_span{block, block, count_});
   if (mine.participation.contributors == 0)
-    side().device().zero(block, count_ * dtype_size(dtype), side().stream());
+    transport().device().zero(block, count_ * dtype_size(dtype), transport().stream());
   else if (factors.before != 1)
     move(spans_, dtype, dtype, factors.before, nullptr, "dividing a bucket");
-  side().communicator().all_reduce(block, block, count_, dtype, DDP_GPU_SUM, side().stream());
-  if (factors.after != 1) move(spans_, dtype, dtype, factors.after, side().stop_on(side().stream()), "dividing a bucket");
+  transport().communicator().all_reduce(block, block, count_, dtype, DDP_GPU_SUM, transport().stream());
+  if (factors.after != 1)
+    move(spans_, dtype, dtype, factors.after, transport().stop_on(transport().stream()), "dividing a bucket");
 }
 
 void Bucket::reduce_copy(const collective::BucketHeader& mine) {
@@ -124,7 +125,7 @@ void Bucket::reduce_copy(const collective::BucketHeader& mine) {
                                     memory_ + offsets_[piece] * dtype_size(wire), spec_.pieces[piece].count});
   }
   move(spans_, spec_.rule.dtype, wire, factors.before, nullptr, "packing a bucket");
-  side().communicator().all_reduce(memory_, memory_, count_, wire, DDP_GPU_SUM, side().stream());
+  transport().communicator().all_reduce(memory_, memory_, count_, wire, DDP_GPU_SUM, transport().stream());
   if (!spec_.partial_allowed) unpack(nullptr, factors.after);
 }
 
@@ -136,11 +137,11 @@ void Bucket::unpack(const collective::BucketHeader* joined, double factor) {
     if (spec_.pieces[piece].count > 0 && (joined == nullptr || joined->uses(piece)))
       spans_.push_back(
           ddp_gpu_span{memory_ + offsets_[piece] * dtype_size(wire), spec_.pieces[piece].data, spec_.pieces[piece].count});
-  move(spans_, wire, spec_.rule.dtype, factor, side().stop_on(side().stream()), "writing a bucket back");
+  move(spans_, wire, spec_.rule.dtype, factor, transport().stop_on(transport().stream()), "writing a bucket back");
 }
 
 void Bucket::settle(const collective::BucketHeader& joined) {
-  if (side().size() == 1 || !spec_.partial_allowed || joined.is_void()) return;
+  if (transport().size() == 1 || !spec_.partial_allowed || joined.is_void()) return;
   unpack(&joined, late_factor(spec_.rule, joined));
 }
 
@@ -150,7 +151,7 @@ bool Bucket::set_address(int32_t piece, std::byte* data) noexcept {
 }
 
 std::string Bucket::describe() const {
-  if (side().size() == 1) return "one GPU";
+  if (transport().size() == 1) return "one GPU";
   return in_place_               ? "NCCL, in place"
          : spec_.rule.is_wired() ? std::string("NCCL, sent as ") + dtype_name(spec_.rule.wire)
                                  : "NCCL, copied";

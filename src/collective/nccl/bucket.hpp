@@ -30,15 +30,15 @@ namespace ddp::nccl {
 /// Common to all operations of a bucket on a GPU.
 class Operation : public collective::BucketOperation {
  public:
-  Operation(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata)
-      : side_(side), metadata_(std::move(metadata)) {}
+  Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata)
+      : transport_(transport), metadata_(std::move(metadata)) {}
 
   void wait_for_stream(void* stream) final { producers_.push_back(stream); }
   void start(const collective::BucketHeader& mine) final;
   [[nodiscard]] collective::Progress advance(int64_t budget_bytes) final;
   void finish() final;
   [[nodiscard]] bool local_done() const noexcept final { return metadata_->local_done(); }
-  [[nodiscard]] const collective::BucketHeader& note() const noexcept final { return metadata_->note(); }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept final { return metadata_->header(); }
 
  protected:
   /// Enqueue what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
@@ -46,7 +46,7 @@ class Operation : public collective::BucketOperation {
   virtual void launch(const collective::BucketHeader& mine) = 0;
   /// All ranks have spoken: enqueue the rest.
   virtual void settle(const collective::BucketHeader& joined) = 0;
-  [[nodiscard]] NcclTransport& side() const noexcept { return side_; }
+  [[nodiscard]] NcclTransport& transport() const noexcept { return transport_; }
   /// One launch of spans, in the order of the communication stream.
   void move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop,
             const char* doing) const;
@@ -54,7 +54,7 @@ class Operation : public collective::BucketOperation {
  private:
   void settle_once();
 
-  NcclTransport& side_;
+  NcclTransport& transport_;
   std::unique_ptr<collective::BucketOperation> metadata_;
   std::vector<void*> producers_;  // streams; for the next start()
   std::optional<Error> problem_;  // of this rank while it launched
@@ -64,7 +64,8 @@ class Operation : public collective::BucketOperation {
 /// All ranks get the whole sum.
 class Bucket final : public Operation {
  public:
-  Bucket(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata, const collective::BucketSpec& spec);
+  Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+         const collective::BucketSpec& spec);
   ~Bucket() override;
 
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
@@ -81,7 +82,7 @@ class Bucket final : public Operation {
   std::vector<int64_t> offsets_;  // of the pieces in the bucket's memory, elements
   int64_t count_ = 0;             // elements, with what lies between
   bool in_place_ = false;
-  std::byte* memory_ = nullptr;  // unless in place; from the side
+  std::byte* memory_ = nullptr;  // unless in place; from the transport
   std::vector<ddp_gpu_span> spans_;
 };
 

@@ -1,6 +1,5 @@
 #include "collective/nccl/nccl_transport.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <thread>
@@ -15,9 +14,6 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr int64_t kWord = static_cast<int64_t>(sizeof(uint32_t));
-constexpr int64_t kApart = 256;     // bytes between the copies of the word
-constexpr size_t kStreams = 64;     // that have a copy of their own
 constexpr int64_t kCloseMs = 1000;  // for NCCL's orderly end
 
 int32_t nccl_reduction(ddp_reduce op) noexcept {
@@ -42,9 +38,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     stream_ = std::make_unique<gpu::Stream>(device, gpu::Stream::Priority::kHigh);
     event_ = std::make_unique<gpu::Event>(device);
     if (size_ == 1) return;
-    seen_by_.reserve(kStreams);
-    broken_ = std::make_unique<gpu::Pinned>(device, kWord, "the word that stops kernels");
-    seen_ = gpu::Array(device, static_cast<int64_t>(kStreams) * kApart, "the word that stops kernels");
+    stop_words_ = std::make_unique<StopWords>(device);
     nccl = &gpu::load_nccl(device.table());
     if (rank_ == 0) id = Communicator::make_id(*nccl);
   };
@@ -57,7 +51,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   communicator_ = std::make_shared<Communicator>(device, *nccl, Communicator::Place{rank_, size_, id, "libddp"}, deadline);
   watch_ = std::make_unique<Watch>(context, device, communicator_);
   // The first collective makes the connections; better here than in a pass.
-  communicator_->all_reduce(seen_.data() + kApart / 2, seen_.data() + kApart / 2, 1, DDP_F32, DDP_GPU_SUM, stream_->get());
+  communicator_->all_reduce(stop_words_->spare(), stop_words_->spare(), 1, DDP_F32, DDP_GPU_SUM, stream_->get());
   const gpu::Event done(device);
   done.record(stream_->get());
   while (!done.is_done()) {
@@ -92,21 +86,7 @@ void NcclTransport::order_before(void* stream) {
   if (size_ > 1 && !device_.is_capturing(stream)) watch_->expect_end_of(stream);
 }
 
-/// Two streams do not share one, unless a program has very many.
-std::byte* NcclTransport::word_of(void* stream) {
-  const std::lock_guard lock(seeing_);
-  size_t at = static_cast<size_t>(std::find(seen_by_.begin(), seen_by_.end(), stream) - seen_by_.begin());
-  if (at == seen_by_.size() && at == kStreams) at = 1 + reinterpret_cast<uintptr_t>(stream) / 64 % (kStreams - 1);
-  if (at == seen_by_.size()) seen_by_.push_back(stream);
-  return seen_.data() + static_cast<int64_t>(at) * kApart;
-}
-
-ddp_gpu_stop NcclTransport::stop_on(void* stream) {
-  if (size_ == 1) return nullptr;
-  std::byte* const word = word_of(stream);
-  device_.copy(word, broken_->host(), kWord, stream);
-  return reinterpret_cast<const uint32_t*>(word);
-}
+ddp_gpu_stop NcclTransport::stop_on(void* stream) { return stop_words_ != nullptr ? stop_words_->copy_on(stream) : nullptr; }
 
 /// Nothing if the factor is 1.
 void NcclTransport::scale(const Tensor& from, const Tensor& to, double factor, void* stream) {
@@ -164,7 +144,7 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
   order_before(stream);
 }
 
-/// Memory of the side's own for terms that are divided before the sum, because the input stays as it is.
+/// Memory of the transport's own for terms that are divided before the sum, because the input stays as it is.
 Tensor NcclTransport::terms_like(const Tensor& input, void* stream) {
   if (input.bytes() > terms_bytes_) {
     if (device_.is_capturing(stream))
@@ -209,8 +189,7 @@ bool NcclTransport::free(void* data) noexcept {
 }
 
 void NcclTransport::wake() noexcept {
-  if (broken_ != nullptr)
-    __atomic_store_n(reinterpret_cast<uint32_t*>(broken_->host()), 1u, __ATOMIC_SEQ_CST);  // before NCCL ends
+  if (stop_words_ != nullptr) stop_words_->set();  // before NCCL ends
   if (watch_ != nullptr) watch_->wake();
 }
 

@@ -1,13 +1,13 @@
-// The GPU side of a group: one communication stream, NCCL between the ranks, and what keeps a failure from doing harm.
+// The GPU transport of a group: one communication stream, NCCL between the ranks, and what keeps a failure from doing harm.
 //
 // Order. Everything that is communicated runs on one stream of high priority. It waits for the streams that wrote the data
 // (order_after), and the stream of whoever uses the result waits for it (order_before). The host waits for no device. With
 // one rank there is no NCCL.
 //
-// Failure. When the group breaks, a word in page-locked memory is set first and NCCL is ended then, off this thread. Behind
-// every collective that word is copied into device memory, in the order of the stream, and once more before a kernel on
-// another stream changes parameters: kernels look at the copy and do nothing if it is set. So what a broken collective
-// leaves behind never reaches a parameter, and no kernel changes its mind half way.
+// Failure. When the group breaks, a word in page-locked memory (stop_words) is set first and NCCL is ended then, off this
+// thread. Behind every collective that word is copied into device memory, in the order of the stream, and once more before a
+// kernel on another stream changes parameters: kernels look at the copy and do nothing if it is set. So what a broken
+// collective leaves behind never reaches a parameter, and no kernel changes its mind half way.
 //
 // Threads: collectives and orders as the group's; the watch is a thread of its own.
 // Tested by gpu_host/group_test.cpp, failure_test.cpp.
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "collective/nccl/communicator.hpp"
+#include "collective/nccl/stop_words.hpp"
 #include "collective/nccl/watch.hpp"
 #include "collective/transport.hpp"
 #include "device/gpu/device.hpp"
@@ -76,7 +77,6 @@ class NcclTransport {
  private:
   void scale(const Tensor& from, const Tensor& to, double factor, void* stream);
   [[nodiscard]] Tensor terms_like(const Tensor& input, void* stream);
-  [[nodiscard]] std::byte* word_of(void* stream);
 
   const collective::TransportContext context_;
   const gpu::Device& device_;
@@ -85,10 +85,7 @@ class NcclTransport {
   std::unique_ptr<gpu::Stream> stream_;
   std::mutex ordering_;  // guards event_ between record and wait
   std::unique_ptr<gpu::Event> event_;
-  std::unique_ptr<gpu::Pinned> broken_;  // one word, set when the group breaks
-  gpu::Array seen_;                      // copies of it, one for each stream
-  std::mutex seeing_;                    // guards seen_by_
-  std::vector<void*> seen_by_;           // which stream has which copy
+  std::unique_ptr<StopWords> stop_words_;  // set when the group breaks; NULL with one rank
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
   gpu::Array terms_;  // of the last mean that was divided before its sum

@@ -28,20 +28,21 @@ SliceLayout lay_out(const Ownership& ownership, int64_t unit) {
   return layout;
 }
 
-ReduceScatter::ReduceScatter(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
+ReduceScatter::ReduceScatter(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
                              const collective::ExchangeSpec& spec)
-    : Operation(side, std::move(metadata)),
+    : Operation(transport, std::move(metadata)),
       spec_(spec),
       layout_(lay_out(*spec.ownership, kAlignment / dtype_size(travel_dtype(spec.rule)))) {
   size_t most = 0;
   for (const auto& parts : layout_.ranks) most += parts.size();
   spans_.reserve(most);
-  if (side.size() > 1 && layout_.slice > 0)
-    memory_ = static_cast<std::byte*>(side.alloc(layout_.slice * side.size() * dtype_size(travel_dtype(spec.rule))));
+  if (transport.size() > 1 && layout_.slice > 0)
+    memory_ =
+        static_cast<std::byte*>(transport.alloc(layout_.slice * transport.size() * dtype_size(travel_dtype(spec.rule))));
 }
 
 ReduceScatter::~ReduceScatter() {
-  if (memory_ != nullptr) side().free(memory_);
+  if (memory_ != nullptr) transport().free(memory_);
 }
 
 void ReduceScatter::launch(const collective::BucketHeader& mine) {
@@ -49,8 +50,8 @@ void ReduceScatter::launch(const collective::BucketHeader& mine) {
   const Factors factors = factors_of(spec_.rule, mine.participation.weight);
   const ddp_dtype wire = travel_dtype(spec_.rule);
   pack(mine, factors.before);
-  std::byte* const own = memory_ + side().rank() * layout_.slice * dtype_size(wire);
-  side().communicator().reduce_scatter(memory_, own, layout_.slice, wire, DDP_GPU_SUM, side().stream());
+  std::byte* const own = memory_ + transport().rank() * layout_.slice * dtype_size(wire);
+  transport().communicator().reduce_scatter(memory_, own, layout_.slice, wire, DDP_GPU_SUM, transport().stream());
   if (!spec_.partial_allowed) unpack(nullptr, factors.after);
 }
 
@@ -72,12 +73,12 @@ void ReduceScatter::unpack(const collective::BucketHeader* joined, double factor
   const ddp_dtype wire = travel_dtype(spec_.rule);
   const int64_t size = dtype_size(spec_.rule.dtype);
   spans_.clear();
-  for (const SliceLayout::Part& part : layout_.ranks[static_cast<size_t>(side().rank())])
+  for (const SliceLayout::Part& part : layout_.ranks[static_cast<size_t>(transport().rank())])
     if (joined == nullptr || joined->uses(static_cast<size_t>(part.span.piece)))
       spans_.push_back(ddp_gpu_span{memory_ + part.offset * dtype_size(wire),
                                     spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size,
                                     part.span.count});
-  move(spans_, wire, spec_.rule.dtype, factor, side().stop_on(side().stream()), "writing a slice back");
+  move(spans_, wire, spec_.rule.dtype, factor, transport().stop_on(transport().stream()), "writing a slice back");
 }
 
 void ReduceScatter::settle(const collective::BucketHeader& joined) {
@@ -90,27 +91,27 @@ bool ReduceScatter::set_address(int32_t piece, std::byte* data) noexcept {
   return true;
 }
 
-AllGather::AllGather(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
+AllGather::AllGather(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
                      const collective::ExchangeSpec& spec)
-    : Operation(side, std::move(metadata)),
+    : Operation(transport, std::move(metadata)),
       spec_(spec),
       layout_(lay_out(*spec.ownership, kAlignment / dtype_size(spec.rule.dtype))) {
   size_t most = 0;
   for (const auto& parts : layout_.ranks) most += parts.size();
   spans_.reserve(most);
-  if (side.size() > 1 && layout_.slice > 0)
-    memory_ = static_cast<std::byte*>(side.alloc(layout_.slice * side.size() * dtype_size(spec.rule.dtype)));
+  if (transport.size() > 1 && layout_.slice > 0)
+    memory_ = static_cast<std::byte*>(transport.alloc(layout_.slice * transport.size() * dtype_size(spec.rule.dtype)));
 }
 
 AllGather::~AllGather() {
-  if (memory_ != nullptr) side().free(memory_);
+  if (memory_ != nullptr) transport().free(memory_);
 }
 
 /// The spans of a rank's slice, from the values into the bucket's memory or back.
-void AllGather::collect(const collective::BucketHeader& note, size_t rank, bool to_memory) {
+void AllGather::collect(const collective::BucketHeader& header, size_t rank, bool to_memory) {
   const int64_t size = dtype_size(spec_.rule.dtype);
   for (const SliceLayout::Part& part : layout_.ranks[rank]) {
-    if (!note.uses(static_cast<size_t>(part.span.piece))) continue;
+    if (!header.uses(static_cast<size_t>(part.span.piece))) continue;
     std::byte* const value = spec_.pieces[static_cast<size_t>(part.span.piece)].data + part.span.first * size;
     std::byte* const place = memory_ + part.offset * size;
     spans_.push_back(to_memory ? ddp_gpu_span{value, place, part.span.count} : ddp_gpu_span{place, value, part.span.count});
@@ -118,21 +119,22 @@ void AllGather::collect(const collective::BucketHeader& note, size_t rank, bool 
 }
 
 void AllGather::launch(const collective::BucketHeader& mine) {
-  const auto own = static_cast<size_t>(side().rank());
+  const auto own = static_cast<size_t>(transport().rank());
   for (const SliceLayout::Part& part : layout_.ranks[own])
     if (spec_.work != nullptr && mine.uses(static_cast<size_t>(part.span.piece)))
       spec_.work->on_block(part.span.piece, part.span.first, part.span.count);
-  if (spec_.work != nullptr) spec_.work->flush(side().stream());
+  if (spec_.work != nullptr) spec_.work->flush(transport().stream());
   if (memory_ == nullptr) return;
   spans_.clear();
   collect(mine, own, true);
   move(spans_, spec_.rule.dtype, spec_.rule.dtype, 1, nullptr, "packing parameters");
-  std::byte* const place = memory_ + side().rank() * layout_.slice * dtype_size(spec_.rule.dtype);
-  side().communicator().all_gather(place, memory_, layout_.slice, spec_.rule.dtype, side().stream());
+  std::byte* const place = memory_ + transport().rank() * layout_.slice * dtype_size(spec_.rule.dtype);
+  transport().communicator().all_gather(place, memory_, layout_.slice, spec_.rule.dtype, transport().stream());
   spans_.clear();
   for (size_t rank = 0; rank < layout_.ranks.size(); ++rank)
     if (rank != own) collect(mine, rank, false);
-  move(spans_, spec_.rule.dtype, spec_.rule.dtype, 1, side().stop_on(side().stream()), "writing parameters of other ranks");
+  move(spans_, spec_.rule.dtype, spec_.rule.dtype, 1, transport().stop_on(transport().stream()),
+       "writing parameters of other ranks");
 }
 
 }  // namespace ddp::nccl

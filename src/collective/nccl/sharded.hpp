@@ -30,7 +30,7 @@ struct SliceLayout {
 /// Each rank gets the sum of its slice.
 class ReduceScatter final : public Operation {
  public:
-  ReduceScatter(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
+  ReduceScatter(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
                 const collective::ExchangeSpec& spec);
   ~ReduceScatter() override;
 
@@ -52,7 +52,7 @@ class ReduceScatter final : public Operation {
 /// Each rank's slice of the values, as its work left them, goes to all. Started when all ranks agree on what is used.
 class AllGather final : public Operation {
  public:
-  AllGather(NcclTransport& side, std::unique_ptr<collective::BucketOperation> metadata,
+  AllGather(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
             const collective::ExchangeSpec& spec);
   ~AllGather() override;
 
@@ -62,7 +62,7 @@ class AllGather final : public Operation {
  private:
   void launch(const collective::BucketHeader& mine) override;
   void settle(const collective::BucketHeader&) override {}
-  void collect(const collective::BucketHeader& note, size_t rank, bool to_memory);
+  void collect(const collective::BucketHeader& header, size_t rank, bool to_memory);
 
   collective::ExchangeSpec spec_;
   SliceLayout layout_;

@@ -10,16 +10,6 @@
 
 namespace ddp::nccl {
 
-[[nodiscard]] inline collective::Stamp stamp_of(collective::Collective kind, const Tensor& tensor, int64_t count,
-                                                ddp_reduce op = DDP_SUM) noexcept {
-  collective::Stamp stamp;
-  stamp.kind = kind;
-  stamp.dtype = tensor.dtype;
-  stamp.op = op;
-  stamp.count = count;
-  return stamp;
-}
-
 /// Collective. Throws MISMATCH on all ranks.
 inline void compare_stamps(collective::Transport& transport, const bootstrap::Control& control,
                            const collective::Stamp& mine) {

@@ -5,36 +5,36 @@
 namespace ddp::shm {
 
 Announcement::Announcement(Engine& engine, const collective::Stamp& stamp, size_t pieces) : engine_(&engine), stamp_(stamp) {
-  note_.used.resize((pieces + 63) / 64);
+  header_.used.resize((pieces + 63) / 64);
   weights_.resize(static_cast<size_t>(engine.size()));
 }
 
 void Announcement::start(const collective::BucketHeader& mine) noexcept {
-  note_.incomplete = mine.incomplete;
-  note_.participation = mine.participation;
-  std::copy(mine.used.begin(), mine.used.end(), note_.used.begin());
+  header_.incomplete = mine.incomplete;
+  header_.participation = mine.participation;
+  std::copy(mine.used.begin(), mine.used.end(), header_.used.begin());
   sequence_ = engine_->next_sequence();
 }
 
 bool Announcement::try_show() noexcept {
   return engine_->try_announce(sequence_, [this](Slot& slot) {
     slot.stamp = stamp_;
-    slot.incomplete = note_.incomplete ? 1 : 0;
-    slot.participation = note_.participation;
-    std::copy(note_.used.begin(), note_.used.end(), slot.used);
+    slot.incomplete = header_.incomplete ? 1 : 0;
+    slot.participation = header_.participation;
+    std::copy(header_.used.begin(), header_.used.end(), slot.used);
   });
 }
 
 void Announcement::read() {
   engine_->check_stamps(sequence_);
-  note_.participation = collective::sum_weights(
+  header_.participation = collective::sum_weights(
       engine_->size(), [&](int64_t peer) { return engine_->slot(static_cast<int32_t>(peer), sequence_).participation; });
   weighted_ = false;
   for (int32_t peer = 0; peer < engine_->size(); ++peer) {
     const Slot& slot = engine_->slot(peer, sequence_);
-    note_.incomplete = note_.incomplete || slot.incomplete != 0;
+    header_.incomplete = header_.incomplete || slot.incomplete != 0;
     weigh(peer, slot.participation.weight);
-    for (size_t word = 0; word < note_.used.size(); ++word) note_.used[word] |= slot.used[word];
+    for (size_t word = 0; word < header_.used.size(); ++word) header_.used[word] |= slot.used[word];
   }
 }
 

@@ -26,8 +26,8 @@ class Announcement {
   void read();
 
   [[nodiscard]] uint64_t sequence() const noexcept { return sequence_; }
-  [[nodiscard]] const collective::BucketHeader& note() const noexcept { return note_; }
-  [[nodiscard]] bool is_used(size_t piece) const noexcept { return (note_.used[piece / 64] >> (piece % 64) & 1) != 0; }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept { return header_; }
+  [[nodiscard]] bool is_used(size_t piece) const noexcept { return (header_.used[piece / 64] >> (piece % 64) & 1) != 0; }
   /// Do a rank's gradients count? Who does not is no input, and moves nobody else.
   [[nodiscard]] bool counts(size_t rank) const noexcept { return weights_[rank] > 0; }
   /// How much each rank's gradients count; NULL: all the same that do.
@@ -40,7 +40,7 @@ class Announcement {
 
   Engine* engine_;
   collective::Stamp stamp_;
-  collective::BucketHeader note_;
+  collective::BucketHeader header_;
   uint64_t sequence_ = 0;
   std::vector<double> weights_;  // of all ranks
   bool weighted_ = false;

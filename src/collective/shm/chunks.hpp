@@ -23,7 +23,7 @@ class Chunks {
   /// Take the numbers of `count` chunks.
   void begin(uint64_t count) noexcept {
     count_ = count;
-    first_ = engine_->take_chunks(count) + 1;
+    first_ = engine_->stages().take(count) + 1;
     filled_ = reduced_ = taken_ = 0;
   }
   /// Nothing is done in this exchange, by all ranks alike.
@@ -66,9 +66,11 @@ class Chunks {
   }
 
  private:
-  [[nodiscard]] bool can_fill() noexcept { return collects_ && filled_ < count_ && engine_->stage_free(first_ + filled_); }
+  [[nodiscard]] bool can_fill() noexcept {
+    return collects_ && filled_ < count_ && engine_->stages().stage_free(first_ + filled_);
+  }
   [[nodiscard]] bool can_reduce() noexcept {
-    if (reduced_ == count_ || (gives_ && !engine_->result_free(first_ + reduced_))) return false;
+    if (reduced_ == count_ || (gives_ && !engine_->stages().result_free(first_ + reduced_))) return false;
     return !collects_ || (reduced_ < filled_ && engine_->all_reached(Counter::kFilled, first_ + reduced_));
   }
   [[nodiscard]] bool can_take() noexcept {
@@ -83,7 +85,7 @@ class Chunks {
     const uint64_t chunk = first_ + filled_;
     work.fill(filled_++, chunk);
     stream_fence();
-    engine_->use_stage(chunk, Counter::kReduced);
+    engine_->stages().use_stage(chunk, Counter::kReduced);
     engine_->advance(Counter::kFilled, chunk);
     *budget -= kStageBytes / 2;
   }

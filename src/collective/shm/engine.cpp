@@ -66,27 +66,6 @@ void Engine::check_stamps(uint64_t sequence) const {
   }
 }
 
-uint64_t Engine::take_chunks(uint64_t count) noexcept {
-  const uint64_t before = chunks_;
-  chunks_ += count;
-  return before;
-}
-
-std::byte* Engine::stage(int32_t of, uint64_t chunk) const noexcept { return mesh_.page(of).stage[chunk % kStageDepth]; }
-std::byte* Engine::result(int32_t of, uint64_t chunk) const noexcept { return mesh_.page(of).result[chunk % kStageDepth]; }
-
-bool Engine::stage_free(uint64_t chunk) noexcept {
-  const StageUse& use = stage_use_[chunk % kStageDepth];
-  return use.chunk == 0 || all_reached(use.until, use.chunk);
-}
-
-bool Engine::result_free(uint64_t chunk) noexcept {
-  return chunk <= static_cast<uint64_t>(kStageDepth) ||
-         all_reached(Counter::kTaken, chunk - static_cast<uint64_t>(kStageDepth));
-}
-
-void Engine::use_stage(uint64_t chunk, Counter until) noexcept { stage_use_[chunk % kStageDepth] = StageUse{until, chunk}; }
-
 std::string Engine::describe_missing(uint64_t sequence) const {
   // The ranks that are furthest behind are the ones everybody waits for.
   uint64_t least = UINT64_MAX;

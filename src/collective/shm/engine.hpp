@@ -12,14 +12,13 @@
 
 #include "collective/open_queues.hpp"
 #include "collective/shm/mesh.hpp"
+#include "collective/shm/stage_ring.hpp"
 #include "collective/shm/waiter.hpp"
 #include "os/memory.hpp"
 
 namespace ddp::shm {
 
 inline constexpr int64_t kBlockSize = 32 << 10;  // in the first-level cache: gathered, reduced and sent on before it leaves
-
-enum class Counter : size_t { kFinished, kFilled, kReduced, kTaken };
 
 class Engine {
  public:
@@ -100,18 +99,7 @@ class Engine {
         ready_or_help, [&] { return describe_missing(sequence); }, patience, sequence);
   }
 
-  // Staged chunks are numbered over all collectives; chunk k uses slot k % kStageDepth.
-  [[nodiscard]] uint64_t chunks_used() const noexcept { return chunks_; }
-  /// Take `count` chunk numbers; returns the one before the first.
-  uint64_t take_chunks(uint64_t count) noexcept;
-  [[nodiscard]] std::byte* stage(int32_t of, uint64_t chunk) const noexcept;
-  [[nodiscard]] std::byte* result(int32_t of, uint64_t chunk) const noexcept;
-  /// May this rank overwrite its stage slot for `chunk`? `readers_free`: which counter shows that the slot's former readers
-  /// are done.
-  [[nodiscard]] bool stage_free(uint64_t chunk) noexcept;
-  [[nodiscard]] bool result_free(uint64_t chunk) noexcept;
-  /// Note who reads the stage slot of `chunk`: everybody until all have reached it in `until`.
-  void use_stage(uint64_t chunk, Counter until) noexcept;
+  [[nodiscard]] StageRing& stages() noexcept { return stages_; }
 
   /// Private memory of kBlockSize bytes, for whoever drives a collective.
   [[nodiscard]] std::byte* block() const noexcept { return block_.data(); }
@@ -143,14 +131,9 @@ class Engine {
   std::mutex announcing_;  // guards announced_, finished_by_all_ and the writing of the own slots
   uint64_t announced_ = 0;
   uint64_t finished_by_all_ = 0;
-  uint64_t chunks_ = 0;
   int64_t sent_bytes_ = 0;
   os::LargeArray block_{static_cast<size_t>(kBlockSize), "a block for small gradients"};
-  struct StageUse {
-    Counter until = Counter::kTaken;
-    uint64_t chunk = 0;
-  };
-  std::array<StageUse, kStageDepth> stage_use_{};
+  StageRing stages_{*this};
 };
 
 }  // namespace ddp::shm

@@ -31,7 +31,7 @@ class Exchange final : public collective::BucketOperation {
   [[nodiscard]] collective::Progress advance(int64_t budget_bytes) override;
   void finish() override;
   [[nodiscard]] bool local_done() const noexcept override;
-  [[nodiscard]] const collective::BucketHeader& note() const noexcept override { return said_.note(); }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return announcement_.header(); }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override {
     return routes_.set_address(piece, data);
   }
@@ -67,42 +67,50 @@ class Exchange final : public collective::BucketOperation {
   /// there are.
   template <class Where>
   [[nodiscard]] int32_t list_inputs(Where&& where) noexcept {
-    for (size_t rank = 0; rank < in_.size(); ++rank) in_[rank] = said_.counts(rank) ? where(rank) : nullptr;
+    for (size_t rank = 0; rank < in_.size(); ++rank) in_[rank] = announcement_.counts(rank) ? where(rank) : nullptr;
     return static_cast<int32_t>(in_.size());
   }
   /// step(begin, end) for chunk k of a rank's staged elements, in blocks. Where nothing is copied together and only the
   /// owner writes, a block is as long as its piece.
   template <class Step>
   void in_blocks(int32_t rank, uint64_t k, Step&& step) noexcept {
-    const int64_t end = std::min(chunk_begin(k) + lane_, routes_.staged_count(rank));
+    const int64_t end = std::min(chunk_begin(k) + shape_.lane, routes_.staged_count(rank));
     for (int64_t at = chunk_begin(k); at < end;) {
-      int64_t to = std::min(end, at + kBlockSize / travel_);
-      if (!is_shared_ && !is_packed())
+      int64_t to = std::min(end, at + kBlockSize / shape_.travel);
+      if (!shape_.is_shared && !is_packed())
         if (const auto route = routes_.route_at(rank, at); is_used(route->piece))
           to = std::min(end, std::max(to, route->begin + route->count));
       step(at, to);
       at = to;
     }
   }
-  [[nodiscard]] int64_t chunk_begin(uint64_t k) const noexcept { return static_cast<int64_t>(k) * lane_; }
+  [[nodiscard]] int64_t chunk_begin(uint64_t k) const noexcept { return static_cast<int64_t>(k) * shape_.lane; }
   /// Where the elements of a rank begin in a stage slot.
-  [[nodiscard]] std::byte* lane_of(std::byte* stage, int32_t rank) const noexcept { return stage + rank * lane_ * travel_; }
-  [[nodiscard]] bool is_used(int32_t piece) const noexcept { return said_.is_used(static_cast<size_t>(piece)); }
+  [[nodiscard]] std::byte* lane_of(std::byte* stage, int32_t rank) const noexcept {
+    return stage + rank * shape_.lane * shape_.travel;
+  }
+  [[nodiscard]] bool is_used(int32_t piece) const noexcept { return announcement_.is_used(static_cast<size_t>(piece)); }
   [[nodiscard]] bool is_packed() const noexcept { return rule_.is_wired(); }
 
   Engine* engine_;
   Routes routes_;
-  Announcement said_;
+  Announcement announcement_;
   cpu::ReduceRule rule_;
   collective::SliceWork* work_;
-  const bool collects_;
-  const bool gives_;
-  const bool is_shared_;   // without an owner: whoever adds writes to all
-  const int64_t element_;  // bytes where it lies
-  const int64_t travel_;   // bytes in a stage slot
-  const int64_t lane_;     // elements of a chunk that one rank owns
-  const size_t pieces_;
-  const uint64_t chunk_count_;
+  /// What the specification says, and what follows from it.
+  struct Shape {
+    bool collects;
+    bool gives;
+    bool is_shared;   // without an owner: whoever adds writes to all
+    int64_t element;  // bytes where it lies
+    int64_t travel;   // bytes in a stage slot
+    int64_t lane;     // elements of a chunk that one rank owns
+    size_t pieces;
+    uint64_t chunk_count;
+  };
+  [[nodiscard]] static Shape shape_of(const collective::ExchangeSpec& spec, int32_t ranks, const Routes& routes) noexcept;
+
+  const Shape shape_;
   Chunks chunks_;
   std::vector<const void*> in_;
   std::vector<void*> out_;
@@ -112,8 +120,10 @@ class Exchange final : public collective::BucketOperation {
   bool in_place_done_ = false;
   bool released_ = false;  // this rank touches nobody's memory any more
   bool shown_ = false;     // the work saw the staged part
-  size_t route_ = 0;       // next in place
-  int64_t at_ = 0;         // next element of that route
+  struct Position {
+    size_t route = 0;
+    int64_t element = 0;  // of that route
+  } next_;                // in place
 };
 
 }  // namespace ddp::shm

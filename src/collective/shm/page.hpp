@@ -20,7 +20,7 @@ namespace ddp::shm {
 
 inline constexpr int64_t kSlots = 64;          // collectives that may be announced before the slowest rank has finished them
 inline constexpr int64_t kInlineBytes = 4096;  // payload that travels inside the announcement
-inline constexpr int64_t kNoteWords = 64;      // used-bits that fit into an announcement: 4,096 pieces in a bucket
+inline constexpr int64_t kHeaderWords = 64;    // used-bits that fit into an announcement: 4,096 pieces in a bucket
 inline constexpr int64_t kStageDepth = 2;      // chunks under way in staged mode
 inline constexpr int64_t kStageBytes = 256 << 10;  // bytes of one staged chunk: in cache, and long enough to hide a barrier
 inline constexpr int64_t kNotInReach = -1;
@@ -32,8 +32,8 @@ struct alignas(64) Slot {
   std::atomic<uint64_t> shown{
       0};  // which collective this is: written last, in the stamp's line, so that one transfer brings both
   collective::Participation participation;  // BucketHeader::participation
-  int32_t incomplete = 0;                   // Note::incomplete
-  alignas(64) uint64_t used[kNoteWords];
+  int32_t incomplete = 0;                   // BucketHeader::incomplete
+  alignas(64) uint64_t used[kHeaderWords];
   alignas(64) std::byte payload[kInlineBytes];
 };
 
@@ -62,5 +62,7 @@ struct alignas(4096) Page {
 };
 static_assert(offsetof(Slot, participation) == 64, "what every collective reads of a slot is one line");
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+enum class Counter : size_t { kFinished, kFilled, kReduced, kTaken };
 
 }  // namespace ddp::shm

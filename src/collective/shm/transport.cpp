@@ -16,17 +16,6 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) noexcept {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-collective::Stamp stamp_of(collective::Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM,
-                           int32_t root = 0) noexcept {
-  collective::Stamp stamp;
-  stamp.kind = kind;
-  stamp.dtype = tensor.dtype;
-  stamp.op = op;
-  stamp.root = root;
-  stamp.count = tensor.count;
-  return stamp;
-}
-
 class ShmTransport final : public collective::Transport {
  public:
   ShmTransport(Mesh mesh, const collective::TransportContext& context)
@@ -126,7 +115,7 @@ std::unique_ptr<collective::BucketOperation> ShmTransport::prepare(const collect
 
 void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op) {
   cpu::ReduceRule how = rule(tensor, op);
-  collective::Stamp stamp = stamp_of(collective::Collective::kAllReduce, tensor, op);
+  collective::Stamp stamp = collective::stamp_of(collective::Collective::kAllReduce, tensor, op);
   const bool small = tensor.bytes() <= kInlineBytes;
   const uint64_t sequence = engine_.meet(stamp, small ? tensor.bytes() : 0, [&](Slot& slot) {
     if (small)
@@ -158,7 +147,7 @@ void ShmTransport::reduce_in_place(uint64_t sequence, const Tensor& tensor, cons
 }
 
 void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule) {
-  engine_.leave(sequence);  // the announcement was read; from here the chunk counters speak
+  engine_.leave(sequence);  // the announcement was read; from here the chunk counters decide
   const int64_t element = dtype_size(tensor.dtype);
   const int64_t step = kStageBytes / element;
   const auto length = [&](uint64_t k) { return std::min(step, tensor.count - static_cast<int64_t>(k) * step); };
@@ -166,7 +155,7 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const 
   const auto part = [&](uint64_t k, int32_t rank) { return share_of(length(k), element, rank, engine_.size()); };
   const int32_t self = engine_.rank();
   const auto fill = [&](uint64_t k, uint64_t chunk) {  // the parts that the others reduce
-    std::byte* stage = engine_.stage(self, chunk);
+    std::byte* stage = engine_.stages().stage(self, chunk);
     const Share own = part(k, self);
     engine_.count_sent(length(k) * element);
     stream_copy(stage, at(k), own.begin * element);
@@ -176,16 +165,16 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const 
     const Share own = part(k, self);
     std::byte* mine = at(k) + own.begin * element;
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
-      in_[static_cast<size_t>(rank)] = rank == self ? mine : engine_.stage(rank, chunk) + own.begin * element;
+      in_[static_cast<size_t>(rank)] = rank == self ? mine : engine_.stages().stage(rank, chunk) + own.begin * element;
     out_[0] = mine;
     if (own.end > own.begin) cpu::reduce(rule, in_.data(), engine_.size(), out_.data(), 1, own.end - own.begin);
-    stream_copy(engine_.result(self, chunk) + own.begin * element, mine, (own.end - own.begin) * element);
+    stream_copy(engine_.stages().result(self, chunk) + own.begin * element, mine, (own.end - own.begin) * element);
   };
   const auto take = [&](uint64_t k, uint64_t chunk) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank) {
       const Share theirs = part(k, rank);
       if (rank != self)
-        copy_bytes(at(k) + theirs.begin * element, engine_.result(rank, chunk) + theirs.begin * element,
+        copy_bytes(at(k) + theirs.begin * element, engine_.stages().result(rank, chunk) + theirs.begin * element,
                    (theirs.end - theirs.begin) * element);
     }
   };
@@ -202,12 +191,12 @@ void ShmTransport::give_staged(uint64_t sequence, const std::byte* data, int64_t
   const auto at = [](uint64_t k) { return static_cast<int64_t>(k) * kStageBytes; };
   const auto gives = [&](int32_t rank) { return giver == Chunks::kAll || giver == rank; };
   const auto give = [&](uint64_t k, uint64_t chunk) {
-    if (gives(self)) stream_copy(engine_.result(self, chunk), data + at(k), length(k));
+    if (gives(self)) stream_copy(engine_.stages().result(self, chunk), data + at(k), length(k));
   };
   const auto take = [&](uint64_t k, uint64_t chunk) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
       if (gives(rank) && (rank != self || place(rank) != data))
-        copy_bytes(place(rank) + at(k), engine_.result(rank, chunk), length(k));
+        copy_bytes(place(rank) + at(k), engine_.stages().result(rank, chunk), length(k));
   };
   run_chunks(sequence, Chunks(engine_, false, true, giver), bytes, kStageBytes,
              ChunkWork{[](uint64_t, uint64_t) {}, give, take});
@@ -217,7 +206,7 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
   const int64_t bytes = input.bytes();
   const bool small = bytes <= kInlineBytes;
   const uint64_t sequence =
-      engine_.meet(stamp_of(collective::Collective::kAllGather, input), small ? bytes : 0, [&](Slot& slot) {
+      engine_.meet(collective::stamp_of(collective::Collective::kAllGather, input), small ? bytes : 0, [&](Slot& slot) {
         if (small)
           copy_bytes(slot.payload, input.data, bytes);
         else
@@ -241,9 +230,9 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
 
 void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
   const int64_t element = dtype_size(output.dtype);
-  const uint64_t sequence = engine_.meet(stamp_of(collective::Collective::kReduceScatter, output, op), 0, [&](Slot& slot) {
-    slot.offset = engine_.mesh().own->offset_of(input.data, input.bytes());
-  });
+  const uint64_t sequence =
+      engine_.meet(collective::stamp_of(collective::Collective::kReduceScatter, output, op), 0,
+                   [&](Slot& slot) { slot.offset = engine_.mesh().own->offset_of(input.data, input.bytes()); });
   out_[0] = output.data;
   if (all_in_reach(sequence)) {
     for (size_t rank = 0; rank < in_.size(); ++rank)
@@ -262,11 +251,13 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
   };
   const auto fill = [&](uint64_t k, uint64_t chunk) {
     for (int32_t part = 0; part < engine_.size(); ++part)
-      if (part != self) stream_copy(engine_.stage(self, chunk) + part * step * element, at(k, part), length(k) * element);
+      if (part != self)
+        stream_copy(engine_.stages().stage(self, chunk) + part * step * element, at(k, part), length(k) * element);
   };
   const auto add = [&](uint64_t k, uint64_t chunk) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
-      in_[static_cast<size_t>(rank)] = rank == self ? at(k, self) : engine_.stage(rank, chunk) + self * step * element;
+      in_[static_cast<size_t>(rank)] =
+          rank == self ? at(k, self) : engine_.stages().stage(rank, chunk) + self * step * element;
     out_[0] = output.data + static_cast<int64_t>(k) * step * element;
     cpu::reduce(rule(output, op), in_.data(), engine_.size(), out_.data(), 1, length(k));
   };
@@ -278,7 +269,7 @@ void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
   const bool small = bytes <= kInlineBytes;
   const bool is_root = root == engine_.rank();
   const uint64_t sequence =
-      engine_.meet(stamp_of(collective::Collective::kBroadcast, tensor, DDP_SUM, root), 0, [&](Slot& slot) {
+      engine_.meet(collective::stamp_of(collective::Collective::kBroadcast, tensor, DDP_SUM, root), 0, [&](Slot& slot) {
         if (small && is_root) copy_bytes(slot.payload, tensor.data, bytes);
         if (!small && is_root) slot.offset = engine_.mesh().own->offset_of(tensor.data, bytes);
       });

@@ -27,46 +27,46 @@ namespace ddp::socket {
 inline constexpr int64_t kMostWhole = int64_t{64} << 10;
 
 /// What is exchanged, by whom and how it is cut: fixed for a bucket.
-struct Course {
+struct Schedule {
   Phases phases;
   Slicing slicing;
 };
-enum class Way { kInline, kWhole, kDirect };
+enum class Algorithm { kInline, kWhole, kDirect };
 
-[[nodiscard]] Course make_course(const Shares& shares, const FlatOwnership& owned, const cpu::ReduceRule& rule,
-                                 Phases phases, const SocketOptions& options);
+[[nodiscard]] Schedule make_schedule(const Shares& shares, const FlatOwnership& owned, const cpu::ReduceRule& rule,
+                                     Phases phases, const SocketOptions& options);
 /// How an array of `count` elements with a bucket header of so many words goes.
-[[nodiscard]] Way way_of(const Shares& shares, const Course& course, int64_t count, const cpu::ReduceRule& rule,
-                         size_t words, const SocketOptions& options) noexcept;
+[[nodiscard]] Algorithm algorithm_of(const Shares& shares, const Schedule& schedule, int64_t count,
+                                     const cpu::ReduceRule& rule, size_t words, const SocketOptions& options) noexcept;
 
 class Collectives {
  public:
-  Collectives(Links& line, const Shares& shares, const SocketOptions& options);
+  Collectives(Links& links, const Shares& shares, const SocketOptions& options);
 
   void barrier(const collective::Stamp& stamp);
-  /// On return `note` is that of all members.
-  void run(const collective::Stamp& stamp, ReduceInput& mine, const Course& course, collective::BucketHeader& note);
+  /// On return `header` is that of all members.
+  void run(const collective::Stamp& stamp, ReduceInput& mine, const Schedule& schedule, collective::BucketHeader& header);
 
   /// No more collectives on this member: wait (at most until the deadline) until no member needs anything more.
   void leave(os::Deadline deadline) noexcept { header_.leave(deadline); }
 
  private:
-  void put_inline(ReduceInput& mine, const Course& course);
-  void take_inline(ReduceInput& mine, const Course& course);
-  void add_inline(ReduceInput& mine, const Course& course);
+  void put_inline(ReduceInput& mine, const Schedule& schedule);
+  void take_inline(ReduceInput& mine, const Schedule& schedule);
+  void add_inline(ReduceInput& mine, const Schedule& schedule);
   void swap_whole(ReduceInput& mine);
   /// Calls fn(span, elements of the payload before it) for each segment of the member's slice.
   template <class Fn>
-  static void each_own(const Course& course, int32_t member, const Fn& fn) {
+  static void each_own(const Schedule& schedule, int32_t member, const Fn& fn) {
     int64_t before = 0;
-    for (int64_t t = 0; t < course.slicing.number(); ++t) {
-      const Span span = course.slicing.span(member, t);
+    for (int64_t t = 0; t < schedule.slicing.number(); ++t) {
+      const Span span = schedule.slicing.span(member, t);
       if (span.count > 0) fn(span, before);
       before += span.count;
     }
   }
 
-  Links& line_;
+  Links& links_;
   const Shares& shares_;
   SocketOptions options_;
   HeaderRound header_;

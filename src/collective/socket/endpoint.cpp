@@ -5,13 +5,13 @@
 namespace ddp::socket {
 namespace {
 
-RailResult to_result(int32_t code) noexcept {
+LinkResult to_result(int32_t code) noexcept {
   switch (code) {
-    case DDP_SOCKET_DONE: return RailResult::kDone;
-    case DDP_SOCKET_TIMED_OUT: return RailResult::kTimedOut;
-    case DDP_SOCKET_ABORTED: return RailResult::kAborted;
-    case DDP_SOCKET_EXHAUSTED: return RailResult::kExhausted;
-    default: return RailResult::kFailed;
+    case DDP_SOCKET_DONE: return LinkResult::kDone;
+    case DDP_SOCKET_TIMED_OUT: return LinkResult::kTimedOut;
+    case DDP_SOCKET_ABORTED: return LinkResult::kAborted;
+    case DDP_SOCKET_EXHAUSTED: return LinkResult::kExhausted;
+    default: return LinkResult::kFailed;
   }
 }
 
@@ -47,20 +47,20 @@ std::string Endpoint::address_for(int32_t peer) {
   return std::string(blob, static_cast<size_t>(bytes));
 }
 
-RailResult Endpoint::connect(int32_t peer, std::string_view address) noexcept {
+LinkResult Endpoint::connect(int32_t peer, std::string_view address) noexcept {
   return to_result(
       table_.connect(endpoint_, peer, address.data(), static_cast<int64_t>(address.size()), error_, sizeof error_));
 }
 
-RailResult Endpoint::send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept {
+LinkResult Endpoint::send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept {
   return to_result(table_.post_send(endpoint_, peer, slot, data, bytes, &ticket, error_, sizeof error_));
 }
 
-RailResult Endpoint::receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept {
+LinkResult Endpoint::receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept {
   return to_result(table_.post_receive(endpoint_, peer, slot, data, bytes, &ticket, error_, sizeof error_));
 }
 
-RailResult Endpoint::wait(Ticket ticket, int64_t timeout_ms) noexcept {
+LinkResult Endpoint::wait(Ticket ticket, int64_t timeout_ms) noexcept {
   return to_result(table_.wait(endpoint_, ticket, timeout_ms, error_, sizeof error_));
 }
 

@@ -12,7 +12,7 @@
 
 namespace ddp::socket {
 
-enum class RailResult { kDone, kTimedOut, kFailed, kAborted, kExhausted };
+enum class LinkResult { kDone, kTimedOut, kFailed, kAborted, kExhausted };
 
 class Endpoint {
  public:
@@ -29,12 +29,12 @@ class Endpoint {
 
   /// The bytes that `peer` needs to connect to us. Throws IO.
   [[nodiscard]] std::string address_for(int32_t peer);
-  [[nodiscard]] RailResult connect(int32_t peer, std::string_view address) noexcept;
+  [[nodiscard]] LinkResult connect(int32_t peer, std::string_view address) noexcept;
 
   using Ticket = int64_t;
-  [[nodiscard]] RailResult send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept;
-  [[nodiscard]] RailResult receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept;
-  [[nodiscard]] RailResult wait(Ticket ticket, int64_t timeout_ms) noexcept;
+  [[nodiscard]] LinkResult send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept;
+  [[nodiscard]] LinkResult receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept;
+  [[nodiscard]] LinkResult wait(Ticket ticket, int64_t timeout_ms) noexcept;
 
   /// End waits, now and later. Any thread.
   void abort() noexcept;

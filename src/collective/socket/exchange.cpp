@@ -82,11 +82,11 @@ std::byte* Exchange::place(int32_t owner, int64_t t) noexcept {
 // A result may land where the part lies, so it is received after the part was sent: it is formed from it.
 void Exchange::begin(int64_t t) {
   if (t >= slicing_.number()) return;
-  const int64_t own = slicing_.span(line_.position(), t).count;
+  const int64_t own = slicing_.span(links_.position(), t).count;
   if (own > 0 && phases_.collect)
     each_peer([&](int32_t peer) {
-      memory_.messages(peer, t).part_in = line_.receive(peer, Tag::kPart, memory_.slot(ExchangeMemory::kPartIn, peer, t),
-                                                        own * shares_.bytes_of(peer, mine_.rule()), level_);
+      memory_.messages(peer, t).part_in = links_.receive(peer, Tag::kPart, memory_.slot(ExchangeMemory::kPartIn, peer, t),
+                                                         own * shares_.bytes_of(peer, mine_.rule()), level_);
     });
   each_peer([&](int32_t peer) { swap(peer, t); });
 }
@@ -97,32 +97,32 @@ void Exchange::swap(int32_t peer, int64_t t) {
   if (span.count == 0) return;
   ExchangeMemory::Messages& messages = memory_.messages(peer, t);
   if (phases_.collect) {
-    const std::vector<SumNode>& nodes = shares_.nodes_of(line_.position());
+    const std::vector<SumNode>& nodes = shares_.nodes_of(links_.position());
     const void* part = nodes_as_they_travel(mine_, nodes, span, memory_.slot(ExchangeMemory::kPartOut, peer, t));
     messages.part_out =
-        line_.send(peer, Tag::kPart, part, span.count * shares_.bytes_of(line_.position(), mine_.rule()), level_ + 1);
+        links_.send(peer, Tag::kPart, part, span.count * shares_.bytes_of(links_.position(), mine_.rule()), level_ + 1);
   }
   if (phases_.give)
     messages.result_in =
-        line_.receive(peer, Tag::kResult, place(peer, t), span.count * dtype_size(mine_.rule().travel_dtype()), level_ + 1);
+        links_.receive(peer, Tag::kResult, place(peer, t), span.count * dtype_size(mine_.rule().travel_dtype()), level_ + 1);
 }
 
 void Exchange::form(std::byte* result, Span span, int64_t t) {
-  const int32_t here = line_.position();
+  const int32_t here = links_.position();
   std::byte* const scratch = memory_.slot(ExchangeMemory::kPartIn, here, t);
-  for (int32_t member = 0; member < line_.size(); ++member) {
+  for (int32_t member = 0; member < links_.size(); ++member) {
     const void* nodes = memory_.slot(ExchangeMemory::kPartIn, member, t);
     if (member == here)
       nodes = nodes_as_they_travel(mine_, shares_.nodes_of(here), span, scratch);
     else
-      line_.wait(memory_.messages(member, t).part_in);
+      links_.wait(memory_.messages(member, t).part_in);
     sum_.set(member, nodes, span.count);
   }
   sum_.sum(result, span.count);
 }
 
 void Exchange::add(int64_t t) {
-  const int32_t here = line_.position();
+  const int32_t here = links_.position();
   const Span span = slicing_.span(here, t);
   if (span.count == 0) return;
   std::byte* const slot = memory_.slot(ExchangeMemory::kResult, here, t);
@@ -137,7 +137,7 @@ void Exchange::add(int64_t t) {
   if (phases_.give)
     each_peer([&](int32_t peer) {
       memory_.messages(peer, t).result_out =
-          line_.send(peer, Tag::kResult, result, span.count * dtype_size(mine_.rule().travel_dtype()), level_ + 1);
+          links_.send(peer, Tag::kResult, result, span.count * dtype_size(mine_.rule().travel_dtype()), level_ + 1);
     });
   if (phases_.collect ? result == slot : mine_.landing(span) == nullptr) mine_.deliver(result, span);
 }
@@ -145,9 +145,9 @@ void Exchange::add(int64_t t) {
 void Exchange::settle(int64_t t) {
   each_peer([&](int32_t peer) {
     ExchangeMemory::Messages& messages = memory_.messages(peer, t);
-    line_.wait(messages.part_out);
-    line_.wait(messages.result_in);
-    line_.wait(messages.result_out);
+    links_.wait(messages.part_out);
+    links_.wait(messages.result_in);
+    links_.wait(messages.result_out);
     const Span span = slicing_.span(peer, t);
     std::byte* const result = memory_.slot(ExchangeMemory::kResult, peer, t);
     if (phases_.give && span.count > 0 && place(peer, t) == result) mine_.deliver(result, span);

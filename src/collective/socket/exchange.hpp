@@ -99,9 +99,9 @@ struct Phases {
 /// One exchange, on the stack.
 class Exchange {
  public:
-  Exchange(Links& line, const Shares& shares, ExchangeMemory& memory, TreeSum& sum, ReduceInput& mine,
+  Exchange(Links& links, const Shares& shares, ExchangeMemory& memory, TreeSum& sum, ReduceInput& mine,
            const Slicing& slicing, Phases phases, int32_t level)
-      : line_(line),
+      : links_(links),
         shares_(shares),
         memory_(memory),
         sum_(sum),
@@ -122,10 +122,10 @@ class Exchange {
   /// Calls fn(peer), each member starting with another, so that they do not all send to the same one.
   template <class Fn>
   void each_peer(const Fn& fn) const {
-    for (int32_t step = 1; step < line_.size(); ++step) fn(line_.after(step));
+    for (int32_t step = 1; step < links_.size(); ++step) fn(links_.after(step));
   }
 
-  Links& line_;
+  Links& links_;
   const Shares& shares_;
   ExchangeMemory& memory_;
   TreeSum& sum_;

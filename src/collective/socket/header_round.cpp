@@ -13,15 +13,15 @@ constexpr uint32_t kGoodbye = 0x30524444;
 
 }  // namespace
 
-HeaderRound::HeaderRound(Links& line, const Shares& shares)
-    : line_(line),
+HeaderRound::HeaderRound(Links& links, const Shares& shares)
+    : links_(links),
       shares_(shares),
-      is_direct_(line.size() <= kMostDirect),
-      record_bytes_(record_bytes(line.size())),
+      is_direct_(links.size() <= kMostDirect),
+      record_bytes_(record_bytes(links.size())),
       most_ranks_(shares.most_ranks()),
       participations_(static_cast<size_t>(shares.leaves), collective::Participation::none()) {
   plan_steps();
-  const auto bytes = static_cast<size_t>(record_bytes_ * line.size());
+  const auto bytes = static_cast<size_t>(record_bytes_ * links.size());
   for (Round& round : rounds_) {
     round.records.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
     if (round.records == nullptr) throw std::bad_alloc();
@@ -29,29 +29,29 @@ HeaderRound::HeaderRound(Links& line, const Shares& shares)
     round.in.resize(steps_.size());
     round.out.resize(steps_.size());
   }
-  notes_in_.resize(steps_.size());
-  notes_out_.resize(steps_.size());
+  headers_in_.resize(steps_.size());
+  headers_out_.resize(steps_.size());
   // It may have left while we were sending to it, before we looked at what it said.
-  line_.set_goodbye_probe(
+  links_.set_goodbye_probe(
       [this](int32_t peer) { return head(0, peer).magic == kGoodbye || head(1, peer).magic == kGoodbye; });
   arm(0);
   arm(1);
 }
 
 void HeaderRound::plan_steps() {
-  const int32_t size = line_.size();
+  const int32_t size = links_.size();
   if (is_direct_) {
-    for (int32_t k = 1; k < size; ++k) steps_.push_back(Step{line_.after(k), line_.before(k), k, 1, 0});
+    for (int32_t k = 1; k < size; ++k) steps_.push_back(Step{links_.after(k), links_.before(k), k, 1, 0});
     return;
   }
   for (int32_t k = 1, level = 0; k < size; k *= 2, ++level)
-    steps_.push_back(Step{line_.after(k), line_.before(k), k, std::min(k, size - k), level});
+    steps_.push_back(Step{links_.after(k), links_.before(k), k, std::min(k, size - k), level});
 }
 
 int64_t HeaderRound::room(const Shares& shares, size_t words) noexcept {
   const int64_t room = record_bytes(shares.members()) - kHeadBytes;
-  const int64_t note = note_bytes(shares.most_ranks(), words);
-  return note <= room ? room - note : room;
+  const int64_t header = header_bytes(shares.most_ranks(), words);
+  return header <= room ? room - header : room;
 }
 
 // A peer may have left after the last collective; that is nobody's failure until the next one.
@@ -59,55 +59,55 @@ void HeaderRound::arm(size_t turn) noexcept {
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     rounds_[turn].in[s] =
-        line_.try_receive(step.from, Tag::kHeader, record(turn, step.from), step.count * record_bytes_, step.level);
+        links_.try_receive(step.from, Tag::kHeader, record(turn, step.from), step.count * record_bytes_, step.level);
   }
 }
 
-std::byte* HeaderRound::note_of(int32_t member) noexcept {
+std::byte* HeaderRound::header_of(int32_t member) noexcept {
   if (is_inline()) return record(turn_, member) + kHeadBytes;
-  return notes_.data() + (member + line_.size() - line_.position()) % line_.size() * note_bytes();
+  return headers_.data() + (member + links_.size() - links_.position()) % links_.size() * header_bytes();
 }
 
-void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& note,
+void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& header,
                        const std::vector<collective::Participation>& participations) {
-  words_ = note.used.size();
-  Head& mine = head(turn_, line_.position());
-  mine = Head{kMagic, note.incomplete ? 1U : 0U, stamp, cut, static_cast<int64_t>(words_)};
+  words_ = header.used.size();
+  Head& mine = head(turn_, links_.position());
+  mine = Head{kMagic, header.incomplete ? 1U : 0U, stamp, cut, static_cast<int64_t>(words_)};
   payload_at_ = kHeadBytes;
   if (is_inline())
-    payload_at_ += note_bytes();
+    payload_at_ += header_bytes();
   else
-    notes_.resize(static_cast<size_t>(note_bytes() * line_.size()));
-  std::byte* to = note_of(line_.position());
+    headers_.resize(static_cast<size_t>(header_bytes() * links_.size()));
+  std::byte* to = header_of(links_.position());
   for (size_t r = 0; r < most_ranks_; ++r) {
     const collective::Participation participation =
         r < participations.size() ? participations[r] : collective::Participation{};
     std::memcpy(to + r * sizeof participation, &participation, sizeof participation);
   }
   if (words_ > 0)
-    std::memcpy(to + most_ranks_ * sizeof(collective::Participation), note.used.data(), words_ * sizeof(uint64_t));
+    std::memcpy(to + most_ranks_ * sizeof(collective::Participation), header.used.data(), words_ * sizeof(uint64_t));
 }
 
-void HeaderRound::swap(collective::BucketHeader& note) {
+void HeaderRound::swap(collective::BucketHeader& header) {
   swap_records();
   compare();
-  if (!is_inline()) swap_notes();
-  join(note);
+  if (!is_inline()) exchange_headers();
+  join(header);
 }
 
 void HeaderRound::take(size_t s) {
   const Step& step = steps_[s];
   Links::Message& in = rounds_[turn_].in[s];
   if (!in.open)
-    in = line_.receive(step.from, Tag::kHeader, record(turn_, step.from), step.count * record_bytes_, step.level);
-  line_.wait(in);
-  if (head(turn_, step.from).magic == kGoodbye) line_.peer_left(step.from);
+    in = links_.receive(step.from, Tag::kHeader, record(turn_, step.from), step.count * record_bytes_, step.level);
+  links_.wait(in);
+  if (head(turn_, step.from).magic == kGoodbye) links_.peer_left(step.from);
 }
 
 void HeaderRound::swap_records() {
   const auto send = [&](size_t s) {
-    rounds_[turn_].out[s] = line_.send(steps_[s].to, Tag::kHeader, record(turn_, line_.position()),
-                                       steps_[s].count * record_bytes_, steps_[s].level);
+    rounds_[turn_].out[s] = links_.send(steps_[s].to, Tag::kHeader, record(turn_, links_.position()),
+                                        steps_[s].count * record_bytes_, steps_[s].level);
   };
   for (size_t s = 0; s < steps_.size() && is_direct_; ++s) send(s);
   for (size_t s = 0; s < steps_.size(); ++s) {
@@ -118,46 +118,46 @@ void HeaderRound::swap_records() {
 
 // In the order of the members, so that all of them find the same two.
 void HeaderRound::compare() const {
-  for (int32_t member = 1; member < line_.size(); ++member) {
+  for (int32_t member = 1; member < links_.size(); ++member) {
     const Head& a = head(turn_, member - 1);
     const Head& b = head(turn_, member);
     if (a.magic != b.magic)
-      line_.give_up(
+      links_.give_up(
           make_error(DDP_ERROR_MISMATCH, "the ranks run different versions of libddp; install the same one everywhere"));
-    if (!(a.stamp == b.stamp)) line_.refuse(member - 1, a.stamp, member, b.stamp);
+    if (!(a.stamp == b.stamp)) links_.refuse(member - 1, a.stamp, member, b.stamp);
     if (a.cut != b.cut || a.words != b.words)
-      line_.give_up(make_error(DDP_ERROR_MISMATCH, "the ranks cut %s differently: %lld and %lld bytes, %lld and %lld words",
-                               a.stamp.describe().c_str(), static_cast<long long>(a.cut), static_cast<long long>(b.cut),
-                               static_cast<long long>(a.words), static_cast<long long>(b.words)));
+      links_.give_up(make_error(DDP_ERROR_MISMATCH, "the ranks cut %s differently: %lld and %lld bytes, %lld and %lld words",
+                                a.stamp.describe().c_str(), static_cast<long long>(a.cut), static_cast<long long>(b.cut),
+                                static_cast<long long>(a.words), static_cast<long long>(b.words)));
   }
 }
 
-void HeaderRound::swap_notes() {
-  const int64_t bytes = note_bytes();
+void HeaderRound::exchange_headers() {
+  const int64_t bytes = header_bytes();
   const int32_t hops_before = hops();
   const auto receive = [&](size_t s) {
     const Step& step = steps_[s];
-    notes_in_[s] = line_.receive(step.from, Tag::kNote, notes_.data() + step.record * bytes, step.count * bytes,
-                                 hops_before + step.level);
+    headers_in_[s] = links_.receive(step.from, Tag::kBucketHeader, headers_.data() + step.record * bytes, step.count * bytes,
+                                    hops_before + step.level);
   };
   const auto send = [&](size_t s) {
-    notes_out_[s] =
-        line_.send(steps_[s].to, Tag::kNote, notes_.data(), steps_[s].count * bytes, hops_before + steps_[s].level);
+    headers_out_[s] = links_.send(steps_[s].to, Tag::kBucketHeader, headers_.data(), steps_[s].count * bytes,
+                                  hops_before + steps_[s].level);
   };
   for (size_t s = 0; s < steps_.size(); ++s) receive(s);
   for (size_t s = 0; s < steps_.size() && is_direct_; ++s) send(s);
   for (size_t s = 0; s < steps_.size(); ++s) {
     if (!is_direct_) send(s);
-    line_.wait(notes_in_[s]);
+    links_.wait(headers_in_[s]);
   }
 }
 
-void HeaderRound::join(collective::BucketHeader& note) {
-  note.incomplete = false;
-  std::fill(note.used.begin(), note.used.end(), 0);
-  for (int32_t member = 0; member < line_.size(); ++member) {
-    note.incomplete = note.incomplete || head(turn_, member).incomplete != 0;
-    const std::byte* from = note_of(member);
+void HeaderRound::join(collective::BucketHeader& header) {
+  header.incomplete = false;
+  std::fill(header.used.begin(), header.used.end(), 0);
+  for (int32_t member = 0; member < links_.size(); ++member) {
+    header.incomplete = header.incomplete || head(turn_, member).incomplete != 0;
+    const std::byte* from = header_of(member);
     const std::vector<int64_t>& leaves = shares_.positions[static_cast<size_t>(member)];
     for (size_t r = 0; r < leaves.size(); ++r)
       std::memcpy(&participations_[static_cast<size_t>(leaves[r])], from + r * sizeof(collective::Participation),
@@ -165,15 +165,15 @@ void HeaderRound::join(collective::BucketHeader& note) {
     for (size_t word = 0; word < words_; ++word) {
       uint64_t bits = 0;
       std::memcpy(&bits, from + most_ranks_ * sizeof(collective::Participation) + word * sizeof bits, sizeof bits);
-      note.used[word] |= bits;
+      header.used[word] |= bits;
     }
   }
-  note.participation = collective::sum_weights(participations_);
+  header.participation = collective::sum_weights(participations_);
 }
 
 void HeaderRound::close() {
-  for (Links::Message& message : rounds_[turn_].out) line_.wait(message);
-  for (Links::Message& message : notes_out_) line_.wait(message);
+  for (Links::Message& message : rounds_[turn_].out) links_.wait(message);
+  for (Links::Message& message : headers_out_) links_.wait(message);
   arm(turn_);
   turn_ ^= 1;
 }
@@ -184,19 +184,19 @@ void HeaderRound::leave(os::Deadline deadline) noexcept {
 }
 
 bool HeaderRound::say_goodbye(size_t turn, os::Deadline deadline) noexcept {
-  head(turn, line_.position()).magic = kGoodbye;
+  head(turn, links_.position()).magic = kGoodbye;
   Round& round = rounds_[turn];
   const auto send = [&](size_t s) {
     round.out[s] =
-        line_.try_send(steps_[s].to, Tag::kHeader, record(turn, line_.position()), steps_[s].count * record_bytes_);
+        links_.try_send(steps_[s].to, Tag::kHeader, record(turn, links_.position()), steps_[s].count * record_bytes_);
   };
   for (size_t s = 0; s < steps_.size() && is_direct_; ++s) send(s);
   bool all = true;
   for (size_t s = 0; s < steps_.size(); ++s) {
     if (!is_direct_) send(s);
-    all = all && line_.try_wait(round.in[s], deadline) && head(turn, steps_[s].from).magic == kGoodbye;
+    all = all && links_.try_wait(round.in[s], deadline) && head(turn, steps_[s].from).magic == kGoodbye;
   }
-  for (Links::Message& message : round.out) all = line_.try_wait(message, deadline) && all;
+  for (Links::Message& message : round.out) all = links_.try_wait(message, deadline) && all;
   return all;
 }
 

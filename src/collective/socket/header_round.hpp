@@ -35,7 +35,7 @@ class HeaderRound {
   static constexpr int64_t kLargeRecord = 4096;
   static constexpr int64_t kSmallRecord = 512;  // where records are passed on
 
-  HeaderRound(Links& line, const Shares& shares);
+  HeaderRound(Links& links, const Shares& shares);
 
   /// Bytes of payload that a record has room for, beside a bucket header of so many words.
   [[nodiscard]] static int64_t room(const Shares& shares, size_t words) noexcept;
@@ -43,11 +43,11 @@ class HeaderRound {
   /// Fill the own record. `cut` is compared between the members, like the stamp. `participations`: of this member's ranks;
   /// empty:
   /// they do not matter. Then fill payload(), then swap().
-  void open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& note,
+  void open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& header,
             const std::vector<collective::Participation>& participations);
-  [[nodiscard]] std::byte* payload() noexcept { return payload_of(line_.position()); }
-  /// Exchange the records and compare them. `note` is then that of all. Throws MISMATCH on all members.
-  void swap(collective::BucketHeader& note);
+  [[nodiscard]] std::byte* payload() noexcept { return payload_of(links_.position()); }
+  /// Exchange the records and compare them. `header` is then that of all. Throws MISMATCH on all members.
+  void swap(collective::BucketHeader& header);
   /// After swap, until close: the payload of this member.
   [[nodiscard]] std::byte* payload_of(int32_t member) noexcept { return record(turn_, member) + payload_at_; }
   /// After swap: by leaf of the tree. A hole does not count.
@@ -87,32 +87,32 @@ class HeaderRound {
   };
 
   [[nodiscard]] std::byte* record(size_t turn, int32_t member) const noexcept {
-    return rounds_[turn].records.get() + (member + line_.size() - line_.position()) % line_.size() * record_bytes_;
+    return rounds_[turn].records.get() + (member + links_.size() - links_.position()) % links_.size() * record_bytes_;
   }
   [[nodiscard]] Head& head(size_t turn, int32_t member) const noexcept {
     return *reinterpret_cast<Head*>(record(turn, member));
   }
-  [[nodiscard]] int64_t note_bytes() const noexcept { return note_bytes(most_ranks_, words_); }
-  [[nodiscard]] bool is_inline() const noexcept { return note_bytes() <= record_bytes_ - kHeadBytes; }
-  [[nodiscard]] static int64_t note_bytes(size_t ranks, size_t words) noexcept {
+  [[nodiscard]] int64_t header_bytes() const noexcept { return header_bytes(most_ranks_, words_); }
+  [[nodiscard]] bool is_inline() const noexcept { return header_bytes() <= record_bytes_ - kHeadBytes; }
+  [[nodiscard]] static int64_t header_bytes(size_t ranks, size_t words) noexcept {
     return static_cast<int64_t>(ranks * sizeof(collective::Participation) + words * sizeof(uint64_t));
   }
   [[nodiscard]] static constexpr int64_t record_bytes(int32_t members) noexcept {
     return members <= kMostDirect ? kLargeRecord : kSmallRecord;
   }
-  [[nodiscard]] std::byte* note_of(int32_t member) noexcept;
+  [[nodiscard]] std::byte* header_of(int32_t member) noexcept;
   void plan_steps();
   void arm(size_t turn) noexcept;
   void swap_records();
   void take(size_t step);
   void compare() const;
-  void swap_notes();
-  void join(collective::BucketHeader& note);
+  void exchange_headers();
+  void join(collective::BucketHeader& header);
   bool say_goodbye(size_t turn, os::Deadline deadline) noexcept;
 
   static constexpr int64_t kHeadBytes = sizeof(Head);
 
-  Links& line_;
+  Links& links_;
   const Shares& shares_;
   bool is_direct_;
   int64_t record_bytes_;
@@ -123,8 +123,8 @@ class HeaderRound {
   int64_t payload_at_ = kHeadBytes;
   size_t words_ = 0;
   std::vector<collective::Participation> participations_;
-  std::vector<std::byte> notes_;  // that are too long for a record, in the order of the records
-  std::vector<Links::Message> notes_in_, notes_out_;
+  std::vector<std::byte> headers_;  // that are too long for a record, in the order of the records
+  std::vector<Links::Message> headers_in_, headers_out_;
 };
 
 }  // namespace ddp::socket

@@ -38,24 +38,24 @@ int64_t Links::patience_ms(const Message& message) const noexcept {
 }
 
 void Links::connect(int32_t peer, std::string_view address) {
-  const RailResult result = endpoint_.connect(peer, address);
-  if (result != RailResult::kDone) explain(result, peer);
+  const LinkResult result = endpoint_.connect(peer, address);
+  if (result != LinkResult::kDone) explain(result, peer);
 }
 
 Links::Message Links::send(int32_t peer, Tag tag, const void* data, int64_t bytes, int32_t level) {
   check_usable(peer);
   if (tag >= Tag::kPart) sent_bytes_ += bytes;
   Message message{0, peer, level, true};
-  const RailResult result = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
-  if (result != RailResult::kDone) explain(result, peer);
+  const LinkResult result = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  if (result != LinkResult::kDone) explain(result, peer);
   return message;
 }
 
 Links::Message Links::receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) {
   check_usable(peer);
   Message message{0, peer, level, true};
-  const RailResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
-  if (result != RailResult::kDone) explain(result, peer);
+  const LinkResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  if (result != LinkResult::kDone) explain(result, peer);
   return message;
 }
 
@@ -65,48 +65,48 @@ void Links::wait(Message& message) {
   const uint64_t number = subject_ != nullptr ? subject_->sequence : 0;
   const bootstrap::CallState::Waiting waiting(control_.calls(), bootstrap::BlockedCall::Exchange::kCollective, number,
                                               channel_);
-  const RailResult result = endpoint_.wait(message.ticket, patience_ms(message));
-  if (result != RailResult::kDone) explain(result, message.peer);
+  const LinkResult result = endpoint_.wait(message.ticket, patience_ms(message));
+  if (result != LinkResult::kDone) explain(result, message.peer);
 }
 
 Links::Message Links::try_send(int32_t peer, Tag tag, const void* data, int64_t bytes) noexcept {
   Message message{0, peer, 0, false};
-  message.open = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket) == RailResult::kDone;
+  message.open = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket) == LinkResult::kDone;
   return message;
 }
 
 Links::Message Links::try_receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) noexcept {
   Message message{0, peer, level, false};
-  const RailResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
-  message.open = result == RailResult::kDone;
-  exhausted_ = exhausted_ || result == RailResult::kExhausted;
+  const LinkResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  message.open = result == LinkResult::kDone;
+  exhausted_ = exhausted_ || result == LinkResult::kExhausted;
   return message;
 }
 
 bool Links::try_wait(Message& message, os::Deadline deadline) noexcept {
   const bool open = std::exchange(message.open, false);
-  return open && !deadline.passed() && endpoint_.wait(message.ticket, deadline.left_ms()) == RailResult::kDone;
+  return open && !deadline.passed() && endpoint_.wait(message.ticket, deadline.left_ms()) == LinkResult::kDone;
 }
 
 // A post that lacked memory may have been made by half, so nothing that follows it can be trusted.
 void Links::check_usable(int32_t peer) {
-  if (exhausted_) explain(RailResult::kExhausted, peer);
+  if (exhausted_) explain(LinkResult::kExhausted, peer);
 }
 
-void Links::explain(RailResult result, int32_t peer) {
+void Links::explain(LinkResult result, int32_t peer) {
   endpoint_.close();  // first, because what follows may throw: nobody writes into the caller's memory from here
   const std::string reason = endpoint_.error();
   failure_.check();
   const int32_t rank = rank_at(peer);
   const std::string who = control_.member(rank).name();
   switch (result) {
-    case RailResult::kTimedOut:
+    case LinkResult::kTimedOut:
       give_up(Error(DDP_ERROR_TIMED_OUT, who + " did not take part in " + subject() + " within " +
                                              std::to_string(timeout_ms_) + " ms; " + control_.describe_progress(rank)));
-    case RailResult::kAborted:
+    case LinkResult::kAborted:
       wait_for_cause(failure_);
       give_up(Error(DDP_ERROR_ABORTED, "the group was aborted during " + subject()));
-    case RailResult::kExhausted:  // nobody is to blame but this rank
+    case LinkResult::kExhausted:  // nobody is to blame but this rank
       throw Error(DDP_ERROR_OUT_OF_MEMORY, reason);
     default:
       if (goodbye_probe_ && goodbye_probe_(peer)) peer_left(peer);

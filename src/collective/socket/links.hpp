@@ -25,7 +25,7 @@
 namespace ddp::socket {
 
 /// What a message is, so that streams never mix.
-enum class Tag : uint64_t { kHeader = 1, kNote = 2, kPart = 4, kResult = 5 };
+enum class Tag : uint64_t { kHeader = 1, kBucketHeader = 2, kPart = 4, kResult = 5 };
 
 class Links {
  public:
@@ -86,7 +86,7 @@ class Links {
  private:
   [[nodiscard]] int64_t patience_ms(const Message& message) const noexcept;
   void check_usable(int32_t peer);
-  [[noreturn]] void explain(RailResult result, int32_t peer);
+  [[noreturn]] void explain(LinkResult result, int32_t peer);
   [[nodiscard]] std::string subject() const {
     return subject_ != nullptr ? subject_->describe() : "the connection of the group";
   }

@@ -42,13 +42,13 @@ SocketMember::SocketMember(const collective::TransportContext& context, const dd
       endpoint_(std::make_shared<Endpoint>(table, position_of(context.control->rank(), ranks),
                                            static_cast<int32_t>(ranks.size()), address,
                                            context.options.rendezvous_timeout_ms)),
-      line_(*endpoint_, *context.control, *context.failure, ranks, timeout_ms, context.channel) {
+      links_(*endpoint_, *context.control, *context.failure, ranks, timeout_ms, context.channel) {
   // The group may break while we connect, before anybody can call wake().
   context.failure->add_waker([weak = std::weak_ptr<Endpoint>(endpoint_)] {
     if (const auto endpoint = weak.lock()) endpoint->abort();
   });
   connect(*context.control, ranks, os::Deadline::in_ms(context.options.rendezvous_timeout_ms));
-  collectives_ = std::make_unique<Collectives>(line_, shares_, options);
+  collectives_ = std::make_unique<Collectives>(links_, shares_, options);
 }
 
 SocketMember::~SocketMember() { endpoint_->close(); }  // the receives for the next collective point into collectives_
@@ -64,14 +64,14 @@ void SocketMember::attend(const collective::TransportContext& context) {
 
 std::vector<int32_t> SocketMember::linked(int32_t member) const {
   std::vector<int32_t> others;
-  for (int32_t other = 0; other < line_.size(); ++other)
+  for (int32_t other = 0; other < links_.size(); ++other)
     if (other != member) others.push_back(other);
   return others;
 }
 
 // A member tells an address for each that it is linked with.
 void SocketMember::connect(bootstrap::Control& control, const std::vector<int32_t>& ranks, os::Deadline deadline) {
-  require_descriptors(endpoint_->name(), line_.size());
+  require_descriptors(endpoint_->name(), links_.size());
   const std::vector<int32_t> peers = linked(position());
   std::vector<std::string> mine;
   ByteWriter writer;
@@ -85,11 +85,11 @@ void SocketMember::connect(bootstrap::Control& control, const std::vector<int32_
     const std::string theirs = address_told(told[static_cast<size_t>(rank)], peers[i]);
     // Releases of Gloo that cannot talk to each other have addresses of different sizes.
     if (theirs.size() != mine[i].size())
-      line_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED,
-                               "this rank and rank %d have releases of %s that cannot talk to each other; "
-                               "install the same on all hosts",
-                               rank, endpoint_->name()));
-    line_.connect(peers[i], theirs);
+      links_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED,
+                                "this rank and rank %d have releases of %s that cannot talk to each other; "
+                                "install the same on all hosts",
+                                rank, endpoint_->name()));
+    links_.connect(peers[i], theirs);
   }
 }
 

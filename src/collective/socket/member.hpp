@@ -33,18 +33,19 @@ class SocketMember {
 
   [[nodiscard]] Collectives& collectives() noexcept { return *collectives_; }
   [[nodiscard]] const Shares& shares() const noexcept { return shares_; }
-  [[nodiscard]] Course course(const FlatOwnership& owned, const cpu::ReduceRule& rule, Phases phases) const {
-    return make_course(shares_, owned, rule, phases, options_);
+  [[nodiscard]] Schedule schedule(const FlatOwnership& owned, const cpu::ReduceRule& rule, Phases phases) const {
+    return make_schedule(shares_, owned, rule, phases, options_);
   }
-  [[nodiscard]] Way way_of(const Course& course, int64_t count, const cpu::ReduceRule& rule, size_t words) const noexcept {
-    return socket::way_of(shares_, course, count, rule, words, options_);
+  [[nodiscard]] Algorithm algorithm_of(const Schedule& schedule, int64_t count, const cpu::ReduceRule& rule,
+                                       size_t words) const noexcept {
+    return socket::algorithm_of(shares_, schedule, count, rule, words, options_);
   }
-  [[nodiscard]] int64_t sent_bytes() const noexcept { return line_.sent_bytes(); }
-  [[nodiscard]] int32_t position() const noexcept { return line_.position(); }
+  [[nodiscard]] int64_t sent_bytes() const noexcept { return links_.sent_bytes(); }
+  [[nodiscard]] int32_t position() const noexcept { return links_.position(); }
   [[nodiscard]] const char* endpoint_name() const noexcept { return endpoint_->name(); }
   /// In good order: half a second at most, nothing if the group is broken. The last call.
   void leave() noexcept;
-  void wake() noexcept { line_.wake(); }
+  void wake() noexcept { links_.wake(); }
 
  private:
   void connect(bootstrap::Control& control, const std::vector<int32_t>& ranks, os::Deadline deadline);
@@ -56,7 +57,7 @@ class SocketMember {
   const SocketOptions options_;
   const Shares shares_;
   std::shared_ptr<Endpoint> endpoint_;
-  Links line_;
+  Links links_;
   std::unique_ptr<Collectives> collectives_;
 };
 

@@ -16,7 +16,7 @@ int64_t total(const std::vector<collective::BucketSpec::Piece>& pieces) noexcept
 
 }  // namespace
 
-PieceContribution::PieceContribution(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces)
+PieceInput::PieceInput(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces)
     : ReduceInput(rule, total(pieces), 1), size_(dtype_size(rule.dtype)), travel_size_(dtype_size(rule.travel_dtype())) {
   int64_t first = 0;
   for (const auto& piece : pieces) {
@@ -25,22 +25,21 @@ PieceContribution::PieceContribution(const cpu::ReduceRule& rule, const std::vec
   }
 }
 
-void PieceContribution::learn(const collective::BucketHeader& note) noexcept {
-  for (size_t r = 0; r < runs_.size(); ++r) runs_[r].used = note.used.empty() || (note.used[r / 64] >> (r % 64) & 1) != 0;
+void PieceInput::learn(const collective::BucketHeader& header) noexcept {
+  for (size_t r = 0; r < runs_.size(); ++r)
+    runs_[r].used = header.used.empty() || (header.used[r / 64] >> (r % 64) & 1) != 0;
 }
 
-void PieceContribution::set_address(int32_t piece, std::byte* data) noexcept {
-  runs_[static_cast<size_t>(piece)].data = data;
-}
+void PieceInput::set_address(int32_t piece, std::byte* data) noexcept { runs_[static_cast<size_t>(piece)].data = data; }
 
-size_t PieceContribution::run_at(int64_t element) const noexcept {
+size_t PieceInput::run_at(int64_t element) const noexcept {
   const auto after =
       std::upper_bound(runs_.begin(), runs_.end(), element, [](int64_t value, const Run& run) { return value < run.first; });
   return static_cast<size_t>(after - runs_.begin()) - 1;  // the last that starts at or before it: not an empty one
 }
 
 template <class Fn>
-void PieceContribution::each(Span span, const Fn& fn) const noexcept {
+void PieceInput::each(Span span, const Fn& fn) const noexcept {
   if (span.count == 0) return;
   int64_t done = 0;
   for (size_t r = run_at(span.first); done < span.count; ++r) {
@@ -52,7 +51,7 @@ void PieceContribution::each(Span span, const Fn& fn) const noexcept {
   }
 }
 
-void* PieceContribution::landing(Span span) noexcept {
+void* PieceInput::landing(Span span) noexcept {
   if (span.count == 0 || is_packed()) return nullptr;
   size_t r = run_at(span.first);
   std::byte* const start = runs_[r].data + (span.first - runs_[r].first) * size_;
@@ -66,7 +65,7 @@ void* PieceContribution::landing(Span span) noexcept {
   return start;
 }
 
-const void* PieceContribution::node(size_t, Span span, void* scratch) noexcept {
+const void* PieceInput::node(size_t, Span span, void* scratch) noexcept {
   if (void* where = landing(span)) return where;
   each(span, [&](const Run&, const std::byte* mine, int64_t offset, int64_t count) {
     std::byte* const to = static_cast<std::byte*>(scratch) + offset * travel_size_;
@@ -78,7 +77,7 @@ const void* PieceContribution::node(size_t, Span span, void* scratch) noexcept {
   return scratch;
 }
 
-void PieceContribution::deliver(const void* result, Span span) noexcept {
+void PieceInput::deliver(const void* result, Span span) noexcept {
   each(span, [&](const Run& run, std::byte* mine, int64_t offset, int64_t count) {
     const std::byte* const from = static_cast<const std::byte*>(result) + offset * travel_size_;
     if (!run.used) return;
@@ -89,25 +88,25 @@ void PieceContribution::deliver(const void* result, Span span) noexcept {
   });
 }
 
-SliceContribution::SliceContribution(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces,
-                                     const std::vector<OwnedSpan>& own, collective::SliceWork* work)
-    : PieceContribution(rule, pieces), own_(own), work_(work) {}
+SliceInput::SliceInput(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces,
+                       const std::vector<OwnedSpan>& own, collective::SliceWork* work)
+    : PieceInput(rule, pieces), own_(own), work_(work) {}
 
-void SliceContribution::work() noexcept {
+void SliceInput::work() noexcept {
   if (work_ == nullptr) return;
   for (const OwnedSpan& span : own_)
     if (is_used(span.piece)) work_->on_block(span.piece, span.first, span.count);
 }
 
-const void* SliceContribution::values(Span span, void* scratch) noexcept {
+const void* SliceInput::values(Span span, void* scratch) noexcept {
   each(span, [&](const Run& run, const std::byte*, int64_t offset, int64_t count) {
     if (run.used && work_ != nullptr) work_->on_block(run.piece, span.first + offset - run.first, count);
   });
   return node(0, span, scratch);
 }
 
-PartContribution::PartContribution(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part,
-                                   int32_t size, int32_t position)
+PartInput::PartInput(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part, int32_t size,
+                     int32_t position)
     : ReduceInput(rule, part * size, 1),
       input_(input),
       output_(output),
@@ -115,14 +114,14 @@ PartContribution::PartContribution(const cpu::ReduceRule& rule, const std::byte*
       begin_(position * part),
       size_(dtype_size(rule.dtype)) {}
 
-const void* PartContribution::node(size_t, Span span, void*) noexcept { return input_ + span.first * size_; }
+const void* PartInput::node(size_t, Span span, void*) noexcept { return input_ + span.first * size_; }
 
-void* PartContribution::landing(Span span) noexcept {
+void* PartInput::landing(Span span) noexcept {
   const bool inside = span.first >= begin_ && span.first + span.count <= begin_ + part_ && span.count > 0;
   return inside ? output_ + (span.first - begin_) * size_ : nullptr;
 }
 
-void PartContribution::deliver(const void* result, Span span) noexcept {
+void PartInput::deliver(const void* result, Span span) noexcept {
   const int64_t from = std::max(span.first, begin_);
   const int64_t until = std::min(span.first + span.count, begin_ + part_);
   if (from >= until) return;

@@ -43,7 +43,7 @@ class ReduceInput {
   /// The result, as it travels (rule().travel_dtype()).
   virtual void deliver(const void* result, Span span) noexcept = 0;
   /// What all members know of the bucket, before the first result of it is placed anywhere.
-  virtual void learn(const collective::BucketHeader& note) noexcept { static_cast<void>(note); }
+  virtual void learn(const collective::BucketHeader& header) noexcept { static_cast<void>(header); }
 
  protected:
   /// Do elements travel in another type than they lie in?
@@ -57,9 +57,9 @@ class ReduceInput {
 };
 
 /// The pieces of a bucket, or of a plain tensor, in place. A piece that no rank uses is left untouched.
-class PieceContribution : public ReduceInput {
+class PieceInput : public ReduceInput {
  public:
-  PieceContribution(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces);
+  PieceInput(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces);
 
   /// New address of a piece.
   void set_address(int32_t piece, std::byte* data) noexcept;
@@ -67,7 +67,7 @@ class PieceContribution : public ReduceInput {
   [[nodiscard]] const void* node(size_t index, Span span, void* scratch) noexcept override;
   [[nodiscard]] void* landing(Span span) noexcept override;
   void deliver(const void* result, Span span) noexcept override;
-  void learn(const collective::BucketHeader& note) noexcept override;
+  void learn(const collective::BucketHeader& header) noexcept override;
 
  protected:
   struct Run {
@@ -91,11 +91,11 @@ class PieceContribution : public ReduceInput {
 };
 
 /// The slices of a sharded optimizer: `work` sees the own slice, when its sum is complete or before its values travel.
-class SliceContribution final : public PieceContribution {
+class SliceInput final : public PieceInput {
  public:
   /// `own`: this rank's spans; it outlives this. `work` may be NULL.
-  SliceContribution(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces,
-                    const std::vector<OwnedSpan>& own, collective::SliceWork* work);
+  SliceInput(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces,
+             const std::vector<OwnedSpan>& own, collective::SliceWork* work);
 
   /// Does the work on what is used of the own slice.
   void work() noexcept;
@@ -108,12 +108,12 @@ class SliceContribution final : public PieceContribution {
 };
 
 /// A plain tensor of which this member keeps one part: reduce-scatter. The input is only read.
-class PartContribution final : public ReduceInput {
+class PartInput final : public ReduceInput {
  public:
   /// `input` holds `size` parts of `part` elements; the part at `position` goes to `output` (which may be that part of the
   /// input).
-  PartContribution(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part, int32_t size,
-                   int32_t position);
+  PartInput(const cpu::ReduceRule& rule, const std::byte* input, std::byte* output, int64_t part, int32_t size,
+            int32_t position);
 
   [[nodiscard]] const void* node(size_t index, Span span, void* scratch) noexcept override;
   [[nodiscard]] void* landing(Span span) noexcept override;

@@ -63,14 +63,14 @@ typedef struct ddp_socket_table {
                           int64_t *out_ticket, char *error, int64_t capacity);
   /* Wait for one ticket, 1 ms or more. DONE gives the ticket back. */
   int32_t (*wait)(ddp_socket_endpoint *endpoint, int64_t ticket, int64_t timeout_ms, char *error, int64_t capacity);
-  /* End the wait (or connect) that is under way, and every later one, within milliseconds. */
+  /* End the wait (or connect) that is under algorithm, and every later one, within milliseconds. */
   void (*abort)(ddp_socket_endpoint *endpoint);
   /* Close all links. When it returns, no posted memory is read or written any more. */
   void (*close)(ddp_socket_endpoint *endpoint);
   void (*destroy)(ddp_socket_endpoint *endpoint);
 } ddp_socket_table;
 
-/* The table of this module, or NULL when it does not speak `version`. Valid as long as the module is loaded. */
+/* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */
 typedef const ddp_socket_table *(*ddp_socket_query_fn)(int32_t version);
 
 #ifdef __cplusplus

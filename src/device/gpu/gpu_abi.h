@@ -228,7 +228,7 @@ typedef struct ddp_gpu_table {
   int32_t (*device_is_used)(int32_t device, int32_t *out_used);
 } ddp_gpu_table;
 
-/* The table of this module, or NULL when it does not speak `version`. Valid as long as the module is loaded. */
+/* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */
 typedef const ddp_gpu_table *(*ddp_gpu_query_fn)(int32_t version);
 
 #ifdef __cplusplus

@@ -51,7 +51,7 @@ void a_wait_that_is_not_counted_is_none(void**) {
   expect(!state.blocked().has_value(), "nobody knows what it waits in");
 }
 
-void a_rank_whose_lane_waits_is_blocked_only_with_its_caller(void**) {
+void a_rank_whose_queue_waits_is_blocked_only_with_its_caller(void**) {
   bootstrap::CallState state;
   state.join_collective(9);
   const auto with_lane_at = [&](uint64_t number, auto&& look) {
@@ -133,7 +133,7 @@ int main() {
       ddp_test(every_call_has_its_name),
       ddp_test(a_rank_is_blocked_while_its_caller_waits),
       ddp_test(a_wait_that_is_not_counted_is_none),
-      ddp_test(a_rank_whose_lane_waits_is_blocked_only_with_its_caller),
+      ddp_test(a_rank_whose_queue_waits_is_blocked_only_with_its_caller),
       ddp_test(a_rank_with_two_threads_in_calls_is_not_blocked),
       ddp_test(ranks_in_one_pass_compare_equal),
       ddp_test(only_a_wait_that_lasts_is_told_and_its_end),

@@ -78,15 +78,15 @@ void empty_missing_and_endless_files_are_refused(void**) {
 }
 
 void notes_are_read_whole_or_not_at_all(void**) {
-  const std::string text = bootstrap::write_note({"10.0.0.1:40000", "word", "", "host", "boot"});
-  const auto note = bootstrap::read_note(text);
+  const std::string text = bootstrap::write_record({"10.0.0.1:40000", "word", "", "host", "boot"});
+  const auto note = bootstrap::read_record(text);
   expect(note.has_value() && note->address == "10.0.0.1:40000" && note->word == "word" && note->token.empty() &&
              note->host == "host" && note->boot_id == "boot",
          "the note is the same");
   for (size_t size = 0; size < text.size(); ++size)
-    expect(!bootstrap::read_note(text.substr(0, size)).has_value(), "a cut note is none");
-  expect(!bootstrap::read_note(text + "more\n").has_value(), "a longer note is none");
-  expect(!bootstrap::read_note("a text of somebody else\n\n\n\n\n\n").has_value(), "other texts are none");
+    expect(!bootstrap::read_record(text.substr(0, size)).has_value(), "a cut note is none");
+  expect(!bootstrap::read_record(text + "more\n").has_value(), "a longer note is none");
+  expect(!bootstrap::read_record("a text of somebody else\n\n\n\n\n\n").has_value(), "other texts are none");
 }
 
 }  // namespace

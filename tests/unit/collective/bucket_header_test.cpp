@@ -47,13 +47,13 @@ void flags_and_the_highest_joined_rank_are_known_to_all(void**) {
 }
 
 void a_note_without_contributors_is_void(void**) {
-  collective::BucketHeader note;
-  assert_false(note.is_void());
-  note.incomplete = true;
-  assert_true(note.is_void());
-  note.incomplete = false;
-  note.participation = collective::Participation::of(0);
-  assert_true(note.is_void());
+  collective::BucketHeader header;
+  assert_false(header.is_void());
+  header.incomplete = true;
+  assert_true(header.is_void());
+  header.incomplete = false;
+  header.participation = collective::Participation::of(0);
+  assert_true(header.is_void());
 }
 
 }  // namespace
@@ -65,5 +65,5 @@ int main() {
       cmocka_unit_test(flags_and_the_highest_joined_rank_are_known_to_all),
       cmocka_unit_test(a_note_without_contributors_is_void),
   };
-  return cmocka_run_group_tests_name("note", tests, nullptr, nullptr);
+  return cmocka_run_group_tests_name("header", tests, nullptr, nullptr);
 }

@@ -143,16 +143,16 @@ void every_rank_gets_the_union_of_the_notes(void**) {
           const auto bucket =
               transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks));
           for (int pass = 0; pass < 2; ++pass) {
-            collective::BucketHeader note;
-            note.used.assign(words, uint64_t{1} << rank);
-            note.used.back() <<= 32;
-            bucket->start(note);
+            collective::BucketHeader header;
+            header.used.assign(words, uint64_t{1} << rank);
+            header.used.back() <<= 32;
+            bucket->start(header);
             bucket->finish();
             const uint64_t all = (uint64_t{1} << ranks) - 1;
-            expect_equal(bucket->note().used.size(), words, "words");
-            expect_equal(bucket->note().used.front(), words == 1 ? all << 32 : all, "first word");
-            expect_equal(bucket->note().used.back(), all << 32, "last word");
-            expect(!bucket->note().incomplete, "complete");
+            expect_equal(bucket->header().used.size(), words, "words");
+            expect_equal(bucket->header().used.front(), words == 1 ? all << 32 : all, "first word");
+            expect_equal(bucket->header().used.back(), all << 32, "last word");
+            expect(!bucket->header().incomplete, "complete");
           }
         });
       }
@@ -187,7 +187,7 @@ void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
               transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks));
           bucket->start(collective::BucketHeader{rank == guilty, {}});
           bucket->finish();
-          expect(bucket->note().incomplete, "incomplete on all");
+          expect(bucket->header().incomplete, "incomplete on all");
           for (const float value : data) expect(value == static_cast<float>(rank), "gradient untouched");
           bucket->start(collective::BucketHeader{});  // the next pass is whole
           bucket->finish();

@@ -52,19 +52,21 @@ void the_way_depends_on_size_and_members_alone(void**) {
   const cpu::ReduceRule rule{DDP_F32, DDP_SUM, 4};
   const auto way = [&](int64_t bytes, int32_t members, socket::Phases phases) {
     const socket::Shares shares = socket::one_rank_each(members);
-    const socket::Course course =
-        socket::make_course(shares, socket::equal_slices(bytes / 4, members), rule, phases, socket::SocketOptions{});
-    return socket::way_of(shares, course, bytes / 4, rule, 1, socket::SocketOptions{});
+    const socket::Schedule course =
+        socket::make_schedule(shares, socket::equal_slices(bytes / 4, members), rule, phases, socket::SocketOptions{});
+    return socket::algorithm_of(shares, course, bytes / 4, rule, 1, socket::SocketOptions{});
   };
-  expect(way(1024, 4, socket::Phases{}) == socket::Way::kInline && way(1024, 16, socket::Phases{}) == socket::Way::kInline,
+  expect(way(1024, 4, socket::Phases{}) == socket::Algorithm::kInline &&
+             way(1024, 16, socket::Phases{}) == socket::Algorithm::kInline,
          "inside the header");
-  expect(way(1024, 17, socket::Phases{}) != socket::Way::kInline && way(256, 17, socket::Phases{}) == socket::Way::kInline,
+  expect(way(1024, 17, socket::Phases{}) != socket::Algorithm::kInline &&
+             way(256, 17, socket::Phases{}) == socket::Algorithm::kInline,
          "smaller records where they are passed on");
-  expect(way(8192, 4, socket::Phases{}) == socket::Way::kWhole &&
-             way(8192, 4, socket::Phases{true, false}) == socket::Way::kDirect,
+  expect(way(8192, 4, socket::Phases{}) == socket::Algorithm::kWhole &&
+             way(8192, 4, socket::Phases{true, false}) == socket::Algorithm::kDirect,
          "everybody adds everything");
-  expect(way(socket::kMostWhole, 3, socket::Phases{}) == socket::Way::kDirect &&
-             way(int64_t{1} << 24, 40, socket::Phases{}) == socket::Way::kDirect,
+  expect(way(socket::kMostWhole, 3, socket::Phases{}) == socket::Algorithm::kDirect &&
+             way(int64_t{1} << 24, 40, socket::Phases{}) == socket::Algorithm::kDirect,
          "owners add");
 }
 
@@ -211,7 +213,7 @@ void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
       expect_equal(bucket->describe(), std::string("direct exchange over threads"), "the way");
       bucket->start(collective::BucketHeader{rank == guilty, {}});
       bucket->finish();
-      expect(bucket->note().incomplete, "incomplete on all");
+      expect(bucket->header().incomplete, "incomplete on all");
       for (const float value : data) expect(value == static_cast<float>(rank), "gradient untouched");
       bucket->start(collective::BucketHeader{});
       bucket->finish();

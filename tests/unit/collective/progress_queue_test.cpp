@@ -27,7 +27,7 @@ class Scripted final : public collective::BucketOperation {
     for (; steps_ > 0; --steps_) log_ += name_;
   }
   [[nodiscard]] bool local_done() const noexcept override { return steps_ == 0 || overtaken; }
-  [[nodiscard]] const collective::BucketHeader& note() const noexcept override { return note_; }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return header_; }
   [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
   [[nodiscard]] std::string describe() const override { return "scripted"; }
 
@@ -39,7 +39,7 @@ class Scripted final : public collective::BucketOperation {
   std::string name_;
   std::string& log_;
   int steps_;
-  collective::BucketHeader note_;
+  collective::BucketHeader header_;
 };
 
 void operations_are_worked_on_in_order(void**) {

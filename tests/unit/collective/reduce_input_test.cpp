@@ -18,7 +18,7 @@ std::vector<collective::BucketSpec::Piece> three_pieces(Bytes& memory) {
 
 void a_result_lands_at_once_inside_one_piece_that_somebody_uses(void**) {
   Bytes memory(64);
-  socket::PieceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
+  socket::PieceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
   expect_equal(mine.count(), int64_t{11}, "elements");
   expect(mine.landing({1, 3}) == memory.data() + 4 && mine.landing({8, 3}) == memory.data() + 40, "inside a piece");
   expect(mine.landing({7, 2}) == nullptr, "not across two");
@@ -30,7 +30,7 @@ void a_result_lands_at_once_inside_one_piece_that_somebody_uses(void**) {
 void a_piece_that_nobody_uses_is_left_alone(void**) {
   Bytes memory(64, std::byte{1});
   const Bytes result(44, std::byte{2});
-  socket::PieceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
+  socket::PieceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
   mine.learn(collective::BucketHeader{false, {0b101}});
   mine.deliver(result.data(), {0, 11});
   expect(
@@ -40,7 +40,7 @@ void a_piece_that_nobody_uses_is_left_alone(void**) {
 
 void own_elements_are_copied_only_when_they_lie_apart(void**) {
   Bytes memory = random_values(DDP_F32, 16, 1), scratch(44);
-  socket::PieceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
+  socket::PieceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
   expect(mine.node(0, {4, 4}, scratch.data()) == memory.data() + 16, "in place");
   expect(mine.node(0, {0, 11}, scratch.data()) == scratch.data(), "gathered");
   expect(
@@ -57,7 +57,7 @@ void work_is_done_on_what_is_used_of_the_own_slice(void**) {
   Bytes memory(64), scratch(44);
   const std::vector<OwnedSpan> own{{0, 2, 2}, {1, 0, 4}, {2, 0, 1}};
   Blocks blocks;
-  socket::SliceContribution mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory), own, &blocks);
+  socket::SliceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory), own, &blocks);
   mine.learn(collective::BucketHeader{false, {0b101}});
   mine.work();
   expect(blocks.seen == std::vector<std::array<int64_t, 3>>{{0, 2, 2}, {2, 0, 1}}, "whole spans after a sum");
@@ -78,7 +78,7 @@ void slices_of_pieces_are_spans_of_the_flat_array(void**) {
 void a_part_takes_only_its_own_elements_of_a_segment(void**) {
   const Bytes input = random_values(DDP_I32, 30, 2);
   Bytes output(40, std::byte{1});
-  socket::PartContribution mine(cpu::ReduceRule{DDP_I32, DDP_SUM, 3}, input.data(), output.data(), 10, 3, 1);
+  socket::PartInput mine(cpu::ReduceRule{DDP_I32, DDP_SUM, 3}, input.data(), output.data(), 10, 3, 1);
   expect(mine.landing({5, 10}) == nullptr && mine.landing({12, 3}) == output.data() + 8, "landing inside the own part only");
   mine.deliver(input.data() + 20, {5, 10});
   expect(std::memcmp(output.data(), input.data() + 40, 20) == 0 && output[20] == std::byte{1}, "elements 10 to 14");

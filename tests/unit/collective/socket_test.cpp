@@ -18,17 +18,17 @@ using namespace ddp::test;
 
 void messages_of_one_slot_arrive_in_order(void**) {
   socket::Endpoint a(local_endpoint(), 0, 2, "order", 1000), b(local_endpoint(), 1, 2, "order", 1000);
-  expect(a.connect(1, b.address_for(0)) == socket::RailResult::kDone &&
-             b.connect(0, a.address_for(1)) == socket::RailResult::kDone,
+  expect(a.connect(1, b.address_for(0)) == socket::LinkResult::kDone &&
+             b.connect(0, a.address_for(1)) == socket::LinkResult::kDone,
          "connected");
   int first = 1, second = 2, got[2] = {0, 0};
   socket::Endpoint::Ticket sends[2], receives[2];
-  expect(a.send(1, 7, &first, sizeof first, sends[0]) == socket::RailResult::kDone, "posted");
-  expect(a.send(1, 7, &second, sizeof second, sends[1]) == socket::RailResult::kDone, "posted");
+  expect(a.send(1, 7, &first, sizeof first, sends[0]) == socket::LinkResult::kDone, "posted");
+  expect(a.send(1, 7, &second, sizeof second, sends[1]) == socket::LinkResult::kDone, "posted");
   for (int i = 0; i < 2; ++i)
-    expect(b.receive(0, 7, &got[i], sizeof got[i], receives[i]) == socket::RailResult::kDone, "posted");
+    expect(b.receive(0, 7, &got[i], sizeof got[i], receives[i]) == socket::LinkResult::kDone, "posted");
   for (int i = 0; i < 2; ++i)
-    expect(a.wait(sends[i], 1000) == socket::RailResult::kDone && b.wait(receives[i], 1000) == socket::RailResult::kDone,
+    expect(a.wait(sends[i], 1000) == socket::LinkResult::kDone && b.wait(receives[i], 1000) == socket::LinkResult::kDone,
            "arrived");
   expect(got[0] == 1 && got[1] == 2, "in order");
 }
@@ -37,20 +37,20 @@ void a_wait_ends_when_its_time_is_up(void**) {
   socket::Endpoint a(local_endpoint(), 0, 2, "time", 1000);
   int value = 0;
   socket::Endpoint::Ticket ticket;
-  expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::RailResult::kDone, "posted");
-  expect(a.wait(ticket, 20) == socket::RailResult::kTimedOut, "timed out");
+  expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::LinkResult::kDone, "posted");
+  expect(a.wait(ticket, 20) == socket::LinkResult::kTimedOut, "timed out");
 }
 
 void abort_ends_a_wait_of_another_thread(void**) {
   socket::Endpoint a(local_endpoint(), 0, 2, "abort", 1000);
   int value = 0;
   socket::Endpoint::Ticket ticket;
-  expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::RailResult::kDone, "posted");
+  expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::LinkResult::kDone, "posted");
   std::thread other([&] { a.abort(); });
-  const socket::RailResult result = a.wait(ticket, 10'000);
+  const socket::LinkResult result = a.wait(ticket, 10'000);
   other.join();
-  expect(result == socket::RailResult::kAborted, "aborted");
-  expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::RailResult::kAborted, "and everything after it");
+  expect(result == socket::LinkResult::kAborted, "aborted");
+  expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::LinkResult::kAborted, "and everything after it");
 }
 
 void a_table_of_another_version_is_refused(void**) {

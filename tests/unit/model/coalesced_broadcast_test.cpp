@@ -64,7 +64,7 @@ void all_ranks_receive_what_the_root_has(void**) {
       for (size_t t = 0; t < tensors.size(); ++t)
         for (size_t i = 0; i < memory[t].size(); ++i)
           memory[t][i] = static_cast<std::byte>(i * 7 + t + static_cast<size_t>(rank) * 101);
-      model::spread(group, tensors, root);
+      model::broadcast_coalesced(group, tensors, root);
       for (size_t t = 0; t < tensors.size(); ++t)
         for (size_t i = 0; i < memory[t].size(); ++i)
           expect(memory[t][i] == static_cast<std::byte>(i * 7 + t + static_cast<size_t>(root) * 101), "the root's bytes");

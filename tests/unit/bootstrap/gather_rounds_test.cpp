@@ -1,5 +1,5 @@
 // Rounds of gather(), against a list of what each rank brought; random orders of arrival.
-#include "bootstrap/control/gather_board.hpp"
+#include "bootstrap/control/gather_rounds.hpp"
 
 #include <random>
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-using ddp::bootstrap::GatherBoard;
+using ddp::bootstrap::GatherRounds;
 using ddp::bootstrap::Member;
 using ddp::test::expect;
 using ddp::test::expect_contains;
@@ -19,13 +19,13 @@ std::vector<Member> people(int32_t size) {
   return members;
 }
 
-GatherBoard::Answer bring(GatherBoard& board, int32_t rank, const char* what, std::string blob) {
+GatherRounds::Answer bring(GatherRounds& board, int32_t rank, const char* what, std::string blob) {
   return board.add(rank, what, std::move(blob), INT64_MAX, 0);
 }
 
 void a_round_is_answered_when_the_last_rank_came(void**) {
   const auto members = people(3);
-  GatherBoard board(members);
+  GatherRounds board(members);
   expect(bring(board, 2, "plan", "c").to.empty(), "no answer after one");
   expect(bring(board, 0, "plan", "a").to.empty(), "no answer after two");
   const auto answer = bring(board, 1, "plan", "b");
@@ -39,7 +39,7 @@ void random_orders_give_every_round_in_rank_order(void**) {
     std::mt19937 random(seed);
     const int32_t size = 1 + static_cast<int32_t>(random() % 7);
     const auto members = people(size);
-    GatherBoard board(members);
+    GatherRounds board(members);
     // A rank may only go on when its last round was answered, as in the real thing.
     std::vector<uint64_t> answered(static_cast<size_t>(size), 0);
     for (uint64_t step = 0; step < 20 * static_cast<uint64_t>(size); ++step) {
@@ -58,7 +58,7 @@ void random_orders_give_every_round_in_rank_order(void**) {
 
 void different_names_fail_on_all_ranks_also_on_late_ones(void**) {
   const auto members = people(3);
-  GatherBoard board(members);
+  GatherRounds board(members);
   expect(bring(board, 2, "sizes", "").to.empty(), "one rank waits");
   const auto first = bring(board, 1, "plan", "");
   expect(first.to == std::vector<int32_t>({1, 2}), "both that are here get the error");
@@ -73,7 +73,7 @@ void different_names_fail_on_all_ranks_also_on_late_ones(void**) {
 
 void the_round_after_a_mismatch_works(void**) {
   const auto members = people(2);
-  GatherBoard board(members);
+  GatherRounds board(members);
   static_cast<void>(bring(board, 0, "a", ""));
   static_cast<void>(bring(board, 1, "b", ""));
   static_cast<void>(bring(board, 0, "c", "0"));
@@ -84,7 +84,7 @@ void the_round_after_a_mismatch_works(void**) {
 
 void overdue_names_the_round_and_the_missing(void**) {
   const auto members = people(3);
-  GatherBoard board(members);
+  GatherRounds board(members);
   static_cast<void>(board.add(1, "plan", "", 1'000, 5));
   expect_equal(board.next_deadline_ns(), int64_t{1'000}, "next deadline");
   expect(!board.overdue(999).has_value(), "not yet overdue");
@@ -97,7 +97,7 @@ void overdue_names_the_round_and_the_missing(void**) {
 
 void the_shortest_limit_counts(void**) {
   const auto members = people(3);
-  GatherBoard board(members);
+  GatherRounds board(members);
   static_cast<void>(board.add(0, "x", "", 9'000, 9));
   static_cast<void>(board.add(2, "x", "", 2'000, 2));
   expect_equal(board.overdue(2'000)->limit_ms, int64_t{2}, "limit");
@@ -105,7 +105,7 @@ void the_shortest_limit_counts(void**) {
 
 void a_failed_round_is_never_overdue(void**) {
   const auto members = people(3);
-  GatherBoard board(members);
+  GatherRounds board(members);
   static_cast<void>(board.add(0, "x", "", 1'000, 1));
   static_cast<void>(board.add(1, "y", "", 1'000, 1));
   expect(!board.overdue(5'000).has_value(), "nobody waits in it");

@@ -1,4 +1,4 @@
-#include "bootstrap/control/gather_board.hpp"
+#include "bootstrap/control/gather_rounds.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -8,10 +8,10 @@
 
 namespace ddp::bootstrap {
 
-GatherBoard::GatherBoard(const std::vector<Member>& members) : members_(&members), next_(members.size(), 1) {}
+GatherRounds::GatherRounds(const std::vector<Member>& members) : members_(&members), next_(members.size(), 1) {}
 
 // Set round.error if this contribution does not fit.
-void GatherBoard::judge(Round& round, int32_t rank, std::string_view what, UserCall call) {
+void GatherRounds::judge(Round& round, int32_t rank, std::string_view what, UserCall call) {
   if (round.error.has_value()) return;
   if (round.what != what) {
     const auto member = [this](int32_t r) -> const Member& { return (*members_)[static_cast<size_t>(r)]; };
@@ -26,8 +26,8 @@ void GatherBoard::judge(Round& round, int32_t rank, std::string_view what, UserC
   }
 }
 
-GatherBoard::Answer GatherBoard::add(int32_t rank, std::string_view what, std::string blob, int64_t deadline_ns,
-                                     int64_t limit_ms, UserCall call) {
+GatherRounds::Answer GatherRounds::add(int32_t rank, std::string_view what, std::string blob, int64_t deadline_ns,
+                                       int64_t limit_ms, UserCall call) {
   Answer answer;
   answer.sequence = next_[static_cast<size_t>(rank)]++;
   Round& round = rounds_[answer.sequence];
@@ -65,7 +65,7 @@ GatherBoard::Answer GatherBoard::add(int32_t rank, std::string_view what, std::s
   return answer;
 }
 
-std::optional<GatherBoard::Overdue> GatherBoard::overdue(int64_t now_ns) const {
+std::optional<GatherRounds::Overdue> GatherRounds::overdue(int64_t now_ns) const {
   for (const auto& [sequence, round] : rounds_) {
     if (round.error.has_value() || round.deadline_ns > now_ns) continue;
     Overdue found{describe_call(round.call, round.what), round.limit_ms, {}};
@@ -76,7 +76,7 @@ std::optional<GatherBoard::Overdue> GatherBoard::overdue(int64_t now_ns) const {
   return std::nullopt;
 }
 
-int64_t GatherBoard::next_deadline_ns() const noexcept {
+int64_t GatherRounds::next_deadline_ns() const noexcept {
   int64_t next = INT64_MAX;
   for (const auto& [sequence, round] : rounds_)
     if (!round.error.has_value()) next = std::min(next, round.deadline_ns);

@@ -3,7 +3,7 @@
 //
 // Every rank's n-th call belongs to round n. A round whose names differ fails for all ranks, also for those that come later,
 // and the rounds after it are not touched. Cost: one move per blob. Threads: the owner's lock.
-// Tested by unit/bootstrap/gather_board_test.cpp.
+// Tested by unit/bootstrap/gather_rounds_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
 
 namespace ddp::bootstrap {
 
-class GatherBoard {
+class GatherRounds {
  public:
   /// `members` outlives the board; it names the ranks in errors.
-  explicit GatherBoard(const std::vector<Member>& members);
+  explicit GatherRounds(const std::vector<Member>& members);
 
   /// What came of a contribution. If `to` is not empty, these ranks get the answer for round `sequence`: `blobs` or `error`.
   struct Answer {
