@@ -29,6 +29,9 @@ for ranks in 1 2 3 4; do
   check "linear_scaling_on_$ranks ranks_finds_the_weights" grep -Eq 'mean mistake of the weights: 0\.0[0-4]' "$work/out"
   run 0 -n $ranks "$examples/06_checkpoint" state.$ranks
   check resuming_changes_no_bit grep -q 'equal to the bit' "$work/out"
+  run 0 -n $ranks "$examples/08_own_optimizer" own.$ranks
+  check "own_rules_on_$ranks ranks_give_the_same_bits_divided_and_resumed" [ "$(grep -c 'equal to the bit' "$work/out")" = 2 ]
+  check "own_rules_on_$ranks ranks_arrive" [ "$(grep -Ec 'mean distance 0\.0[0-4]' "$work/out")" = 2 ]
 done
 
 # Two runs are the same to the bit; so is a run that was interrupted and resumed on as many ranks.
