@@ -1802,9 +1802,9 @@ The model's group as a hook may use it. Usable until the hook returns; the libra
 ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
 memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
 INVALID_ARGUMENT.
-- `bucket`: in a hook now
 Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
 once then.
+- `bucket`: in a hook now
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 """
 function ddp_bucket_get_group(bucket, out_group)
