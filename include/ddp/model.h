@@ -45,7 +45,9 @@ typedef enum ddp_divisor DDP_INT32 {
 typedef struct ddp_model_options {
   int64_t struct_size;        /**< set by init */
   int64_t first_bucket_bytes; /**< size at which the first bucket of a pass closes (default 1 MiB) */
-  int64_t bucket_bytes;       /**< size at which every other bucket closes (default 25 MiB) */
+  int64_t bucket_bytes;       /**< size at which every other bucket closes (default 25 MiB). A larger gradient is split into
+                                 pieces of about the same size, at least 64 KiB each, that travel as buckets of their own, the
+                                 last elements first; not behind a hook, which gets whole gradients. Bits do not depend on it */
   ddp_reduce reduce;          /**< DDP_AVERAGE (default) or DDP_SUM over the ranks */
   ddp_unused unused;          /**< DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW */
   ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */

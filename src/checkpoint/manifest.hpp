@@ -26,9 +26,10 @@ enum class Part { kModel, kOptimizer, kEma };
 
 struct Item {
   Part part = Part::kModel;
-  std::string name;                // without the prefix
-  Tensor tensor;                   // where it lives
-  std::vector<OwnedSpan> parts{};  // by rank, if the ranks hold parts of it: `tensor.data` is where this rank's lies
+  std::string name;  // without the prefix
+  Tensor tensor;     // where it lives
+  // By rank, in ascending order, if the ranks hold parts of it: at `tensor.data` this rank's lie one behind the other.
+  std::vector<std::vector<OwnedSpan>> parts{};
 };
 
 struct Manifest {

@@ -5,47 +5,41 @@
 namespace ddp::checkpoint {
 namespace {
 
-struct Bytes {
-  int64_t begin = 0;  // of the flat tensor
-  int64_t end = 0;
-};
-
-/// What lies in the chunk of the part of a rank.
-Bytes overlap(const Item& item, size_t rank, int64_t at, int64_t bytes) noexcept {
+/// Calls fn(begin, bytes, before) for what lies in [at, at + bytes) of each part of a rank: `begin` in bytes of the flat
+/// tensor, `before` in bytes of what the rank holds.
+template <class Fn>
+void each_overlap(const Item& item, int32_t rank, int64_t at, int64_t bytes, const Fn& fn) {
   const int64_t size = dtype_size(item.tensor.dtype);
-  const OwnedSpan& part = item.parts[rank];
-  return Bytes{std::max(at, part.first * size), std::min(at + bytes, (part.first + part.count) * size)};
-}
-
-/// The first byte of this rank's part, in the flat tensor.
-int64_t begin_of_own(const group::Group& group, const Item& item) noexcept {
-  return item.parts[static_cast<size_t>(group.rank())].first * dtype_size(item.tensor.dtype);
+  int64_t held = 0;
+  for (const OwnedSpan& part : item.parts[static_cast<size_t>(rank)]) {
+    const int64_t first = part.first * size, begin = std::max(at, first);
+    const int64_t end = std::min(at + bytes, first + part.count * size);
+    if (begin < end) fn(begin, end - begin, held + begin - first);
+    held += part.count * size;
+  }
 }
 
 }  // namespace
 
 void put_part(const group::Group& group, gpu::Transfer& transfer, const Item& item, int64_t at, int64_t bytes,
               std::byte* chunk) {
-  const Bytes range = overlap(item, static_cast<size_t>(group.rank()), at, bytes);
-  if (range.end > range.begin)
-    transfer.read_to(item.tensor, range.begin - begin_of_own(group, item), range.end - range.begin,
-                     chunk + (range.begin - at));
+  each_overlap(item, group.rank(), at, bytes, [&](int64_t begin, int64_t count, int64_t before) {
+    transfer.read_to(item.tensor, before, count, chunk + (begin - at));
+  });
 }
 
 void gather_chunk(group::Group& group, const Item& item, int64_t at, int64_t bytes, std::byte* chunk) {
-  for (size_t rank = 0; rank < item.parts.size(); ++rank) {
-    const Bytes range = overlap(item, rank, at, bytes);
-    if (range.end > range.begin)
-      group.broadcast(flat_tensor(chunk + (range.begin - at), DDP_U8, range.end - range.begin), static_cast<int32_t>(rank));
-  }
+  for (int32_t rank = 0; rank < group.size(); ++rank)
+    each_overlap(item, rank, at, bytes, [&](int64_t begin, int64_t count, int64_t) {
+      group.broadcast(flat_tensor(chunk + (begin - at), DDP_U8, count), rank);
+    });
 }
 
 void keep_part(const group::Group& group, gpu::Transfer& transfer, const Item& item, int64_t at, int64_t bytes,
                const std::byte* chunk) {
-  const Bytes range = overlap(item, static_cast<size_t>(group.rank()), at, bytes);
-  if (range.end > range.begin)
-    transfer.write_from(item.tensor, range.begin - begin_of_own(group, item), range.end - range.begin,
-                        chunk + (range.begin - at));
+  each_overlap(item, group.rank(), at, bytes, [&](int64_t begin, int64_t count, int64_t before) {
+    transfer.write_from(item.tensor, before, count, chunk + (begin - at));
+  });
 }
 
 }  // namespace ddp::checkpoint

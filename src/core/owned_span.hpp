@@ -1,8 +1,9 @@
-// A part of one piece of a bucket (a parameter or its gradient): elements first to first + count. A rank's slice of a bucket
-// is a list of them, in piece order, at most one for each piece (core/ownership.hpp).
+// A part of one piece of a bucket, or of a parameter: elements first to first + count. What a rank owns is a list of them
+// (core/ownership.hpp).
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace ddp {
 
@@ -11,5 +12,24 @@ struct OwnedSpan {
   int64_t first = 0;  // element of the piece
   int64_t count = 0;
 };
+
+/// What a rank owns of one piece, in ascending order. What it keeps for them (state, a copy) lies one behind the other.
+using OwnedParts = std::span<const OwnedSpan>;
+
+[[nodiscard]] inline int64_t count_of(OwnedParts parts) noexcept {
+  int64_t count = 0;
+  for (const OwnedSpan& part : parts) count += part.count;
+  return count;
+}
+
+/// Where element `element`, which is owned, lies among them.
+[[nodiscard]] inline int64_t place_of(OwnedParts parts, int64_t element) noexcept {
+  int64_t before = 0;
+  for (const OwnedSpan& part : parts) {
+    if (element < part.first + part.count) return before + element - part.first;
+    before += part.count;
+  }
+  return before;
+}
 
 }  // namespace ddp

@@ -30,17 +30,12 @@ Ownership Ownership::of_all(const std::vector<int64_t>& counts, int32_t ranks) {
   return divided(std::vector<Slice>(static_cast<size_t>(ranks), everything(counts)));
 }
 
-OwnedSpan Ownership::part(int32_t rank, int32_t piece) const noexcept {
+OwnedParts Ownership::parts(int32_t rank, int32_t piece) const noexcept {
   const Slice& spans = slice(rank);
-  const auto found =
+  const auto first =
       std::partition_point(spans.begin(), spans.end(), [&](const OwnedSpan& span) { return span.piece < piece; });
-  return found != spans.end() && found->piece == piece ? *found : OwnedSpan{piece, 0, 0};
-}
-
-std::vector<OwnedSpan> Ownership::parts(int32_t piece) const {
-  std::vector<OwnedSpan> all;
-  for (int32_t rank = 0; rank < ranks(); ++rank) all.push_back(part(rank, piece));
-  return all;
+  const auto end = std::partition_point(first, spans.end(), [&](const OwnedSpan& span) { return span.piece == piece; });
+  return OwnedParts(first, end);
 }
 
 int64_t Ownership::count(int32_t rank) const noexcept {

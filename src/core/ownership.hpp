@@ -17,7 +17,7 @@ namespace ddp {
 
 class Ownership {
  public:
-  /// The spans of one rank: in piece order, none empty, at most one for each piece.
+  /// The spans of one rank: in the order of pieces and elements, none empty.
   using Slice = std::vector<OwnedSpan>;
 
   Ownership() = default;
@@ -28,10 +28,9 @@ class Ownership {
 
   [[nodiscard]] int32_t ranks() const noexcept { return static_cast<int32_t>(by_rank_.size()); }
   [[nodiscard]] const Slice& slice(int32_t rank) const noexcept { return by_rank_[static_cast<size_t>(rank)]; }
-  /// What a rank owns of a piece; a span of no elements if that is nothing.
-  [[nodiscard]] OwnedSpan part(int32_t rank, int32_t piece) const noexcept;
-  /// The same, of all ranks.
-  [[nodiscard]] std::vector<OwnedSpan> parts(int32_t piece) const;
+  /// What a rank owns of a piece. Of a bucket's piece that is one span at most; of a parameter that is split over buckets it
+  /// may be one in each.
+  [[nodiscard]] OwnedParts parts(int32_t rank, int32_t piece) const noexcept;
   /// Elements that a rank owns, and the most that one rank owns.
   [[nodiscard]] int64_t count(int32_t rank) const noexcept;
   [[nodiscard]] int64_t most() const noexcept;

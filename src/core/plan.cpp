@@ -17,21 +17,39 @@ struct Open {
   bool first = true;  // of its dtype and place
 };
 
-void append(PlannedBucket& bucket, int32_t parameter, int64_t count) {
+void append(PlannedBucket& bucket, int32_t parameter, int64_t first, int64_t count) {
   const int64_t unit = kAlignment / dtype_size(bucket.dtype);
-  bucket.parameters.push_back(parameter);
-  bucket.offsets.push_back(bucket.count);
+  bucket.pieces.push_back(PlannedPiece{parameter, first, count, bucket.count});
   bucket.count += (count + unit - 1) / unit * unit;
 }
 
-/// The bucket is complete when its parameter with the lowest number is.
-int32_t last_expected(const PlannedBucket& bucket) {
-  return *std::min_element(bucket.parameters.begin(), bucket.parameters.end());
+/// Elements of each piece but the last.
+int64_t piece_count(const PlanItem& item, int64_t bucket_bytes) {
+  const int64_t size = dtype_size(item.dtype), most = std::max(bucket_bytes, kLeastPieceBytes) / size;
+  const int64_t pieces = (item.count - 1) / most + 1;
+  const int64_t even = (item.count - 1) / pieces + 1;
+  return (even + kPieceUnit - 1) / kPieceUnit * kPieceUnit;
+}
+
+/// The last elements first.
+void append_split(Plan& plan, const PlanItem& item, int32_t parameter, int64_t bucket_bytes) {
+  const int64_t each = piece_count(item, bucket_bytes);
+  for (int64_t first = (item.count - 1) / each * each; first >= 0; first -= each) {
+    PlannedBucket& bucket = plan.emplace_back(PlannedBucket{item.dtype, item.on_gpu, {}, 0});
+    append(bucket, parameter, first, std::min(each, item.count - first));
+  }
+}
+
+/// The bucket is complete when its piece with the lowest parameter is, and of that the piece of the lowest elements.
+std::pair<int32_t, int64_t> last_expected(const PlannedBucket& bucket) {
+  const auto place = [](const PlannedPiece& piece) { return std::pair(piece.parameter, piece.first); };
+  return place(*std::min_element(bucket.pieces.begin(), bucket.pieces.end(),
+                                 [&](const PlannedPiece& a, const PlannedPiece& b) { return place(a) < place(b); }));
 }
 
 }  // namespace
 
-Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64_t bucket_bytes) {
+Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64_t bucket_bytes, Oversized oversized) {
   Plan plan;
   std::map<std::pair<ddp_dtype, bool>, Open> open;
   for (size_t i = items.size(); i-- > 0;) {
@@ -41,32 +59,50 @@ Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64
     current.bucket.on_gpu = item.on_gpu;
     const int64_t size = dtype_size(item.dtype);
     const int64_t limit = current.first ? std::min(first_bytes, bucket_bytes) : bucket_bytes;
-    const bool full = (current.bucket.count + item.count) * size > limit || current.bucket.parameters.size() >= kMostPieces;
-    if (full && !current.bucket.parameters.empty()) {
+    const bool full = (current.bucket.count + item.count) * size > limit || current.bucket.pieces.size() >= kMostPieces;
+    if (full && !current.bucket.pieces.empty()) {
       plan.push_back(std::move(current.bucket));
-      current.bucket = PlannedBucket{item.dtype, item.on_gpu, {}, {}, 0};
+      current.bucket = PlannedBucket{item.dtype, item.on_gpu, {}, 0};
       current.first = false;
     }
-    append(current.bucket, static_cast<int32_t>(i), item.count);
+    if (oversized == Oversized::kSplit && item.count * size > std::max(bucket_bytes, kLeastPieceBytes)) {
+      append_split(plan, item, static_cast<int32_t>(i), bucket_bytes);
+      current.first = false;
+    } else {
+      append(current.bucket, static_cast<int32_t>(i), 0, item.count);
+    }
   }
   for (auto& [kind, last] : open)
-    if (!last.bucket.parameters.empty()) plan.push_back(std::move(last.bucket));
+    if (!last.bucket.pieces.empty()) plan.push_back(std::move(last.bucket));
   std::sort(plan.begin(), plan.end(),
             [](const PlannedBucket& a, const PlannedBucket& b) { return last_expected(a) > last_expected(b); });
   return plan;
+}
+
+std::vector<std::vector<PiecePlace>> places_of(const Plan& plan, size_t parameters) {
+  std::vector<std::vector<PiecePlace>> places(parameters);
+  for (size_t b = 0; b < plan.size(); ++b)
+    for (size_t piece = 0; piece < plan[b].pieces.size(); ++piece)
+      places[static_cast<size_t>(plan[b].pieces[piece].parameter)].push_back(
+          PiecePlace{static_cast<int32_t>(b), static_cast<int32_t>(piece)});
+  return places;
 }
 
 uint64_t hash_plan(const Plan& plan, uint64_t model_hash) {
   Hasher hasher;
   hasher.add(&model_hash, sizeof model_hash);
   for (const PlannedBucket& bucket : plan) {
-    const auto count = static_cast<uint64_t>(bucket.parameters.size());
+    const auto count = static_cast<uint64_t>(bucket.pieces.size());
     const auto on_gpu = static_cast<uint64_t>(bucket.on_gpu);
     hasher.add(&bucket.dtype, sizeof bucket.dtype);
     hasher.add(&on_gpu, sizeof on_gpu);
     hasher.add(&count, sizeof count);
-    hasher.add(bucket.parameters.data(), bucket.parameters.size() * sizeof(int32_t));
-    hasher.add(bucket.offsets.data(), bucket.offsets.size() * sizeof(int64_t));
+    for (const PlannedPiece& piece : bucket.pieces) {
+      hasher.add(&piece.parameter, sizeof piece.parameter);
+      hasher.add(&piece.first, sizeof piece.first);
+      hasher.add(&piece.count, sizeof piece.count);
+      hasher.add(&piece.offset, sizeof piece.offset);
+    }
   }
   return hasher.value();
 }

@@ -3,9 +3,11 @@
 //
 // Rule: parameters are taken in reverse registration order (the order in which backward reaches them), separately for each
 // dtype, and for GPU and host memory. A bucket is closed before the parameter that would take it over its limit (first_bytes
-// for the first bucket of a dtype, so that communication starts early; bucket_bytes after that). A parameter is never split;
-// one that is larger than the limit is alone. Buckets are then ordered by the moment at which their last gradient is
-// expected, and are sent in that order whatever order gradients come in.
+// for the first bucket of a dtype, so that communication starts early; bucket_bytes after that). A parameter that is larger
+// than bucket_bytes is split into pieces of about the same size, of at most bucket_bytes but at least kLeastPieceBytes. Each
+// is a bucket of its own, so the last bucket of a pass is never a whole embedding, and the layers of a stacked array travel
+// one after the other; the last elements are expected first. Buckets are then ordered by the moment at which their last
+// gradient is expected, and are sent in that order whatever order gradients come in.
 // (c10d's reducer inspired the two limits; it lets a bucket run over its limit, this plan does not.)
 // Cost: linear.
 // Tested by unit/core/plan_test.cpp.
@@ -25,12 +27,19 @@ struct PlanItem {
   bool on_gpu = false;
 };
 
+/// A gradient in a bucket: all of it, or elements `first` to first + count.
+struct PlannedPiece {
+  int32_t parameter = 0;
+  int64_t first = 0;   // a multiple of kPieceUnit
+  int64_t count = 0;   // elements
+  int64_t offset = 0;  // where it starts in the bucket, in elements, on a 64-byte boundary
+};
+
 struct PlannedBucket {
   ddp_dtype dtype = DDP_F32;
-  bool on_gpu = false;              // where all of its gradients lie
-  std::vector<int32_t> parameters;  // in the order in which they are expected
-  std::vector<int64_t> offsets;     // where each starts, in elements, on 64-byte boundaries
-  int64_t count = 0;                // elements with padding
+  bool on_gpu = false;               // where all of its gradients lie
+  std::vector<PlannedPiece> pieces;  // in the order in which they are expected
+  int64_t count = 0;                 // elements with padding
 };
 
 using Plan = std::vector<PlannedBucket>;
@@ -38,7 +47,28 @@ using Plan = std::vector<PlannedBucket>;
 /// More pieces than this do not fit into the announcement of a bucket.
 inline constexpr size_t kMostPieces = 4096;
 
-[[nodiscard]] Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64_t bucket_bytes);
+/// Elements: a split parameter is cut at multiples of this only, so that what is summed over blocks of a parameter (norms)
+/// is summed over the same blocks, split or not.
+inline constexpr int64_t kPieceUnit = 1024;
+
+/// A smaller piece would cost more than it gains.
+inline constexpr int64_t kLeastPieceBytes = 64 << 10;
+
+/// What becomes of a parameter that is larger than bucket_bytes.
+enum class Oversized {
+  kSplit,
+  kWhole  // it is alone in a bucket: for hooks, which may need a gradient's shape
+};
+[[nodiscard]] Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64_t bucket_bytes,
+                                Oversized oversized);
+
+/// Where a gradient, or a piece of it, is in a plan.
+struct PiecePlace {
+  int32_t bucket = 0;
+  int32_t piece = 0;  // of the bucket
+};
+/// By parameter: one place, or those of its pieces in the order of their buckets.
+[[nodiscard]] std::vector<std::vector<PiecePlace>> places_of(const Plan& plan, size_t parameters);
 
 /// Equal plans have equal hashes; it is part of every bucket's stamp.
 [[nodiscard]] uint64_t hash_plan(const Plan& plan, uint64_t model_hash);

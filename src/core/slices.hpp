@@ -2,7 +2,7 @@
 // "ZeRO: memory optimizations toward training trillion parameter models", 2020; here flat slices, so no rank gets a whole
 // large tensor).
 //
-// Rule: rank r owns a contiguous stretch of the bucket. A cut lies at the start of a parameter or a multiple of kSliceUnit
+// Rule: rank r owns a contiguous stretch of the bucket. A cut lies at the start of a piece or a multiple of kSliceUnit
 // elements behind it, the last such place at or before r / W of the bucket. So the same blocks of a parameter are worked on
 // as a whole whatever the number of ranks: what is summed over blocks (norms) has the same bits, sharded or not.
 // For rules that change whole tensors: each parameter has one owner. The largest ones are given away first, each to the rank
@@ -18,15 +18,14 @@
 
 namespace ddp {
 
-inline constexpr int64_t kSliceUnit = 1024;  // elements
+inline constexpr int64_t kSliceUnit = kPieceUnit;  // elements
 
-/// `counts[k]`: elements of the bucket's k-th parameter.
-[[nodiscard]] Ownership cut_slices(const PlannedBucket& bucket, const std::vector<int64_t>& counts, int32_t ranks);
+[[nodiscard]] Ownership cut_slices(const PlannedBucket& bucket, int32_t ranks);
 
 /// The same of a whole plan.
 struct PlanOwnership {
   std::vector<Ownership> buckets;  // a piece is a position in the bucket
-  Ownership parameters;            // a piece is a parameter's number
+  Ownership parameters;  // a piece is a parameter's number; a span for each bucket in which the rank owns some of it
 };
 enum class Division {
   kNone,         // every rank owns everything

@@ -25,11 +25,11 @@ class GradientWalk {
     for (const Parameter& parameter : table_.parameters()) spans_.add(parameter.grad);
     spans_.apply(operation, {stream});
   }
-  /// The norms of part(index) of each gradient.
-  template <class Part>
-  [[nodiscard]] device::Norms& norms(Part&& part) {
+  /// The norms of what add(index, norms) adds for each gradient.
+  template <class Add>
+  [[nodiscard]] device::Norms& norms(Add&& add) {
     norms_.clear();
-    for (int32_t index = 0; index < table_.parameter_count(); ++index) norms_.add(part(index));
+    for (int32_t index = 0; index < table_.parameter_count(); ++index) add(index, norms_);
     return norms_;
   }
 

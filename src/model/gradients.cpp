@@ -1,7 +1,9 @@
-// What a model does with its gradients between passes, and for the optimizer that takes part in them.
+// The memory of gradients, what a model does with them between passes, and for the optimizer that takes part in them.
+#include <algorithm>
 #include <cmath>
 
 #include "bootstrap/control/call_state.hpp"
+#include "core/attempt.hpp"
 #include "group/consensus.hpp"
 #include "model/gradient_walk.hpp"
 #include "model/model.hpp"
@@ -15,6 +17,39 @@ constexpr const char* kTooLate =
     "in_backward = 0";
 
 }  // namespace
+
+std::byte* Model::alloc_grads_beside(const Tensor& value, int64_t bytes) {
+  grad_memory_.reserve(grad_memory_.size() + 1);
+  grad_memory_.push_back(group_->alloc_beside(value, bytes));
+  return static_cast<std::byte*>(grad_memory_.back());
+}
+
+/// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries; one
+/// block for a gradient that is split over buckets.
+void Model::allocate_grads(const Plan& plan) {
+  const auto is_owned = [this](const PlannedPiece& piece) { return table_.parameter(piece.parameter).owned_grad; };
+  const auto allocate = [&] {
+    for (const PlannedBucket& bucket : plan) {
+      if (bucket.count == 0 || std::none_of(bucket.pieces.begin(), bucket.pieces.end(), is_owned)) continue;
+      const PlannedPiece& first = bucket.pieces.front();
+      Parameter& front = table_.parameter(first.parameter);
+      if (first.count < front.grad.count) {  // it is alone in its bucket, and its last elements come first
+        if (first.first + first.count == front.grad.count)
+          front.grad.data = alloc_grads_beside(front.value, front.grad.bytes());
+        continue;
+      }
+      const int64_t element = dtype_size(bucket.dtype);
+      std::byte* const base = alloc_grads_beside(front.value, bucket.count * element);
+      for (const PlannedPiece& piece : bucket.pieces)
+        if (is_owned(piece)) table_.parameter(piece.parameter).grad.data = base + piece.offset * element;
+    }
+  };
+  on_error([&] { group::all_or_none(*group_, "gradient memory", allocate); },
+           [this](const Error&) {
+             for (void* memory : grad_memory_) group_->free(memory);
+             grad_memory_.clear();
+           });
+}
 
 GradientWalk& Model::walk() {
   if (walk_ == nullptr) walk_ = std::make_unique<GradientWalk>(table_);
@@ -44,24 +79,25 @@ double Model::grad_norm(double p, void* stream) {
   return p == 2.0 ? std::sqrt(sum.value()) : sum.value();
 }
 
-/// What this rank knows of a gradient: all of it (NULL), or what it owns.
-Tensor Model::grad_part(int32_t index, const Ownership* ownership) const {
-  const Tensor& grad = table_.parameter(index).grad;
-  const OwnedSpan span = ownership != nullptr ? ownership->part(group_->rank(), index) : OwnedSpan{0, 0, grad.count};
-  return flat_part(grad, span.first, span.count);
+/// The norms of what this rank knows of each gradient: all of it, or what it owns.
+device::Norms& Model::norms_of_gradients() {
+  const pass::OptimizerStage* const stage = is_sharded() ? pass_->stage() : nullptr;
+  return walk().norms([&](int32_t index, device::Norms& norms) {
+    const Tensor& grad = table_.parameter(index).grad;
+    if (stage == nullptr) return norms.add(grad);
+    for (const OwnedSpan& part : stage->owned(index)) norms.add(flat_part(grad, part.first, part.count));
+  });
 }
 
 double Model::largest_gradient(void* stream) {
-  const Ownership* const slices = is_sharded() ? &pass_->stage()->ownership() : nullptr;
-  double most = walk().norms([&](int32_t index) { return grad_part(index, slices); }).largest(stream);
-  if (slices != nullptr) group_->all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
+  double most = norms_of_gradients().largest(stream);
+  if (is_sharded()) group_->all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
   return most;
 }
 
 ExactSum Model::sum_of_gradients(int32_t p, void* stream) {
-  const Ownership* const slices = is_sharded() ? &pass_->stage()->ownership() : nullptr;
-  ExactSum sum = walk().norms([&](int32_t index) { return grad_part(index, slices); }).sum(p, stream);
-  if (slices != nullptr) join_sums(*group_, sum);
+  ExactSum sum = norms_of_gradients().sum(p, stream);
+  if (is_sharded()) join_sums(*group_, sum);
   return sum;
 }
 

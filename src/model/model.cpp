@@ -144,7 +144,8 @@ void Model::commit(void* stream) {
   std::vector<PlanItem> items;
   for (const Parameter& parameter : table_.parameters())
     items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
-  Plan plan = plan_buckets(items, options_.first_bucket_bytes, options_.bucket_bytes);
+  const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
+  Plan plan = plan_buckets(items, options_.first_bucket_bytes, options_.bucket_bytes, oversized);
   allocate_grads(plan);
   distribute_values(*group_, table_, 0, stream);
   distribute_loaded(stream);
@@ -179,30 +180,6 @@ void Model::distribute_loaded(void* stream) {
   bool any = false;
   for (const std::string& answer : group_->gather("loaded state", has_loaded_ ? "1" : "0")) any = any || answer == "1";
   if (any) replicate(*group_, "ddp_model_commit", {}, kept_equal(), 0, stream);
-}
-
-/// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries.
-void Model::allocate_grads(const Plan& plan) {
-  const auto allocate = [&] {
-    for (const PlannedBucket& bucket : plan) {
-      bool any = false;
-      for (const int32_t index : bucket.parameters) any = any || table_.parameter(index).owned_grad;
-      if (!any || bucket.count == 0) continue;
-      const int64_t bytes = bucket.count * dtype_size(bucket.dtype);
-      grad_memory_.reserve(grad_memory_.size() + 1);
-      grad_memory_.push_back(group_->alloc_beside(table_.parameter(bucket.parameters.front()).value, bytes));
-      auto* base = static_cast<std::byte*>(grad_memory_.back());
-      for (size_t piece = 0; piece < bucket.parameters.size(); ++piece) {
-        Parameter& parameter = table_.parameter(bucket.parameters[piece]);
-        if (parameter.owned_grad) parameter.grad.data = base + bucket.offsets[piece] * dtype_size(bucket.dtype);
-      }
-    }
-  };
-  on_error([&] { group::all_or_none(*group_, "gradient memory", allocate); },
-           [this](const Error&) {
-             for (void* memory : grad_memory_) group_->free(memory);
-             grad_memory_.clear();
-           });
 }
 
 void Model::set_grad(int32_t index, void* data) {

@@ -17,6 +17,7 @@
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "ddp/uneven.h"
+#include "device/norms.hpp"
 #include "group/group.hpp"
 #include "pass/hook.hpp"
 
@@ -173,10 +174,11 @@ class Model {
   void sync_buffers_with_joined(int32_t root, void* stream);
   void send_buffers(int32_t root, void* stream);
   void allocate_grads(const Plan& plan);
+  [[nodiscard]] std::byte* alloc_grads_beside(const Tensor& value, int64_t bytes);
   [[nodiscard]] pass::Pass& open_pass() const;
   void check_drift_when_due(void* stream);
   [[nodiscard]] GradientWalk& walk();
-  [[nodiscard]] Tensor grad_part(int32_t index, const Ownership* ownership) const;
+  [[nodiscard]] device::Norms& norms_of_gradients();
   [[nodiscard]] double largest_gradient(void* stream);
   [[nodiscard]] ExactSum sum_of_gradients(int32_t p, void* stream);
   void check_drift(void* stream);

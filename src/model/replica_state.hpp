@@ -13,11 +13,11 @@
 namespace ddp::model {
 
 /// One tensor of an optimizer's (or average's) state, by name: "w1.exp_avg". If the ranks hold parts of it, `parts` says
-/// which, by rank, in elements of the flat tensor, and `tensor.data` is where this rank's part lies.
+/// which, by rank, in elements of the flat tensor, and at `tensor.data` this rank's lie one behind the other.
 struct StateTensor {
   std::string name;
   Tensor tensor;
-  std::vector<OwnedSpan> parts{};
+  std::vector<std::vector<OwnedSpan>> parts{};
 };
 
 class ReplicaState {

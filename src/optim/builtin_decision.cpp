@@ -7,9 +7,10 @@ namespace ddp::optim {
 
 device::GradShape for_devices(const cpu::GradShape& shape) noexcept { return {shape.scale, shape.limit, nullptr}; }
 
-Tensor BuiltinOptimizer::owned_grad(int32_t index) const noexcept {
-  const OwnedSpan part = owned(index);
-  return flat_part(model().table().parameter(index).grad, part.first, part.count);
+template <class Norms>
+void BuiltinOptimizer::add_owned_grad(int32_t index, Norms& norms) const {
+  const Tensor& grad = model().table().parameter(index).grad;
+  for (const OwnedSpan& part : owned(index)) norms.add(flat_part(grad, part.first, part.count));
 }
 
 bool BuiltinOptimizer::counts(int32_t index) const noexcept { return !model().has_reduced() || model().was_used(index); }
@@ -21,7 +22,7 @@ bool BuiltinOptimizer::decide_step(void* stream) {
   if (in_stream) {
     decision_->norms().clear();
     for (int32_t i = 0; i < model().table().parameter_count(); ++i)
-      if (counts(i)) decision_->norms().add(owned_grad(i));
+      if (counts(i)) add_owned_grad(i, decision_->norms());
     shape_.gate = decision_->decide(loss_scale_.scale(), policy_.max_norm, stream);
     return true;
   }
@@ -55,7 +56,7 @@ Decision BuiltinOptimizer::look_at_gradients(void* stream) {
   } else {
     norms_.clear();
     for (int32_t i = 0; i < model().table().parameter_count(); ++i)
-      if (counts(i)) norms_.add(owned_grad(i));
+      if (counts(i)) add_owned_grad(i, norms_);
     sum = norms_.sum(2, stream);
   }
   if (policy_.shard) model::join_sums(model().group(), sum);
@@ -64,7 +65,7 @@ Decision BuiltinOptimizer::look_at_gradients(void* stream) {
 
 bool BuiltinOptimizer::is_finite(int32_t index, void* stream) {
   norms_.clear();
-  norms_.add(owned_grad(index));
+  add_owned_grad(index, norms_);
   return std::isfinite(norms_.largest(stream));
 }
 

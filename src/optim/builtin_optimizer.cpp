@@ -48,15 +48,19 @@ pass::StepRequest BuiltinOptimizer::request() const noexcept {
                            takes_whole_tensors()};
 }
 
-OwnedSpan BuiltinOptimizer::owned(int32_t index) const noexcept {
+/// Once there is memory for state.
+OwnedParts BuiltinOptimizer::owned(int32_t index) const noexcept {
   const pass::OptimizerStage* const stage = model().stage_of(*this);
-  return stage != nullptr ? stage->owned(index) : OwnedSpan{0, 0, model().table().parameter(index).value.count};
+  return stage != nullptr ? stage->owned(index) : OwnedParts(&whole_[static_cast<size_t>(index)], 1);
 }
 
 void BuiltinOptimizer::allocate() {
   const Parameters& table = model().table();
   if (policy_.shard && model().stage_of(*this) == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE, "a sharded optimizer has its state after ddp_model_commit only; call it first");
+  whole_.reserve(static_cast<size_t>(table.parameter_count()));
+  for (auto index = static_cast<int32_t>(whole_.size()); index < table.parameter_count(); ++index)
+    whole_.push_back(OwnedSpan{index, 0, table.parameter(index).value.count});
   const auto part = [&](int32_t index) { return owned(index); };
   if (store() != nullptr) store()->allocate(table, part);
   if (policy_.master_weights) masters_.allocate(table, part);
@@ -199,7 +203,10 @@ void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, cons
   const Parameters& table = model().table();
   model::StateTensor made{table.parameter(index).name + "." + field, from.tensor(table, index, array), {}};
   const pass::OptimizerStage* const stage = model().stage_of(*this);
-  if (policy_.shard && stage != nullptr) made.parts = stage->ownership().parts(index);
+  for (int32_t rank = 0; policy_.shard && stage != nullptr && rank < model().group().size(); ++rank) {
+    const OwnedParts theirs = stage->ownership().parts(rank, index);
+    made.parts.emplace_back(theirs.begin(), theirs.end());
+  }
   tensors.push_back(std::move(made));
 }
 

@@ -113,8 +113,10 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   void require_outside_made_step(const char* function) const;
   void require_new_gradients() const;
   void allocate();
-  [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept;
-  [[nodiscard]] Tensor owned_grad(int32_t index) const noexcept;
+  [[nodiscard]] OwnedParts owned(int32_t index) const noexcept;
+  /// `norms`: of all devices, or of one.
+  template <class Norms>
+  void add_owned_grad(int32_t index, Norms& norms) const;
   /// Does its gradient count in this step's norm?
   [[nodiscard]] bool counts(int32_t index) const noexcept;
   [[nodiscard]] bool decides_in_stream() const noexcept;
@@ -135,6 +137,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   LossScale loss_scale_;
   Masters masters_;
   Undo undo_;
+  std::vector<OwnedSpan> whole_;           // each parameter, for who owns all of it
   std::unique_ptr<GpuDecision> decision_;  // NULL: no device has had to decide about a step
   device::Norms norms_;
   device::GradShape shape_{};  // of the step under way; its gate: what the device has decided, or NULL

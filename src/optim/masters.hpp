@@ -20,11 +20,11 @@ class Masters {
 
   template <class Owned>
   void allocate(const Parameters& table, Owned&& owned) {
-    copies_.allocate(table, [&](int32_t index) { return has(table.parameter(index)) ? owned(index) : OwnedSpan{}; });
+    copies_.allocate(table, [&](int32_t index) { return has(table.parameter(index)) ? owned(index) : OwnedParts(); });
   }
   [[nodiscard]] const OptimizerState& store() const noexcept { return copies_; }
   /// The copies of these parameters, if there are any yet, begin anew from the values. Waits for the GPU.
-  void begin_anew(const Parameters& table, const std::vector<bool>& which, const std::function<OwnedSpan(int32_t)>& owned);
+  void begin_anew(const Parameters& table, const std::vector<bool>& which, const std::function<OwnedParts(int32_t)>& owned);
 
  private:
   OptimizerState copies_{1};

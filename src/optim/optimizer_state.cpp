@@ -12,10 +12,10 @@ constexpr int64_t in_lines(int64_t bytes) noexcept { return (bytes + 63) / 64 * 
 
 }  // namespace
 
-OptimizerState::Block OptimizerState::make(const Parameters& table, const std::vector<OwnedSpan>& parts) const {
-  const auto begin = static_cast<int32_t>(first_.size());
+OptimizerState::Block OptimizerState::make(const Parameters& table, const std::vector<Parts>& parts) const {
+  const auto begin = static_cast<int32_t>(parts_.size());
   const auto parameter = [&](size_t i) -> const Parameter& { return table.parameter(begin + static_cast<int32_t>(i)); };
-  const auto bytes = [&](size_t i) { return parts[i].count * dtype_size(cpu::moment_dtype(parameter(i).value.dtype)); };
+  const auto bytes = [&](size_t i) { return count_of(parts[i]) * dtype_size(cpu::moment_dtype(parameter(i).value.dtype)); };
   int64_t in_host = 0;
   for (size_t i = 0; i < parts.size(); ++i)
     if (device::of(parameter(i).value).is_immediate()) in_host += static_cast<int64_t>(arrays_) * in_lines(bytes(i));
@@ -35,23 +35,19 @@ OptimizerState::Block OptimizerState::make(const Parameters& table, const std::v
   return block;
 }
 
-void OptimizerState::add(const Parameters& table, const std::vector<OwnedSpan>& parts) {
+void OptimizerState::add(const Parameters& table, std::vector<Parts> parts) {
   Block block = make(table, parts);
   places_.reserve(places_.size() + block.places.size());
-  first_.reserve(first_.size() + parts.size());
-  has_.reserve(has_.size() + parts.size());
+  parts_.reserve(parts_.size() + parts.size());
   blocks_.push_back(std::move(block));  // from here nothing throws
   const std::vector<std::byte*>& places = blocks_.back().places;
   places_.insert(places_.end(), places.begin(), places.end());
-  for (const OwnedSpan& part : parts) {
-    first_.push_back(part.first);
-    has_.push_back(part.count > 0);
-  }
+  for (Parts& each : parts) parts_.push_back(std::move(each));
 }
 
 std::byte* OptimizerState::at(const Parameter& parameter, int32_t index, size_t array, int64_t element) const noexcept {
   return data(index, array) +
-         (element - first_[static_cast<size_t>(index)]) * dtype_size(cpu::moment_dtype(parameter.value.dtype));
+         place_of(parts_[static_cast<size_t>(index)], element) * dtype_size(cpu::moment_dtype(parameter.value.dtype));
 }
 
 std::byte* OptimizerState::data(int32_t index, size_t array) const noexcept {

@@ -1,5 +1,5 @@
-// Zeroed memory beside the parameters: for each parameter the same few arrays, as long as the part of it that this rank
-// owns, of the type that its arithmetic uses, and on the GPU on which it lies.
+// Zeroed memory beside the parameters: for each parameter the same few arrays, as long as the parts of it that this rank
+// owns (one behind the other), of the type that its arithmetic uses, and on the GPU on which it lies.
 // In host memory the arrays of all parameters that come together are one array, so that those of small parameters lie on
 // huge pages too.
 // Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change.
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/owned_span.hpp"
@@ -22,43 +23,50 @@ class OptimizerState {
  public:
   explicit OptimizerState(size_t arrays) : arrays_(arrays) {}
 
-  /// Arrays for the parameters that have none yet; `owned(index)` is the part of a parameter that they are for. Throws
+  /// Arrays for the parameters that have none yet; `owned(index)` are the parts of a parameter that they are for. Throws
   /// OUT_OF_MEMORY; then there are no new ones.
   template <class Owned>
   void allocate(const Parameters& table, Owned&& owned) {
-    std::vector<OwnedSpan> parts;
-    for (auto index = static_cast<int32_t>(first_.size()); index < table.parameter_count(); ++index)
-      parts.push_back(owned(index));
-    if (!parts.empty()) add(table, parts);
+    std::vector<Parts> parts;
+    for (auto index = static_cast<int32_t>(parts_.size()); index < table.parameter_count(); ++index) {
+      const OwnedParts each = owned(index);
+      parts.emplace_back(each.begin(), each.end());
+    }
+    if (!parts.empty()) add(table, std::move(parts));
   }
+  /// For whole parameters.
   void allocate(const Parameters& table) {
-    allocate(table, [&](int32_t index) { return OwnedSpan{0, 0, table.parameter(index).value.count}; });
+    OwnedSpan whole;
+    allocate(table, [&](int32_t index) {
+      whole = OwnedSpan{index, 0, table.parameter(index).value.count};
+      return OwnedParts(&whole, 1);
+    });
   }
   [[nodiscard]] size_t arrays() const noexcept { return arrays_; }
   /// Arrays of this parameter: none if no element of it is owned, or none were made.
   [[nodiscard]] size_t arrays_of(int32_t index) const noexcept {
-    return static_cast<size_t>(index) < has_.size() && has_[static_cast<size_t>(index)] ? arrays_ : 0;
+    return static_cast<size_t>(index) < parts_.size() && count_of(parts_[static_cast<size_t>(index)]) > 0 ? arrays_ : 0;
   }
   /// Where the array starts: at the first element that is owned.
   [[nodiscard]] std::byte* data(int32_t index, size_t array) const noexcept;
-  /// Element `element` of the parameter in the array.
+  /// Element `element` of the parameter, which is owned, in the array.
   [[nodiscard]] std::byte* at(const Parameter& parameter, int32_t index, size_t array, int64_t element) const noexcept;
   /// The array as a tensor of the parameter's shape; of a part, `data` is that of the part.
   [[nodiscard]] Tensor tensor(const Parameters& table, int32_t index, size_t array) const noexcept;
 
  private:
+  using Parts = std::vector<OwnedSpan>;
   /// What one call of allocate made.
   struct Block {
     os::LargeArray in_host;
     std::vector<device::Memory> elsewhere;
     std::vector<std::byte*> places;  // arrays_ for each parameter
   };
-  [[nodiscard]] Block make(const Parameters& table, const std::vector<OwnedSpan>& parts) const;
-  void add(const Parameters& table, const std::vector<OwnedSpan>& parts);
+  [[nodiscard]] Block make(const Parameters& table, const std::vector<Parts>& parts) const;
+  void add(const Parameters& table, std::vector<Parts> parts);
 
   size_t arrays_;
-  std::vector<int64_t> first_;      // of each parameter's part
-  std::vector<bool> has_;           // is it more than nothing?
+  std::vector<Parts> parts_;        // of each parameter: what its arrays are for
   std::vector<std::byte*> places_;  // arrays_ for each parameter
   std::vector<Block> blocks_;
 };

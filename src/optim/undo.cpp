@@ -1,5 +1,6 @@
 #include "optim/undo.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,9 +9,9 @@
 namespace ddp::optim {
 
 template <class Fn>
-void Undo::each(const Parameter& parameter, int32_t index, int64_t at, int64_t count, const Fn& fn) const {
-  const Saved& saved = saved_[static_cast<size_t>(index)];
+void Undo::each(const Parameter& parameter, const Saved& saved, int64_t at, int64_t count, const Fn& fn) const {
   const int64_t first = saved.owned.first + at;
+  const int32_t index = saved.owned.piece;
   std::byte* place = saved.bytes.data();
   const auto one = [&](std::byte* live, ddp_dtype dtype) {
     fn(live, place + at * dtype_size(dtype), dtype, count);
@@ -29,7 +30,8 @@ void Undo::add(const Parameter& parameter, int32_t index, const OwnedSpan& owned
   const int64_t element = dtype_size(parameter.value.dtype) +
                           static_cast<int64_t>(arrays) * dtype_size(cpu::moment_dtype(parameter.value.dtype));
   const std::string what = "what takes back a step of the parameter \"" + parameter.name + "\"";
-  saved_.push_back(Saved{owned, 0, 0, device::Memory(device::of(parameter.value), owned.count * element, what.c_str())});
+  const OwnedSpan part{index, owned.first, owned.count};
+  saved_.push_back(Saved{part, 0, 0, device::Memory(device::of(parameter.value), owned.count * element, what.c_str())});
 }
 
 void Undo::clear() noexcept {
@@ -38,10 +40,10 @@ void Undo::clear() noexcept {
   goes_back_ = false;
 }
 
-bool Undo::copy_now(const Parameter& parameter, int32_t index, int64_t at, int64_t count, Way way) const noexcept {
+bool Undo::copy_now(const Parameter& parameter, const Saved& saved, int64_t at, int64_t count, Way way) const noexcept {
   const device::Device& home = device::of(parameter.value);
   if (!home.is_immediate()) return false;
-  each(parameter, index, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
+  each(parameter, saved, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
     const int64_t bytes = n * dtype_size(dtype);
     way == Way::kSave ? home.copy(place, live, bytes, nullptr) : home.copy(live, place, bytes, nullptr);
   });
@@ -49,25 +51,30 @@ bool Undo::copy_now(const Parameter& parameter, int32_t index, int64_t at, int64
 }
 
 void Undo::save(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept {
-  Saved& saved = saved_[static_cast<size_t>(index)];
-  const int64_t at = first - saved.owned.first;
-  if (!copy_now(parameter, index, at, count, Way::kSave) && saved.flushed == saved.count) noted_.push_back(index);
-  saved.count = at + count;
+  for (size_t k = first_[static_cast<size_t>(index)]; k < saved_.size() && saved_[k].owned.piece == index; ++k) {
+    Saved& saved = saved_[k];
+    const int64_t begin = std::max(first, saved.owned.first);
+    const int64_t end = std::min(first + count, saved.owned.first + saved.owned.count);
+    if (begin >= end) continue;
+    const int64_t at = begin - saved.owned.first;
+    if (!copy_now(parameter, saved, at, end - begin, Way::kSave) && saved.flushed == saved.count) noted_.push_back(k);
+    saved.count = at + end - begin;
+  }
 }
 
 void Undo::restore(const Parameters& table) noexcept {
-  for (int32_t index = 0; static_cast<size_t>(index) < saved_.size(); ++index) {
-    Saved& saved = saved_[static_cast<size_t>(index)];
+  for (Saved& saved : saved_) {
     goes_back_ = goes_back_ || saved.flushed > 0;
-    static_cast<void>(copy_now(table.parameter(index), index, 0, saved.count, Way::kRestore));
+    static_cast<void>(copy_now(table.parameter(saved.owned.piece), saved, 0, saved.count, Way::kRestore));
     saved.count = 0;
   }
   noted_.clear();
 }
 
-void Undo::add_spans(const Parameters& table, int32_t index, int64_t at, int64_t count) {
-  const device::Device& home = device::of(table.parameter(index).value);
-  each(table.parameter(index), index, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
+void Undo::add_spans(const Parameters& table, const Saved& saved, int64_t at, int64_t count) {
+  const Parameter& parameter = table.parameter(saved.owned.piece);
+  const device::Device& home = device::of(parameter.value);
+  each(parameter, saved, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
     goes_back_ ? spans_.add(home, dtype, dtype, place, live, n) : spans_.add(home, dtype, dtype, live, place, n);
   });
 }
@@ -75,12 +82,11 @@ void Undo::add_spans(const Parameters& table, int32_t index, int64_t at, int64_t
 void Undo::flush(const Parameters& table, void* stream) {
   spans_.clear();
   if (goes_back_) {
-    for (int32_t index = 0; static_cast<size_t>(index) < saved_.size(); ++index)
-      add_spans(table, index, 0, std::exchange(saved_[static_cast<size_t>(index)].flushed, 0));
+    for (Saved& saved : saved_) add_spans(table, saved, 0, std::exchange(saved.flushed, 0));
   } else {
-    for (const int32_t index : noted_) {
-      Saved& saved = saved_[static_cast<size_t>(index)];
-      add_spans(table, index, saved.flushed, saved.count - saved.flushed);
+    for (const size_t k : noted_) {
+      Saved& saved = saved_[k];
+      add_spans(table, saved, saved.flushed, saved.count - saved.flushed);
       saved.flushed = saved.count;
     }
   }

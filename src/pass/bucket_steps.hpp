@@ -39,15 +39,15 @@ class NormWork final : public collective::SliceWork {
 /// reduced.
 class BucketStep final : public collective::SliceWork, public collective::BucketOperation {
  public:
-  /// `counts`: elements, by piece. `before`: the step is made before the exchange, of whole tensors.
-  BucketStep(BlockUpdate& update, const PlannedBucket& bucket, std::vector<int64_t> counts, const StepState& state,
-             bool before)
-      : update_(update), bucket_(bucket), counts_(std::move(counts)), state_(state), before_(before) {}
+  /// `before`: the step is made before the exchange, of whole tensors.
+  BucketStep(BlockUpdate& update, const PlannedBucket& bucket, const StepState& state, bool before)
+      : update_(update), bucket_(bucket), state_(state), before_(before) {}
 
   /// A step that was taken back has the values as they should be already.
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
+    const PlannedPiece& planned = bucket_.pieces[static_cast<size_t>(piece)];
     if (!before_ && !state_.is(StepState::Is::kTakenBack))
-      update_.update_block(bucket_.parameters[static_cast<size_t>(piece)], first, count);
+      update_.update_block(planned.parameter, planned.first + first, count);
   }
   void flush(void* stream) override { update_.flush(stream); }
 
@@ -60,7 +60,7 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   [[nodiscard]] collective::Progress advance(int64_t budget_bytes) override;
   /// The reduction is finished: the queue has seen to that.
   void finish() override { work_on(INT64_MAX); }
-  [[nodiscard]] bool local_done() const noexcept override { return piece_ == counts_.size(); }
+  [[nodiscard]] bool local_done() const noexcept override { return piece_ == bucket_.pieces.size(); }
   [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return reduction_->header(); }
   [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
   [[nodiscard]] std::string describe() const override { return "own update"; }
@@ -72,7 +72,6 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
 
   BlockUpdate& update_;
   const PlannedBucket& bucket_;
-  const std::vector<int64_t> counts_;
   const StepState& state_;
   const bool before_;
   collective::BucketOperation* reduction_ = nullptr;

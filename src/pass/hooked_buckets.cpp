@@ -13,7 +13,7 @@ int64_t largest_bytes(const Plan& plan) noexcept {
 
 size_t most_words(const Plan& plan) noexcept {
   size_t most = 0;
-  for (const PlannedBucket& bucket : plan) most = std::max(most, (bucket.parameters.size() + 63) / 64);
+  for (const PlannedBucket& bucket : plan) most = std::max(most, (bucket.pieces.size() + 63) / 64);
   return most;
 }
 
@@ -26,10 +26,10 @@ std::unique_ptr<collective::BucketOperation> HookedBuckets::make(const collectiv
                                                                  const PlannedBucket& planned, const Parameters& table,
                                                                  bool last) {
   std::vector<HookBucket::Piece> pieces;
-  for (size_t piece = 0; piece < planned.parameters.size(); ++piece) {
-    Tensor shape = table.parameter(planned.parameters[piece]).grad;
+  for (const PlannedPiece& piece : planned.pieces) {  // whole gradients: Oversized::kWhole
+    Tensor shape = table.parameter(piece.parameter).grad;
     shape.data = nullptr;
-    pieces.push_back(HookBucket::Piece{planned.parameters[piece], planned.offsets[piece], shape});
+    pieces.push_back(HookBucket::Piece{piece.parameter, piece.offset, shape});
   }
   auto bucket = std::make_shared<HookBucket>(session_, spec.index, last, planned.dtype, planned.count, std::move(pieces));
   auto operation = std::make_unique<HookOperation>(session_, spec, std::move(bucket));

@@ -28,6 +28,12 @@ bool MarkedRanges::add(int64_t first, int64_t count) {
   return true;
 }
 
+bool MarkedRanges::covers(int64_t first, int64_t end) const noexcept {
+  const auto behind =
+      std::upper_bound(ranges_.begin(), ranges_.end(), first, [](int64_t at, const Range& each) { return at < each.first; });
+  return behind != ranges_.begin() && (behind - 1)->end >= end;
+}
+
 std::string MarkedRanges::missing(int64_t elements, int64_t unit) const {
   std::string text;
   int64_t at = 0, gaps = 0;
@@ -61,7 +67,6 @@ void Pass::mark_range_ready(int32_t index, int64_t first, int64_t count, void* s
                      kFunction, static_cast<long long>(first), static_cast<long long>(count), parameter.name.c_str(),
                      static_cast<long long>(elements));
   const auto at = static_cast<size_t>(index);
-  const auto bucket = static_cast<size_t>(places_[at].bucket);
   bool complete = false;
   {
     const std::lock_guard lock(ranging_);
@@ -79,13 +84,26 @@ void Pass::mark_range_ready(int32_t index, int64_t first, int64_t count, void* s
                        "%s: some of the elements %lld to %lld of parameter %d (\"%s\") are marked already in this pass",
                        kFunction, static_cast<long long>(first), static_cast<long long>(first + count - 1), index,
                        parameter.name.c_str());
-    contributes_[at] |= kNow;
-    add_stream(bucket, stream);
-    complete = ranges.marked() == parameter.grad.count;
-    if (complete) marks_[at].store(mark_value(Mark::kReady), std::memory_order_release);
+    if (is_first) contributes_[at] |= kNow;  // a bucket that may go by then reads it
+    if (ranges.marked() == parameter.grad.count) marks_[at].store(mark_value(Mark::kReady), std::memory_order_release);
+    complete = count_ranges(index, first * unit, (first + count) * unit, stream);
   }
-  if (complete) count_mark(bucket);
+  if (complete) start_ready_buckets();
   if (mode_ == DDP_PASS_REDUCE) poke();
+}
+
+bool Pass::count_ranges(int32_t index, int64_t first, int64_t end, void* stream) {
+  const auto at = static_cast<size_t>(index);
+  bool complete = false;
+  for (const PiecePlace& place : places_[at]) {
+    const auto bucket = static_cast<size_t>(place.bucket);
+    const PlannedPiece& piece = plan_[bucket].pieces[static_cast<size_t>(place.piece)];
+    const int64_t piece_end = piece.first + piece.count;
+    if (piece.first >= end || piece_end <= first) continue;
+    add_stream(bucket, stream);
+    if (ranges_[at].covers(piece.first, piece_end)) complete = count_mark(bucket) || complete;
+  }
+  return complete;
 }
 
 bool Pass::is_partly_marked(int32_t index) const noexcept {

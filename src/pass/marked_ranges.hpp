@@ -18,6 +18,8 @@ class MarkedRanges {
   /// False: some of these elements are marked already, and nothing is changed. `count` is 1 or more.
   [[nodiscard]] bool add(int64_t first, int64_t count);
   [[nodiscard]] int64_t marked() const noexcept { return marked_; }
+  /// Are all elements from first to end marked?
+  [[nodiscard]] bool covers(int64_t first, int64_t end) const noexcept;
   /// Of `elements`, those that are missing: "0 to 15", "0 to 15 and 2 more ranges"; empty if all are marked. `unit`: of them
   /// are one for the caller.
   [[nodiscard]] std::string missing(int64_t elements, int64_t unit) const;

@@ -14,12 +14,6 @@ namespace {
 constexpr const char* kInPass = "ddp_model_end_backward";
 constexpr const char* kUpdates = "the updates of the optimizer";
 
-std::vector<int64_t> counts_of(const Parameters& table, const PlannedBucket& bucket) {
-  std::vector<int64_t> counts;
-  for (const int32_t index : bucket.parameters) counts.push_back(table.parameter(index).value.count);
-  return counts;
-}
-
 std::vector<int64_t> counts_of(const Parameters& table) {
   std::vector<int64_t> counts;
   for (const Parameter& parameter : table.parameters()) counts.push_back(parameter.value.count);
@@ -36,10 +30,8 @@ Division division_of(const StepRequest& request) noexcept {
 struct OptimizerStage::Part {
   Part(const Parameters& table, const PlannedBucket& bucket, BlockUpdate& update, const StepSetting& where,
        const StepState& state)
-      : setting(where),
-        norm(table, bucket, plan),
-        step(update, bucket, counts_of(table, bucket), state, update.request().whole_tensors) {
-    header.used.resize((bucket.parameters.size() + 63) / 64);
+      : setting(where), norm(table, bucket, plan), step(update, bucket, state, update.request().whole_tensors) {
+    header.used.resize((bucket.pieces.size() + 63) / 64);
   }
   const StepSetting setting;
   StepPlan plan;  // of the last pass
@@ -95,9 +87,9 @@ void OptimizerStage::prepare() {
     if (!wanted.all_gather) continue;
     collective::ExchangeSpec fused = describe_(b);
     fused.ownership = &ownership_.buckets[b];
-    for (const int32_t index : plan_[b].parameters) {
-      const Tensor& value = table_.parameter(index).value;
-      fused.outputs.push_back(collective::BucketSpec::Piece{value.data, value.count, false});
+    for (const PlannedPiece& piece : plan_[b].pieces) {
+      const Tensor values = flat_part(table_.parameter(piece.parameter).value, piece.first, piece.count);
+      fused.outputs.push_back(collective::BucketSpec::Piece{values.data, values.count, false});
     }
     collective::ExchangeSpec all_gather = fused;
     all_gather.collects = false;
@@ -153,7 +145,7 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
 /// miss or skip themselves; if the pass turns out void it is taken back.
 const collective::BucketHeader& OptimizerStage::header_of_all(size_t bucket) noexcept {
   collective::BucketHeader& header = parts_[bucket]->header;
-  for (size_t piece = 0; piece < plan_[bucket].parameters.size(); ++piece)
+  for (size_t piece = 0; piece < plan_[bucket].pieces.size(); ++piece)
     header.used[piece / 64] |= uint64_t{1} << (piece % 64);
   return header;
 }
@@ -251,8 +243,9 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
   if (elsewhere) channel_.group().nccl_transport().order_after(stream);
   if (request_.whole_tensors)  // an exchange works block by block
-    for (const OwnedSpan& span : ownership().slice(channel_.group().rank()))
-      if (update_.takes_part(span.piece)) update_.update_block(span.piece, span.first, span.count);
+    for (int32_t index = 0; index < table_.parameter_count(); ++index)
+      if (update_.takes_part(index) && !owned(index).empty())
+        update_.update_block(index, 0, table_.parameter(index).value.count);
   publish(false);
   std::optional<Error> failure = settle(function, collective, gpu_stream());
   if (elsewhere) channel_.group().nccl_transport().order_before(stream);
@@ -265,8 +258,8 @@ void OptimizerStage::publish(bool restored) {
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
     std::fill(part.header.used.begin(), part.header.used.end(), 0);
-    for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
-      if (restored || update_.takes_part(plan_[b].parameters[piece]))
+    for (size_t piece = 0; piece < plan_[b].pieces.size(); ++piece)
+      if (restored || update_.takes_part(plan_[b].pieces[piece].parameter))
         part.header.used[piece / 64] |= uint64_t{1} << (piece % 64);
     part.all_gather->start(part.header);
   }

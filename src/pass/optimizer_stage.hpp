@@ -43,8 +43,8 @@ class OptimizerStage {
   [[nodiscard]] bool is_sharded() const noexcept { return request_.sharded; }
   /// Who owns what of the parameters, by number: everybody everything unless sharded.
   [[nodiscard]] const Ownership& ownership() const noexcept { return ownership_.parameters; }
-  /// This rank's part of a parameter.
-  [[nodiscard]] OwnedSpan owned(int32_t index) const noexcept { return ownership().part(channel_.group().rank(), index); }
+  /// This rank's parts of a parameter: one for each bucket in which it owns some of it.
+  [[nodiscard]] OwnedParts owned(int32_t index) const noexcept { return ownership().parts(channel_.group().rank(), index); }
 
   // A REDUCE pass, in this order.
   void begin();

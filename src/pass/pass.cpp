@@ -22,7 +22,7 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
       plan_(std::move(plan)),
       plan_hash_(plan_hash),
       on_gpu_(std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
-      places_(table.parameters().size()),
+      places_(places_of(plan_, table.parameters().size())),
       marks_(table.parameters().size()),
       ranges_(table.parameters().size()),
       contributes_(table.parameters().size(), 0),
@@ -32,11 +32,9 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
   if (hook.copies()) hooked_ = std::make_unique<HookedBuckets>(channel_, hook, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
     const collective::BucketSpec spec = describe_bucket(b);
-    for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece) {
-      const int32_t index = plan_[b].parameters[piece];
-      places_[static_cast<size_t>(index)] = Place{static_cast<int32_t>(b), static_cast<int32_t>(piece)};
-      stats_.gradient_bytes += table.parameter(index).grad.bytes();
-      stats_.elements += table.parameter(index).grad.count;
+    for (const PlannedPiece& piece : plan_[b].pieces) {
+      stats_.gradient_bytes += piece.count * dtype_size(plan_[b].dtype);
+      stats_.elements += piece.count;
     }
     auto bucket = std::make_unique<Bucket>();
     bucket->operation =
@@ -59,9 +57,10 @@ collective::BucketSpec Pass::describe_bucket(size_t bucket) const {
   spec.plan_hash = plan_hash_;
   spec.on_gpu = planned.on_gpu;
   spec.partial_allowed = partial_allowed();
-  for (const int32_t index : planned.parameters) {
-    const Parameter& parameter = table_.parameter(index);
-    spec.pieces.push_back(collective::BucketSpec::Piece{parameter.grad.data, parameter.grad.count, parameter.owned_grad});
+  for (const PlannedPiece& piece : planned.pieces) {
+    const Parameter& parameter = table_.parameter(piece.parameter);
+    const Tensor part = flat_part(parameter.grad, piece.first, piece.count);
+    spec.pieces.push_back(collective::BucketSpec::Piece{part.data, part.count, parameter.owned_grad});
   }
   return spec;
 }
@@ -101,7 +100,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   incomplete_ = false;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = *buckets_[b];
-    bucket.pending.store(static_cast<int32_t>(plan_[b].parameters.size()), std::memory_order_relaxed);
+    bucket.pending.store(static_cast<int32_t>(plan_[b].pieces.size()), std::memory_order_relaxed);
     bucket.active = active_stage_ != nullptr ? &active_stage_->reduction(b, *bucket.operation) : bucket.operation.get();
   }
   if (hooked_ != nullptr) hooked_->begin_pass();
@@ -125,19 +124,20 @@ void Pass::mark(int32_t index, Mark what, void* stream) {
                      "parameter %d (\"%s\") is marked twice in one pass; a parameter that is used several times is marked "
                      "on its last use",
                      index, table_.parameter(index).name.c_str());
-  const auto bucket = static_cast<size_t>(places_[at].bucket);
-  if (what == Mark::kReady) {
-    contributes_[at] |= kNow;
-    add_stream(bucket, stream);
+  if (what == Mark::kReady) contributes_[at] |= kNow;
+  bool complete = false;
+  for (const PiecePlace& place : places_[at]) {
+    const auto bucket = static_cast<size_t>(place.bucket);
+    if (what == Mark::kReady) add_stream(bucket, stream);
+    complete = count_mark(bucket) || complete;
   }
-  count_mark(bucket);
+  if (complete) start_ready_buckets();
   if (mode_ == DDP_PASS_REDUCE) poke();
 }
 
-/// Another gradient of the bucket is complete.
-void Pass::count_mark(size_t bucket) {
-  if (mode_ == DDP_PASS_REDUCE && buckets_[bucket]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1)
-    start_ready_buckets();
+/// Another piece of the bucket is complete. True: it was the last one.
+bool Pass::count_mark(size_t bucket) noexcept {
+  return mode_ == DDP_PASS_REDUCE && buckets_[bucket]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
 void Pass::poke() {
@@ -180,8 +180,9 @@ void Pass::start_bucket(size_t index) {
                       (options_.unused == DDP_UNUSED_ERROR || has_partly_marked(planned));
   bucket.header.incomplete = role_ == Role::kAbandoning || (role_ == Role::kTraining && misses);
   bucket.header.participation = participation();
-  for (size_t piece = 0; piece < planned.parameters.size(); ++piece)
-    if (contributes_[static_cast<size_t>(planned.parameters[piece])] != 0 && bucket.header.participation.contributors > 0)
+  for (size_t piece = 0; piece < planned.pieces.size(); ++piece)
+    if (contributes_[static_cast<size_t>(planned.pieces[piece].parameter)] != 0 &&
+        bucket.header.participation.contributors > 0)
       bucket.header.used[piece / 64] |= uint64_t{1} << (piece % 64);
   {
     const std::lock_guard lock(bucket.streaming);
@@ -194,8 +195,8 @@ void Pass::start_bucket(size_t index) {
 }
 
 bool Pass::has_partly_marked(const PlannedBucket& bucket) const noexcept {
-  return std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
-                     [this](int32_t index) { return is_partly_marked(index); });
+  return std::any_of(bucket.pieces.begin(), bucket.pieces.end(),
+                     [this](const PlannedPiece& piece) { return is_partly_marked(piece.parameter); });
 }
 
 void Pass::start_rest(void* stream) {
@@ -301,8 +302,8 @@ void Pass::take_headers() {
 
 void Pass::take_used() noexcept {
   for (size_t b = 0; b < buckets_.size(); ++b)
-    for (size_t piece = 0; piece < plan_[b].parameters.size(); ++piece)
-      used_[static_cast<size_t>(plan_[b].parameters[piece])] =
+    for (size_t piece = 0; piece < plan_[b].pieces.size(); ++piece)
+      used_[static_cast<size_t>(plan_[b].pieces[piece].parameter)] =
           static_cast<uint8_t>(buckets_[b]->active->header().used[piece / 64] >> (piece % 64) & 1);
   sliced_ = active_stage_ != nullptr && active_stage_->reduces_to_slices();
   has_reduced_ = true;
@@ -332,10 +333,14 @@ void Pass::finish_stats() noexcept {
 }
 
 bool Pass::set_address(int32_t index, std::byte* data) {
-  const Place place = places_[static_cast<size_t>(index)];
-  const auto bucket = static_cast<size_t>(place.bucket);
-  return buckets_[bucket]->operation->set_address(place.piece, data) &&
-         (stage_ == nullptr || stage_->set_address(bucket, place.piece, data));
+  const std::vector<PiecePlace>& places = places_[static_cast<size_t>(index)];
+  return std::all_of(places.begin(), places.end(), [&](const PiecePlace& place) {
+    const auto bucket = static_cast<size_t>(place.bucket);
+    const PlannedPiece& piece = plan_[bucket].pieces[static_cast<size_t>(place.piece)];
+    std::byte* const begin = data + piece.first * dtype_size(plan_[bucket].dtype);
+    return buckets_[bucket]->operation->set_address(place.piece, begin) &&
+           (stage_ == nullptr || stage_->set_address(bucket, place.piece, begin));
+  });
 }
 
 bool Pass::is_marked(int32_t index) const noexcept {
@@ -357,7 +362,12 @@ std::string Pass::describe_plan() const {
     const PlannedBucket& planned = plan_[b];
     text += "bucket " + std::to_string(b) + ": " + std::to_string(planned.count * dtype_size(planned.dtype)) + " bytes of " +
             dtype_name(planned.dtype) + ", " + buckets_[b]->operation->describe() + ":";
-    for (const int32_t index : planned.parameters) text += " " + table_.parameter(index).name;
+    for (const PlannedPiece& piece : planned.pieces) {
+      const Parameter& parameter = table_.parameter(piece.parameter);
+      const int64_t unit = unit_of(piece.parameter), first = piece.first / unit, end = first + piece.count / unit;
+      text += " " + parameter.name;
+      if (piece.count < parameter.grad.count) text += "[" + std::to_string(first) + ":" + std::to_string(end) + "]";
+    }
     text += "\n";
   }
   return text;

@@ -125,24 +125,21 @@ class Pass {
   struct Bucket {
     std::unique_ptr<collective::BucketOperation> operation;
     collective::BucketOperation* active = nullptr;  // that of this pass
-    std::atomic<int32_t> pending{0};                // gradients of this pass that are still to come
+    std::atomic<int32_t> pending{0};                // pieces of this pass that are still to come
     collective::BucketHeader header;
     std::mutex streaming;        // guards streams
     std::vector<void*> streams;  // of a GPU, on which its gradients were written since the last reduction
   };
-  struct Place {
-    int32_t bucket = 0;
-    int32_t piece = 0;
-  };
-
   [[nodiscard]] collective::BucketSpec describe_bucket(size_t bucket) const;
   void mark(int32_t index, Mark what, void* stream);
-  void count_mark(size_t bucket);
+  [[nodiscard]] bool count_mark(size_t bucket) noexcept;
   void poke();
   [[nodiscard]] int64_t unit_of(int32_t index) const noexcept;
   /// Some of its ranges are marked in this pass, and some are not.
   [[nodiscard]] bool is_partly_marked(int32_t index) const noexcept;
   [[nodiscard]] bool has_partly_marked(const PlannedBucket& bucket) const noexcept;
+  /// Elements first to end of the gradient are written: which pieces became complete? True: a bucket may go.
+  [[nodiscard]] bool count_ranges(int32_t index, int64_t first, int64_t end, void* stream);
   /// The parameter's name and, if it is marked in part, what is missing.
   [[nodiscard]] std::string missing_of(int32_t index) const;
   void add_stream(size_t index, void* stream);
@@ -176,9 +173,9 @@ class Pass {
   const Hook hook_;
   const Plan plan_;
   const uint64_t plan_hash_;
-  const bool on_gpu_;                      // some bucket is
-  std::vector<Place> places_;              // by parameter
-  std::unique_ptr<HookedBuckets> hooked_;  // of a hook that works on copies
+  const bool on_gpu_;                                  // some bucket is
+  const std::vector<std::vector<PiecePlace>> places_;  // by parameter
+  std::unique_ptr<HookedBuckets> hooked_;              // of a hook that works on copies
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<std::atomic<uint32_t>> marks_;  // epoch and Mark, by parameter
   mutable std::mutex ranging_;                // guards ranges_

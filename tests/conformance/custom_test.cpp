@@ -1,7 +1,6 @@
 // A rule of the program gives the bits of the built-in rule with the same formula, wherever and however its steps are made;
 // its state is saved and sharded as theirs; and a step in which it fails on one rank is taken back on all.
 #include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "checkpoint/state.hpp"
@@ -250,11 +249,6 @@ void a_joined_rank_hears_of_a_failure(Path path) {
     world.model->join();
     expect_same_everywhere(group, world.bytes(), "the model");
   });
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 /// Gradients are those of rank 0, so that the mean is the same on any number of ranks.

@@ -157,7 +157,7 @@ void owners_get_their_slice(void**) {
           gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
           work.seen = 0;
           run(*operation, pass == 2 && rank == 0, pass == 1);
-          expect_equal(work.seen, pass == 2 ? 0 : ownership.count(rank) - ownership.part(rank, kUnused).count,
+          expect_equal(work.seen, pass == 2 ? 0 : ownership.count(rank) - count_of(ownership.parts(rank, kUnused)),
                        "the work sees the own slice once");
           for (const OwnedSpan& span : ownership.slice(rank))
             for (int64_t i = span.first; i < span.first + span.count; ++i) {

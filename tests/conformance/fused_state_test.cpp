@@ -2,7 +2,6 @@
 // number of ranks goes on from them with the same bits, sharded or not.
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 
 #include "checkpoint/state.hpp"
 #include "support/fused_world.hpp"
@@ -16,11 +15,6 @@ namespace {
 void step_alone(FusedWorld& world, int step) {
   world.pass(0, step);
   world.optimizer->step();
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 Ways ways_of(bool shard, bool masters) {

@@ -153,10 +153,10 @@ void state_is_divided_among_the_ranks(Path path) {
     for (const model::StateTensor& each : world.optimizer->state_tensors()) {
       expect_equal(each.parts.size(), size_t{4}, "parts");
       int64_t next = 0;
-      for (const OwnedSpan& part : each.parts) next += part.count;
+      for (const std::vector<OwnedSpan>& theirs : each.parts) next += count_of(theirs);
       expect_equal(next, each.tensor.count, "elements of all parts");
       total += each.tensor.count;
-      own += each.parts[static_cast<size_t>(group.rank())].count;
+      own += count_of(each.parts[static_cast<size_t>(group.rank())]);
     }
     expect(own * 4 < total + 4 * 8 * 1024 && own * 4 > total / 2, "a rank has about a fourth");
   });

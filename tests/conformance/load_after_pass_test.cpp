@@ -193,8 +193,8 @@ void values_that_are_loaded_alone_have_new_master_weights(void**) {
         const auto masters = [](Trained& of) {
           std::string all;
           for (const model::StateTensor& each : of.world.optimizer->state_tensors()) {
-            const int64_t count = each.parts.empty() ? each.tensor.count
-                                                     : each.parts[static_cast<size_t>(of.world.model->group().rank())].count;
+            const auto at = static_cast<size_t>(of.world.model->group().rank());
+            const int64_t count = each.parts.empty() ? each.tensor.count : count_of(each.parts[at]);
             all.append(reinterpret_cast<const char*>(each.tensor.data), static_cast<size_t>(count) * sizeof(float));
           }
           return all;

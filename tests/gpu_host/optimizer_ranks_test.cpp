@@ -83,7 +83,7 @@ struct Trained {
     std::vector<Bytes> all;
     for (model::StateTensor& each : optimizer->state_tensors()) {
       Tensor part = each.tensor;
-      if (!each.parts.empty()) part = flat_part(part, 0, each.parts[static_cast<size_t>(rank)].count);
+      if (!each.parts.empty()) part = flat_part(part, 0, count_of(each.parts[static_cast<size_t>(rank)]));
       all.push_back(placed.read(part));
     }
     return all;

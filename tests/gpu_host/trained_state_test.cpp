@@ -98,6 +98,14 @@ void real_optimizers_and_averages_come_back_on_any_number_of_ranks(void**) {
       }
 }
 
+/// What a rank holds of it; no parameter here is split.
+OwnedSpan only_part(const model::StateTensor& state, int rank) {
+  if (state.parts.empty()) return {0, 0, state.tensor.count};
+  const std::vector<OwnedSpan>& own = state.parts[static_cast<size_t>(rank)];
+  expect(own.size() <= 1, "a part at most");
+  return own.empty() ? OwnedSpan{} : own[0];
+}
+
 /// A load between a pass, which may have made the step, and its step.
 void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
   const TemporaryFolder folder;
@@ -129,8 +137,7 @@ void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
         for (const model::StateTensor& each : other.adam->state_tensors()) {
           const size_t dot = each.name.rfind('.');
           if (each.name.substr(dot) != ".master") continue;
-          const int64_t first = each.parts.empty() ? 0 : each.parts[static_cast<size_t>(rank)].first;
-          const int64_t count = each.parts.empty() ? each.tensor.count : each.parts[static_cast<size_t>(rank)].count;
+          const auto [piece, first, count] = only_part(each, rank);
           for (const Parameter& parameter : other.world.model->table().parameters()) {
             if (parameter.name != each.name.substr(0, dot) || count == 0) continue;
             const auto bytes_of = [](const Tensor& tensor) {

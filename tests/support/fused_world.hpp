@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -26,6 +28,9 @@ namespace ddp::test {
 
 enum class Rule { kSgd, kMomentum, kAdamW, kLion, kAdagrad };  // the last two only as rules of the program
 
+/// One is larger than a bucket and is split in two if it is F32, some are smaller than a slice's block.
+inline const std::vector<int64_t> kFusedShapes = {7, 5000, 1, 1024, 3000, 64, 20'000, 900};
+
 /// Where and how steps are made.
 struct Ways {
   bool shard = false;
@@ -44,10 +49,9 @@ struct Ways {
   bool custom = false;         // the rule is the program's
   bool whole_tensors = false;  // and wants them
   int32_t uneven_inputs = 0;
+  int64_t bucket_bytes = 60'000;
+  std::vector<int64_t> shapes = kFusedShapes;
 };
-
-/// One is larger than a bucket, some are smaller than a slice's block.
-inline const std::vector<int64_t> kFusedShapes = {7, 5000, 1, 1024, 3000, 64, 20'000, 900};
 
 struct FusedWorld {
   std::vector<std::vector<std::byte>> kept_values, kept_grads;
@@ -60,7 +64,7 @@ struct FusedWorld {
   FusedWorld(group::Group& group, Rule rule, const Ways& asked) : ways(asked) {
     ddp_model_options options{};
     options.first_bucket_bytes = 8'000;
-    options.bucket_bytes = 60'000;
+    options.bucket_bytes = asked.bucket_bytes;
     options.reduce = DDP_AVERAGE;
     options.unused = asked.unused;
     options.progress = asked.progress;
@@ -68,8 +72,8 @@ struct FusedWorld {
     model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(asked.hook);
     const int64_t size = dtype_size(asked.dtype);
-    for (size_t p = 0; p < kFusedShapes.size(); ++p) {
-      const int64_t count = kFusedShapes[p];
+    for (size_t p = 0; p < ways.shapes.size(); ++p) {
+      const int64_t count = ways.shapes[p];
       kept_values.emplace_back(static_cast<size_t>(count * size));
       kept_grads.emplace_back(static_cast<size_t>(count * size));
       auto* const value = asked.values_in_group ? static_cast<std::byte*>(group.alloc(count * size)) : kept_values[p].data();
@@ -132,9 +136,9 @@ struct FusedWorld {
     return static_cast<double>(random() % 20011) / 997.0 - 10.0;
   }
   void fill(int rank, int step) {
-    for (size_t p = 0; p < kFusedShapes.size(); ++p) {
+    for (size_t p = 0; p < ways.shapes.size(); ++p) {
       std::byte* const grad = model->table().parameter(static_cast<int32_t>(p)).grad.data;
-      for (int64_t i = 0; i < kFusedShapes[p]; ++i) set(grad, i, gradient(rank, step, p, i));
+      for (int64_t i = 0; i < ways.shapes[p]; ++i) set(grad, i, gradient(rank, step, p, i));
     }
   }
   /// A REDUCE pass; parameters in `unused` are not used on any rank, those in `missing` not marked.
@@ -144,7 +148,7 @@ struct FusedWorld {
   }
   void reduce(const std::set<int32_t>& unused = {}, const std::set<int32_t>& missing = {}) {
     model->begin_backward(DDP_PASS_REDUCE);
-    for (auto p = static_cast<int32_t>(kFusedShapes.size()); p-- > 0;)
+    for (auto p = static_cast<int32_t>(ways.shapes.size()); p-- > 0;)
       if (missing.count(p) == 0) unused.count(p) != 0 ? model->mark_unused(p) : model->mark_ready(p);
     model->end_backward();
   }
@@ -152,13 +156,18 @@ struct FusedWorld {
   [[nodiscard]] std::string bytes() const {
     std::string all;
     for (size_t p = 0; p < values.size(); ++p)
-      all.append(reinterpret_cast<const char*>(values[p]), static_cast<size_t>(kFusedShapes[p] * dtype_size(ways.dtype)));
+      all.append(reinterpret_cast<const char*>(values[p]), static_cast<size_t>(ways.shapes[p] * dtype_size(ways.dtype)));
     return all;
   }
   [[nodiscard]] std::string bytes_of(size_t p) const {
-    return {reinterpret_cast<const char*>(values[p]), static_cast<size_t>(kFusedShapes[p] * dtype_size(ways.dtype))};
+    return {reinterpret_cast<const char*>(values[p]), static_cast<size_t>(ways.shapes[p] * dtype_size(ways.dtype))};
   }
 };
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 /// All ranks have the same bytes.
 inline void expect_same_everywhere(group::Group& group, const std::string& mine, const std::string& what) {

@@ -58,7 +58,7 @@ class MomentOptimizer final : public optim::Optimizer {
 
  private:
   struct Moment : Lent {
-    std::vector<OwnedSpan> parts;
+    std::vector<std::vector<OwnedSpan>> parts;
     OwnedSpan own;
   };
   void add(const Lent& of) {
@@ -71,9 +71,9 @@ class MomentOptimizer final : public optim::Optimizer {
     if (sharded_ && of.name == "large") {
       const int64_t each = of.count / size_ + 1;
       for (int64_t first = 0; first < of.count; first += each)
-        moment.parts.push_back({0, first, std::min(each, of.count - first)});
-      moment.parts.resize(static_cast<size_t>(size_));
-      moment.own = moment.parts[static_cast<size_t>(rank_)];
+        moment.parts.push_back({OwnedSpan{0, first, std::min(each, of.count - first)}});
+      moment.parts.resize(static_cast<size_t>(size_), {OwnedSpan{}});
+      moment.own = moment.parts[static_cast<size_t>(rank_)][0];
     }
     const int64_t bytes = moment.own.count * 4;
     moment.host.resize(static_cast<size_t>(bytes));

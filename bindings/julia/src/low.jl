@@ -794,7 +794,8 @@ end
 
 As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own
 time. The gradient is marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a
-whole.
+whole. Of a gradient that is larger than a bucket (bucket_bytes) a piece is reduced, and with in_backward updated, as soon
+as its elements are marked; pieces are taken from the last elements on.
 - `first`: the first element of the range, in the flattened gradient
 - `count`: elements, 1 or more
 Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the

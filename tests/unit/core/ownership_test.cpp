@@ -6,23 +6,25 @@
 namespace ddp::test {
 namespace {
 
-void expect_span(const OwnedSpan& span, int32_t piece, int64_t first, int64_t count) {
-  expect_equal(span.piece, piece, "piece");
-  expect_equal(span.first, first, "first");
-  expect_equal(span.count, count, "count");
+void expect_parts(OwnedParts parts, const std::vector<OwnedSpan>& wanted) {
+  expect_equal(parts.size(), wanted.size(), "parts");
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    expect_equal(parts[i].piece, wanted[i].piece, "piece");
+    expect_equal(parts[i].first, wanted[i].first, "first");
+    expect_equal(parts[i].count, wanted[i].count, "count");
+  }
 }
 
 void a_divided_list_has_one_owner_for_each_element(void**) {
   const Ownership ownership = Ownership::divided({{{0, 0, 10}, {2, 0, 5}}, {{2, 5, 3}, {3, 0, 1}}});
   expect_equal(ownership.ranks(), 2, "ranks");
-  expect_span(ownership.part(0, 0), 0, 0, 10);
-  expect_span(ownership.part(1, 0), 0, 0, 0);
-  expect_span(ownership.part(0, 1), 1, 0, 0);
-  expect_span(ownership.part(0, 2), 2, 0, 5);
-  expect_span(ownership.part(1, 2), 2, 5, 3);
-  expect_span(ownership.part(1, 3), 3, 0, 1);
-  expect_equal(ownership.parts(2).size(), size_t{2}, "parts");
-  expect_span(ownership.parts(2)[1], 2, 5, 3);
+  expect_parts(ownership.parts(0, 0), {{0, 0, 10}});
+  expect_parts(ownership.parts(1, 0), {});
+  expect_parts(ownership.parts(0, 1), {});
+  expect_parts(ownership.parts(0, 2), {{2, 0, 5}});
+  expect_parts(ownership.parts(1, 2), {{2, 5, 3}});
+  expect_parts(ownership.parts(1, 3), {{3, 0, 1}});
+  expect_parts(ownership.parts(1, 4), {});
   expect_equal(ownership.count(0), int64_t{15}, "elements of rank 0");
   expect_equal(ownership.most(), int64_t{15}, "most");
 }
@@ -31,17 +33,28 @@ void a_root_owns_everything_and_the_others_nothing(void**) {
   const Ownership ownership = Ownership::of_root({4, 0, 6}, 1, 3);
   expect_equal(ownership.count(0) + ownership.count(2), int64_t{0}, "the others");
   expect_equal(ownership.count(1), int64_t{10}, "the root");
-  expect_span(ownership.part(1, 2), 2, 0, 6);
-  expect_span(ownership.part(1, 1), 1, 0, 0);
+  expect_parts(ownership.parts(1, 2), {{2, 0, 6}});
+  expect_parts(ownership.parts(1, 1), {});
   expect_equal(ownership.slice(1).size(), size_t{2}, "no empty spans");
 }
 
 void all_own_everything(void**) {
   const Ownership ownership = Ownership::of_all({4, 6}, 2);
   for (int32_t rank = 0; rank < 2; ++rank) {
-    expect_span(ownership.part(rank, 0), 0, 0, 4);
-    expect_span(ownership.part(rank, 1), 1, 0, 6);
+    expect_parts(ownership.parts(rank, 0), {{0, 0, 4}});
+    expect_parts(ownership.parts(rank, 1), {{1, 0, 6}});
   }
+}
+
+/// A rank may own several parts of a parameter; what it keeps for them lies one behind the other.
+void parts_of_a_parameter_lie_one_behind_the_other(void**) {
+  const Ownership ownership = Ownership::divided({{{0, 0, 4}, {0, 10, 3}, {0, 20, 2}, {1, 0, 1}}, {{0, 4, 6}, {0, 13, 7}}});
+  expect_parts(ownership.parts(0, 0), {{0, 0, 4}, {0, 10, 3}, {0, 20, 2}});
+  expect_parts(ownership.parts(1, 0), {{0, 4, 6}, {0, 13, 7}});
+  expect_equal(count_of(ownership.parts(0, 0)), int64_t{9}, "elements");
+  int64_t wanted = 0;
+  for (const int64_t element : {0, 1, 2, 3, 10, 11, 12, 20, 21})
+    expect_equal(place_of(ownership.parts(0, 0), element), wanted++, "place");
 }
 
 }  // namespace
@@ -50,6 +63,7 @@ void all_own_everything(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(a_divided_list_has_one_owner_for_each_element),
-                              ddp_test(a_root_owns_everything_and_the_others_nothing), ddp_test(all_own_everything)};
+                              ddp_test(a_root_owns_everything_and_the_others_nothing), ddp_test(all_own_everything),
+                              ddp_test(parts_of_a_parameter_lie_one_behind_the_other)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

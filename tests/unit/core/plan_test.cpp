@@ -5,6 +5,8 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/dtype.hpp"
 #include "support/check.hpp"
@@ -12,38 +14,57 @@
 namespace ddp::test {
 namespace {
 
-int64_t bytes_of(const PlannedBucket& bucket, const std::vector<PlanItem>& items) {
+int64_t bytes_of(const PlannedBucket& bucket) {
   int64_t sum = 0;
-  for (const int32_t p : bucket.parameters) sum += items[static_cast<size_t>(p)].count;
+  for (const PlannedPiece& piece : bucket.pieces) sum += piece.count;
   return sum * dtype_size(bucket.dtype);
 }
 
 /// What every plan promises.
 void expect_rule(const std::vector<PlanItem>& items, int64_t first, int64_t limit) {
-  const Plan plan = plan_buckets(items, first, limit);
+  const Plan plan = plan_buckets(items, first, limit, Oversized::kSplit);
+  std::vector<int64_t> left;  // of each parameter, the elements that no bucket had yet
+  for (const PlanItem& item : items) left.push_back(item.count);
   std::set<int32_t> seen;
-  int32_t last_complete = INT32_MAX;
+  std::pair<int32_t, int64_t> last_complete(INT32_MAX, 0);
   std::set<ddp_dtype> begun;
   for (const PlannedBucket& bucket : plan) {
-    expect(!bucket.parameters.empty(), "no bucket is empty");
+    expect(!bucket.pieces.empty(), "no bucket is empty");
     int64_t end = 0;
-    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-      const PlanItem& item = items[static_cast<size_t>(bucket.parameters[i])];
+    for (size_t i = 0; i < bucket.pieces.size(); ++i) {
+      const PlannedPiece& piece = bucket.pieces[i];
+      const PlanItem& item = items[static_cast<size_t>(piece.parameter)];
       expect(item.dtype == bucket.dtype, "one dtype in a bucket");
-      expect(seen.insert(bucket.parameters[i]).second, "a parameter is in one bucket");
-      expect(i == 0 || bucket.parameters[i] < bucket.parameters[i - 1], "reverse registration order");
-      expect(bucket.offsets[i] >= end && bucket.offsets[i] * dtype_size(item.dtype) % 64 == 0,
-             "offsets are disjoint and aligned");
-      end = bucket.offsets[i] + item.count;
+      const bool is_new = seen.insert(piece.parameter).second;
+      if (piece.count < item.count) {
+        expect(bucket.pieces.size() == 1, "a piece of a parameter is alone");
+        expect(item.count * dtype_size(item.dtype) > limit, "nothing smaller than a bucket is split");
+        expect(piece.first % kPieceUnit == 0 && piece.count > 0, "pieces begin at blocks and are not empty");
+        expect(bytes_of(bucket) <= std::max(limit, kLeastPieceBytes), "a piece keeps the limit");
+      } else {
+        expect(is_new, "a whole parameter is in one bucket");
+        expect(item.count * dtype_size(item.dtype) <= std::max(limit, kLeastPieceBytes), "a larger one is split");
+      }
+      int64_t& of_this = left[static_cast<size_t>(piece.parameter)];
+      expect_equal(piece.first + piece.count, of_this, "the last elements come first, and each once");
+      of_this = piece.first;
+      expect(i == 0 || piece.parameter < bucket.pieces[i - 1].parameter, "reverse registration order");
+      expect(piece.offset >= end && piece.offset * dtype_size(item.dtype) % 64 == 0, "offsets are disjoint and aligned");
+      end = piece.offset + piece.count;
     }
-    expect(bucket.count >= end, "the bucket holds its parameters");
-    const int32_t complete = *std::min_element(bucket.parameters.begin(), bucket.parameters.end());
+    expect(bucket.count >= end, "the bucket holds its pieces");
+    const PlannedPiece& lowest = bucket.pieces.back();
+    const std::pair<int32_t, int64_t> complete(lowest.parameter, lowest.first);
     expect(complete < last_complete, "buckets come in the order in which they are complete");
     last_complete = complete;
     const int64_t most = begun.insert(bucket.dtype).second ? std::min(first, limit) : limit;
-    expect(bucket.parameters.size() == 1 || bytes_of(bucket, items) <= std::max(first, most), "a limit is kept");
+    expect(bucket.pieces.size() == 1 || bytes_of(bucket) <= std::max(first, most), "a limit is kept");
   }
   expect_equal(seen.size(), items.size(), "parameters in the plan");
+  expect(std::all_of(left.begin(), left.end(), [](int64_t each) { return each == 0; }), "all elements are in the plan");
+  for (const PlannedBucket& bucket : plan_buckets(items, first, limit, Oversized::kWhole))
+    for (const PlannedPiece& piece : bucket.pieces)
+      expect(piece.first == 0 && piece.count == items[static_cast<size_t>(piece.parameter)].count, "nothing is split");
 }
 
 void small_models_keep_the_rule(void**) {
@@ -71,26 +92,53 @@ void large_models_keep_the_rule(void**) {
   std::mt19937 random(20240611);
   for (int round = 0; round < 200; ++round) {
     std::vector<PlanItem> items(random() % 3000);
-    for (PlanItem& item : items) item = {static_cast<int64_t>(random() % 5000), random() % 4 == 0 ? DDP_F64 : DDP_F32};
+    for (PlanItem& item : items)
+      item = {static_cast<int64_t>(random() % (random() % 10 == 0 ? 200'000 : 5000)), random() % 4 == 0 ? DDP_F64 : DDP_F32};
     expect_rule(items, 1 << (random() % 20), 1 << (random() % 22));
   }
 }
 
 void the_defaults_start_small_and_go_on_large(void**) {
   const std::vector<PlanItem> items(100, PlanItem{1 << 18, DDP_F32});  // 100 times 1 MiB
-  const Plan plan = plan_buckets(items, 1 << 20, 25 << 20);
+  const Plan plan = plan_buckets(items, 1 << 20, 25 << 20, Oversized::kSplit);
   expect_equal(plan.size(), size_t{5}, "buckets");
-  expect_equal(plan[0].parameters.size(), size_t{1}, "parameters in the first");
-  expect_equal(plan[1].parameters.size(), size_t{25}, "parameters in the second");
-  expect_equal(plan[0].parameters[0], 99, "the first gradient of backward");
+  expect_equal(plan[0].pieces.size(), size_t{1}, "parameters in the first");
+  expect_equal(plan[1].pieces.size(), size_t{25}, "parameters in the second");
+  expect_equal(plan[0].pieces[0].parameter, 99, "the first gradient of backward");
+}
+
+/// GPT-2's: an embedding of 154 MB is the last gradient of backward.
+void an_embedding_is_split_evenly(void**) {
+  const Plan plan = plan_buckets({{50257 * 768, DDP_F32}, {768, DDP_F32}}, 1 << 20, 25 << 20, Oversized::kSplit);
+  expect_equal(plan.size(), size_t{7}, "buckets");
+  expect_equal(plan[0].pieces[0].parameter, 1, "the small one comes first");
+  int64_t next = 50257 * 768;
+  for (size_t b = 1; b < plan.size(); ++b) {
+    const PlannedPiece& piece = plan[b].pieces.front();
+    expect_equal(piece.first + piece.count, next, "the last elements first");
+    expect(piece.count >= 6'300'000 && bytes_of(plan[b]) <= 25 << 20, "pieces of about the same size");
+    next = piece.first;
+  }
+  const auto places = places_of(plan, 2);
+  expect_equal(places[0].size(), size_t{6}, "places of the embedding");
+  expect(places[0][0].bucket == 1 && places[0][5].bucket == 6 && places[1][0].bucket == 0, "in the order of buckets");
+}
+
+/// Less than the least piece: limits this small are there to put each parameter in a bucket of its own.
+void small_limits_do_not_make_dust(void**) {
+  const Plan plan = plan_buckets({{40'000, DDP_F32}, {16'384, DDP_F32}}, 1, 1, Oversized::kSplit);
+  expect_equal(plan.size(), size_t{4}, "buckets: one whole parameter, and three pieces of 64 KiB at most");
 }
 
 void the_hash_tells_plans_apart(void**) {
-  const std::vector<PlanItem> items(10, PlanItem{100, DDP_F32});
-  const Plan plan = plan_buckets(items, 400, 1000);
-  expect(hash_plan(plan, 1) == hash_plan(plan_buckets(items, 400, 1000), 1), "the same plan");
+  const auto plan_of = [](int64_t limit, Oversized oversized) {
+    return plan_buckets(std::vector<PlanItem>(10, PlanItem{20'000, DDP_F32}), 400, limit, oversized);
+  };
+  const Plan plan = plan_of(1000, Oversized::kSplit);
+  expect(hash_plan(plan, 1) == hash_plan(plan_of(1000, Oversized::kSplit), 1), "the same plan");
   expect(hash_plan(plan, 1) != hash_plan(plan, 2), "another model");
-  expect(hash_plan(plan, 1) != hash_plan(plan_buckets(items, 400, 2000), 1), "other limits");
+  expect(hash_plan(plan, 1) != hash_plan(plan_of(1 << 20, Oversized::kSplit), 1), "other limits");
+  expect(hash_plan(plan, 1) != hash_plan(plan_of(1000, Oversized::kWhole), 1), "whole or split");
 }
 
 }  // namespace
@@ -98,7 +146,11 @@ void the_hash_tells_plans_apart(void**) {
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(small_models_keep_the_rule), ddp_test(large_models_keep_the_rule),
-                              ddp_test(the_defaults_start_small_and_go_on_large), ddp_test(the_hash_tells_plans_apart)};
+  const CMUnitTest tests[] = {ddp_test(small_models_keep_the_rule),
+                              ddp_test(large_models_keep_the_rule),
+                              ddp_test(the_defaults_start_small_and_go_on_large),
+                              ddp_test(an_embedding_is_split_evenly),
+                              ddp_test(small_limits_do_not_make_dust),
+                              ddp_test(the_hash_tells_plans_apart)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

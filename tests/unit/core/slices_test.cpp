@@ -12,11 +12,11 @@ namespace {
 void expect_rule(const std::vector<int64_t>& sizes, int32_t ranks) {
   std::vector<PlanItem> items;
   for (const int64_t size : sizes) items.push_back(PlanItem{size, DDP_F32});
-  const Plan plan = plan_buckets(items, INT64_MAX / 8, INT64_MAX / 8);
+  const Plan plan = plan_buckets(items, INT64_MAX / 8, INT64_MAX / 8, Oversized::kSplit);
   expect_equal(plan.size(), size_t{1}, "buckets");
   std::vector<int64_t> counts;
-  for (const int32_t index : plan[0].parameters) counts.push_back(sizes[static_cast<size_t>(index)]);
-  const Ownership ownership = cut_slices(plan[0], counts, ranks);
+  for (const PlannedPiece& piece : plan[0].pieces) counts.push_back(piece.count);
+  const Ownership ownership = cut_slices(plan[0], ranks);
   expect_equal(ownership.ranks(), ranks, "slices");
   size_t k = 0;
   int64_t next = 0;
@@ -51,34 +51,44 @@ void every_element_has_one_owner(void**) {
   }
 }
 
-/// A plan of several buckets, asked by the number of a parameter.
+/// A plan of several buckets, some of them pieces of one parameter, asked by the number of a parameter.
 void a_plan_is_owned_as_its_buckets_are(void**) {
-  const std::vector<int64_t> counts = {7, 5000, 1, 1024, 3000, 64, 20'000, 900};
+  const std::vector<int64_t> counts = {7, 5000, 1, 1024, 3000, 64, 70'001, 20'000, 900};
   std::vector<PlanItem> items;
   for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
-  const Plan plan = plan_buckets(items, 8'000, 60'000);
-  expect(plan.size() > 2, "several buckets");
+  const Plan plan = plan_buckets(items, 8'000, 60'000, Oversized::kSplit);
+  const std::vector<std::vector<PiecePlace>> places = places_of(plan, counts.size());
+  expect(plan.size() > 2 && places[6].size() > 2, "several buckets, and several of one parameter");
   const PlanOwnership sharded = own_plan(plan, counts, 3, Division::kSlices);
   const PlanOwnership whole = own_plan(plan, counts, 3, Division::kNone);
   expect_equal(sharded.buckets.size(), plan.size(), "one for each bucket");
-  for (size_t b = 0; b < plan.size(); ++b)
-    for (size_t piece = 0; piece < plan[b].parameters.size(); ++piece) {
-      const int32_t index = plan[b].parameters[piece];
+  for (size_t at = 0; at < counts.size(); ++at) {
+    const auto index = static_cast<int32_t>(at);
+    std::vector<int> owners(static_cast<size_t>(counts[at]), 0);
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      int64_t in_buckets = 0;
+      for (const PiecePlace& place : places[at]) {
+        const PlannedPiece& piece = plan[static_cast<size_t>(place.bucket)].pieces[static_cast<size_t>(place.piece)];
+        for (const OwnedSpan& part : sharded.buckets[static_cast<size_t>(place.bucket)].parts(rank, place.piece)) {
+          in_buckets += part.count;
+          const int64_t first = piece.first + part.first;
+          for (int64_t i = first; i < first + part.count; ++i) ++owners[static_cast<size_t>(i)];
+          const OwnedParts in_plan = sharded.parameters.parts(rank, index);
+          expect(std::any_of(in_plan.begin(), in_plan.end(),
+                             [&](const OwnedSpan& each) { return each.first == first && each.count == part.count; }),
+                 "both say the same");
+        }
+      }
+      expect_equal(count_of(sharded.parameters.parts(rank, index)), in_buckets, "and nothing else");
       int64_t next = 0;
-      for (const OwnedSpan& part : sharded.parameters.parts(index)) {
-        if (part.count == 0) continue;
-        expect_equal(part.first, next, "parts of a parameter follow each other");
+      for (const OwnedSpan& part : whole.parameters.parts(rank, index)) {
+        expect_equal(part.first, next, "parts follow each other");
         next += part.count;
       }
-      expect_equal(next, counts[static_cast<size_t>(index)], "somebody owns every element");
-      for (int32_t rank = 0; rank < 3; ++rank) {
-        const OwnedSpan in_bucket = sharded.buckets[b].part(rank, static_cast<int32_t>(piece));
-        const OwnedSpan in_plan = sharded.parameters.part(rank, index);
-        expect(in_bucket.first == in_plan.first && in_bucket.count == in_plan.count, "both say the same");
-        const OwnedSpan all = whole.parameters.part(rank, index);
-        expect(all.first == 0 && all.count == counts[static_cast<size_t>(index)], "not sharded: everybody owns everything");
-      }
+      expect_equal(next, counts[at], "not sharded: everybody owns everything");
     }
+    expect(std::all_of(owners.begin(), owners.end(), [](int each) { return each == 1; }), "every element has one owner");
+  }
 }
 
 /// Each parameter has one owner, and no rank has more than its even share and the largest parameter that it could not share.
@@ -87,20 +97,22 @@ void whole_tensors_are_divided_evenly(void**) {
   for (int round = 0; round < 200; ++round) {
     std::vector<int64_t> counts;
     std::vector<PlanItem> items;
-    for (size_t k = 1 + random() % 30; k-- > 0;) counts.push_back(static_cast<int64_t>(random() % 5000));
+    for (size_t k = 1 + random() % 30; k-- > 0;)
+      counts.push_back(static_cast<int64_t>(random() % (k % 7 == 0 ? 50'000 : 5000)));
     for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
     const auto ranks = static_cast<int32_t>(1 + random() % 6);
-    const Plan plan = plan_buckets(items, 8'000, 20'000);
+    const Plan plan = plan_buckets(items, 8'000, 20'000, Oversized::kSplit);
     const PlanOwnership owned = own_plan(plan, counts, ranks, Division::kWholeTensors);
     int64_t all = 0, largest = 0;
     for (size_t index = 0; index < counts.size(); ++index) {
       all += counts[index];
       largest = std::max(largest, counts[index]);
       int owners = 0;
-      for (const OwnedSpan& part : owned.parameters.parts(static_cast<int32_t>(index))) {
-        if (part.count == 0) continue;
+      for (int32_t rank = 0; rank < ranks; ++rank) {
+        const OwnedParts theirs = owned.parameters.parts(rank, static_cast<int32_t>(index));
+        if (theirs.empty()) continue;
         ++owners;
-        expect(part.first == 0 && part.count == counts[index], "the whole parameter");
+        expect_equal(count_of(theirs), counts[index], "the whole parameter");
       }
       expect_equal(owners, counts[index] > 0 ? 1 : 0, "owners of a parameter");
     }

@@ -14,6 +14,9 @@ namespace ddp::test {
 namespace {
 
 constexpr int64_t kCount = 5000;  // more than a block
+constexpr OwnedSpan kWhole{0, 0, kCount};
+
+OwnedParts whole(int32_t) { return OwnedParts(&kWhole, 1); }
 
 struct Brain {
   std::vector<uint16_t> value = std::vector<uint16_t>(kCount, double_to_bfloat(1.0));
@@ -23,7 +26,7 @@ struct Brain {
   Brain() {
     const Tensor tensor = flat_tensor(grad.data(), DDP_BF16, kCount);
     (void)table.add_parameter("w", flat_tensor(value.data(), DDP_BF16, kCount), &tensor);
-    masters.allocate(table, [](int32_t) { return OwnedSpan{0, 0, kCount}; });
+    masters.allocate(table, whole);
   }
   /// value -= rate * grad, on the copies.
   void step(float rate, int64_t first = 0, int64_t count = kCount) {
@@ -75,7 +78,7 @@ void an_undone_step_leaves_values_and_copies_as_they_were(void**) {
   const std::vector<uint16_t> values = brain.value;
   const float copy = brain.copy(10);
   optim::Undo undo;
-  undo.allocate(brain.table, {&brain.masters.store()}, [](int32_t) { return OwnedSpan{0, 0, kCount}; });
+  undo.allocate(brain.table, {&brain.masters.store()}, whole);
   for (int round = 0; round < 2; ++round) {
     undo.clear();
     undo.save(brain.table.parameter(0), 0, 0, 2048);
@@ -87,6 +90,29 @@ void an_undone_step_leaves_values_and_copies_as_they_were(void**) {
   }
 }
 
+/// Parts of a parameter that is split over buckets: blocks come part by part in any order, or over all of them at once.
+void a_step_of_several_parts_is_undone(void**) {
+  constexpr OwnedSpan kParts[] = {{0, 0, 1024}, {0, 1024, 2048}, {0, 3072, kCount - 3072}};
+  Brain brain;
+  brain.step(0.001F);
+  const std::vector<uint16_t> values = brain.value;
+  const float copy = brain.copy(kCount - 1);
+  optim::Undo undo;
+  undo.allocate(brain.table, {&brain.masters.store()}, [&](int32_t) { return OwnedParts(kParts); });
+  const std::vector<std::vector<OwnedSpan>> orders = {
+      {{0, 3072, 1000}, {0, 4072, kCount - 4072}, {0, 0, 1024}, {0, 1024, 2048}}, {{0, 0, kCount}}, {{0, 1024, 1024}}};
+  for (const std::vector<OwnedSpan>& blocks : orders) {
+    undo.clear();
+    for (const OwnedSpan& block : blocks) {
+      undo.save(brain.table.parameter(0), 0, block.first, block.count);
+      brain.step(0.3F, block.first, block.count);
+    }
+    expect(brain.value != values, "the step changed something");
+    undo.restore(brain.table);
+    expect(brain.value == values && brain.copy(kCount - 1) == copy, "everything is as before");
+  }
+}
+
 }  // namespace
 }  // namespace ddp::test
 
@@ -94,6 +120,7 @@ int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(small_steps_add_up), ddp_test(a_parameter_that_its_owner_changed_is_taken_as_it_is),
                               ddp_test(parts_give_the_bits_of_the_whole),
-                              ddp_test(an_undone_step_leaves_values_and_copies_as_they_were)};
+                              ddp_test(an_undone_step_leaves_values_and_copies_as_they_were),
+                              ddp_test(a_step_of_several_parts_is_undone)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -81,11 +81,30 @@ void a_store_without_arrays_allocates_nothing(void**) {
   expect_equal(store.arrays(), size_t{0}, "arrays");
 }
 
+/// Of a parameter that is split over buckets a rank owns several parts: their state lies one behind the other.
+void state_of_several_parts_is_dense(void**) {
+  Parameters table;
+  table.add_parameter("a", flat_tensor(lent_memory, DDP_F32, 100), nullptr);
+  table.add_parameter("b", flat_tensor(lent_memory + 1024, DDP_F32, 10), nullptr);
+  optim::OptimizerState store(1);
+  const std::vector<std::vector<OwnedSpan>> owned = {{{0, 10, 20}, {0, 50, 5}, {0, 90, 10}}, {}};
+  store.allocate(table, [&](int32_t index) { return OwnedParts(owned[static_cast<size_t>(index)]); });
+  expect_equal(store.arrays_of(0), size_t{1}, "arrays of what is owned in part");
+  expect_equal(store.arrays_of(1), size_t{0}, "arrays of what is not owned");
+  const auto place = [&](int64_t element) {
+    return (store.at(table.parameter(0), 0, 0, element) - store.data(0, 0)) / dtype_size(DDP_F32);
+  };
+  int64_t wanted = 0;
+  for (const OwnedSpan& part : owned[0])
+    for (int64_t i = part.first; i < part.first + part.count; ++i) expect_equal(place(i), wanted++, "place");
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(arrays_are_zero_aligned_and_of_the_parameters_shape), ddp_test(later_parameters_do_not_move_earlier_arrays),
-      ddp_test(what_could_not_be_had_can_be_asked_for_again), ddp_test(a_store_without_arrays_allocates_nothing)};
+  const CMUnitTest tests[] = {ddp_test(arrays_are_zero_aligned_and_of_the_parameters_shape),
+                              ddp_test(later_parameters_do_not_move_earlier_arrays),
+                              ddp_test(what_could_not_be_had_can_be_asked_for_again),
+                              ddp_test(a_store_without_arrays_allocates_nothing), ddp_test(state_of_several_parts_is_dense)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
