@@ -21,6 +21,9 @@ struct Parameter {
   Tensor grad;  // data is NULL while libddp owns it and the model is not committed
   ddp_dtype declared = DDP_F32;
   bool owned_grad = false;  // libddp provides the gradient's memory
+
+  /// Elements of `grad` for one of the program's: 2 of a complex parameter.
+  [[nodiscard]] int64_t reals_each() const noexcept { return declared == grad.dtype ? 1 : 2; }
 };
 
 struct Buffer {

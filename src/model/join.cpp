@@ -38,7 +38,7 @@ int32_t answer_until_all_joined(Model& model, void* stream) {
   group::Group& group = model.group();
   pass::Pass& pass = model.pass();
   const int64_t rounds = pass.rounds();
-  pass.set_absent(
+  pass.attendance().set_absent(
       -1);  // that others joined before is a reason to refuse what this rank begins, and it begins nothing any more
   for (;;) {
     const pass::JoinHeader& roll = pass.call_roll(pass::Call::kNothing, 0, true);
@@ -49,7 +49,7 @@ int32_t answer_until_all_joined(Model& model, void* stream) {
     else if (!roll.heard(pass::Call::kRefused))
       break;
   }
-  pass.set_absent(-1);
+  pass.attendance().set_absent(-1);
   return newest(group, rounds);
 }
 

@@ -238,7 +238,8 @@ void Model::end_backward(void* stream) {
 
 /// A rank that only answers passes makes no checks, and the others none while there is one.
 void Model::check_drift_when_due(void* stream) {
-  if (options_.check_every > 0 && pass_->reduced_passes() % options_.check_every == 0 && pass_->absent_rank() < 0)
+  if (options_.check_every > 0 && pass_->meter().passes() % options_.check_every == 0 &&
+      pass_->attendance().absent_rank() < 0)
     check_drift(stream);
 }
 
@@ -340,15 +341,15 @@ uint64_t Model::content_hash() const {
   return hasher.value();
 }
 
-bool Model::has_reduced() const noexcept { return pass_ != nullptr && pass_->has_reduced(); }
+bool Model::has_reduced() const noexcept { return pass_ != nullptr && pass_->results().has_reduced(); }
 
-bool Model::was_used(int32_t index) const noexcept { return pass_ == nullptr || pass_->was_used(index); }
+bool Model::was_used(int32_t index) const noexcept { return pass_ == nullptr || pass_->results().was_used(index); }
 
 void Model::fill_stats(ddp_model_stats& stats) const {
   require_live("ddp_model_get_stats");
   if (pass_ == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_stats: the model is not committed; call ddp_model_commit first");
-  pass_->fill_stats(stats);
+  pass_->meter().fill(stats);
   stats.checks = checks_;
   stats.repairs = repairs_;
 }

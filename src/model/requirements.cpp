@@ -5,21 +5,21 @@
 namespace ddp::model {
 
 void Model::require_final_gradients(const char* function, int64_t used_in) const {
-  using Gradients = pass::Pass::Gradients;
-  if (pass_ == nullptr || pass_->was_captured()) return;
-  if (pass_->gradients() == Gradients::kAccumulated)
+  using Gradients = pass::Results::Gradients;
+  if (pass_ == nullptr || pass_->results().was_captured()) return;
+  if (pass_->results().gradients() == Gradients::kAccumulated)
     throw make_error(
         DDP_ERROR_INVALID_STATE,
         "%s: the gradients are not reduced: the last pass was a DDP_PASS_ACCUMULATE; make a DDP_PASS_REDUCE pass "
         "first",
         function);
-  if (pass_->gradients() == Gradients::kVoid)
+  if (pass_->results().gradients() == Gradients::kVoid)
     throw make_error(
         DDP_ERROR_INVALID_STATE,
         "%s: the last pass failed or was abandoned, so the gradients are undefined; call ddp_model_zero_grad and "
         "make the pass again",
         function);
-  if (used_in > 0 && used_in == pass_->final_passes())
+  if (used_in > 0 && used_in == pass_->results().final_passes())
     throw make_error(
         DDP_ERROR_INVALID_STATE,
         "%s: the last step has used these gradients already; make a pass first (DDP_PASS_LOCAL for gradients that "
@@ -28,7 +28,7 @@ void Model::require_final_gradients(const char* function, int64_t used_in) const
 }
 
 void Model::require_whole(const char* function) const {
-  const bool optimizer = torn_.optimizer || (pass_ != nullptr && pass_->is_torn());
+  const bool optimizer = torn_.optimizer || (pass_ != nullptr && pass_->results().is_torn());
   if (torn_.parameters || optimizer)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: a pass or a load that failed has changed only a part of the %s; load a checkpoint%s", function,
@@ -51,16 +51,16 @@ void Model::require_own_values(const char* function, const void* owner) const {
                      function);
 }
 
-int64_t Model::final_passes() const noexcept { return pass_ == nullptr ? 0 : pass_->final_passes(); }
+int64_t Model::final_passes() const noexcept { return pass_ == nullptr ? 0 : pass_->results().final_passes(); }
 
-bool Model::has_sliced_gradients() const noexcept { return pass_ != nullptr && pass_->are_sliced(); }
+bool Model::has_sliced_gradients() const noexcept { return pass_ != nullptr && pass_->results().are_sliced(); }
 
 Model::Torn Model::begin_load(bool optimizer) noexcept {
   Torn before = torn_;
   if (pass_ == nullptr) return before;  // commit gives rank 0's values to all ranks
   pass_->forget_made_step();
   pass_->forget_hooks();
-  if (pass_->take_torn()) before = Torn{true, true};
+  if (pass_->results().take_torn()) before = Torn{true, true};
   torn_ = Torn{true, before.optimizer || optimizer};
   return before;
 }

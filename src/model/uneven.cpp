@@ -62,7 +62,7 @@ void Model::fill_report(ddp_pass_report& report) const {
   require_committed("ddp_model_get_pass_report");
   if (pass_->rounds() - (pass_->is_open() ? 1 : 0) <= 0)
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_pass_report: no pass with DDP_PASS_REDUCE has ended yet");
-  pass_->fill_report(report);
+  pass_->attendance().fill_report(report);
 }
 
 void Model::join(void* stream) {
@@ -101,10 +101,10 @@ void Model::sync_buffers_with_joined(int32_t root, void* stream) {
                      "ddp_model_sync_buffers: root is rank %d, which is out of data (ddp_model_join); take the values of a "
                      "rank that trains",
                      root);
-  const int32_t absent = pass_->absent_rank();
-  pass_->set_absent(-1);  // it has a part in this
+  const int32_t absent = pass_->attendance().absent_rank();
+  pass_->attendance().set_absent(-1);  // it has a part in this
   send_buffers(root, stream);
-  pass_->set_absent(absent);
+  pass_->attendance().set_absent(absent);
 }
 
 void Model::answer_sync_buffers(const pass::JoinHeader& roll, void* stream) {

@@ -22,14 +22,14 @@ std::string pack(const MissingGradients& mine) {
   return std::move(writer).bytes();
 }
 
+}  // namespace
+
 std::string names_of(const MissingGradients& theirs) {
   std::string text;
   for (const std::string& name : theirs.names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
   const auto unnamed = static_cast<size_t>(theirs.missing) - theirs.names.size();
   return unnamed > 0 ? text + " and " + std::to_string(unnamed) + " more" : text;
 }
-
-}  // namespace
 
 void report_void_pass(group::Group& group, const MissingGradients& mine) {
   std::string text;

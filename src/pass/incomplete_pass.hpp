@@ -18,6 +18,9 @@ struct MissingGradients {
 };
 inline constexpr size_t kNamedGradients = 5;
 
+/// "\"w1\", \"w2\" and 3 more"
+[[nodiscard]] std::string names_of(const MissingGradients& theirs);
+
 /// Collective. Throws INVALID_STATE, the same text on every rank.
 [[noreturn]] void report_void_pass(group::Group& group, const MissingGradients& mine);
 

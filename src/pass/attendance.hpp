@@ -1,0 +1,76 @@
+// How this rank takes part in the passes of its model, and what it hears of the others: a rank may have no batch, weigh
+// less, give up, or have run out of data and only answer (uneven_inputs).
+// Threads: one at a time, but for mine(), which whoever starts a bucket calls.
+// Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "collective/progress_queue.hpp"
+#include "ddp/uneven.h"
+#include "group/group.hpp"
+#include "pass/join_header.hpp"
+
+namespace ddp::pass {
+
+class Attendance {
+ public:
+  /// A rank that skips or has joined sends nothing and receives the result.
+  enum class Role { kTraining, kSkipping, kJoined, kAbandoning };
+
+  /// `owner`: of the passes (group::Channel::Open). `header` NULL: without uneven_inputs.
+  Attendance(group::Group& group, const void* owner, std::unique_ptr<JoinHeader> header)
+      : group_(group), owner_(owner), join_header_(std::move(header)) {}
+
+  // This rank.
+  void begin(Role role) noexcept { role_ = role; }
+  void abandon() noexcept { role_ = Role::kAbandoning; }
+  void abandon(std::string reason) noexcept {
+    role_ = Role::kAbandoning;
+    reason_ = std::move(reason);
+  }
+  [[nodiscard]] bool is(Role role) const noexcept { return role_ == role; }
+  /// Why it abandons the pass; empty: it does not.
+  [[nodiscard]] std::string reason() const { return is(Role::kAbandoning) ? reason_ : ""; }
+  /// For the passes that reduce.
+  void set_weight(double weight) noexcept { weight_ = weight; }
+  /// It has no batch after the next pass.
+  void set_last() noexcept { last_ = true; }
+  /// What goes into its bucket headers.
+  [[nodiscard]] collective::Participation mine() const noexcept;
+
+  // All ranks.
+  /// A pass that reduced has ended with this.
+  void end(const collective::Participation& all);
+  [[nodiscard]] bool nobody_contributed() const noexcept { return all_.contributors == 0; }
+  void fill_report(ddp_pass_report& report) const noexcept;
+  /// Announce a pass; never waits.
+  void announce_pass(collective::ProgressQueue& queue);
+  /// Tell the others what comes and hear what they do. Collective, waits.
+  const JoinHeader& call_roll(collective::ProgressQueue& queue, Call call, int32_t argument, bool joined);
+  /// From now on (-1: no longer) this rank only answers, so the group refuses what it has no part in.
+  void set_absent(int32_t joined_rank);
+  [[nodiscard]] int32_t absent_rank() const noexcept { return absent_rank_; }
+
+ private:
+  // Of Participation::flags: the rank has no batch for the next pass; and behind that a bit for each rank that does not
+  // contribute.
+  static constexpr uint64_t kLast = 1;
+  static constexpr uint64_t kFirstRank = 2;
+  static constexpr int32_t kNamedRanks = 63;
+
+  group::Group& group_;
+  const void* const owner_;
+  std::unique_ptr<JoinHeader> join_header_;
+  Role role_ = Role::kTraining;
+  std::string reason_;  // of abandoning
+  double weight_ = 1;
+  bool last_ = false;
+  collective::Participation all_ = collective::Participation::none();  // of the last pass that reduced
+  int32_t absent_rank_ = -1;
+};
+
+}  // namespace ddp::pass

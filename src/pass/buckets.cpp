@@ -1,0 +1,111 @@
+#include "pass/buckets.hpp"
+
+#include <algorithm>
+
+namespace ddp::pass {
+
+Buckets::Buckets(const group::Channel& channel, const Parameters& table, const ddp_model_options& options, Plan plan,
+                 uint64_t plan_hash, Hook hook)
+    : table_(table),
+      options_(options),
+      ranks_(channel.group().size()),
+      plan_(std::move(plan)),
+      plan_hash_(plan_hash),
+      hook_(std::move(hook)),
+      places_(places_of(plan_, table.parameters().size())) {
+  if (hook_.copies()) hooked_ = std::make_unique<HookedBuckets>(channel, hook_, options.reduce, plan_);
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    const collective::BucketSpec spec = describe(b);
+    auto bucket = std::make_unique<Bucket>();
+    bucket->operation =
+        hooked_ != nullptr ? hooked_->make(spec, plan_[b], table, b + 1 == plan_.size()) : channel.prepare(spec);
+    bucket->active = bucket->operation.get();
+    bucket->header.used.resize(spec.used_words());
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+bool Buckets::are_on_gpu() const noexcept {
+  return std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; });
+}
+
+collective::BucketSpec Buckets::describe(size_t bucket) const {
+  const PlannedBucket& planned = plan_[bucket];
+  collective::BucketSpec spec;
+  spec.index = static_cast<int32_t>(bucket);
+  spec.rule = cpu::ReduceRule{planned.dtype, options_.reduce, ranks_, options_.divisor == DDP_DIVISOR_WEIGHTS};
+  spec.rule.wire = hook_.wire_of(planned.dtype);
+  spec.plan_hash = plan_hash_;
+  spec.on_gpu = planned.on_gpu;
+  spec.partial_allowed = partial_allowed();
+  for (const PlannedPiece& piece : planned.pieces) {
+    const Parameter& parameter = table_.parameter(piece.parameter);
+    const Tensor part = flat_part(parameter.grad, piece.first, piece.count);
+    spec.pieces.push_back(collective::BucketSpec::Piece{part.data, part.count, parameter.owned_grad});
+  }
+  return spec;
+}
+
+std::string Buckets::describe_plan() const {
+  std::string text;
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    const PlannedBucket& planned = plan_[b];
+    text += "bucket " + std::to_string(b) + ": " + std::to_string(planned.count * dtype_size(planned.dtype)) + " bytes of " +
+            dtype_name(planned.dtype) + ", " + buckets_[b]->operation->describe() + ":";
+    for (const PlannedPiece& piece : planned.pieces) {
+      const Parameter& parameter = table_.parameter(piece.parameter);
+      const int64_t unit = parameter.reals_each(), first = piece.first / unit, end = first + piece.count / unit;
+      text += " " + parameter.name;
+      if (piece.count < parameter.grad.count) text += "[" + std::to_string(first) + ":" + std::to_string(end) + "]";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+bool Buckets::set_address(int32_t index, std::byte* data, OptimizerStage* stage) noexcept {
+  return std::all_of(places(index).begin(), places(index).end(), [&](const PiecePlace& place) {
+    const auto bucket = static_cast<size_t>(place.bucket);
+    std::byte* const begin = data + piece(place).first * dtype_size(plan_[bucket].dtype);
+    return buckets_[bucket]->operation->set_address(place.piece, begin) &&
+           (stage == nullptr || stage->set_address(bucket, place.piece, begin));
+  });
+}
+
+void Buckets::begin_pass(OptimizerStage* stage) noexcept {
+  next_ = 0;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Bucket& bucket = *buckets_[b];
+    bucket.pending.store(static_cast<int32_t>(plan_[b].pieces.size()), std::memory_order_relaxed);
+    bucket.active = stage != nullptr ? &stage->reduction(b, *bucket.operation) : bucket.operation.get();
+  }
+  if (hooked_ != nullptr) hooked_->begin_pass();
+}
+
+bool Buckets::count_mark(size_t bucket) noexcept {
+  return buckets_[bucket]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+bool Buckets::is_complete(size_t bucket) const noexcept {
+  return buckets_[bucket]->pending.load(std::memory_order_acquire) == 0;
+}
+
+void Buckets::add_stream(size_t bucket, void* stream) {
+  if (!plan_[bucket].on_gpu) return;
+  Bucket& of = *buckets_[bucket];
+  const std::lock_guard lock(of.streaming);
+  if (std::find(of.streams.begin(), of.streams.end(), stream) == of.streams.end()) of.streams.push_back(stream);
+}
+
+collective::BucketOperation& Buckets::start(size_t bucket) {
+  Bucket& of = *buckets_[bucket];
+  {
+    const std::lock_guard lock(of.streaming);
+    for (void* const stream : of.streams) of.active->wait_for_stream(stream);
+    of.streams.clear();
+  }
+  of.active->start(of.header);
+  return *of.active;
+}
+
+}  // namespace ddp::pass

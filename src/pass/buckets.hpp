@@ -1,0 +1,120 @@
+// The buckets of a model's passes: what each asks of the transport, which pieces are still to come, and the one order in
+// which they start.
+//
+// Order is fixed: buckets start in plan order; a later one that is complete early waits for its turn. All ranks thus issue
+// the same sequence without talking about it (src/README.md, "Why order is fixed").
+// Threads: count_mark, add_stream and start_* from any; the rest from one thread at a time.
+// Tested by conformance/pass_threads_test.cpp and conformance/split_parameters_test.cpp.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collective/transport.hpp"
+#include "core/float_environment.hpp"
+#include "core/parameters.hpp"
+#include "core/plan.hpp"
+#include "ddp/model.h"
+#include "group/channels.hpp"
+#include "pass/hook.hpp"
+#include "pass/hooked_buckets.hpp"
+#include "pass/optimizer_stage.hpp"
+
+namespace ddp::pass {
+
+class Buckets {
+ public:
+  /// Collective: prepares every bucket. Gradients in `table` have their addresses.
+  Buckets(const group::Channel& channel, const Parameters& table, const ddp_model_options& options, Plan plan,
+          uint64_t plan_hash, Hook hook);
+
+  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
+  [[nodiscard]] size_t size() const noexcept { return plan_.size(); }
+  /// Some of them.
+  [[nodiscard]] bool are_on_gpu() const noexcept;
+  /// Is what a rank contributes known only when the pass ends?
+  [[nodiscard]] bool partial_allowed() const noexcept {
+    return options_.unused == DDP_UNUSED_ALLOW || options_.divisor == DDP_DIVISOR_WEIGHTS;
+  }
+  /// Of a hook that works on copies; NULL: there is none.
+  [[nodiscard]] HookedBuckets* hooked() const noexcept { return hooked_.get(); }
+  /// What a bucket asks of the transport, with the gradients where they are now.
+  [[nodiscard]] collective::BucketSpec describe(size_t bucket) const;
+  [[nodiscard]] std::string describe_plan() const;
+  /// The places of a gradient in the plan.
+  [[nodiscard]] const std::vector<PiecePlace>& places(int32_t index) const noexcept {
+    return places_[static_cast<size_t>(index)];
+  }
+  [[nodiscard]] const PlannedPiece& piece(const PiecePlace& place) const noexcept {
+    return plan_[static_cast<size_t>(place.bucket)].pieces[static_cast<size_t>(place.piece)];
+  }
+  /// False if the others reach into the gradient's memory, so that it cannot move. `stage`: of an optimizer, or NULL.
+  [[nodiscard]] bool set_address(int32_t index, std::byte* data, OptimizerStage* stage) noexcept;
+
+  /// `stage`: it takes part in the pass; NULL: none does.
+  void begin_pass(OptimizerStage* stage) noexcept;
+  /// Another piece is complete. True: it was the last one of its bucket.
+  [[nodiscard]] bool count_mark(size_t bucket) noexcept;
+  [[nodiscard]] bool is_complete(size_t bucket) const noexcept;
+  /// The gradients of the bucket were written on this stream of a GPU. In host memory nothing is ordered by streams.
+  void add_stream(size_t bucket, void* stream);
+  /// Calls begin(bucket) for each bucket that is complete and whose turn it is.
+  template <class Begin>
+  void start_complete(const Begin& begin) {
+    const std::lock_guard lock(starting_);
+    while (next_ < size() && is_complete(next_)) {
+      const StandardFloats floats;  // marking, which calls this, holds none
+      begin(next_);
+      ++next_;
+    }
+  }
+  /// For all that are left.
+  template <class Begin>
+  void start_rest(const Begin& begin) {
+    const std::lock_guard lock(starting_);
+    for (; next_ < size(); ++next_) begin(next_);
+  }
+  /// Calls fn(whether a bucket has started) while none starts.
+  template <class Fn>
+  void between_starts(const Fn& fn) {
+    const std::lock_guard lock(starting_);
+    fn(next_ > 0);
+  }
+  /// Its turn has come: behind the streams that it knows of. `mine`: its header, filled in.
+  collective::BucketOperation& start(size_t bucket);
+  /// This rank's header of the bucket.
+  [[nodiscard]] collective::BucketHeader& mine(size_t bucket) noexcept { return buckets_[bucket]->header; }
+  /// All ranks', once the bucket is done.
+  [[nodiscard]] const collective::BucketHeader& joined(size_t bucket) const noexcept {
+    return buckets_[bucket]->active->header();
+  }
+
+ private:
+  struct Bucket {
+    std::unique_ptr<collective::BucketOperation> operation;
+    collective::BucketOperation* active = nullptr;  // that of this pass
+    std::atomic<int32_t> pending{0};                // pieces of this pass that are still to come
+    collective::BucketHeader header;
+    std::mutex streaming;        // guards streams
+    std::vector<void*> streams;  // of a GPU, on which its gradients were written since the last reduction
+  };
+
+  const Parameters& table_;
+  const ddp_model_options options_;
+  const int32_t ranks_;
+  const Plan plan_;
+  const uint64_t plan_hash_;
+  const Hook hook_;
+  const std::vector<std::vector<PiecePlace>> places_;  // by parameter
+  std::unique_ptr<HookedBuckets> hooked_;
+  std::vector<std::unique_ptr<Bucket>> buckets_;
+  std::mutex starting_;  // guards next_ and the order of starting
+  size_t next_ = 0;
+};
+
+}  // namespace ddp::pass

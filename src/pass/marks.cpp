@@ -1,0 +1,78 @@
+#include "pass/marks.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+
+namespace ddp::pass {
+
+void Marks::mark(int32_t index, Mark what) {
+  const auto at = static_cast<size_t>(index);
+  uint32_t before = marks_[at].load(std::memory_order_relaxed);
+  if (before >> 2 == epoch_ || !marks_[at].compare_exchange_strong(before, value_of(what)))
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "parameter %d (\"%s\") is marked twice in one pass; a parameter that is used several times is marked "
+                     "on its last use",
+                     index, table_.parameter(index).name.c_str());
+  if (what == Mark::kReady) contributes_[at] |= kNow;
+}
+
+void Marks::check_range(int32_t index, int64_t first, int64_t count) const {
+  const Parameter& parameter = table_.parameter(index);
+  const int64_t elements = parameter.grad.count / parameter.reals_each();
+  if (first < 0 || count < 1 || first > elements || count > elements - first)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_model_mark_range_ready: first is %lld and count %lld, but parameter \"%s\" has %lld elements",
+                     static_cast<long long>(first), static_cast<long long>(count), parameter.name.c_str(),
+                     static_cast<long long>(elements));
+}
+
+const MarkedRanges& Marks::add_range(int32_t index, int64_t first, int64_t count) {
+  const auto at = static_cast<size_t>(index);
+  const Parameter& parameter = table_.parameter(index);
+  const int64_t unit = parameter.reals_each();
+  uint32_t before = marks_[at].load(std::memory_order_relaxed);
+  const bool is_first = before >> 2 != epoch_;
+  if (is_first ? !marks_[at].compare_exchange_strong(before, value_of(Mark::kPartly)) : before != value_of(Mark::kPartly))
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "ddp_model_mark_range_ready: parameter %d (\"%s\") is marked as a whole already in this pass, or all of "
+        "its ranges are",
+        index, parameter.name.c_str());
+  MarkedRanges& ranges = ranges_[at];
+  if (is_first) ranges.clear();
+  if (!ranges.add(first * unit, count * unit))
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "ddp_model_mark_range_ready: some of the elements %lld to %lld of parameter %d (\"%s\") are marked "
+                     "already in this pass",
+                     static_cast<long long>(first), static_cast<long long>(first + count - 1), index,
+                     parameter.name.c_str());
+  if (is_first) contributes_[at] |= kNow;  // later a bucket that is under way may read it
+  if (ranges.marked() == parameter.grad.count) marks_[at].store(value_of(Mark::kReady), std::memory_order_release);
+  return ranges;
+}
+
+MissingGradients Marks::missing(bool partial_allowed) const {
+  MissingGradients mine;
+  for (int32_t index = 0; index < table_.parameter_count(); ++index)
+    if (is_partly_marked(index) || (!is_marked(index) && !partial_allowed))
+      if (static_cast<size_t>(++mine.missing) <= kNamedGradients) mine.names.push_back(name_of_missing(index));
+  return mine;
+}
+
+/// The parameter's name and, if it is marked in part, what is missing.
+std::string Marks::name_of_missing(int32_t index) const {
+  const Parameter& parameter = table_.parameter(index);
+  if (!is_partly_marked(index)) return parameter.name;
+  const std::lock_guard lock(ranging_);
+  const MarkedRanges& ranges = ranges_[static_cast<size_t>(index)];
+  return parameter.name + " (elements " + ranges.missing(parameter.grad.count, parameter.reals_each()) + ")";
+}
+
+void Marks::settle(bool keep) noexcept {
+  for (uint8_t& each : contributes_) each = (keep ? each != 0 : (each & kBefore) != 0) ? kBefore : 0;
+}
+
+void Marks::forget() noexcept { std::fill(contributes_.begin(), contributes_.end(), 0); }
+
+}  // namespace ddp::pass

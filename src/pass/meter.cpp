@@ -1,0 +1,45 @@
+#include "pass/meter.hpp"
+
+#include <algorithm>
+
+#include "os/clock.hpp"
+
+namespace ddp::pass {
+
+Meter::Meter(const Parameters& table, const Plan& plan) noexcept {
+  stats_.parameters = static_cast<int64_t>(table.parameters().size());
+  stats_.buckets = static_cast<int64_t>(plan.size());
+  for (const Parameter& parameter : table.parameters()) {
+    stats_.gradient_bytes += parameter.grad.bytes();
+    stats_.elements += parameter.grad.count;
+  }
+}
+
+void Meter::begin(int64_t sent_bytes) noexcept {
+  begin_ns_ = os::now_ns();
+  sent_before_ = sent_bytes;
+}
+
+void Meter::start() noexcept { start_ns_ = os::now_ns(); }
+
+void Meter::drain(int64_t since_ns) noexcept { drained_ns_ = os::now_ns() - since_ns; }
+
+void Meter::finish(collective::ProgressQueue& queue, int64_t sent_bytes, bool alone) noexcept {
+  stats_.passes += 1;
+  stats_.backward_ns = os::now_ns() - begin_ns_;
+  stats_.comm_ns = alone ? 0 : std::max<int64_t>(0, queue.last_done_ns() - start_ns_);
+  stats_.exposed_ns = std::min(stats_.comm_ns, drained_ns_ + queue.take_poked_ns());
+  stats_.sent_bytes = sent_bytes - sent_before_;
+  stats_.total_sent_bytes += stats_.sent_bytes;
+  stats_.total_backward_ns += stats_.backward_ns;
+  stats_.total_comm_ns += stats_.comm_ns;
+  stats_.total_exposed_ns += stats_.exposed_ns;
+}
+
+void Meter::fill(ddp_model_stats& stats) const noexcept {
+  const int64_t size = stats.struct_size;
+  stats = stats_;
+  stats.struct_size = size;
+}
+
+}  // namespace ddp::pass

@@ -1,0 +1,39 @@
+// The numbers of a model's passes: how much is sent, how long it takes, how much of that the caller waits for.
+// Threads: one at a time, but for start(), which whoever starts the first bucket calls.
+// Tested by capi/model_test.c.
+#pragma once
+
+#include <cstdint>
+
+#include "collective/progress_queue.hpp"
+#include "core/parameters.hpp"
+#include "core/plan.hpp"
+#include "ddp/model.h"
+
+namespace ddp::pass {
+
+class Meter {
+ public:
+  Meter(const Parameters& table, const Plan& plan) noexcept;
+
+  // A pass, in this order. `sent_bytes`: by the transport, so far.
+  void begin(int64_t sent_bytes) noexcept;
+  void start() noexcept;
+  /// The caller waits from `since_ns` to now.
+  void drain(int64_t since_ns) noexcept;
+  /// It ended well. `alone`: there are no other ranks.
+  void finish(collective::ProgressQueue& queue, int64_t sent_bytes, bool alone) noexcept;
+
+  /// Passes that ended well.
+  [[nodiscard]] int64_t passes() const noexcept { return stats_.passes; }
+  void fill(ddp_model_stats& stats) const noexcept;
+
+ private:
+  int64_t begin_ns_ = 0;
+  int64_t start_ns_ = 0;    // of the first bucket
+  int64_t drained_ns_ = 0;  // of the caller inside end()
+  int64_t sent_before_ = 0;
+  ddp_model_stats stats_{};
+};
+
+}  // namespace ddp::pass

@@ -1,0 +1,65 @@
+// What the passes of a model have come to: what the gradients in memory are, which parameters were used, and what may not go
+// on.
+// Threads: one at a time.
+// Tested by conformance/pass_threads_test.cpp and capi/backward_test.c.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace ddp::pass {
+
+class Results {
+ public:
+  enum class Gradients {
+    kOwn,          // the program's: no pass has ended, or they were set to zero after one that left nothing to use
+    kFinal,        // those of a pass that reduced, or of a LOCAL one
+    kAccumulated,  // not reduced yet
+    kVoid          // of a pass that failed or was abandoned
+  };
+
+  explicit Results(size_t parameters) : used_(parameters, 1) {}
+
+  [[nodiscard]] Gradients gradients() const noexcept { return gradients_; }
+  /// Passes that ended well with final gradients.
+  [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
+  /// Each rank's gradients are complete in its own slice only.
+  [[nodiscard]] bool are_sliced() const noexcept { return gradients_ == Gradients::kFinal && sliced_; }
+  /// Has a pass with final gradients ended well?
+  [[nodiscard]] bool has_reduced() const noexcept { return final_passes_ > 0; }
+  /// By any rank in the last one; all are before the first.
+  [[nodiscard]] bool was_used(int32_t index) const noexcept { return used_[static_cast<size_t>(index)] != 0; }
+  /// A pass was captured into a graph: a launch of it makes gradients that nobody here hears of.
+  [[nodiscard]] bool was_captured() const noexcept { return was_captured_; }
+  /// A void pass has updated a part of parameters and optimizer for good (no undo).
+  [[nodiscard]] bool is_torn() const noexcept { return torn_; }
+
+  /// A pass has ended with gradients that are not final.
+  void set(Gradients gradients) noexcept { gradients_ = gradients; }
+  /// A pass has ended well; use() says what was used. `sliced`: each rank has the mean in its own slice only.
+  void finish(bool sliced) noexcept {
+    gradients_ = Gradients::kFinal;
+    sliced_ = sliced;
+    ++final_passes_;
+  }
+  void use(int32_t index, bool used) noexcept { used_[static_cast<size_t>(index)] = used ? 1 : 0; }
+  void capture() noexcept { was_captured_ = true; }
+  void tear() noexcept { torn_ = true; }
+  [[nodiscard]] bool take_torn() noexcept { return std::exchange(torn_, false); }
+  /// The gradients were set to zero: nothing that was accumulated is left.
+  void forget_gradients() noexcept {
+    if (gradients_ != Gradients::kFinal) gradients_ = Gradients::kOwn;
+  }
+
+ private:
+  std::vector<uint8_t> used_;
+  Gradients gradients_ = Gradients::kOwn;
+  int64_t final_passes_ = 0;
+  bool sliced_ = false;
+  bool was_captured_ = false;
+  bool torn_ = false;
+};
+
+}  // namespace ddp::pass
