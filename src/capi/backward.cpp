@@ -3,6 +3,7 @@
 
 #include "capi/tables.hpp"
 #include "ddp/local_sgd.h"
+#include "model/average.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -14,21 +15,21 @@ ddp_status ddp_model_begin_backward(ddp_model* model, ddp_pass mode) {
 ddp_status ddp_model_mark_ready(ddp_model* model, int32_t index, void* stream) {
   return collective_short(model, "ddp_model_mark_ready", [&](model::Model& object) {
     check_index(object, index, "ddp_model_mark_ready");
-    object.mark_ready(index, stream);
+    object.pass().mark_ready(index, stream);
   });
 }
 
 ddp_status ddp_model_mark_range_ready(ddp_model* model, int32_t index, int64_t first, int64_t count, void* stream) {
   return collective_short(model, "ddp_model_mark_range_ready", [&](model::Model& object) {
     check_index(object, index, "ddp_model_mark_range_ready");
-    object.mark_range_ready(index, first, count, stream);
+    object.pass().mark_range_ready(index, first, count, stream);
   });
 }
 
 ddp_status ddp_model_mark_unused(ddp_model* model, int32_t index) {
   return collective_short(model, "ddp_model_mark_unused", [&](model::Model& object) {
     check_index(object, index, "ddp_model_mark_unused");
-    object.mark_unused(index);
+    object.pass().mark_unused(index);
   });
 }
 
@@ -40,44 +41,45 @@ int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
   return guarded_value<int32_t>(-1, [&] {
     const auto object = model_of(model, "ddp_model_was_used");
     check_index(*object, index, "ddp_model_was_used");
-    if (!object->has_reduced())
+    if (!object->is_committed() || !object->pass().results().has_reduced())
       throw Error(DDP_ERROR_INVALID_STATE,
                   "ddp_model_was_used: no pass with DDP_PASS_REDUCE or DDP_PASS_LOCAL has ended yet");
-    return object->was_used(index) ? 1 : 0;
+    return object->pass().results().was_used(index) ? 1 : 0;
   });
 }
 
 ddp_status ddp_model_average_parameters(ddp_model* model, void* stream) {
   return run_collective(model, "ddp_model_average_parameters",
-                        [&](model::Model& object) { object.average_parameters(stream); });
+                        [&](model::Model& object) { average_parameters(object, stream); });
 }
 
 ddp_status ddp_model_zero_grad(ddp_model* model, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_zero_grad")->zero_grad(stream); });
+  return guarded([&] { model_of(model, "ddp_model_zero_grad")->gradients().zero(stream); });
 }
 
 ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm, void* stream) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_get_grad_norm");
     require(out_norm, "ddp_model_get_grad_norm", "out_norm");
-    *out_norm = group::or_break(object->group(), group::call_if(object->is_sharded()), "ddp_model_get_grad_norm",
-                                [&] { return object->grad_norm(p, stream); });
+    *out_norm = group::or_break(object->group(), group::call_if(object->optimizer_slot().is_sharded()),
+                                "ddp_model_get_grad_norm", [&] { return object->gradients().norm(p, stream); });
   });
 }
 
 ddp_status ddp_model_clip_grad_norm(ddp_model* model, double max_norm, double p, double* out_norm, void* stream) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_clip_grad_norm");
-    const double norm = group::or_break(object->group(), group::call_if(object->is_sharded()), "ddp_model_clip_grad_norm",
-                                        [&] { return object->clip_grad_norm(max_norm, p, stream); });
+    const double norm =
+        group::or_break(object->group(), group::call_if(object->optimizer_slot().is_sharded()), "ddp_model_clip_grad_norm",
+                        [&] { return object->gradients().clip_norm(max_norm, p, stream); });
     if (out_norm != nullptr) *out_norm = norm;
   });
 }
 
 ddp_status ddp_model_clip_grad_value(ddp_model* model, double limit, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_clip_grad_value")->clip_grad_value(limit, stream); });
+  return guarded([&] { model_of(model, "ddp_model_clip_grad_value")->gradients().clip_value(limit, stream); });
 }
 
 ddp_status ddp_model_scale_grad(ddp_model* model, double factor, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_scale_grad")->scale_grad(factor, stream); });
+  return guarded([&] { model_of(model, "ddp_model_scale_grad")->gradients().scale(factor, stream); });
 }

@@ -6,6 +6,7 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "checkpoint/format.hpp"
+#include "model/sync_buffers.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -106,7 +107,7 @@ ddp_status ddp_model_get_grad(const ddp_model* model, int32_t index, ddp_tensor*
     require(out_grad, "ddp_model_get_grad", "out_grad");
     check_index(*object, index, "ddp_model_get_grad");
     const Parameter& parameter = object->table().parameter(index);
-    if (parameter.owned_grad && object->phase() == model::Model::Phase::kBuilding)
+    if (parameter.owned_grad && !object->is_committed())
       throw make_error(DDP_ERROR_INVALID_STATE,
                        "ddp_model_get_grad: libddp allocates the gradient of \"%s\" in ddp_model_commit",
                        parameter.name.c_str());
@@ -123,18 +124,18 @@ ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, void* data) {
 }
 
 ddp_status ddp_model_sync_buffers(ddp_model* model, int32_t root, void* stream) {
-  return run_collective(model, "ddp_model_sync_buffers", [&](model::Model& object) { object.sync_buffers(root, stream); });
+  return run_collective(model, "ddp_model_sync_buffers", [&](model::Model& object) { sync_buffers(object, root, stream); });
 }
 
 ddp_status ddp_model_check(ddp_model* model, void* stream) {
-  return run_collective(model, "ddp_model_check", [&](model::Model& object) { object.check_replicas(stream); });
+  return run_collective(model, "ddp_model_check", [&](model::Model& object) { object.replicas().check(stream); });
 }
 
 ddp_status ddp_model_get_hash(const ddp_model* model, int64_t* out_hash) {
   return guarded([&] {
     const auto object = model_of(model, "ddp_model_get_hash");
     require(out_hash, "ddp_model_get_hash", "out_hash");
-    const uint64_t hash = object->content_hash();
+    const uint64_t hash = object->replicas().hash();
     std::memcpy(out_hash, &hash, sizeof hash);
   });
 }
@@ -144,7 +145,9 @@ ddp_status ddp_model_get_stats(const ddp_model* model, ddp_model_stats* out_stat
     const auto object = model_of(model, "ddp_model_get_stats");
     require(out_stats, "ddp_model_get_stats", "out_stats");
     ddp_model_stats stats{};
-    object->fill_stats(stats);
+    object->require_committed("ddp_model_get_stats");
+    object->pass().meter().fill(stats);
+    object->replicas().fill(stats);
     fill_sized(out_stats, stats, "ddp_model_get_stats");
   });
 }
@@ -155,7 +158,8 @@ ddp_status ddp_model_describe_plan(const ddp_model* model, char* buffer, int64_t
     if (capacity < 0 || (capacity > 0 && buffer == nullptr))
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_describe_plan: capacity is %lld but buffer is %s",
                        static_cast<long long>(capacity), buffer == nullptr ? "NULL" : "given");
-    const std::string text = object->describe_plan();
+    object->require_committed("ddp_model_describe_plan");
+    const std::string text = object->pass().describe_plan();
     const auto needed = static_cast<int64_t>(text.size()) + 1;
     if (capacity > 0) {
       const auto kept = static_cast<size_t>(needed <= capacity ? needed : capacity) - 1;

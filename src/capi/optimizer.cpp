@@ -14,8 +14,9 @@ namespace {
 /// Give the optimizer its handle, and its part in the model's passes if it asked for one.
 ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
   ddp::pass::BlockUpdate* const in_passes = optimizer->in_passes();
-  if (in_passes != nullptr) optimizer->model().attach(std::shared_ptr<ddp::pass::BlockUpdate>(optimizer, in_passes));
-  optimizer->model().keep_equal(optimizer);
+  if (in_passes != nullptr)
+    optimizer->model().optimizer_slot().attach(std::shared_ptr<ddp::pass::BlockUpdate>(optimizer, in_passes));
+  optimizer->model().replicas().keep_equal(optimizer);
   return OptimizerTable::instance().add(optimizer);  // last: whoever has no handle could not destroy it
 }
 
@@ -156,7 +157,7 @@ ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {
   return guarded([&] {
     const auto object = optimizer_of(optimizer, "ddp_optimizer_step");
     ddp::model::Model& model = object->model();
-    ddp::group::or_break(model.group(), ddp::group::call_if(model.is_sharded()), "ddp_optimizer_step",
+    ddp::group::or_break(model.group(), ddp::group::call_if(model.optimizer_slot().is_sharded()), "ddp_optimizer_step",
                          [&] { object->step(stream); });
   });
 }

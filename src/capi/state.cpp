@@ -67,14 +67,14 @@ Call resolve_call(const ddp_state* given, bool needed, const char* function, con
   return call;
 }
 
-void write_report(ddp_load_report* out_report, const ddp::model::Model& model, const ddp::checkpoint::Counters& counters,
+void write_report(ddp_load_report* out_report, ddp::model::Model& model, const ddp::checkpoint::Counters& counters,
                   const char* function) {
   if (out_report == nullptr) return;
   ddp_load_report report{};
   report.epoch = counters.epoch;
   report.step = counters.step;
-  report.missing = static_cast<int64_t>(model.load_report().missing.size());
-  report.unexpected = static_cast<int64_t>(model.load_report().unexpected.size());
+  report.missing = static_cast<int64_t>(model.checkpoint_info().last_load.missing.size());
+  report.unexpected = static_cast<int64_t>(model.checkpoint_info().last_load.unexpected.size());
   fill_sized(out_report, report, function);
 }
 
@@ -110,12 +110,12 @@ ddp_status ddp_model_set_metadata(ddp_model* model, const char* key, const char*
     const auto object = model_of(model, kName);
     check_key(key, kName);
     if (value == nullptr) {
-      object->metadata().erase(key);
+      object->checkpoint_info().metadata.erase(key);
       return;
     }
     if (!ddp::checkpoint::is_utf8(value))
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the value of \"%s\" is not UTF-8", kName, key);
-    object->metadata()[key] = value;
+    object->checkpoint_info().metadata[key] = value;
   });
 }
 
@@ -125,7 +125,7 @@ ddp_status ddp_model_get_metadata(const ddp_model* model, const char* key, const
     const auto object = model_of(model, kName);
     check_key(key, kName);
     require(out_value, kName, "out_value");
-    const auto& metadata = object->metadata();
+    const auto& metadata = object->checkpoint_info().metadata;
     const auto found = metadata.find(key);
     *out_value = found == metadata.end() ? nullptr : found->second.c_str();
   });
@@ -134,14 +134,14 @@ ddp_status ddp_model_get_metadata(const ddp_model* model, const char* key, const
 const char* ddp_model_get_missing(const ddp_model* model, int64_t index) {
   return guarded_value<const char*>(nullptr, [&] {
     const auto object = model_of(model, "ddp_model_get_missing");
-    return name_at(object->load_report().missing, index);
+    return name_at(object->checkpoint_info().last_load.missing, index);
   });
 }
 
 const char* ddp_model_get_unexpected(const ddp_model* model, int64_t index) {
   return guarded_value<const char*>(nullptr, [&] {
     const auto object = model_of(model, "ddp_model_get_unexpected");
-    return name_at(object->load_report().unexpected, index);
+    return name_at(object->checkpoint_info().last_load.unexpected, index);
   });
 }
 

@@ -5,25 +5,27 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "ddp/join.h"
+#include "model/join.hpp"
+#include "model/uneven.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
 
 ddp_status ddp_model_set_weight(ddp_model* model, double weight) {
-  return guarded([&] { model_of(model, "ddp_model_set_weight")->set_weight(weight); });
+  return guarded([&] { set_weight(*model_of(model, "ddp_model_set_weight"), weight); });
 }
 
 ddp_status ddp_model_set_last_pass(ddp_model* model) {
-  return guarded([&] { model_of(model, "ddp_model_set_last_pass")->set_last_pass(); });
+  return guarded([&] { set_last_pass(*model_of(model, "ddp_model_set_last_pass")); });
 }
 
 ddp_status ddp_model_skip_backward(ddp_model* model, void* stream) {
-  return run_collective(model, "ddp_model_skip_backward", [&](model::Model& object) { object.skip_backward(stream); });
+  return run_collective(model, "ddp_model_skip_backward", [&](model::Model& object) { skip_backward(object, stream); });
 }
 
 ddp_status ddp_model_abandon_backward(ddp_model* model, const char* reason, void* stream) {
   return run_collective(model, "ddp_model_abandon_backward",
-                        [&](model::Model& object) { object.abandon_backward(reason != nullptr ? reason : "", stream); });
+                        [&](model::Model& object) { abandon_backward(object, reason != nullptr ? reason : "", stream); });
 }
 
 ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* out_report) {
@@ -32,11 +34,11 @@ ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* ou
     const auto object = model_of(model, kFunction);
     require(out_report, kFunction, "out_report");
     ddp_pass_report report{};
-    object->fill_report(report);
+    fill_report(*object, report);
     fill_sized(out_report, report, kFunction);
   });
 }
 
 ddp_status ddp_model_join(ddp_model* model, void* stream) {
-  return run_collective(model, "ddp_model_join", [&](model::Model& object) { object.join(stream); });
+  return run_collective(model, "ddp_model_join", [&](model::Model& object) { join(object, stream); });
 }

@@ -21,6 +21,7 @@
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
 #include "model/coalesced_broadcast.hpp"
+#include "model/requirements.hpp"
 #include "optim/param_groups.hpp"
 
 namespace ddp::checkpoint {
@@ -54,7 +55,7 @@ class Company {
 struct Arrived {
   bool plain = false;
   std::vector<bool> present;  // by item of the manifest
-  model::Model::LoadReport report;
+  model::LoadReport report;
   Texts texts;
 };
 
@@ -244,9 +245,9 @@ void require_loadable(const Parts& parts, const char* function, bool local) {
   if (!local) {
     parts.model.group().check_idle(function);
     const bootstrap::CallState::In inside(parts.model.group().calls(), bootstrap::user_call(function), parts.model.number());
-    return parts.model.require_everybody(function);
+    return model::require_everybody(parts.model, function);
   }
-  if (parts.model.phase() != model::Model::Phase::kBuilding)
+  if (parts.model.is_committed())
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: the model is committed, and a local load would make the ranks differ; load locally before "
                      "ddp_model_commit, or on all ranks with local = 0",
@@ -272,18 +273,18 @@ void follow_values(const Parts& parts, const Manifest& manifest, const Arrived& 
       alone[found->second] = false;
   }
   if (parts.optimizer != nullptr) parts.optimizer->follow_loaded_values(alone);
-  for (const auto& state : parts.model.kept_equal())
+  for (const auto& state : parts.model.replicas().kept_equal())
     if (state.get() != parts.optimizer) state->follow_loaded_values(loaded);
 }
 
 void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived, LoadMode mode, bool fresh_averages) {
   follow_values(parts, manifest, arrived);
-  if (!arrived.plain) parts.model.metadata() = with_start(arrived.texts, kUserKey);
+  if (!arrived.plain) parts.model.checkpoint_info().metadata = with_start(arrived.texts, kUserKey);
   if (parts.ema != nullptr && fresh_averages)
     for (size_t i = 0; i < manifest.items.size(); ++i)
       if (manifest.items[i].part == Part::kEma && !arrived.present[i]) parts.ema->begin_at_parameter(manifest.items[i].name);
-  parts.model.set_load_report(arrived.report);
-  if (mode.local || mode.partial) parts.model.set_loaded();
+  parts.model.checkpoint_info().last_load = arrived.report;
+  if (mode.local || mode.partial) parts.model.replicas().set_loaded();
 }
 
 /// `open()` runs on the reading rank and gives the source.
@@ -297,7 +298,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   company.together([&] {
     if (refusal) throw *refusal;
     manifest = list_parts(parts);
-    parts.model.require_own_values(function);
+    parts.model.values().require_own(function);
     if (mode.partial) manifest.summary += ", partial";
   });
   if (!mode.local) check_same(company.group(), function, manifest);
@@ -328,7 +329,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   });
   fields->keep();
 
-  model::Model::Torn torn = parts.model.begin_load(parts.optimizer != nullptr);
+  model::Values::Torn torn = parts.model.values().begin_load(parts.optimizer != nullptr);
   const std::optional<Error> problem =
       company.reads() ? send_all(company, *source, opened, *copies, *transfer) : receive_all(company, *copies, *transfer);
   company.together([&] { finish(company, *copies, problem); });
@@ -336,7 +337,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   const bool whole = arrived.report.missing.empty();
   torn.parameters = torn.parameters && !whole;
   torn.optimizer = torn.optimizer && !(whole && parts.optimizer != nullptr);
-  parts.model.end_load(torn);
+  parts.model.values().end_load(torn);
   return read_counters(arrived.texts);
 }
 

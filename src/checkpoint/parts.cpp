@@ -70,7 +70,7 @@ Texts collect_texts(const Parts& parts, const Counters& counters) {
     texts[kEmaKey] = decays_of(*parts.ema);
     add_fields(texts, kEmaFieldKey, parts.ema->state_fields());
   }
-  add_fields(texts, kUserKey, std::as_const(parts.model).metadata());
+  add_fields(texts, kUserKey, parts.model.checkpoint_info().metadata);
   return texts;
 }
 

@@ -14,6 +14,7 @@
 #include "checkpoint/sharded.hpp"
 #include "checkpoint/state.hpp"
 #include "core/hash.hpp"
+#include "model/requirements.hpp"
 
 namespace ddp::checkpoint {
 namespace {
@@ -96,13 +97,13 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   group::Group& group = parts.model.group();
   group.check_idle(function);
   const bootstrap::CallState::In inside(group.calls(), bootstrap::user_call(function), parts.model.number());
-  parts.model.require_everybody(function);
+  model::require_everybody(parts.model, function);
   const bool writes = group.rank() == 0;
   Manifest manifest;
   std::optional<gpu::Transfer> transfer;
   together(group, function, [&] {
     if (refusal) throw *refusal;
-    parts.model.require_whole(function);
+    parts.model.values().require_whole(function);
     manifest = list_parts(parts);
     transfer.emplace(settled_gpu(manifest));
   });

@@ -6,6 +6,7 @@
 #include "model/coalesced_broadcast.hpp"
 #include "model/model.hpp"
 #include "model/pack.hpp"
+#include "model/requirements.hpp"
 
 namespace ddp::model {
 namespace {
@@ -65,17 +66,19 @@ void average(group::Group& group, const std::vector<Tensor>& tensors, void* stre
   elsewhere.send();
 }
 
-void Model::average_parameters(void* stream) {
-  require_ready("ddp_model_average_parameters");
-  require_own_values("ddp_model_average_parameters");
-  group_->check_idle("ddp_model_average_parameters");
-  refuse_capture("ddp_model_average_parameters", stream);
-  const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kAverageParameters, number_);
-  require_everybody("ddp_model_average_parameters");
+void average_parameters(Model& model, void* stream) {
+  constexpr const char* kFunction = "ddp_model_average_parameters";
+  group::Group& group = model.group();
+  model.require_ready(kFunction);
+  model.values().require_own(kFunction);
+  group.check_idle(kFunction);
+  refuse_capture(model, kFunction, stream);
+  const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kAverageParameters, model.number());
+  require_everybody(model, kFunction);
   std::vector<Tensor> values;
-  for (const Parameter& parameter : table_.parameters()) values.push_back(parameter.value);
-  average(*group_, values, stream);
-  if (values.empty()) group_->barrier();
+  for (const Parameter& parameter : model.table().parameters()) values.push_back(parameter.value);
+  average(group, values, stream);
+  if (values.empty()) group.barrier();
 }
 
 }  // namespace ddp::model

@@ -1,8 +1,7 @@
-// The mean over the ranks of many tensors, in place: local SGD. What is small travels together, as in spread.hpp, with
-// others of its dtype.
-// Collective; the messages depend on sizes, dtypes and on where tensors lie. What lies on a GPU is read and written in the
-// order of a stream, and the host does not wait.
-// Tested by conformance/local_sgd_threads_test.cpp, conformance/local_sgd_processes_test.cpp and gpu_host/sync_test.cpp.
+// The mean over the ranks of many tensors, in place: local SGD. What is small travels together, as in
+// coalesced_broadcast.hpp, with others of its dtype. Collective; the messages depend on sizes, dtypes and on where tensors
+// lie. What lies on a GPU is read and written in the order of a stream, and the host does not wait. Tested by
+// conformance/local_sgd_threads_test.cpp, conformance/local_sgd_processes_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <vector>
@@ -12,7 +11,11 @@
 
 namespace ddp::model {
 
+class Model;
+
 /// Floating dtypes. Bits as of an all-reduce with AVERAGE: in host memory the sum in the tree, divided once.
 void average(group::Group& group, const std::vector<Tensor>& tensors, void* stream = nullptr);
+/// Of the parameters of a model.
+void average_parameters(Model& model, void* stream = nullptr);
 
 }  // namespace ddp::model

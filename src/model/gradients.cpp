@@ -1,13 +1,12 @@
-// The memory of gradients, what a model does with them between passes, and for the optimizer that takes part in them.
+#include "model/gradients.hpp"
+
 #include <algorithm>
 #include <cmath>
 
 #include "bootstrap/control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/consensus.hpp"
-#include "model/gradient_walk.hpp"
 #include "model/model.hpp"
-#include "pass/pass.hpp"
 
 namespace ddp::model {
 namespace {
@@ -18,15 +17,19 @@ constexpr const char* kTooLate =
 
 }  // namespace
 
-std::byte* Model::alloc_grads_beside(const Tensor& value, int64_t bytes) {
-  grad_memory_.reserve(grad_memory_.size() + 1);
-  grad_memory_.push_back(group_->alloc_beside(value, bytes));
-  return static_cast<std::byte*>(grad_memory_.back());
+Gradients::~Gradients() {
+  for (void* memory : memory_) model_.group().free(memory);
 }
 
-/// Memory for the gradients that libddp owns: one block per bucket, gradients in bucket order on 64-byte boundaries; one
-/// block for a gradient that is split over buckets.
-void Model::allocate_grads(const Plan& plan) {
+std::byte* Gradients::allocate_beside(const Tensor& value, int64_t bytes) {
+  memory_.reserve(memory_.size() + 1);
+  memory_.push_back(model_.group().alloc_beside(value, bytes));
+  return static_cast<std::byte*>(memory_.back());
+}
+
+/// One block per bucket, gradients in bucket order on 64-byte boundaries; one block for a gradient that is split over
+/// buckets.
+void Gradients::allocate(const Plan& plan) {
   const auto is_owned = [this](const PlannedPiece& piece) { return table_.parameter(piece.parameter).owned_grad; };
   const auto allocate = [&] {
     for (const PlannedBucket& bucket : plan) {
@@ -35,69 +38,71 @@ void Model::allocate_grads(const Plan& plan) {
       Parameter& front = table_.parameter(first.parameter);
       if (first.count < front.grad.count) {  // it is alone in its bucket, and its last elements come first
         if (first.first + first.count == front.grad.count)
-          front.grad.data = alloc_grads_beside(front.value, front.grad.bytes());
+          front.grad.data = allocate_beside(front.value, front.grad.bytes());
         continue;
       }
       const int64_t element = dtype_size(bucket.dtype);
-      std::byte* const base = alloc_grads_beside(front.value, bucket.count * element);
+      std::byte* const base = allocate_beside(front.value, bucket.count * element);
       for (const PlannedPiece& piece : bucket.pieces)
         if (is_owned(piece)) table_.parameter(piece.parameter).grad.data = base + piece.offset * element;
     }
   };
-  on_error([&] { group::all_or_none(*group_, "gradient memory", allocate); },
+  on_error([&] { group::all_or_none(model_.group(), "gradient memory", allocate); },
            [this](const Error&) {
-             for (void* memory : grad_memory_) group_->free(memory);
-             grad_memory_.clear();
+             for (void* memory : memory_) model_.group().free(memory);
+             memory_.clear();
            });
 }
 
-GradientWalk& Model::walk() {
-  if (walk_ == nullptr) walk_ = std::make_unique<GradientWalk>(table_);
-  return *walk_;
+void Gradients::zero(void* stream) {
+  model_.require_ready("ddp_model_zero_grad");
+  model_.pass().forget_gradients();
+  spans_.clear();
+  for (const Parameter& parameter : table_.parameters())
+    spans_.add(device::of(parameter.grad), parameter.grad.dtype, parameter.grad.dtype, nullptr, parameter.grad.data,
+               parameter.grad.count);
+  spans_.apply({device::Operation::Kind::kCopy, 1, "setting gradients to zero"}, {stream});
 }
 
-void Model::zero_grad(void* stream) {
-  require_ready("ddp_model_zero_grad");
-  pass_->forget_gradients();
-  walk().zero(stream);
-}
-
-double Model::grad_norm(double p, void* stream) {
-  require_ready("ddp_model_get_grad_norm");
+double Gradients::norm(double p, void* stream) {
+  model_.require_ready("ddp_model_get_grad_norm");
   if (p != 1.0 && p != 2.0 && !(std::isinf(p) && p > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_get_grad_norm: p is %g; it is 1, 2 or INFINITY", p);
-  if (has_sliced_gradients() && !is_sharded())
+  if (model_.pass().results().are_sliced() && !model_.optimizer_slot().is_sharded())
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_model_get_grad_norm: each rank has the mean in its own slice only, and the optimizer with shard that "
                 "made it so is destroyed; "
                 "make a pass first");
   device::of(table_).refuse_capture(stream, "ddp_model_get_grad_norm", "the host has to wait for the norm");
-  const bootstrap::CallState::In inside(is_sharded() ? &group_->calls() : nullptr, bootstrap::UserCall::kGetGradNorm,
-                                        number_);
-  if (std::isinf(p)) return largest_gradient(stream);
-  const ExactSum sum = sum_of_gradients(static_cast<int32_t>(p), stream);
+  const bootstrap::CallState::In inside(model_.optimizer_slot().is_sharded() ? &model_.group().calls() : nullptr,
+                                        bootstrap::UserCall::kGetGradNorm, model_.number());
+  if (std::isinf(p)) return largest_magnitude(stream);
+  const ExactSum sum = sum_of_terms(static_cast<int32_t>(p), stream);
   return p == 2.0 ? std::sqrt(sum.value()) : sum.value();
 }
 
-/// The norms of what this rank knows of each gradient: all of it, or what it owns.
-device::Norms& Model::norms_of_gradients() {
-  const pass::OptimizerStage* const stage = is_sharded() ? pass_->stage() : nullptr;
-  return walk().norms([&](int32_t index, device::Norms& norms) {
+device::Norms& Gradients::own_norms() {
+  const pass::OptimizerStage* const stage = model_.optimizer_slot().is_sharded() ? model_.pass().stage() : nullptr;
+  norms_.clear();
+  for (int32_t index = 0; index < table_.parameter_count(); ++index) {
     const Tensor& grad = table_.parameter(index).grad;
-    if (stage == nullptr) return norms.add(grad);
-    for (const OwnedSpan& part : stage->owned(index)) norms.add(flat_part(grad, part.first, part.count));
-  });
+    if (stage == nullptr)
+      norms_.add(grad);
+    else
+      for (const OwnedSpan& part : stage->owned(index)) norms_.add(flat_part(grad, part.first, part.count));
+  }
+  return norms_;
 }
 
-double Model::largest_gradient(void* stream) {
-  double most = norms_of_gradients().largest(stream);
-  if (is_sharded()) group_->all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
+double Gradients::largest_magnitude(void* stream) {
+  double most = own_norms().largest(stream);
+  if (model_.optimizer_slot().is_sharded()) model_.group().all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
   return most;
 }
 
-ExactSum Model::sum_of_gradients(int32_t p, void* stream) {
-  ExactSum sum = norms_of_gradients().sum(p, stream);
-  if (is_sharded()) join_sums(*group_, sum);
+ExactSum Gradients::sum_of_terms(int32_t p, void* stream) {
+  ExactSum sum = own_norms().sum(p, stream);
+  if (model_.optimizer_slot().is_sharded()) join_sums(model_.group(), sum);
   return sum;
 }
 
@@ -105,68 +110,71 @@ void join_sums(group::Group& group, ExactSum& sum) {
   group.all_reduce(flat_tensor(sum.words().data(), DDP_I64, static_cast<int64_t>(ExactSum::kWords)), DDP_SUM);
 }
 
-void Model::scale_grad(double factor, void* stream) {
-  require_ready("ddp_model_scale_grad");
+void Gradients::scale(double factor, void* stream) {
+  model_.require_ready("ddp_model_scale_grad");
   require_no_made_step("ddp_model_scale_grad", kTooLate);
-  if (pass::OptimizerStage* const stage = pass_->stage(); stage != nullptr) stage->forget_norm();
-  walk().change({device::Operation::Kind::kScale, factor, "changing gradients"}, stream);
+  change({device::Operation::Kind::kScale, factor, "changing gradients"}, stream);
 }
 
-double Model::clip_grad_norm(double max_norm, double p, void* stream) {
+double Gradients::clip_norm(double max_norm, double p, void* stream) {
   if (!(max_norm > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_norm: max_norm is %g; it must be above 0", max_norm);
-  require_ready("ddp_model_clip_grad_norm");
+  model_.require_ready("ddp_model_clip_grad_norm");
   require_no_made_step("ddp_model_clip_grad_norm", kTooLate);
   constexpr double kGuard = 1e-6;  // torch.nn.utils.clip_grad_norm_'s
-  require_ready("ddp_model_clip_grad_norm");
-  const bootstrap::CallState::In inside(is_sharded() ? &group_->calls() : nullptr, bootstrap::UserCall::kClipGradNorm,
-                                        number_);
-  const double norm = grad_norm(p, stream);
-  const double factor = max_norm / (norm + kGuard);
-  if (!(factor >= 1)) scale_grad(factor, stream);  // a NaN goes on to the gradients
-  return norm;
+  const bootstrap::CallState::In inside(model_.optimizer_slot().is_sharded() ? &model_.group().calls() : nullptr,
+                                        bootstrap::UserCall::kClipGradNorm, model_.number());
+  const double before = norm(p, stream);
+  const double factor = max_norm / (before + kGuard);
+  if (!(factor >= 1)) scale(factor, stream);  // a NaN goes on to the gradients
+  return before;
 }
 
-void Model::clip_grad_value(double limit, void* stream) {
-  require_ready("ddp_model_clip_grad_value");
+void Gradients::clip_value(double limit, void* stream) {
+  model_.require_ready("ddp_model_clip_grad_value");
   require_no_made_step("ddp_model_clip_grad_value", kTooLate);
   if (!(limit > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_value: limit is %g; it must be above 0", limit);
-  if (pass::OptimizerStage* const stage = pass_->stage(); stage != nullptr) stage->forget_norm();
-  walk().change({device::Operation::Kind::kLimit, limit, "changing gradients"}, stream);
+  change({device::Operation::Kind::kLimit, limit, "changing gradients"}, stream);
 }
 
-void Model::attach(const std::shared_ptr<pass::BlockUpdate>& update) {
-  require_no_pass("ddp_optimizer_create");
-  if (update->request().sharded && options_.uneven_inputs != 0)
-    throw Error(DDP_ERROR_NOT_SUPPORTED,
-                "ddp_optimizer_create: with shard = 1 every rank owns a part of every step, so none may join (uneven_inputs "
-                "= 1); leave uneven_inputs 0, "
-                "take part with ddp_model_skip_backward, or end all ranks together with ddp_model_set_last_pass");
-  if (!attached_.expired())
-    throw Error(DDP_ERROR_INVALID_STATE,
-                "the model has an optimizer with shard or in_backward already; destroy it before another one is made");
-  attached_ = update;
-  if (pass_ != nullptr) pass_->attach(attached_);
+void Gradients::change(const device::Operation& operation, void* stream) {
+  if (pass::OptimizerStage* const stage = model_.pass().stage(); stage != nullptr) stage->forget_norm();
+  spans_.clear();
+  for (const Parameter& parameter : table_.parameters()) spans_.add(parameter.grad);
+  spans_.apply(operation, {stream});
 }
 
-pass::OptimizerStage* Model::stage_of(const pass::BlockUpdate& update) const noexcept {
-  pass::OptimizerStage* const stage = pass_ == nullptr ? nullptr : pass_->stage();
-  return stage != nullptr && &stage->update() == &update ? stage : nullptr;
+void Gradients::require_final(const char* function, int64_t used_in) const {
+  using pass::Results;
+  const Results& results = model_.pass().results();
+  if (results.was_captured()) return;
+  if (results.gradients() == Results::Gradients::kAccumulated)
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "%s: the gradients are not reduced: the last pass was a DDP_PASS_ACCUMULATE; make a DDP_PASS_REDUCE pass "
+        "first",
+        function);
+  if (results.gradients() == Results::Gradients::kVoid)
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "%s: the last pass failed or was abandoned, so the gradients are undefined; call ddp_model_zero_grad and "
+        "make the pass again",
+        function);
+  if (used_in > 0 && used_in == results.final_passes())
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "%s: the last step has used these gradients already; make a pass first (DDP_PASS_LOCAL for gradients that "
+        "are equal on all ranks without a reduction)",
+        function);
 }
 
-bool Model::is_sharded() const noexcept {
-  const std::shared_ptr<pass::BlockUpdate> update = attached_.lock();
-  return pass_ != nullptr && update != nullptr && update->request().sharded;
-}
-
-void Model::run_step(const pass::BlockUpdate& update, void* stream) {
-  pass::OptimizerStage* const stage = stage_of(update);
-  if (stage == nullptr) throw make_error(DDP_ERROR_INTERNAL, "a step of an optimizer that is not attached");
-  group::or_break(*group_, group::Part::kExchange, [&] {
-    if (const std::optional<Error> failure = stage->run_step("ddp_optimizer_step", stage->is_sharded(), stream))
-      throw Error(*failure);
-  });
+void Gradients::require_no_made_step(const char* function, const char* why) const {
+  const pass::OptimizerStage* const stage =
+      model_.is_committed() ? model_.pass().stage() : nullptr;  // NULL: also if the optimizer was destroyed
+  if (stage != nullptr && stage->step_is_made())
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: the optimizer with in_backward has made its step within the last pass, %s", function, why);
 }
 
 }  // namespace ddp::model

@@ -1,9 +1,10 @@
 #include "model/join.hpp"
 
+#include "bootstrap/control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "model/model.hpp"
-#include "pass/pass.hpp"
+#include "model/sync_buffers.hpp"
 
 namespace ddp::model {
 namespace {
@@ -32,8 +33,7 @@ void answer_pass(pass::Pass& pass, group::Group& group, void* stream) {
   if (failure->status() != DDP_ERROR_INVALID_STATE) throw Error(*failure);
 }
 
-}  // namespace
-
+/// Until every rank has joined. Returns the lowest rank that trained to the last: its state is the newest.
 int32_t answer_until_all_joined(Model& model, void* stream) {
   group::Group& group = model.group();
   pass::Pass& pass = model.pass();
@@ -45,12 +45,27 @@ int32_t answer_until_all_joined(Model& model, void* stream) {
     if (roll.heard(pass::Call::kPass))
       answer_pass(pass, group, stream);
     else if (roll.heard(pass::Call::kSyncBuffers))
-      model.answer_sync_buffers(roll, stream);
+      answer_sync_buffers(model, roll, stream);
     else if (!roll.heard(pass::Call::kRefused))
       break;
   }
   pass.attendance().set_absent(-1);
   return newest(group, rounds);
+}
+
+}  // namespace
+
+void join(Model& model, void* stream) {
+  constexpr const char* kFunction = "ddp_model_join";
+  model.require_ready(kFunction);
+  if (model.options().uneven_inputs == 0)
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model was made without the option uneven_inputs = 1", kFunction);
+  model.values().require_own(kFunction);
+  model.group().check_usable();
+  const bootstrap::CallState::In inside(model.group().calls(), bootstrap::UserCall::kJoin, model.number());
+  const int32_t newest = answer_until_all_joined(model, stream);
+  model.pass().forget_made_step();  // what all have in the end holds that step, or another
+  model.replicas().replicate_from(newest, kFunction, stream);
 }
 
 }  // namespace ddp::model

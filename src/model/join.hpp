@@ -8,14 +8,11 @@
 // Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
 #pragma once
 
-#include <cstdint>
-
 namespace ddp::model {
 
 class Model;
 
-/// Until every rank has joined. Returns the lowest rank that trained to the last: its state is the newest. `stream`: as for
-/// a model. Collective.
-[[nodiscard]] int32_t answer_until_all_joined(Model& model, void* stream);
+/// Answers until every rank has joined, and takes the newest state then. `stream`: as for a model. Collective.
+void join(Model& model, void* stream = nullptr);
 
 }  // namespace ddp::model

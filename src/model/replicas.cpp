@@ -1,162 +1,89 @@
 #include "model/replicas.hpp"
 
-#include <algorithm>
-#include <map>
+#include <string>
 
-#include "core/bytes.hpp"
-#include "core/description.hpp"
+#include "bootstrap/control/call_state.hpp"
 #include "core/hash.hpp"
-#include "device/device.hpp"
-#include "device/gpu/scratch.hpp"
-#include "group/consensus.hpp"
+#include "device/gpu/transfer.hpp"
+#include "model/drift.hpp"
+#include "model/model.hpp"
+#include "model/replicate.hpp"
+#include "model/requirements.hpp"
 
 namespace ddp::model {
-namespace {
 
-bool all_equal(const std::vector<std::string>& answers) {
-  return std::all_of(answers.begin(), answers.end(), [&](const std::string& each) { return each == answers.front(); });
+void Replicas::keep_equal(std::weak_ptr<ReplicaState> state) {
+  const std::lock_guard lock(keeping_);
+  std::erase_if(kept_equal_, [](const std::weak_ptr<ReplicaState>& each) { return each.expired(); });
+  kept_equal_.push_back(std::move(state));
 }
 
-/// The ranks that hold each content of one tensor, the lowest rank's first.
-std::vector<std::vector<int32_t>> camps_of(const std::vector<std::vector<uint64_t>>& by_rank, size_t tensor) {
-  std::vector<std::vector<int32_t>> camps;
-  std::map<uint64_t, size_t> camp_of;
-  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const auto [at, is_new] = camp_of.emplace(by_rank[rank][tensor], camps.size());
-    if (is_new) camps.emplace_back();
-    camps[at->second].push_back(static_cast<int32_t>(rank));
+std::vector<std::shared_ptr<ReplicaState>> Replicas::kept_equal() {
+  std::vector<std::shared_ptr<ReplicaState>> alive;
+  const std::lock_guard lock(keeping_);
+  for (const std::weak_ptr<ReplicaState>& each : kept_equal_)
+    if (auto state = each.lock()) alive.push_back(std::move(state));
+  return alive;
+}
+
+void Replicas::check(void* stream) {
+  model_.require_ready("ddp_model_check");
+  model_.group().check_idle("ddp_model_check");
+  refuse_capture(model_, "ddp_model_check", stream);
+  const bootstrap::CallState::In inside(model_.group().calls(), bootstrap::UserCall::kCheck, model_.number());
+  require_everybody(model_, "ddp_model_check");
+  if (const std::optional<Drift> drift = find_drift(model_.group(), model_.table(), Compare::kAll, stream))
+    throw_drift("ddp_model_check", *drift);
+}
+
+/// A rank that only answers passes makes no checks, and the others none while there is one.
+void Replicas::check_after_pass(void* stream) {
+  const ddp_model_options& options = model_.options();
+  if (options.check_every <= 0 || model_.pass().meter().passes() % options.check_every != 0 ||
+      model_.pass().attendance().absent_rank() >= 0)
+    return;
+  const bootstrap::CallState::Answering comparing(model_.group().calls(), bootstrap::UserCall::kCheck);
+  ++checks_;
+  const std::optional<Drift> drift = find_drift(model_.group(), model_.table(), Compare::kParameters, stream);
+  if (!drift) return;
+  if (options.drift == DDP_DRIFT_REPORT) throw_drift("ddp_model_end_backward", *drift);
+  repair(model_.group(), "ddp_model_end_backward", model_.table(), kept_equal(), *drift, stream);
+  ++repairs_;
+}
+
+uint64_t Replicas::hash() const {
+  model_.require_no_pass("ddp_model_get_hash");
+  std::vector<Tensor> values;
+  for (const Parameter& parameter : model_.table().parameters()) values.push_back(parameter.value);
+  const gpu::Device* const device = gpu::device_of(values);
+  if (device != nullptr) device->synchronize();
+  gpu::Transfer transfer(device);
+  Hasher hasher;
+  for (const Parameter& parameter : model_.table().parameters()) {
+    hasher.add(parameter.name.c_str(), parameter.name.size() + 1);
+    transfer.read(parameter.value, 0, parameter.value.bytes(),
+                  [&](const std::byte* data, int64_t bytes) { hasher.add(data, static_cast<size_t>(bytes)); });
   }
-  return camps;
+  return hasher.value();
 }
 
-/// The camp with the most ranks; NULL if two have as many.
-const std::vector<int32_t>* largest(const std::vector<std::vector<int32_t>>& camps) {
-  const std::vector<int32_t>* best = nullptr;
-  size_t as_large = 0;
-  for (const std::vector<int32_t>& camp : camps) {
-    if (best == nullptr || camp.size() > best->size()) {
-      best = &camp;
-      as_large = 1;
-    } else if (camp.size() == best->size()) {
-      ++as_large;
-    }
-  }
-  return as_large == 1 ? best : nullptr;
+void Replicas::fill(ddp_model_stats& stats) const noexcept {
+  stats.checks = checks_;
+  stats.repairs = repairs_;
 }
 
-/// All ranks but those of `camp`, which is sorted.
-std::vector<int32_t> others(size_t size, const std::vector<int32_t>& camp) {
-  std::vector<int32_t> ranks;
-  for (int32_t rank = 0; rank < static_cast<int32_t>(size); ++rank)
-    if (!std::binary_search(camp.begin(), camp.end(), rank)) ranks.push_back(rank);
-  return ranks;
+void Replicas::distribute_loaded(void* stream) {
+  bool any = false;
+  for (const std::string& answer : model_.group().gather("loaded state", has_loaded_ ? "1" : "0"))
+    any = any || answer == "1";
+  if (any) replicate(model_.group(), "ddp_model_commit", {}, kept_equal(), 0, stream);
 }
 
-std::string describe_camps(const std::string& name, const std::vector<std::vector<int32_t>>& camps, size_t size) {
-  if (const std::vector<int32_t>* most = largest(camps))
-    return name + " is different on " + name_ranks(others(size, *most)) + " from what most ranks hold";
-  std::string text = name + " has no content that most ranks hold: ";
-  for (size_t i = 0; i < camps.size(); ++i) text += (i == 0 ? "one on " : ", another on ") + name_ranks(camps[i]);
-  return text;
-}
-
-/// The tensors of one device, as bytes, and their places in the list.
-struct Share {
-  const device::Device* home;
-  std::vector<device::Span> spans;
-  std::vector<size_t> places;
-};
-
-std::vector<Share> shares_of(const std::vector<Tensor>& tensors) {
-  std::vector<Share> shares;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& tensor = tensors[i];
-    const device::Device& home = tensor.count > 0 ? device::of(tensor) : device::host();
-    auto share = std::find_if(shares.begin(), shares.end(), [&](const Share& each) { return each.home == &home; });
-    if (share == shares.end()) share = shares.insert(share, Share{&home, {}, {}});
-    share->spans.push_back({tensor.data, nullptr, tensor.bytes()});
-    share->places.push_back(i);
-  }
-  return shares;
-}
-
-std::vector<uint64_t> hashes_of(group::Group& group, const Share& share, void* stream) {
-  std::vector<uint64_t> hashes(share.spans.size());
-  std::optional<gpu::Scratch::Use> scratch;
-  if (!share.home->is_immediate())
-    scratch.emplace(group.gpu_scratch().take(std::ssize(hashes) * static_cast<int64_t>(sizeof(uint64_t)), stream));
-  share.home->hash(share.spans.data(), std::ssize(share.spans), scratch ? scratch->data() : nullptr, hashes.data(), stream);
-  if (scratch) scratch->done();
-  return hashes;
-}
-
-}  // namespace
-
-std::optional<Drift> judge(const std::vector<std::string>& names, const std::vector<std::vector<uint64_t>>& by_rank) {
-  const size_t size = by_rank.size();
-  std::optional<Drift> drift;
-  bool tie = false;
-  std::vector<int32_t> right;  // the ranks that were with the most so far
-  for (int32_t rank = 0; rank < static_cast<int32_t>(size); ++rank) right.push_back(rank);
-  for (size_t tensor = 0; tensor < names.size(); ++tensor) {
-    const std::vector<std::vector<int32_t>> camps = camps_of(by_rank, tensor);
-    if (camps.size() == 1) continue;
-    if (!drift) drift = Drift{describe_camps(names[tensor], camps, size), -1, {}, tensor, false};
-    const std::vector<int32_t>* most = largest(camps);
-    tie = tie || most == nullptr;
-    if (tie) continue;
-    std::vector<int32_t> both;
-    std::set_intersection(right.begin(), right.end(), most->begin(), most->end(), std::back_inserter(both));
-    right = std::move(both);
-  }
-  if (drift && !tie && !right.empty()) {
-    drift->source = right.front();
-    drift->odd = others(size, right);
-  }
-  return drift;
-}
-
-std::vector<uint64_t> content_hashes(group::Group& group, const std::vector<Tensor>& tensors, void* stream) {
-  std::vector<uint64_t> hashes(tensors.size());
-  for (const Share& share : shares_of(tensors)) {
-    const std::vector<uint64_t> found =
-        group::or_break(group, group::Part::kOwn, [&] { return hashes_of(group, share, stream); });
-    for (size_t i = 0; i < found.size(); ++i) hashes[share.places[i]] = found[i];
-  }
-  return hashes;
-}
-
-std::optional<Drift> find_drift(group::Group& group, const Parameters& table, Compare compare, void* stream) {
-  if (group.size() == 1) return std::nullopt;
-  std::vector<std::string> names;
+void Replicas::replicate_from(int32_t source, const char* function, void* stream) {
   std::vector<Tensor> tensors;
-  const auto add = [&](const char* kind, const std::string& name, const Tensor& tensor) {
-    names.push_back(std::string(kind) + " \"" + name + "\"");
-    tensors.push_back(tensor);
-  };
-  for (const Parameter& parameter : table.parameters()) add("parameter", parameter.name, parameter.value);
-  if (compare == Compare::kAll)
-    for (const Buffer& buffer : table.buffers()) add("buffer", buffer.name, buffer.value);
-  ByteWriter hashes;
-  for (const uint64_t hash : content_hashes(group, tensors, stream)) hashes.number(hash);
-  ByteWriter whole;
-  whole.number(content_hash(hashes.bytes().data(), hashes.bytes().size()));
-  if (all_equal(group.gather("replica check", whole.bytes()))) return std::nullopt;
-  std::vector<std::vector<uint64_t>> by_rank;
-  for (const std::string& answer : group.gather("replica hashes", hashes.bytes())) {
-    ByteReader reader(answer);
-    by_rank.emplace_back();
-    for (size_t i = 0; i < names.size(); ++i) by_rank.back().push_back(reader.number<uint64_t>());
-  }
-  std::optional<Drift> drift = judge(names, by_rank);
-  if (drift) drift->only_buffers = drift->first >= table.parameters().size();
-  return drift;
-}
-
-void throw_drift(const char* function, const Drift& drift) {
-  const char* advice = drift.only_buffers ? "only buffers differ; ddp_model_sync_buffers on every rank makes them equal"
-                                          : "load a checkpoint on every rank to make them equal";
-  throw Error(DDP_ERROR_MISMATCH, std::string(function) + ": the replicas differ: " + drift.text + "; " + advice);
+  for (const Parameter& parameter : model_.table().parameters()) tensors.push_back(parameter.value);
+  for (const Buffer& buffer : model_.table().buffers()) tensors.push_back(buffer.value);
+  replicate(model_.group(), function, std::move(tensors), kept_equal(), source, stream);
 }
 
 }  // namespace ddp::model

@@ -1,43 +1,54 @@
-// Do all ranks still hold the same bits? Content hashes (XXH3) are compared, one number for all tensors first, and only if
-// that differs one for each; so equal replicas cost one pass over memory and one small exchange. Tensors on a GPU are hashed
-// there, by a hash of its own, and the host reads the numbers once.
-// Tested by unit/model/replicas_test.cpp, conformance/drift_test.cpp, conformance/pass_semantics.hpp and
-// gpu_host/sync_test.cpp.
+// The replicas of a model, one on each rank, which are to hold the same bits: whether they do (drift.hpp), and one rank's
+// state for everybody when they do not (replicate.hpp).
+// Threads: as Model, but for keep_equal().
+// Tested by conformance/drift_test.cpp, conformance/load_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
+#include <memory>
+#include <mutex>
 #include <vector>
 
-#include "core/parameters.hpp"
-#include "group/group.hpp"
+#include "ddp/model.h"
+#include "model/replica_state.hpp"
 
 namespace ddp::model {
 
-enum class Compare { kParameters, kAll };
+class Model;
 
-/// How ranks differ: the first tensor, and who has what.
-struct Drift {
-  std::string text;           // `parameter "w" is different on rank 2 from what most ranks hold`
-  int32_t source = -1;        // the lowest rank that holds of every tensor what most ranks hold; -1: a tie, nobody is right
-  std::vector<int32_t> odd;   // ranks that differ from the source; empty on a tie
-  size_t first = 0;           // the tensor that the text names
-  bool only_buffers = false;  // all parameters are equal
+class Replicas {
+ public:
+  explicit Replicas(Model& model) noexcept : model_(model) {}
+
+  /// State that is to stay as equal as the parameters (an optimizer's); the same ones in the same order on all ranks. Any
+  /// thread.
+  void keep_equal(std::weak_ptr<ReplicaState> state);
+  [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
+
+  /// Throws MISMATCH if parameters or buffers differ. Collective.
+  void check(void* stream = nullptr);
+  /// A pass that reduced has ended: the check of the parameters, if the options ask for it now. What differs is repaired, or
+  /// throws MISMATCH. Collective then.
+  void check_after_pass(void* stream);
+  /// Of this rank's parameters. Local.
+  [[nodiscard]] uint64_t hash() const;
+  /// What the checks after passes have come to.
+  void fill(ddp_model_stats& stats) const noexcept;
+
+  /// This rank loaded what others may not have; commit gives rank 0's to everybody.
+  void set_loaded() noexcept { has_loaded_ = true; }
+  /// The kept states of rank 0, if any rank has loaded. For commit. Collective.
+  void distribute_loaded(void* stream);
+  /// Parameters, buffers and kept states of `source` for everybody. `function` names the caller in errors. Collective.
+  void replicate_from(int32_t source, const char* function, void* stream);
+
+ private:
+  Model& model_;
+  std::mutex keeping_;  // guards kept_equal_: their owners are destroyed on any thread
+  std::vector<std::weak_ptr<ReplicaState>> kept_equal_;
+  bool has_loaded_ = false;
+  int64_t checks_ = 0;
+  int64_t repairs_ = 0;
 };
-
-/// Empty if all are equal. Collective; the same on every rank. Waits for the stream if there are tensors on a GPU.
-[[nodiscard]] std::optional<Drift> find_drift(group::Group& group, const Parameters& table, Compare compare,
-                                              void* stream = nullptr);
-
-/// One number for each tensor: equal for equal bytes in the same place (host or GPU), on every rank.
-[[nodiscard]] std::vector<uint64_t> content_hashes(group::Group& group, const std::vector<Tensor>& tensors, void* stream);
-
-/// The same from hashes: by_rank[rank][tensor]. Pure.
-[[nodiscard]] std::optional<Drift> judge(const std::vector<std::string>& names,
-                                         const std::vector<std::vector<uint64_t>>& by_rank);
-
-/// Throws MISMATCH.
-[[noreturn]] void throw_drift(const char* function, const Drift& drift);
 
 }  // namespace ddp::model

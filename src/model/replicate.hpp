@@ -10,8 +10,8 @@
 
 #include "core/parameters.hpp"
 #include "group/group.hpp"
+#include "model/drift.hpp"
 #include "model/replica_state.hpp"
-#include "model/replicas.hpp"
 
 namespace ddp::model {
 

@@ -13,7 +13,7 @@ void BuiltinOptimizer::add_owned_grad(int32_t index, Norms& norms) const {
   for (const OwnedSpan& part : owned(index)) norms.add(flat_part(grad, part.first, part.count));
 }
 
-bool BuiltinOptimizer::counts(int32_t index) const noexcept { return !model().has_reduced() || model().was_used(index); }
+bool BuiltinOptimizer::counts(int32_t index) const noexcept { return model().pass().results().was_used(index); }
 
 bool BuiltinOptimizer::decide_step(void* stream) {
   const bool in_stream = decides_in_stream();
@@ -49,7 +49,7 @@ bool BuiltinOptimizer::decides_in_stream() const noexcept {
 }
 
 Decision BuiltinOptimizer::look_at_gradients(void* stream) {
-  const pass::OptimizerStage* const stage = model().stage_of(*this);
+  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   ExactSum sum;
   if (stage != nullptr && stage->norm()) {
     sum = *stage->norm();

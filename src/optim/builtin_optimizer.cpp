@@ -7,21 +7,23 @@
 namespace ddp::optim {
 
 void BuiltinOptimizer::require_outside_made_step(const char* function) const {
-  if (policy_.in_backward && model().phase() == model::Model::Phase::kOpen)
+  if (policy_.in_backward && model().is_committed() && model().pass().is_open())
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: a pass is open in which the optimizer updates; set it before ddp_model_begin_backward", function);
   if (policy_.in_backward)
-    model().require_no_made_step(function,
-                                 "so that would hold for the next one only; call ddp_optimizer_step first, or set it before "
-                                 "ddp_model_begin_backward");
+    model().gradients().require_no_made_step(
+        function,
+        "so that would hold for the next one only; call ddp_optimizer_step first, or set it before "
+        "ddp_model_begin_backward");
 }
 
 /// A second step with the same gradients, on one rank alone perhaps, is a mistake that nothing else would show.
 void BuiltinOptimizer::require_new_gradients() const {
-  model().require_whole("ddp_optimizer_step");
-  model().require_own_values("ddp_optimizer_step");
-  model().require_final_gradients("ddp_optimizer_step", stepped_);
-  if (!policy_.shard && model().group().size() > 1 && (model().is_sharded() || model().has_sliced_gradients()))
+  model().values().require_whole("ddp_optimizer_step");
+  model().values().require_own("ddp_optimizer_step");
+  model().gradients().require_final("ddp_optimizer_step", stepped_);
+  if (!policy_.shard && model().group().size() > 1 &&
+      (model().optimizer_slot().is_sharded() || model().pass().results().are_sliced()))
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_optimizer_step: each rank has the mean in its own slice only, because of an optimizer with shard; this "
                 "optimizer needs the "
@@ -50,13 +52,13 @@ pass::StepRequest BuiltinOptimizer::request() const noexcept {
 
 /// Once there is memory for state.
 OwnedParts BuiltinOptimizer::owned(int32_t index) const noexcept {
-  const pass::OptimizerStage* const stage = model().stage_of(*this);
+  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   return stage != nullptr ? stage->owned(index) : OwnedParts(&whole_[static_cast<size_t>(index)], 1);
 }
 
 void BuiltinOptimizer::allocate() {
   const Parameters& table = model().table();
-  if (policy_.shard && model().stage_of(*this) == nullptr)
+  if (policy_.shard && model().optimizer_slot().stage_of(*this) == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE, "a sharded optimizer has its state after ddp_model_commit only; call it first");
   whole_.reserve(static_cast<size_t>(table.parameter_count()));
   for (auto index = static_cast<int32_t>(whole_.size()); index < table.parameter_count(); ++index)
@@ -82,7 +84,7 @@ void BuiltinOptimizer::prepare_blocks() {
 }
 
 bool BuiltinOptimizer::takes_part(int32_t index) const noexcept {
-  return (!model().has_reduced() || model().was_used(index)) && !schedule_.is_frozen(index);
+  return model().pass().results().was_used(index) && !schedule_.is_frozen(index);
 }
 
 Block BuiltinOptimizer::block_of(int32_t index, int64_t first, int64_t count) const noexcept {
@@ -128,9 +130,9 @@ void BuiltinOptimizer::step(void* stream) {
   model().require_ready("ddp_optimizer_step");
   device::of(model().table())
       .refuse_capture(stream, "ddp_optimizer_step", "its learning rate and step count would stay those of the capture");
-  pass::OptimizerStage* const stage = model().stage_of(*this);
+  pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   if (stage != nullptr && stage->take_made_step()) {
-    stepped_ = model().final_passes();
+    stepped_ = model().pass().results().final_passes();
     return;
   }
   if (policy_.shard)
@@ -150,11 +152,11 @@ void BuiltinOptimizer::step(void* stream) {
     }
     count_all();
   }
-  stepped_ = model().final_passes();
+  stepped_ = model().pass().results().final_passes();
 }
 
 void BuiltinOptimizer::update_all(void* stream) {
-  if (model().stage_of(*this) != nullptr) return model().run_step(*this, stream);
+  if (model().optimizer_slot().stage_of(*this) != nullptr) return model().optimizer_slot().run_step(*this, stream);
   for (int32_t i = 0; i < model().table().parameter_count(); ++i)
     if (takes_part(i)) change(i, 0, model().table().parameter(i).value.count);
   flush(stream);
@@ -202,7 +204,7 @@ void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, cons
                                   size_t array, const std::string& field) const {
   const Parameters& table = model().table();
   model::StateTensor made{table.parameter(index).name + "." + field, from.tensor(table, index, array), {}};
-  const pass::OptimizerStage* const stage = model().stage_of(*this);
+  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   for (int32_t rank = 0; policy_.shard && stage != nullptr && rank < model().group().size(); ++rank) {
     const OwnedParts theirs = stage->ownership().parts(rank, index);
     made.parts.emplace_back(theirs.begin(), theirs.end());

@@ -74,7 +74,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
   void update_block(int32_t index, int64_t first, int64_t count) noexcept final;
   [[nodiscard]] bool restore() noexcept final;
-  void tear() noexcept final { model().tear(); }
+  void tear() noexcept final { model().values().tear(); }
   void count_step() noexcept final { count_all(); }
   void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;
@@ -142,7 +142,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   device::Norms norms_;
   device::GradShape shape_{};  // of the step under way; its gate: what the device has decided, or NULL
   bool undoes_ = false;        // blocks are saved before they change
-  int64_t stepped_ = 0;        // Model::final_passes at the last step
+  int64_t stepped_ = 0;        // Results::final_passes() at the last step
   int64_t skipped_ = 0;
   double norm_ = -1;              // of the last step that needed it; -1: none did
   bool norm_is_decided_ = false;  // that step's norm has to be fetched

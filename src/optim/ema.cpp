@@ -44,7 +44,7 @@ Ema::Ema(std::shared_ptr<model::Model> model, std::vector<double> decays)
 
 /// The parameters keep what they hold.
 Ema::~Ema() {
-  if (model_->values_of() == this) model_->set_values_of(nullptr);
+  if (model_->values().averages_of() == this) model_->values().set_averages_of(nullptr);
 }
 
 void Ema::refuse_capture(const char* function, void* stream) const {
@@ -56,7 +56,7 @@ void Ema::update(void* stream) {
   if (swapped_ >= 0)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_ema_update: the parameters hold average %d; swap it back first with ddp_ema_swap", swapped_);
-  model_->require_own_values("ddp_ema_update");
+  model_->values().require_own("ddp_ema_update");
   refuse_capture("ddp_ema_update", stream);
   averages_.allocate(model_->table());
   updates_ == 0 ? start(stream) : follow(stream);
@@ -98,7 +98,7 @@ void Ema::swap(int32_t which, void* stream) {
   if (swapped_ >= 0 && swapped_ != which)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_ema_swap: the parameters hold average %d, not %d; swap that one back first", swapped_, which);
-  model_->require_own_values("ddp_ema_swap", this);
+  model_->values().require_own("ddp_ema_swap", this);
   refuse_capture("ddp_ema_swap", stream);
   swapped_ < 0 ? swap_in(which, stream) : swap_back(stream);
 }
@@ -123,7 +123,7 @@ void Ema::swap_in(int32_t which, void* stream) {
   }
   saved_ = std::move(saved);
   swapped_ = which;
-  model_->set_values_of(this);
+  model_->values().set_averages_of(this);
   spans_.apply({Kind::kCopy, 1, "swapping an average in"}, {stream});
   exchanged_.apply(kExchange, {stream});
 }
@@ -136,7 +136,7 @@ void Ema::swap_back(void* stream) {
   exchanged_.apply(kExchange, {stream});
   saved_.clear();
   swapped_ = -1;
-  model_->set_values_of(nullptr);
+  model_->values().set_averages_of(nullptr);
 }
 
 /// The parameters and averages of one type, which change places.

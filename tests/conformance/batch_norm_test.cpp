@@ -234,7 +234,7 @@ void a_second_group_normalises_while_buckets_are_under_way(Path path) {
         world.model->begin_backward(DDP_PASS_REDUCE);
         for (size_t p = kShapes.size(); p-- > 0;) {
           world.fill(rank, pass, p);
-          world.model->mark_ready(static_cast<int32_t>(p));
+          world.model->pass().mark_ready(static_cast<int32_t>(p));
           if (p % 2 == 0) check_case(second, rank, {DDP_F32, {5, 3, 3}, 0.25});
         }
         (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { check_case(main, rank, {DDP_F32, {2}, 0}); });

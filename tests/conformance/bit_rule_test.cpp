@@ -151,9 +151,9 @@ struct World {
         if (marks(of, rank, at, p)) {
           if (of.shapes[p].memory == Memory::kMoving && of.threads == 1) move(p, at);
           write(p, held[p]);
-          model->mark_ready(static_cast<int32_t>(p));
+          model->pass().mark_ready(static_cast<int32_t>(p));
         } else if (mix(of.seed, 95, p, static_cast<uint64_t>(at)) % 2 == 0) {
-          model->mark_unused(static_cast<int32_t>(p));  // or not at all
+          model->pass().mark_unused(static_cast<int32_t>(p));  // or not at all
         }
       }
     };
@@ -203,7 +203,7 @@ void check_combination(group::Group& group, int rank, uint64_t seed) {
       Bytes reduced(world.own[p].size());
       naive_reduce({shape.dtype, of.options.reduce, size}, in, reduced.data(), shape.count);
       for (int r = 0; r < size; ++r) held[static_cast<size_t>(r)][p] = used ? reduced : sent[static_cast<size_t>(r)][p];
-      expect(world.model->was_used(static_cast<int32_t>(p)) == used, what + ": used");
+      expect(world.model->pass().results().was_used(static_cast<int32_t>(p)) == used, what + ": used");
       expect(world.read(p) == held[static_cast<size_t>(rank)][p], what + ": bits");
     }
   }

@@ -32,7 +32,7 @@ constexpr int kApart = 100;
 
 void mark_all(World& world, int rank, int pass) {
   world.fill(rank, pass);
-  for (size_t p = kShapes.size(); p-- > 0;) world.model->mark_ready(static_cast<int32_t>(p));
+  for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
 }
 
 void passes_open_together_give_each_its_mean(Path path) {
@@ -49,7 +49,7 @@ void passes_open_together_give_each_its_mean(Path path) {
           for (World* const world : worlds) world->model->begin_backward(DDP_PASS_REDUCE);
           for (const auto& [m, p] : marks_of(worlds.size(), rank, pass)) {
             worlds[m]->fill(rank, pass + kApart * static_cast<int>(m), static_cast<size_t>(p));
-            worlds[m]->model->mark_ready(p);
+            worlds[m]->model->pass().mark_ready(p);
           }
           for (const size_t m : ends) {
             worlds[m]->model->end_backward();
@@ -67,12 +67,12 @@ void a_model_inside_a_model(Path path) {
       for (int pass = 0; pass < 4; ++pass) {
         outer.fill(rank, pass);
         outer.model->begin_backward(DDP_PASS_REDUCE);
-        for (int32_t p = 7; p > 3; --p) outer.model->mark_ready(p);
+        for (int32_t p = 7; p > 3; --p) outer.model->pass().mark_ready(p);
         inner.model->begin_backward(DDP_PASS_REDUCE);
         mark_all(inner, rank, kApart + pass);
         inner.model->end_backward();
         inner.expect_mean(size, kApart + pass, "the inner model");
-        for (int32_t p = 3; p >= 0; --p) outer.model->mark_ready(p);
+        for (int32_t p = 3; p >= 0; --p) outer.model->pass().mark_ready(p);
         outer.model->end_backward();
         outer.expect_mean(size, pass, "the outer model");
       }
@@ -106,7 +106,7 @@ void a_void_pass_leaves_the_other_alone(Path path) {
       second.model->begin_backward(DDP_PASS_REDUCE);
       mark_all(second, rank, kApart + pass);
       first.fill(rank, pass);
-      for (int32_t p = 7; p >= (rank == 1 ? 2 : 0); --p) first.model->mark_ready(p);
+      for (int32_t p = 7; p >= (rank == 1 ? 2 : 0); --p) first.model->pass().mark_ready(p);
       const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->end_backward(); });
       expect_contains(text, "rank 1");
       second.model->end_backward();
@@ -128,7 +128,7 @@ std::string train(group::Group& group, const Ways& ways, bool together) {
       world.model->begin_backward(DDP_PASS_REDUCE);
     };
     const auto mark = [](FusedWorld& world) {
-      for (size_t p = kFusedShapes.size(); p-- > 0;) world.model->mark_ready(static_cast<int32_t>(p));
+      for (size_t p = kFusedShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
     };
     begin(first, step);
     if (together) begin(second, kApart + step);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "checkpoint/state.hpp"
+#include "model/join.hpp"
 #include "support/fused_world.hpp"
 
 namespace ddp::test {
@@ -246,7 +247,7 @@ void a_joined_rank_hears_of_a_failure(Path path) {
       world.reduce();
       world.optimizer->step();
     }
-    world.model->join();
+    join(*world.model);
     expect_same_everywhere(group, world.bytes(), "the model");
   });
 }

@@ -17,10 +17,10 @@ void a_rank_that_computes_is_waited_for(void**) {
     model::Model& model = *world.threaded;
     model.begin_backward(DDP_PASS_REDUCE);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    model.mark_ready(0);
+    model.pass().mark_ready(0);
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-    model.mark_ready(1);
-    model.mark_ready(2);
+    model.pass().mark_ready(1);
+    model.pass().mark_ready(2);
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
     model.end_backward();
     group.barrier();

@@ -23,13 +23,13 @@ ddp_model_options check_options(ddp_drift drift, int64_t every = 3) {
 void one_pass(World& world, int rank, int pass) {
   world.fill(rank, pass);
   world.model->begin_backward(DDP_PASS_REDUCE);
-  for (size_t p = kShapes.size(); p-- > 0;) world.model->mark_ready(static_cast<int32_t>(p));
+  for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
   world.model->end_backward();
 }
 
 ddp_model_stats stats_of(const World& world) {
   ddp_model_stats stats{};
-  world.model->fill_stats(stats);
+  world.model->replicas().fill(stats);
   return stats;
 }
 
@@ -65,9 +65,9 @@ void buffers_may_differ_until_they_are_synchronised(Path path) {
     model.commit();
     running = static_cast<float>(rank);
     model.begin_backward(DDP_PASS_REDUCE);
-    model.mark_ready(0);
+    model.pass().mark_ready(0);
     model.end_backward();
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.check_replicas(); }), "buffer \"running\"");
+    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }), "buffer \"running\"");
   });
 }
 
@@ -90,8 +90,8 @@ struct Trainer {
     rule.rate = 0.01;
     adam = std::make_shared<optim::Adam>(shared, rule, rule);
     ema = std::make_shared<optim::Ema>(shared, std::vector<double>{0.9});
-    shared->keep_equal(adam);
-    shared->keep_equal(ema);
+    shared->replicas().keep_equal(adam);
+    shared->replicas().keep_equal(ema);
   }
   void step(int rank, int pass) {
     one_pass(world, rank, pass);

@@ -77,7 +77,7 @@ void a_sharded_optimizer_has_no_state_before_commit(void**) {
     AdamOptions options;
     options.shard = 1;
     const auto optimizer = std::make_shared<optim::Adam>(model, options, options);
-    model->attach(optimizer);
+    model->optimizer_slot().attach(optimizer);
     const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)optimizer->state_tensors(); });
     expect_contains(text, "ddp_model_commit");
     model->commit();

@@ -103,7 +103,7 @@ void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
       for (int step = 0; step < 3; ++step) {
         world.pass(rank, step);
         world.optimizer->step();
-        world.model->fill_stats(stats);
+        world.model->pass().meter().fill(stats);
       }
       return std::pair{stats.sent_bytes, world.bytes()};
     };
@@ -128,13 +128,13 @@ void a_clipped_step_is_that_of_gradients_scaled_by_hand(Path path) {
     FusedWorld plain(group, Rule::kSgd, Ways{});
     for (int step = 0; step < 3; ++step) {
       world.pass(rank, step);
-      const double seen = world.model->grad_norm(2);
+      const double seen = world.model->gradients().norm(2);
       plain.pass(rank, step);
-      const double norm = plain.model->grad_norm(2);
+      const double norm = plain.model->gradients().norm(2);
       expect(seen == norm && norm > 5, "the norm of slices is that of the whole gradient");
       for (const double p : {1.0, std::numeric_limits<double>::infinity()})
-        expect(world.model->grad_norm(p) == plain.model->grad_norm(p), "so are other norms");
-      plain.model->scale_grad(5 / (norm + 1e-6));
+        expect(world.model->gradients().norm(p) == plain.model->gradients().norm(p), "so are other norms");
+      plain.model->gradients().scale(5 / (norm + 1e-6));
       plain.optimizer->step();
       world.optimizer->step();
       expect(world.optimizer->grad_norm() == norm, "the optimizer tells the norm");
@@ -276,11 +276,11 @@ void steps_and_passes_must_alternate_with_in_backward(Path path) {
     world.model->begin_backward(DDP_PASS_REDUCE);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->set_rate(1); });
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->step(); });
-    for (int32_t p = 0; p < world.model->table().parameter_count(); ++p) world.model->mark_ready(p);
+    for (int32_t p = 0; p < world.model->table().parameter_count(); ++p) world.model->pass().mark_ready(p);
     world.model->end_backward();
     world.optimizer->step();
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] {
-      world.model->attach(
+      world.model->optimizer_slot().attach(
           std::make_shared<optim::Sgd>(world.model, optim::default_sgd_options(), optim::default_optimizer_options()));
     });
   });

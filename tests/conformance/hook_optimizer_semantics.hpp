@@ -7,6 +7,8 @@
 
 #include "conformance/hook_semantics.hpp"
 #include "conformance/powersgd_semantics.hpp"
+#include "model/average.hpp"
+#include "model/uneven.hpp"
 #include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
 
@@ -41,7 +43,7 @@ struct HookTrainer {
     sgd_options.shard = shard ? 1 : 0;
     sgd_options.in_backward = in_backward ? 1 : 0;
     sgd = std::make_shared<optim::Sgd>(model, sgd_options, sgd_options);
-    if (sgd->in_passes() != nullptr) model->attach(sgd);
+    if (sgd->in_passes() != nullptr) model->optimizer_slot().attach(sgd);
     model->commit();
   }
   void backward(int rank, int pass, ddp_pass mode = DDP_PASS_REDUCE) const {
@@ -49,21 +51,21 @@ struct HookTrainer {
     for (size_t p = values.size(); p-- > 0;) {
       auto* grad = reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data);
       for (size_t i = 0; i < values[p].size(); ++i) grad[i] = hook_gradient(rank, pass, p, static_cast<int64_t>(i)) * 0.1F;
-      model->mark_ready(static_cast<int32_t>(p));
+      model->pass().mark_ready(static_cast<int32_t>(p));
     }
     model->end_backward();
   }
   /// A pass that fails on all ranks, in the last bucket in plan order: 1: rank 1 does not mark, 2: rank 2 abandons it, 3:
   /// nobody takes part.
   void begin_void(int rank, int pass, int kind) const {
-    if (kind == 3) return (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { model->skip_backward(); });
+    if (kind == 3) return (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*model); });
     model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = values.size(); p-- > 0;) {
       auto* grad = reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data);
       for (size_t i = 0; i < values[p].size(); ++i) grad[i] = hook_gradient(rank, pass, p, static_cast<int64_t>(i)) * 3;
-      if (p > 0 || rank != kind) model->mark_ready(static_cast<int32_t>(p));
+      if (p > 0 || rank != kind) model->pass().mark_ready(static_cast<int32_t>(p));
     }
-    if (kind == 2 && rank == 2) return model->abandon_backward("a bad batch");
+    if (kind == 2 && rank == 2) return abandon_backward(*model, "a bad batch");
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { model->end_backward(); });
   }
   void expect_same(const std::vector<std::vector<float>>& wanted, const std::string& what) const {
@@ -89,7 +91,7 @@ inline void every_way_of_an_optimizer_gives_the_same_parameters(const RunGroups&
             trainer.backward(rank, pass);
             trainer.sgd->step();
           }
-          trainer.model->check_replicas();
+          trainer.model->replicas().check();
           if (plain.empty()) plain = trainer.values;
           trainer.expect_same(plain, hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : ""));
         }
@@ -117,7 +119,7 @@ inline void a_failed_hook_leaves_the_parameters_as_they_were(const RunGroups& ru
       fails = false;
       trainer.backward(rank, 2);
       trainer.sgd->step();
-      trainer.model->check_replicas();
+      trainer.model->replicas().check();
       expect(std::memcmp(trainer.values[0].data(), before[0].data(), 64) != 0, "training goes on");
     }
     group.barrier();
@@ -168,7 +170,7 @@ inline void local_passes_step_alike_in_backward(const RunGroups& run_groups) {
       for (int pass = 0; pass < 6; ++pass) {
         trainer.backward(rank, pass, pass % 3 == 2 ? DDP_PASS_REDUCE : DDP_PASS_LOCAL);
         trainer.sgd->step();
-        if (pass % 3 == 1) trainer.model->average_parameters();
+        if (pass % 3 == 1) average_parameters(*trainer.model);
       }
       if (plain.empty()) plain = trainer.values;
       trainer.expect_same(plain, "in backward");

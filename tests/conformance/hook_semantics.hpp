@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "conformance/wire_semantics.hpp"
+#include "model/join.hpp"
+#include "model/uneven.hpp"
 #include "pass/hook_bucket.hpp"
 
 namespace ddp::test {
@@ -73,7 +75,7 @@ struct HookWorld {
   void mark(int rank, int pass) const {
     fill(rank, pass);
     model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = kHookShapes.size(); p-- > 0;) model->mark_ready(static_cast<int32_t>(p));
+    for (size_t p = kHookShapes.size(); p-- > 0;) model->pass().mark_ready(static_cast<int32_t>(p));
   }
   void run(int rank, int pass) const {
     mark(rank, pass);
@@ -200,7 +202,7 @@ inline void hooks_that_do_different_things_are_a_mismatch_and_the_group_stays(co
 /// Marks and pulls in turn, then pulls the rest.
 inline void pull(const HookWorld& world, const HookBody& body, bool early) {
   for (size_t p = kHookShapes.size(); p-- > 0;) {
-    world.model->mark_ready(static_cast<int32_t>(p));
+    world.model->pass().mark_ready(static_cast<int32_t>(p));
     while (early) {
       const auto bucket = world.model->next_bucket(false);
       if (bucket == nullptr) break;
@@ -276,23 +278,23 @@ inline void missing_and_unused_gradients_keep_their_promises(const RunGroups& ru
     strict.fill(rank, 0);
     strict.model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t p = 0; p < strict.model->table().parameter_count(); ++p)
-      if (rank != 1 || p != 4) strict.model->mark_ready(p);
+      if (rank != 1 || p != 4) strict.model->pass().mark_ready(p);
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { strict.model->end_backward(); }),
                     "rank 1 did not mark \"p4\"");
     calls = 0;
     strict.run(rank, 1);
     strict.expect_scaled_sum(3, 1, 3.0F, "the pass after");
     ddp_model_stats stats{};
-    strict.model->fill_stats(stats);
+    strict.model->pass().meter().fill(stats);
     expect_equal(int64_t{calls}, stats.buckets, "the hook runs once a bucket");
 
     const HookWorld mild(group, callback(average), DDP_PROGRESS_AUTO, DDP_UNUSED_ALLOW);
     mild.fill(rank, 2);
     mild.model->begin_backward(DDP_PASS_ACCUMULATE);
-    if (rank == 2) mild.model->mark_ready(2);
+    if (rank == 2) mild.model->pass().mark_ready(2);
     mild.model->end_backward();
     mild.model->begin_backward(DDP_PASS_REDUCE);
-    if (rank == 0) mild.model->mark_ready(1);
+    if (rank == 0) mild.model->pass().mark_ready(1);
     mild.model->end_backward();
     for (const size_t p : {size_t{1}, size_t{2}})
       for (int64_t i = 0; i < kHookShapes[p]; ++i)
@@ -300,7 +302,9 @@ inline void missing_and_unused_gradients_keep_their_promises(const RunGroups& ru
     for (const size_t p : {size_t{0}, size_t{4}})
       for (int64_t i = 0; i < kHookShapes[p]; ++i)
         expect(mild.grad(p)[i] == hook_gradient(rank, 2, p, i), "used on none: untouched");
-    expect(mild.model->was_used(1) && mild.model->was_used(2) && !mild.model->was_used(4), "who was used");
+    expect(mild.model->pass().results().was_used(1) && mild.model->pass().results().was_used(2) &&
+               !mild.model->pass().results().was_used(4),
+           "who was used");
     group.barrier();
   });
 }
@@ -323,14 +327,14 @@ inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGr
       model.add_parameter("a", flat_tensor(values.data(), DDP_F32, 900), nullptr);
       model.add_parameter("b", flat_tensor(more.data(), DDP_F32, 70), nullptr);
       model.commit();
-      model.set_weight(static_cast<double>(kWeights[rank]));
+      set_weight(model, static_cast<double>(kWeights[rank]));
       for (int pass = 0; pass < kBatches[rank]; ++pass) {
         model.begin_backward(DDP_PASS_REDUCE);
         for (const int32_t p : {1, 0}) {
           const Tensor grad = model.table().parameter(p).grad;
           for (int64_t i = 0; i < grad.count; ++i)
             reinterpret_cast<float*>(grad.data)[i] = static_cast<float>((i % 8) * 12 * (rank + 1) + pass);
-          model.mark_ready(p);
+          model.pass().mark_ready(p);
         }
         model.end_backward();
         float weights = 0;
@@ -349,7 +353,7 @@ inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGr
           }
         }
       }
-      model.join();
+      join(model);
       group.barrier();
     });
 }

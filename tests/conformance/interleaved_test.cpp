@@ -39,12 +39,12 @@ void passes_of_two_groups_are_open_at_the_same_time(Path path) {
         const std::vector<int32_t> order = order_of(rank, pass), other = order_of(rank + 7, pass);
         for (size_t i = 0; i < kShapes.size(); ++i) {
           first.fill(rank, pass, static_cast<size_t>(order[i]));
-          first.model->mark_ready(order[i]);
+          first.model->pass().mark_ready(order[i]);
           if (i % 3 == 1) sum_on(*c, rank, static_cast<int>(i));  // while buckets of both are under way
           second.fill(rank, pass + 100, static_cast<size_t>(other[i]));
-          second.model->mark_ready(other[i]);
+          second.model->pass().mark_ready(other[i]);
           third.fill(rank, pass + 200, static_cast<size_t>(order[i]));
-          third.model->mark_ready(order[i]);
+          third.model->pass().mark_ready(order[i]);
         }
         (pass % 2 == 0 ? first : second).model->end_backward();
         sum_on(*c, rank, 5);
@@ -73,11 +73,11 @@ void a_group_of_fewer_ranks_works_inside_a_pass_of_all(Path path) {
       whole.model->begin_backward(DDP_PASS_REDUCE);
       for (size_t p = kShapes.size(); p-- > 0;) {
         whole.fill(rank, pass, p);
-        whole.model->mark_ready(static_cast<int32_t>(p));
+        whole.model->pass().mark_ready(static_cast<int32_t>(p));
         if (p != 4) continue;
         part.fill(half.rank, pass + 50);
         part.model->begin_backward(DDP_PASS_REDUCE);
-        for (size_t q = 0; q < kShapes.size(); ++q) part.model->mark_ready(static_cast<int32_t>(q));
+        for (size_t q = 0; q < kShapes.size(); ++q) part.model->pass().mark_ready(static_cast<int32_t>(q));
         part.model->end_backward();
         part.expect_mean(2, pass + 50, "the pair");
       }
@@ -99,7 +99,7 @@ void threads_drive_models_of_their_own_groups(Path path) {
       for (int pass = 0; pass < 10; ++pass) {
         world.fill(rank, pass + thread * 1000);
         world.model->begin_backward(DDP_PASS_REDUCE);
-        for (const int32_t p : order_of(rank, pass)) world.model->mark_ready(p);
+        for (const int32_t p : order_of(rank, pass)) world.model->pass().mark_ready(p);
         world.model->end_backward();
         world.expect_mean(2, pass + thread * 1000, "thread " + std::to_string(thread));
       }
@@ -118,7 +118,7 @@ void a_group_that_breaks_leaves_the_others_alone(Path path) {
       world.model->begin_backward(DDP_PASS_REDUCE);
       for (size_t p = kShapes.size(); p-- > 0;) {
         world.fill(rank, 4, p);
-        world.model->mark_ready(static_cast<int32_t>(p));
+        world.model->pass().mark_ready(static_cast<int32_t>(p));
         if (p == 3 && rank == 0) bad->abort(Error(DDP_ERROR_ABORTED, "on purpose"));
         if (p == 2) (void)expect_error(DDP_ERROR_ABORTED, [&] { bad->barrier(); });
       }

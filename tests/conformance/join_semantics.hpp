@@ -3,6 +3,10 @@
 
 #include "checkpoint/state.hpp"
 #include "conformance/weight_semantics.hpp"
+#include "model/average.hpp"
+#include "model/join.hpp"
+#include "model/sync_buffers.hpp"
+#include "model/uneven.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
 #include "optim/rules.hpp"
@@ -43,9 +47,9 @@ struct Learner {
     adam_options.epsilon = 1e-8;
     adam = std::make_shared<optim::Adam>(model, adam_options, adam_options);
     ema = std::make_shared<optim::Ema>(model, std::vector<double>{0.5, 0.9});
-    if (adam->in_passes() != nullptr) model->attach(adam);
-    model->keep_equal(adam);
-    model->keep_equal(ema);
+    if (adam->in_passes() != nullptr) model->optimizer_slot().attach(adam);
+    model->replicas().keep_equal(adam);
+    model->replicas().keep_equal(ema);
   }
   float* grad(size_t p) { return reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data); }
   void backward(int rank, int pass) {
@@ -53,7 +57,7 @@ struct Learner {
     model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = std::size(kCounts); p-- > 0;) {
       for (int64_t i = 0; i < kCounts[p]; ++i) grad(p)[i] = gradient(rank, pass, p, i);
-      model->mark_ready(static_cast<int32_t>(p));
+      model->pass().mark_ready(static_cast<int32_t>(p));
     }
     model->end_backward();
   }
@@ -91,7 +95,7 @@ inline std::string state_alone(group::Group& alone, const std::vector<int>& batc
     for (size_t p = std::size(Learner::kCounts); p-- > 0;) {
       for (int64_t i = 0; i < Learner::kCounts[p]; ++i)
         learner.grad(p)[i] = weighted_mean(weights, sum_of(weights), pass, p, i).exact;
-      learner.model->mark_ready(static_cast<int32_t>(p));
+      learner.model->pass().mark_ready(static_cast<int32_t>(p));
     }
     learner.model->end_backward();
     learner.step(pass);
@@ -132,10 +136,10 @@ inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_gr
                  "some rank is out");
           learner.step(pass);
         }
-        learner.model->join();
+        join(*learner.model);
         expect(learner.state() == wanted, "the state is that of one rank that saw all data");
         // All go on together.
-        learner.model->check_replicas();
+        learner.model->replicas().check();
         group.barrier();
         learner.backward(rank, 50);
         expect(report_of(*learner.model).contributors == group.size() && report_of(*learner.model).last == 0,
@@ -143,8 +147,8 @@ inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_gr
         const int others = group.size();
         expect(learner.grad(1)[7] == mean(others, 50, 1, 7) || others == 1, "the mean of all");
         learner.step(50);
-        learner.model->join();  // and a second time
-        learner.model->check_replicas();
+        join(*learner.model);  // and a second time
+        learner.model->replicas().check();
       }
     });
   }
@@ -154,12 +158,12 @@ inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& r
   run_groups(3, [&](group::Group& group, int rank) {
     Learner learner(group, uneven_options());
     if (rank == 1) {
-      learner.model->join();
+      join(*learner.model);
       group.barrier();
-      return learner.model->check_replicas();
+      return learner.model->replicas().check();
     }
     learner.buffer[0] = static_cast<float>(10 + rank);
-    learner.model->sync_buffers(2);  // before anybody here knows that rank 1 has joined
+    sync_buffers(*learner.model, 2);  // before anybody here knows that rank 1 has joined
     expect(learner.buffer[0] == 12, "buffers of rank 2");
     learner.backward(rank, 0);
     learner.step(0);
@@ -167,34 +171,34 @@ inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& r
       expect_contains(expect_error(DDP_ERROR_INVALID_STATE, call), "rank 1 (host");
     };
     refused([&] { group.barrier(); });
-    refused([&] { learner.model->check_replicas(); });
-    refused([&] { learner.model->average_parameters(); });
+    refused([&] { learner.model->replicas().check(); });
+    refused([&] { average_parameters(*learner.model); });
     refused([&] {
       (void)checkpoint::save_file("save", {*learner.model, learner.adam.get(), nullptr}, {}, "/nowhere", std::nullopt);
     });
     refused([&] { World other(group, Memory::kOwned); });
     learner.buffer[0] = static_cast<float>(20 + rank);
-    learner.model->sync_buffers(0);
+    sync_buffers(*learner.model, 0);
     expect(learner.buffer[0] == 20, "buffers of rank 0");
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->sync_buffers(1); }),
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { sync_buffers(*learner.model, 1); }),
                     "rank 1, which is out of data");
     // A void pass is the others' affair.
     learner.model->begin_backward(DDP_PASS_REDUCE);
-    if (rank == 2) learner.model->mark_ready(0);
+    if (rank == 2) learner.model->pass().mark_ready(0);
     if (rank == 0) mark_all(*learner.model);
     const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->end_backward(); });
     expect_contains(text, "rank 2 did not mark");
     expect(text.find("rank 1") == std::string::npos, text);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->skip_backward(); });  // nobody contributes
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*learner.model); });  // nobody contributes
     // Accumulation is local.
     learner.model->begin_backward(DDP_PASS_ACCUMULATE);
     mark_all(*learner.model);
     learner.model->end_backward();
     learner.backward(rank, 1);
     expect(report_of(*learner.model).contributors == 2, "two are left");
-    learner.model->join();
+    join(*learner.model);
     group.barrier();
-    learner.model->check_replicas();
+    learner.model->replicas().check();
   });
 }
 
@@ -202,14 +206,14 @@ inline void a_check_is_refused_also_when_nobody_knew_of_the_joined_rank(const Ru
   run_groups(2, [&](group::Group& group, int rank) {
     Learner learner(group, uneven_options());
     if (rank == 0) {
-      learner.model->join();
-      return learner.model->check_replicas();
+      join(*learner.model);
+      return learner.model->replicas().check();
     }
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->check_replicas(); }), "rank 0 (host");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->replicas().check(); }), "rank 0 (host");
     (void)expect_error(DDP_ERROR_INVALID_STATE,
                        [&] { (void)checkpoint::save_file("save", {*learner.model}, {}, "/nowhere", std::nullopt); });
-    learner.model->join();
-    learner.model->check_replicas();
+    join(*learner.model);
+    learner.model->replicas().check();
   });
 }
 
@@ -217,14 +221,14 @@ inline void a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_n
   run_groups(2, [&](group::Group& group, int rank) {
     Learner learner(group, uneven_options());
     if (rank == 0)
-      (void)expect_error(DDP_ERROR_MISMATCH, [&] { learner.model->join(); });
+      (void)expect_error(DDP_ERROR_MISMATCH, [&] { join(*learner.model); });
     else
       expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { group.barrier(); }), "ddp_model_join");
   });
   run_groups(2, [&](group::Group& group, int rank) {  // the same for what only exchanges words
     Learner learner(group, uneven_options());
     if (rank == 1)
-      (void)expect_error(DDP_ERROR_MISMATCH, [&] { learner.model->join(); });
+      (void)expect_error(DDP_ERROR_MISMATCH, [&] { join(*learner.model); });
     else
       expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { World other(group, Memory::kOwned); }), "ddp_model_join");
   });
@@ -240,9 +244,9 @@ inline void a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins(const R
       for (int pass = 0; pass < 5; ++pass) {
         for (const auto& learner : learners) {
           learner->adam->set_rate(0.01 / (pass + 1));
-          learner->model->set_weight(weights_of(size, pass)[static_cast<size_t>(rank)]);
+          set_weight(*learner->model, weights_of(size, pass)[static_cast<size_t>(rank)]);
           if ((pass == 0 && rank == 0) || (pass == 4 && rank == size - 1))
-            learner->model->skip_backward();
+            skip_backward(*learner->model);
           else
             learner->backward(rank, pass);
           learner->adam->step();
@@ -256,7 +260,7 @@ inline void a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins(const R
 inline void joining_needs_the_option(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
     Learner learner(group, weighted_options());
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->join(); }), "uneven_inputs");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { join(*learner.model); }), "uneven_inputs");
     learner.backward(rank, 0);
     group.barrier();
   });
@@ -271,17 +275,17 @@ inline void replicas_are_not_compared_while_a_rank_only_answers(const RunGroups&
       learner.backward(rank, pass);
       learner.step(pass);
     }
-    learner.model->join();
+    join(*learner.model);
     for (int pass = 0; pass < 4; ++pass) {  // and together again
       if (pass == 2 && rank == 1) {
         learner.adam->set_rate(0.01 / (pass + 1));
-        learner.model->skip_backward();
+        skip_backward(*learner.model);
       } else {
         learner.backward(rank, pass);
       }
       learner.step(pass);
     }
-    learner.model->check_replicas();
+    learner.model->replicas().check();
   });
 }
 
@@ -290,7 +294,7 @@ inline void a_rank_that_leaves_ends_the_wait_of_those_that_joined(const RunGroup
     Learner learner(group, uneven_options());
     learner.backward(rank, 0);
     if (rank == 2) return;  // leaves
-    expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { learner.model->join(); }), "rank 2");
+    expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { join(*learner.model); }), "rank 2");
   });
 }
 

@@ -14,8 +14,8 @@ struct Trained {
   std::shared_ptr<optim::Ema> ema;
   Trained(group::Group& group, Rule rule, const Ways& ways, bool dynamic_scale = false) : world(group, rule, ways) {
     ema = std::make_shared<optim::Ema>(world.model, std::vector<double>{0.5});
-    world.model->keep_equal(world.optimizer);
-    world.model->keep_equal(ema);
+    world.model->replicas().keep_equal(world.optimizer);
+    world.model->replicas().keep_equal(ema);
     if (dynamic_scale) {
       ddp_loss_scale_options options = optim::default_loss_scale_options();
       options.initial = 4;
@@ -159,7 +159,7 @@ void a_load_that_fails_forgets_nothing(void**) {
         world.world.model->begin_backward(DDP_PASS_REDUCE);
         if (rank == 0) file.push_back('x');
         expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.load(file); }), "a backward pass is open");
-        for (int32_t p = 0; p < world.world.model->table().parameter_count(); ++p) world.world.model->mark_ready(p);
+        for (int32_t p = 0; p < world.world.model->table().parameter_count(); ++p) world.world.model->pass().mark_ready(p);
         world.world.model->end_backward();
       }
       group.barrier();
@@ -219,7 +219,7 @@ void a_model_without_its_optimizer_loads_after_a_pass(void**) {
     world.world.pass(rank, 1);
     world.world.optimizer->step();
     expect_equal(world.world.optimizer->step_count(), int64_t{2}, "steps");
-    world.world.model->check_replicas();
+    world.world.model->replicas().check();
   });
 }
 

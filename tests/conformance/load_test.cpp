@@ -44,8 +44,8 @@ struct Program {
     else
       optimizer = std::make_shared<optim::Adam>(model, optim::default_adam_options(), optim::default_optimizer_options());
     ema = std::make_shared<optim::Ema>(model, std::vector<double>{0.5, 0.75});
-    model->keep_equal(optimizer);
-    model->keep_equal(ema);
+    model->replicas().keep_equal(optimizer);
+    model->replicas().keep_equal(ema);
   }
   void train(int steps) {
     for (int step = 0; step < steps; ++step) {
@@ -54,7 +54,7 @@ struct Program {
         auto* grad = reinterpret_cast<float*>(model->table().parameter(p).grad.data);
         for (int64_t i = 0; i < model->table().parameter(p).grad.count; ++i)
           grad[i] = static_cast<float>(step - 1) + static_cast<float>(i) / 8;
-        model->mark_ready(p);
+        model->pass().mark_ready(p);
       }
       model->end_backward();
       optimizer->step();
@@ -103,7 +103,7 @@ Saved save(const std::string& path, const std::vector<std::string>& names, bool 
     program.optimizer->set_group(0, 0, 0);  // frozen: its count falls behind
     program.optimizer->set_rate(0.0625);
     program.train(2);
-    program.model->metadata()["note"] = "kept";
+    program.model->checkpoint_info().metadata["note"] = "kept";
     checkpoint::save_file("save", program.parts(), {3, 5}, path, std::nullopt);
     saved = {program.tensors(), program.fields()};
   });
@@ -135,12 +135,13 @@ void all_ranks_get_everything_back(Path path) {
           const checkpoint::Counters counters = program.load(rank == 0 ? file : "/nowhere");  // only rank 0 needs the file
           if (when == When::kBeforeCommit) program.model->commit();
           expect_saved(program, saved);
-          expect(counters.epoch == 3 && counters.step == 5 && program.model->metadata().at("note") == "kept",
+          expect(counters.epoch == 3 && counters.step == 5 && program.model->checkpoint_info().metadata.at("note") == "kept",
                  "counters and texts");
-          expect(program.model->load_report().missing.empty() && program.model->load_report().unexpected.empty(),
+          expect(program.model->checkpoint_info().last_load.missing.empty() &&
+                     program.model->checkpoint_info().last_load.unexpected.empty(),
                  "nothing to report");
           program.train(1);
-          program.model->check_replicas();
+          program.model->replicas().check();
         });
   }
 }
@@ -235,13 +236,13 @@ void a_partial_load_takes_what_both_have_and_names_the_rest(Path path) {
                "the optimizer's fields");
         expect(fields.at("groups") == "1" && fields.count("steps.second layer") == 0 && fields.at("ema updates") == "5",
                "groups");
-        const model::Model::LoadReport& report = program.model->load_report();
+        const model::LoadReport& report = program.model->checkpoint_info().last_load;
         const std::vector<std::string> missing = {"new", "ddp:optimizer/new.exp_avg", "ddp:optimizer/new.exp_avg_sq",
                                                   "ddp:ema/0.5.new", "ddp:ema/0.75.new"};
         expect(report.missing == missing, "missing");
         expect(report.unexpected.size() == 5 && report.unexpected[0] == "second layer", "unexpected");
         program.train(2);
-        program.model->check_replicas();
+        program.model->replicas().check();
         expect(program.fields().at("steps.new") == "2" && program.fields().at("steps.third") == "7", "training goes on");
       });
 }
@@ -277,7 +278,7 @@ void weights_alone_load_partially_into_a_model_with_an_optimizer(Path path) {
     (void)expect_error(DDP_ERROR_MISMATCH, [&] { (void)program.load(file); });
     (void)program.load(file, {true, false});
     expect(program.values[0][0] == 700 && program.fields() == before, "the weights are new, the optimizer is as it was");
-    expect(program.model->load_report().missing.size() == 3 * 4, "all of optimizer and averages are missing");
+    expect(program.model->checkpoint_info().last_load.missing.size() == 3 * 4, "all of optimizer and averages are missing");
   });
 }
 

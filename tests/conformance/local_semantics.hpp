@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "conformance/wire_semantics.hpp"
+#include "model/average.hpp"
 
 namespace ddp::test {
 
@@ -55,7 +56,7 @@ inline void steps_between_averages_are_each_ranks_own(const RunGroups& run_group
           auto* grad = reinterpret_cast<float*>(model.table().parameter(static_cast<int32_t>(p)).grad.data);
           for (int64_t i = 0; i < kLocalShapes[p]; ++i)
             grad[i] = local_gradient(rank, step, p, i, values[p][static_cast<size_t>(i)]);
-          model.mark_ready(static_cast<int32_t>(p));
+          model.pass().mark_ready(static_cast<int32_t>(p));
         }
         model.end_backward();
         for (size_t p = 0; p < values.size(); ++p) {
@@ -63,8 +64,8 @@ inline void steps_between_averages_are_each_ranks_own(const RunGroups& run_group
           for (size_t i = 0; i < values[p].size(); ++i) values[p][i] = values[p][i] - kLocalRate * grad[i];
         }
         if ((step + 1) % 3 == 0) {
-          model.average_parameters();
-          model.check_replicas();
+          average_parameters(model);
+          model.replicas().check();
         }
         const auto wanted = train_naively(size, step + 1, 3)[static_cast<size_t>(rank)];
         for (size_t p = 0; p < values.size(); ++p)
@@ -72,9 +73,9 @@ inline void steps_between_averages_are_each_ranks_own(const RunGroups& run_group
                  "parameter " + std::to_string(p) + " after step " + std::to_string(step) + " on " + std::to_string(size) +
                      " ranks");
       }
-      if (size > 1) expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.check_replicas(); }), "parameter \"p0\"");
+      if (size > 1) expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }), "parameter \"p0\"");
       ddp_model_stats stats{};
-      model.fill_stats(stats);
+      model.pass().meter().fill(stats);
       expect_equal(stats.passes, int64_t{0}, "passes that reduced");
       group.barrier();
     });
@@ -91,27 +92,28 @@ inline void what_was_marked_on_this_rank_counts(const RunGroups& run_groups) {
       model.add_parameter("b", flat_tensor(b, DDP_F32, 4), nullptr);
       model.commit();
       model.begin_backward(DDP_PASS_LOCAL);
-      model.mark_ready(rank);  // another on each rank
+      model.pass().mark_ready(rank);  // another on each rank
       if (unused == DDP_UNUSED_ERROR) {
         const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); });
         expect_contains(text, rank == 0 ? "this rank did not mark \"b\"" : "this rank did not mark \"a\"");
       } else {
         model.end_backward();
-        expect(model.was_used(rank) && !model.was_used(1 - rank), "used is what this rank used");
+        expect(model.pass().results().was_used(rank) && !model.pass().results().was_used(1 - rank),
+               "used is what this rank used");
       }
       model.begin_backward(DDP_PASS_ACCUMULATE);  // then accumulated, then local: both count
-      model.mark_ready(1 - rank);
+      model.pass().mark_ready(1 - rank);
       model.end_backward();
       model.begin_backward(DDP_PASS_LOCAL);
-      model.mark_ready(rank);
-      if (unused == DDP_UNUSED_ERROR) model.mark_ready(1 - rank);
+      model.pass().mark_ready(rank);
+      if (unused == DDP_UNUSED_ERROR) model.pass().mark_ready(1 - rank);
       model.end_backward();
-      expect(model.was_used(0) && model.was_used(1), "accumulated before");
+      expect(model.pass().results().was_used(0) && model.pass().results().was_used(1), "accumulated before");
       model.begin_backward(DDP_PASS_REDUCE);  // modes may change from pass to pass
       for (const int32_t p : {1, 0}) {
         auto* grad = reinterpret_cast<float*>(model.table().parameter(p).grad.data);
         for (int i = 0; i < 4; ++i) grad[i] = static_cast<float>(2 * rank + i);
-        model.mark_ready(p);
+        model.pass().mark_ready(p);
       }
       model.end_backward();
       expect(reinterpret_cast<const float*>(model.table().parameter(0).grad.data)[3] == 4.0F, "the mean of 3 and 5");

@@ -5,6 +5,7 @@
 
 #include "extra/powersgd.hpp"
 #include "model/model.hpp"
+#include "model/uneven.hpp"
 #include "support/group_world.hpp"
 
 namespace {
@@ -68,14 +69,14 @@ int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_u
         group.barrier();
         counting = true;
       }
-      if (uneven) model.set_weight(rank + 1.5);
+      if (uneven) set_weight(model, rank + 1.5);
       if (uneven && pass % 3 == 2 && rank == 1) {
-        model.skip_backward();
+        skip_backward(model);
         continue;
       }
       model.begin_backward(pass % 3 == 1 ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE);
       for (int32_t p = kParameters; p-- > 0;)
-        if (unused == DDP_UNUSED_ERROR || p != 7) model.mark_ready(p);
+        if (unused == DDP_UNUSED_ERROR || p != 7) model.pass().mark_ready(p);
       model.end_backward();
     }
     group.barrier();
@@ -143,7 +144,7 @@ void passes_that_are_open_together_allocate_nothing(void**) {
         }
         for (const auto& model : models) model->begin_backward(DDP_PASS_REDUCE);
         for (int32_t p = kParameters; p-- > 0;)
-          for (const auto& model : models) model->mark_ready(p);
+          for (const auto& model : models) model->pass().mark_ready(p);
         for (const auto& model : models) model->end_backward();
       }
       group.barrier();

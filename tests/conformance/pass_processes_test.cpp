@@ -38,7 +38,7 @@ void hit_rank_1(ddp_backend backend, int number, ddp_status status, double limit
     try {
       for (int pass = 0;; ++pass) {
         world.model->begin_backward(DDP_PASS_REDUCE);
-        for (size_t p = kShapes.size(); p-- > 0;) world.model->mark_ready(static_cast<int32_t>(p));
+        for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
         world.model->end_backward();
         if (pass == 5) report.say("training");
       }
@@ -93,7 +93,7 @@ void the_process_makes_a_new_group_after_a_failure(void**) {
     for (int pass = 0; pass < 10; ++pass) {
       world.fill(rank, pass);
       world.model->begin_backward(DDP_PASS_REDUCE);
-      for (size_t p = 0; p < kShapes.size(); ++p) world.model->mark_ready(static_cast<int32_t>(p));
+      for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
       world.model->end_backward();
       world.expect_mean(2, pass, "after the failure");
     }

@@ -105,7 +105,7 @@ inline void every_way_order_and_thread_gives_the_mean(const RunGroups& run_group
             world.model->begin_backward(DDP_PASS_REDUCE);
             for (const int32_t p : order_of(rank, pass)) {
               world.fill(rank, pass, static_cast<size_t>(p));
-              world.model->mark_ready(p);
+              world.model->pass().mark_ready(p);
             }
             world.model->end_backward();
             world.expect_mean(size, pass,
@@ -126,7 +126,7 @@ inline void marks_from_several_threads_give_the_mean(const RunGroups& run_groups
       for (int t = 0; t < 3; ++t)
         threads.emplace_back([&, t] {
           for (size_t p = static_cast<size_t>(t); p < kShapes.size(); p += 3)
-            world.model->mark_ready(static_cast<int32_t>(p));
+            world.model->pass().mark_ready(static_cast<int32_t>(p));
         });
       for (std::thread& thread : threads) thread.join();
       world.model->end_backward();
@@ -139,12 +139,12 @@ inline void marks_from_several_threads_give_the_mean(const RunGroups& run_groups
 inline void accumulated_gradients_are_reduced_as_a_whole(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
     World world(group, Memory::kOwned);
-    world.model->zero_grad();
+    world.model->gradients().zero();
     for (int step = 0; step < 3; ++step) {
       world.model->begin_backward(step < 2 ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE);
       for (size_t p = kShapes.size(); p-- > 0;) {
         for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] += static_cast<float>(rank + 1);
-        world.model->mark_ready(static_cast<int32_t>(p));
+        world.model->pass().mark_ready(static_cast<int32_t>(p));
       }
       world.model->end_backward();
       if (step < 2)
@@ -160,7 +160,7 @@ inline void a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on(con
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kShapes.size(); ++p)
-      if (!(rank == 1 && (p == 2 || p == 5))) world.model->mark_ready(static_cast<int32_t>(p));
+      if (!(rank == 1 && (p == 2 || p == 5))) world.model->pass().mark_ready(static_cast<int32_t>(p));
     const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
     expect_contains(text, "rank 1");
     expect_contains(text, "\"p2\"");
@@ -168,7 +168,7 @@ inline void a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on(con
     expect(text.find("rank 0") == std::string::npos, text);
     world.fill(rank, 1);
     world.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = 0; p < kShapes.size(); ++p) world.model->mark_ready(static_cast<int32_t>(p));
+    for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
     world.model->end_backward();
     world.expect_mean(3, 1, "the pass after");
   });
@@ -186,33 +186,35 @@ inline void gradients_that_nobody_uses_are_untouched(const RunGroups& run_groups
         if (p == 4) continue;                                             // nobody
         if (p == 2 && rank != 1) {                                        // rank 1 only
           for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] = 0;  // contributes zero
-          world.model->mark_unused(2);
+          world.model->pass().mark_unused(2);
           continue;
         }
-        world.model->mark_ready(static_cast<int32_t>(p));
+        world.model->pass().mark_ready(static_cast<int32_t>(p));
       }
       world.model->end_backward();
       for (int64_t i = 0; i < kShapes[4]; ++i)
         expect(world.grad(4)[i] == gradient(rank, 0, 4, i), "unused everywhere: untouched");
       for (int64_t i = 0; i < kShapes[2]; ++i)
         expect(world.grad(2)[i] == (0.0F + gradient(1, 0, 2, i)) / 3.0F, "used on one rank: mean with zeros");
-      expect(!world.model->was_used(4) && world.model->was_used(2) && world.model->was_used(0), "was_used");
+      expect(!world.model->pass().results().was_used(4) && world.model->pass().results().was_used(2) &&
+                 world.model->pass().results().was_used(0),
+             "was_used");
     });
 }
 
 inline void misuse_is_refused_and_harms_nothing(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
     World world(group, Memory::kPrivate);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->mark_ready(0); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_ready(0); });
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); });
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { group.barrier(); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->zero_grad(); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->mark_unused(0); });
-    for (size_t p = 0; p < kShapes.size(); ++p) world.model->mark_ready(static_cast<int32_t>(p));
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->mark_ready(3); }), "\"p3\"");
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->gradients().zero(); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_unused(0); });
+    for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_ready(3); }), "\"p3\"");
     world.model->end_backward();
     world.expect_mean(2, 0, "after misuse");
   });
@@ -240,9 +242,9 @@ inline void commit_gives_everybody_the_values_of_rank_0(const RunGroups& run_gro
     model.add_buffer("n", flat_tensor(&counter, DDP_I64, 1));
     model.commit();
     expect(value.front() == 1.0F && value.back() == 1.0F && counter == 5, "rank 0's values");
-    model.check_replicas();
+    model.replicas().check();
     counter = rank == 3 ? 9 : 5;
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { model.check_replicas(); });
+    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); });
     expect_contains(text, "buffer \"n\"");
     expect_contains(text, "rank 3");
     group.barrier();
@@ -254,7 +256,7 @@ inline void a_rank_that_left_after_the_last_pass_stops_no_local_work(const RunGr
     World world(group, Memory::kOwned);
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = 0; p < kShapes.size(); ++p) world.model->mark_ready(static_cast<int32_t>(p));
+    for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
     world.model->end_backward();
     if (rank == 2) return;  // leaves
     const int64_t limit = os::now_ns() + 20'000'000'000;

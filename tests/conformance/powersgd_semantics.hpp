@@ -74,7 +74,7 @@ struct PowerWorld {
   void run(int rank, const PowerGradient& gradient) const {
     fill(rank, gradient);
     model->begin_backward(DDP_PASS_REDUCE);
-    for (int32_t p = model->table().parameter_count(); p-- > 0;) model->mark_ready(p);
+    for (int32_t p = model->table().parameter_count(); p-- > 0;) model->pass().mark_ready(p);
     model->end_backward();
   }
   [[nodiscard]] double mean(int size, const PowerGradient& gradient, size_t p, int64_t i) const {
@@ -186,7 +186,7 @@ inline void the_first_passes_are_plain_and_the_rest_sends_less(const RunGroups& 
     for (int pass = 0; pass < 4; ++pass) {
       world.run(rank, full_gradient);
       ddp_model_stats stats{};
-      world.model->fill_stats(stats);
+      world.model->pass().meter().fill(stats);
       (pass < 2 ? plain : compressed) = stats.sent_bytes;
       for (const size_t p : kCompressed) {
         const double error = world.error(3, full_gradient, p);
@@ -232,7 +232,7 @@ inline void unused_and_zero_gradients_do_no_harm(const RunGroups& run_groups) {
     }
     world.fill(rank, full_gradient);
     world.model->begin_backward(DDP_PASS_REDUCE);
-    if (rank == 0) world.model->mark_ready(2);
+    if (rank == 0) world.model->pass().mark_ready(2);
     world.model->end_backward();
     for (int64_t i = 0; i < world.grad(0).count; ++i)
       expect(world.get(0, i) == static_cast<double>(static_cast<float>(full_gradient(rank, 0, i / 50, i % 50))),

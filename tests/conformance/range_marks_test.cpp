@@ -35,7 +35,7 @@ std::vector<Range> random_marks(unsigned seed) {
 }
 
 void mark(model::Model& model, const Range& each) {
-  each.count == 0 ? model.mark_ready(each.index) : model.mark_range_ready(each.index, each.first, each.count);
+  each.count == 0 ? model.pass().mark_ready(each.index) : model.pass().mark_range_ready(each.index, each.first, each.count);
 }
 
 void ranges_in_any_order_give_the_bits_of_whole_marks(Path path) {
@@ -89,7 +89,7 @@ void what_is_wrong_is_refused_and_marks_nothing(Path path) {
     ways.unused = DDP_UNUSED_ERROR;
     FusedWorld world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
     model::Model& model = *world.model;
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(0, 0, 1); }),
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(0, 0, 1); }),
                     "no backward pass is open");
     world.fill(rank, 0);
     model.begin_backward(DDP_PASS_REDUCE);
@@ -97,19 +97,21 @@ void what_is_wrong_is_refused_and_marks_nothing(Path path) {
                                 {8, 1},  {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}};
     for (const auto& [first, count] : wrong)
       expect_contains(
-          expect_error(DDP_ERROR_INVALID_ARGUMENT, [&, f = first, c = count] { model.mark_range_ready(0, f, c); }),
+          expect_error(DDP_ERROR_INVALID_ARGUMENT, [&, f = first, c = count] { model.pass().mark_range_ready(0, f, c); }),
           "\"p0\" has 7 elements");
-    model.mark_range_ready(0, 2, 3);
+    model.pass().mark_range_ready(0, 2, 3);
     for (const auto& [first, count] : {std::pair{2, 3}, {4, 1}, {0, 3}, {4, 3}, {0, 7}})
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&, f = first, c = count] { model.mark_range_ready(0, f, c); }),
-                      "marked already");
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_ready(0); }), "marked twice");
-    model.mark_ready(1);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(1, 0, 1); }), "as a whole");
-    model.mark_range_ready(0, 0, 2);
-    model.mark_range_ready(0, 5, 2);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.mark_range_ready(0, 0, 1); }), "all of its ranges");
-    for (int32_t p = 2; p < model.table().parameter_count(); ++p) model.mark_ready(p);
+      expect_contains(
+          expect_error(DDP_ERROR_INVALID_STATE, [&, f = first, c = count] { model.pass().mark_range_ready(0, f, c); }),
+          "marked already");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_ready(0); }), "marked twice");
+    model.pass().mark_ready(1);
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(1, 0, 1); }), "as a whole");
+    model.pass().mark_range_ready(0, 0, 2);
+    model.pass().mark_range_ready(0, 5, 2);
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(0, 0, 1); }),
+                    "all of its ranges");
+    for (int32_t p = 2; p < model.table().parameter_count(); ++p) model.pass().mark_ready(p);
     model.end_backward();
     world.optimizer->step();
     other.pass(rank, 0);
@@ -133,14 +135,14 @@ void what_is_missing_is_named(Path path) {
         model.begin_backward(mode);
         for (int32_t p = model.table().parameter_count(); p-- > 0;) {
           if (p != 1) {
-            model.mark_ready(p);
+            model.pass().mark_ready(p);
             continue;
           }
-          model.mark_range_ready(p, 0, 100);
-          model.mark_range_ready(p, 200, 4000);
+          model.pass().mark_range_ready(p, 0, 100);
+          model.pass().mark_range_ready(p, 200, 4000);
           if (rank != 1) {
-            model.mark_range_ready(p, 4200, 800);
-            model.mark_range_ready(p, 100, 100);
+            model.pass().mark_range_ready(p, 4200, 800);
+            model.pass().mark_range_ready(p, 100, 100);
           }
         }
         if (mode == DDP_PASS_REDUCE || rank == 1) {
@@ -170,18 +172,18 @@ void ranges_accumulate(Path path) {
       for (int32_t p = 0; p < each->model->table().parameter_count(); ++p) {
         const int64_t count = each->model->table().parameter(p).grad.count, half = (count + 1) / 2;
         if (each == &other) {
-          each->model->mark_ready(p);
+          each->model->pass().mark_ready(p);
           continue;
         }
-        each->model->mark_range_ready(p, 0, half);
-        if (half < count) each->model->mark_range_ready(p, half, count - half);
+        each->model->pass().mark_range_ready(p, 0, half);
+        if (half < count) each->model->pass().mark_range_ready(p, half, count - half);
       }
       each->model->end_backward();
       each->model->begin_backward(DDP_PASS_REDUCE);
       each->model->end_backward();
       each->optimizer->step();
     }
-    expect(world.bytes() == other.bytes() && world.model->was_used(3), "the bits");
+    expect(world.bytes() == other.bytes() && world.model->pass().results().was_used(3), "the bits");
   });
 }
 
@@ -195,9 +197,10 @@ void complex_gradients_are_counted_in_complex_numbers(Path path) {
     model.add_parameter("z", values, &grads);
     model.commit();
     model.begin_backward(DDP_PASS_REDUCE);
-    model.mark_range_ready(0, 3, 1);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { model.mark_range_ready(0, 4, 1); }), "has 4 elements");
-    model.mark_range_ready(0, 0, 3);
+    model.pass().mark_range_ready(0, 3, 1);
+    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { model.pass().mark_range_ready(0, 4, 1); }),
+                    "has 4 elements");
+    model.pass().mark_range_ready(0, 0, 3);
     model.end_backward();
     for (const auto& each : grad) expect(each == std::complex<float>(0.5F, 2), "the mean");
   });

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "checkpoint/state.hpp"
+#include "model/uneven.hpp"
 #include "optim/ema.hpp"
 #include "support/fused_world.hpp"
 #include "support/rule_options.hpp"
@@ -65,8 +66,8 @@ class Sequence {
     }
     make_optimizer();
     ema_ = std::make_shared<optim::Ema>(model_, std::vector<double>{0.5});
-    model_->keep_equal(optimizer_);
-    model_->keep_equal(ema_);
+    model_->replicas().keep_equal(optimizer_);
+    model_->replicas().keep_equal(ema_);
     model_->commit();
   }
 
@@ -117,7 +118,7 @@ class Sequence {
       scale.interval = 0;
       optimizer_->set_loss_scale(scale);
     }
-    if (optimizer_->in_passes() != nullptr) model_->attach(optimizer_);
+    if (optimizer_->in_passes() != nullptr) model_->optimizer_slot().attach(optimizer_);
   }
 
   unsigned draw(size_t below) { return static_cast<unsigned>(random_() % below); }
@@ -158,7 +159,7 @@ class Sequence {
     return !setting_.allows_unused || (static_cast<size_t>(serial_) * 7 + p * 5 + static_cast<size_t>(rank) * 3) % 4 != 0;
   }
   void zero() {
-    model_->zero_grad();
+    model_->gradients().zero();
     oracle_.zero();
   }
   /// Passes that accumulate, one of which a rank may abandon.
@@ -169,10 +170,10 @@ class Sequence {
       model_->begin_backward(DDP_PASS_ACCUMULATE);
       for (int rank = 0; rank < group_.size(); ++rank)
         for (size_t p = 0; p < kCounts.size(); ++p) {
-          if (rank == rank_ && (is_used(rank, p) || rank == leaves)) model_->mark_ready(static_cast<int32_t>(p));
+          if (rank == rank_ && (is_used(rank, p) || rank == leaves)) model_->pass().mark_ready(static_cast<int32_t>(p));
           if (rank != leaves && is_used(rank, p)) add(rank, p);  // who leaves has not written yet
         }
-      rank_ == leaves ? model_->abandon_backward("a bad batch") : model_->end_backward();
+      rank_ == leaves ? abandon_backward(*model_, "a bad batch") : model_->end_backward();
       oracle_.gradients = TrainingOracle::Gradients::kAccumulated;
     }
   }
@@ -194,7 +195,7 @@ class Sequence {
     const int culprit = static_cast<int>(draw(static_cast<size_t>(group_.size())));
     ++serial_;
     if (kind == 0) {
-      refused([&] { model_->skip_backward(); });
+      refused([&] { skip_backward(*model_); });
       oracle_.gradients = TrainingOracle::Gradients::kVoid;
       return step();  // what was accumulated is still there
     }
@@ -202,10 +203,10 @@ class Sequence {
     const size_t left_out = draw(kCounts.size());
     for (size_t p = kCounts.size(); p-- > 0;) {
       grad(p)[0] = 1e3;
-      if (p != left_out || rank_ != culprit) model_->mark_ready(static_cast<int32_t>(p));
+      if (p != left_out || rank_ != culprit) model_->pass().mark_ready(static_cast<int32_t>(p));
     }
     if (rank_ == culprit)
-      model_->abandon_backward("a bad batch");
+      abandon_backward(*model_, "a bad batch");
     else
       refused([&] { model_->end_backward(); });
     oracle_.gradients = TrainingOracle::Gradients::kVoid;
@@ -218,7 +219,7 @@ class Sequence {
     const int skips = group_.size() > 1 && draw(4) == 0 ? static_cast<int>(draw(static_cast<size_t>(group_.size()))) : -1;
     const bool bad = setting_.skips_nonfinite && draw(3) == 0;
     if (rank_ == skips)
-      model_->skip_backward();
+      skip_backward(*model_);
     else
       model_->begin_backward(DDP_PASS_REDUCE);
     std::vector<bool> takes_part(static_cast<size_t>(group_.size()), true);
@@ -231,7 +232,8 @@ class Sequence {
           if (rank == rank_) grad(p)[1400] = std::numeric_limits<float>::infinity();
         }
         if (rank != rank_) continue;
-        is_used(rank, p) ? model_->mark_ready(static_cast<int32_t>(p)) : model_->mark_unused(static_cast<int32_t>(p));
+        is_used(rank, p) ? model_->pass().mark_ready(static_cast<int32_t>(p))
+                         : model_->pass().mark_unused(static_cast<int32_t>(p));
       }
     }
     if (rank_ != skips) model_->end_backward();
@@ -258,16 +260,16 @@ class Sequence {
   void change_gradients() {
     const unsigned kind = draw(3);
     if (oracle_.is_made && kind < 2) {
-      refused([&] { model_->scale_grad(0.5); });
-      refused([&] { model_->clip_grad_value(0.5); });
-      refused([&] { (void)model_->clip_grad_norm(0.5, std::numeric_limits<double>::infinity()); });
+      refused([&] { model_->gradients().scale(0.5); });
+      refused([&] { model_->gradients().clip_value(0.5); });
+      refused([&] { (void)model_->gradients().clip_norm(0.5, std::numeric_limits<double>::infinity()); });
       return;
     }
     if (kind == 0) {
-      model_->scale_grad(0.5);
+      model_->gradients().scale(0.5);
       oracle_.each_gradient([](double each) { return each * 0.5; });
     } else if (kind == 1) {
-      model_->clip_grad_value(0.5);
+      model_->gradients().clip_value(0.5);
       oracle_.each_gradient([](double each) { return std::min(std::max(each, -0.5), 0.5); });
     } else {
       zero();

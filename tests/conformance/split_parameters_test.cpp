@@ -23,7 +23,7 @@ Ways ways_with(int64_t bucket_bytes) {
 
 size_t buckets_of(const FusedWorld& world) {
   ddp_model_stats stats{};
-  world.model->fill_stats(stats);
+  world.model->pass().meter().fill(stats);
   return static_cast<size_t>(stats.buckets);
 }
 
@@ -112,14 +112,14 @@ void a_piece_travels_as_soon_as_it_is_marked(Path path) {
     ways.progress = DDP_PROGRESS_THREAD;
     FusedWorld world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
     model::Model& model = *world.model;
-    expect_contains(model.describe_plan(), " p3[57344:70001]\n");
+    expect_contains(model.pass().describe_plan(), " p3[57344:70001]\n");
     world.fill(rank, 0);
     const auto* const grad = reinterpret_cast<const float*>(model.table().parameter(kLarge).grad.data);
     model.begin_backward(DDP_PASS_REDUCE);
-    for (const int32_t p : {6, 5, 4}) model.mark_ready(p);
+    for (const int32_t p : {6, 5, 4}) model.pass().mark_ready(p);
     // In two parts, of which the second begins in the piece before.
-    model.mark_range_ready(kLarge, 65'000, kShapes[kLarge] - 65'000);
-    model.mark_range_ready(kLarge, kTail.first - 10, 65'000 - kTail.first + 10);
+    model.pass().mark_range_ready(kLarge, 65'000, kShapes[kLarge] - 65'000);
+    model.pass().mark_range_ready(kLarge, kTail.first - 10, 65'000 - kTail.first + 10);
     const auto mean = [](int64_t i) {
       return static_cast<float>((static_cast<double>(static_cast<float>(FusedWorld::gradient(0, 0, kLarge, i))) +
                                  static_cast<double>(static_cast<float>(FusedWorld::gradient(1, 0, kLarge, i)))) /
@@ -131,8 +131,8 @@ void a_piece_travels_as_soon_as_it_is_marked(Path path) {
     while (!done() && os::now_ns() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     expect(done(), "the last piece is reduced before the others are marked");
     expect(!is_reduced(kTail.first - 1), "the piece before it is not");
-    model.mark_range_ready(kLarge, 0, kTail.first - 10);
-    for (const int32_t p : {2, 1, 0}) model.mark_ready(p);
+    model.pass().mark_range_ready(kLarge, 0, kTail.first - 10);
+    for (const int32_t p : {2, 1, 0}) model.pass().mark_ready(p);
     model.end_backward();
     world.optimizer->step();
     other.pass(rank, 0);
@@ -157,10 +157,10 @@ void a_missing_piece_voids_the_pass(Path path) {
             const std::string before = world.bytes();
             world.fill(rank, step + 10);
             model.begin_backward(DDP_PASS_REDUCE);
-            for (const int32_t p : {6, 5, 4}) model.mark_ready(p);
+            for (const int32_t p : {6, 5, 4}) model.pass().mark_ready(p);
             const int64_t missing = rank == 1 ? 20'000 : 0;  // of the first pieces
-            model.mark_range_ready(kLarge, missing, kShapes[kLarge] - missing);
-            for (const int32_t p : {2, 1, 0}) model.mark_ready(p);
+            model.pass().mark_range_ready(kLarge, missing, kShapes[kLarge] - missing);
+            for (const int32_t p : {2, 1, 0}) model.pass().mark_ready(p);
             const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); });
             expect_contains(text, "rank 1 did not mark \"p3 (elements 0 to 19999)\"");
             expect(world.bytes() == before, "parameters are as before");
@@ -189,9 +189,9 @@ void ranges_from_several_threads_complete_each_piece_once(Path path) {
         threads.emplace_back([&, t] {
           for (const int32_t p : {kLarge, 5})
             for (int64_t at = t * kEach; at < kShapes[static_cast<size_t>(p)]; at += 3 * kEach)
-              world.model->mark_range_ready(p, at, std::min(kEach, kShapes[static_cast<size_t>(p)] - at));
+              world.model->pass().mark_range_ready(p, at, std::min(kEach, kShapes[static_cast<size_t>(p)] - at));
         });
-      for (const int32_t p : {0, 1, 2, 4, 6}) world.model->mark_ready(p);
+      for (const int32_t p : {0, 1, 2, 4, 6}) world.model->pass().mark_ready(p);
       for (std::thread& thread : threads) thread.join();
       world.model->end_backward();
       world.optimizer->step();

@@ -99,7 +99,7 @@ std::vector<float> trained(group::Group& group) {
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (const int32_t p : order_of(group.rank(), pass)) {
       world.fill(group.rank(), pass, static_cast<size_t>(p));
-      world.model->mark_ready(p);
+      world.model->pass().mark_ready(p);
     }
     world.model->end_backward();
     for (size_t p = 0; p < kShapes.size(); ++p) bits.insert(bits.end(), world.grad(p), world.grad(p) + kShapes[p]);
@@ -123,7 +123,7 @@ void models_on_sub_groups_train_as_on_fresh_groups(Path path) {
            "the same bits");
     for (size_t p = 0; p < kShapes.size(); ++p) {
       around.fill(rank, 0, p);
-      around.model->mark_ready(static_cast<int32_t>(p));
+      around.model->pass().mark_ready(static_cast<int32_t>(p));
     }
     around.model->end_backward();
     around.expect_mean(4, 0, "the pass around it");

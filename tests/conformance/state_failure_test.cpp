@@ -87,7 +87,7 @@ void an_open_pass_refuses_both(void**) {
     world.model->begin_backward(DDP_PASS_REDUCE);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.save("a"); });
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.load("a"); });
-    for (int32_t i = 0; i < 2; ++i) world.model->mark_ready(i);
+    for (int32_t i = 0; i < 2; ++i) world.model->pass().mark_ready(i);
     world.model->end_backward();
   });
 }

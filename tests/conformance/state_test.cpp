@@ -126,7 +126,7 @@ void plain_weights_of_another_program_load(void**) {
     const checkpoint::Counters counters = checkpoint::load_file("load", {*world.model}, folder.file("a"), std::nullopt);
     expect(counters.epoch == 0 && counters.step == 0, "counters");
     expect(world.seen == std::vector<uint8_t>({1, 2, 3, 4, 5}) && world.weight == std::vector<float>(6), "the content");
-    expect_equal(world.model->metadata().at("note"), "seed 3", "texts stay");
+    expect_equal(world.model->checkpoint_info().metadata.at("note"), "seed 3", "texts stay");
   });
   (void)refused_load(2, folder.file("a"), DDP_ERROR_MISMATCH);
 }

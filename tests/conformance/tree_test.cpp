@@ -6,6 +6,7 @@
 
 #include "conformance/weight_semantics.hpp"
 #include "conformance/wire_semantics.hpp"
+#include "model/uneven.hpp"
 
 namespace ddp::test {
 namespace {
@@ -98,19 +99,19 @@ void passes_add_in_the_tree_and_who_does_not_count_moves_nobody(void**) {
           const std::string what = "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) +
                                    ", pass " + std::to_string(pass);
           const bool checks = rank == pass % size || rank == size - 1;  // the others have the same bits
-          weighted.model->set_weight(weights[static_cast<size_t>(rank)]);
+          set_weight(*weighted.model, weights[static_cast<size_t>(rank)]);
           run_pass(weighted, rank, pass);
           if (checks) expect_means(weighted, means[static_cast<size_t>(pass)], what);
           expect(report_of(*weighted.model).weight == sum_of(weights), what + ": the sum of the weights");
           if (memory != Memory::kPrivate) continue;
           if (weights[static_cast<size_t>(rank)] == 0) {
-            plain.model->skip_backward();
+            skip_backward(*plain.model);
           } else {
             run_pass(plain, rank, pass);
           }
           if (checks) expect_means(plain, by_world[static_cast<size_t>(pass)], what + ", who has no weight skips");
         }
-        weighted.model->check_replicas();
+        weighted.model->replicas().check();
       }
       group.barrier();
     });

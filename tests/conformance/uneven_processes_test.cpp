@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "conformance/uneven_semantics.hpp"
+#include "model/join.hpp"
 #include "support/group_paths.hpp"
 
 namespace ddp::test {
@@ -52,7 +53,7 @@ void a_killed_rank_is_named_to_those_that_joined(void**) {
       if (rank == 1) {
         for (;;) pause();
       }
-      expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { learner.model->join(); }), "rank 1");
+      expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { join(*learner.model); }), "rank 1");
       return std::string("told");
     });
     for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "trained");

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "conformance/pass_semantics.hpp"
+#include "model/uneven.hpp"
 
 namespace ddp::test {
 
@@ -18,19 +19,19 @@ inline ddp_model_options weighted_options() {
 
 inline ddp_pass_report report_of(const model::Model& model) {
   ddp_pass_report report{};
-  model.fill_report(report);
+  fill_report(model, report);
   return report;
 }
 
 inline void mark_all(model::Model& model) {
-  for (int32_t p = model.table().parameter_count(); p-- > 0;) model.mark_ready(p);
+  for (int32_t p = model.table().parameter_count(); p-- > 0;) model.pass().mark_ready(p);
 }
 
 inline void run_pass(World& world, int rank, int pass) {
   world.model->begin_backward(DDP_PASS_REDUCE);
   for (const int32_t p : order_of(rank, pass)) {
     world.fill(rank, pass, static_cast<size_t>(p));
-    world.model->mark_ready(p);
+    world.model->pass().mark_ready(p);
   }
   world.model->end_backward();
 }
@@ -115,7 +116,7 @@ inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const Run
           World world(group, memory, options);
           for (int pass = 0; pass < 6; ++pass) {
             const std::vector<double> weights = weights_of(size, pass);
-            world.model->set_weight(weights[static_cast<size_t>(rank)]);
+            set_weight(*world.model, weights[static_cast<size_t>(rank)]);
             run_pass(world, rank, pass);
             const std::string what = "size " + std::to_string(size) + ", memory " +
                                      std::to_string(static_cast<int>(memory)) + ", pass " + std::to_string(pass);
@@ -137,7 +138,7 @@ inline void a_weight_of_zero_keeps_even_a_nan_out(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
     for (const Memory memory : kMemories) {
       World world(group, memory, weighted_options());
-      world.model->set_weight(rank == 1 ? 0 : 2);
+      set_weight(*world.model, rank == 1 ? 0 : 2);
       world.fill(rank, 0);
       for (size_t p = 0; p < kShapes.size() && rank == 1; ++p)
         for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] = std::numeric_limits<float>::quiet_NaN();
@@ -156,13 +157,13 @@ inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups
       for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
         World world(group, memory, weighted_options());
         world.fill(rank, 0);
-        world.model->set_weight(0);
+        set_weight(*world.model, 0);
         world.model->begin_backward(DDP_PASS_REDUCE);
         mark_all(*world.model);
         expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }), "no rank contributed");
         for (size_t p = 0; p < kShapes.size(); ++p)
           expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
-        world.model->set_weight(1);
+        set_weight(*world.model, 1);
         run_pass(world, rank, 1);
         world.expect_mean(size, 1, "the pass after");
       }
@@ -172,16 +173,16 @@ inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups
 inline void a_weight_is_refused_when_it_is_wrong_or_too_late(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
     World plain(group, Memory::kOwned);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { plain.model->set_weight(2); }), "DDP_DIVISOR_WEIGHTS");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { set_weight(*plain.model, 2); }), "DDP_DIVISOR_WEIGHTS");
     World world(group, Memory::kOwned, weighted_options());
     for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e-30, 1e30})
-      (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { world.model->set_weight(wrong); });
+      (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { set_weight(*world.model, wrong); });
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
-    world.model->set_weight(rank + 1.0);  // early enough
+    set_weight(*world.model, rank + 1.0);  // early enough
     mark_all(*world.model);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->set_weight(5); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->set_last_pass(); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { set_weight(*world.model, 5); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { set_last_pass(*world.model); });
     world.model->end_backward();
     expect_weighted(world, {1, 2}, 3, 0, "after misuse");
     ddp_model_options sum = weighted_options();
@@ -213,7 +214,7 @@ inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const 
             const auto at = static_cast<size_t>(pass);
             if (weights[at][static_cast<size_t>(rank)] == 0) {
               world.fill(99, pass);  // left from somewhere
-              world.model->skip_backward();
+              skip_backward(*world.model);
             } else {
               run_pass(world, rank, pass);
             }
@@ -231,7 +232,7 @@ inline void a_pass_that_all_skip_is_an_error_and_training_goes_on(const RunGroup
     run_groups(size, [&](group::Group& group, int rank) {
       World world(group, Memory::kMixed);
       world.fill(rank, 0);
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->skip_backward(); }), "no rank contributed");
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }), "no rank contributed");
       for (size_t p = 0; p < kShapes.size(); ++p)
         expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
       run_pass(world, rank, 1);
@@ -250,16 +251,16 @@ inline void what_only_a_skipping_rank_would_use_stays_untouched(const RunGroups&
         world.model->begin_backward(DDP_PASS_ACCUMULATE);
         mark_all(*world.model);
         world.model->end_backward();
-        world.model->skip_backward();
+        skip_backward(*world.model);
       } else {
         world.model->begin_backward(DDP_PASS_REDUCE);
         for (size_t p = 0; p < kShapes.size(); ++p)
-          if (p != 4) world.model->mark_ready(static_cast<int32_t>(p));
+          if (p != 4) world.model->pass().mark_ready(static_cast<int32_t>(p));
         world.model->end_backward();
       }
       for (int64_t i = 0; i < kShapes[4]; ++i)
         expect(world.grad(4)[i] == gradient(rank, 0, 4, i), "nobody who counts used it");
-      expect(!world.model->was_used(4) && world.model->was_used(3), "was_used");
+      expect(!world.model->pass().results().was_used(4) && world.model->pass().results().was_used(3), "was_used");
       group.barrier();
     });
 }
@@ -276,9 +277,10 @@ inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const 
           world.fill(rank, 0);
           world.model->begin_backward(DDP_PASS_REDUCE);
           const size_t all = kShapes.size();
-          for (size_t p = all; p-- > (rank == failing ? all - marked : 0);) world.model->mark_ready(static_cast<int32_t>(p));
+          for (size_t p = all; p-- > (rank == failing ? all - marked : 0);)
+            world.model->pass().mark_ready(static_cast<int32_t>(p));
           if (rank == failing) {
-            world.model->abandon_backward("the loss is not a number");
+            abandon_backward(*world.model, "the loss is not a number");
           } else {
             const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
             expect_contains(text, "rank " + std::to_string(failing) + " (host");
@@ -294,18 +296,18 @@ inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const 
 inline void abandoning_after_the_last_mark_is_too_late(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
     World world(group, Memory::kOwned);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->abandon_backward(""); });  // no pass is open
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { abandon_backward(*world.model, ""); });  // no pass is open
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
     mark_all(*world.model);
     if (rank == 1)
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->abandon_backward("too late"); }),
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { abandon_backward(*world.model, "too late"); }),
                       "all gradients had been sent");
     else
       world.model->end_backward();
     world.expect_mean(3, 0, "it ended well");
     world.model->begin_backward(DDP_PASS_ACCUMULATE);
-    world.model->abandon_backward("an accumulation is this rank's own affair");
+    abandon_backward(*world.model, "an accumulation is this rank's own affair");
     run_pass(world, rank, 1);
     world.expect_mean(3, 1, "the pass after");
   });
@@ -318,7 +320,7 @@ inline void everybody_learns_of_a_last_pass_when_it_has_ended(const RunGroups& r
       const int batches = rank == size / 2 ? 3 : 5;
       int pass = 0;
       for (bool last = false; !last; ++pass) {
-        if (pass + 1 == batches) world.model->set_last_pass();
+        if (pass + 1 == batches) set_last_pass(*world.model);
         run_pass(world, rank, pass);
         world.expect_mean(size, pass, "pass " + std::to_string(pass));
         last = report_of(*world.model).last != 0;

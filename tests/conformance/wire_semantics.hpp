@@ -84,7 +84,7 @@ struct WireWorld {
     model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = kWireParameters.size(); p-- > 0;) {
       fill(rank, pass, p);
-      model->mark_ready(static_cast<int32_t>(p));
+      model->pass().mark_ready(static_cast<int32_t>(p));
     }
     model->end_backward();
   }
@@ -171,7 +171,7 @@ inline int64_t sent_in_a_pass(group::Group& group, int rank, const pass::Hook& h
   const WireWorld world(group, Place::kPrivate, hook, wire_options());
   ddp_model_stats stats{};
   for (int pass = 0; pass < 3; ++pass) world.run(rank, pass);
-  world.model->fill_stats(stats);
+  world.model->pass().meter().fill(stats);
   expect(stats.total_sent_bytes == 3 * stats.sent_bytes, "every pass sends as much");
   return stats.sent_bytes;
 }
@@ -219,13 +219,15 @@ inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const 
       const WireWorld world(group, place, pass::Hook::as_16_bits(DDP_BF16), options);
       for (size_t p = 0; p < kWireParameters.size(); ++p) world.fill(rank, 0, p);
       world.model->begin_backward(DDP_PASS_ACCUMULATE);
-      if (rank == 1) world.model->mark_ready(1);
+      if (rank == 1) world.model->pass().mark_ready(1);
       world.model->end_backward();
       world.model->begin_backward(DDP_PASS_REDUCE);
-      world.model->mark_ready(2);
-      if (rank == 0) world.model->mark_ready(0);
+      world.model->pass().mark_ready(2);
+      if (rank == 0) world.model->pass().mark_ready(0);
       world.model->end_backward();
-      expect(world.model->was_used(0) && world.model->was_used(1) && !world.model->was_used(4), "who was used");
+      expect(world.model->pass().results().was_used(0) && world.model->pass().results().was_used(1) &&
+                 !world.model->pass().results().was_used(4),
+             "who was used");
       for (int64_t i = 0; i < kWireParameters[4].count; ++i) {
         const float wanted = wire_gradient(rank, 0, 4, i);
         const auto got = load<float>(world.grad(4), i);
@@ -249,7 +251,7 @@ inline void a_forgotten_gradient_is_named_and_the_next_pass_works(const RunGroup
     const WireWorld world(group, Place::kMixed, pass::Hook::as_16_bits(DDP_F16), wire_options());
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t p = 0; p < world.model->table().parameter_count(); ++p)
-      if (rank != 2 || p != 1) world.model->mark_ready(p);
+      if (rank != 2 || p != 1) world.model->pass().mark_ready(p);
     const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
     expect_contains(text, "rank 2");
     expect_contains(text, "\"p1\"");

@@ -31,7 +31,7 @@ void a_captured_pass_can_be_launched_again(void**) {
       const auto pass = [&] {
         model.begin_backward(DDP_PASS_REDUCE);
         write_on(stream.get(), fresh, where);
-        model.mark_ready(0, stream.get());
+        model.pass().mark_ready(0, stream.get());
         model.end_backward(stream.get());
       };
       fresh.poke(std::vector<float>(kCount, 1));

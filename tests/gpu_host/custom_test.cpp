@@ -43,7 +43,7 @@ struct Trained {
     options.in_backward = in_backward;
     const optim::CustomRule read(optim::default_custom_options(), "before", "test");
     optimizer = std::make_shared<optim::Custom>(placed.model, copy_rule, read, options, optim::UserData(&rule, nullptr));
-    if (optimizer->in_passes() != nullptr) placed.model->attach(optimizer);
+    if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
   void fill_grads(int rank, int step) const {
     for (int32_t p = 0; p < placed.size(); ++p) {

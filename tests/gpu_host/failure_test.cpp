@@ -38,7 +38,7 @@ struct SmallModel {
   void pass() {
     model.begin_backward(DDP_PASS_REDUCE);
     write_on(stream.get(), fresh, grad.data());
-    model.mark_ready(0, stream.get());
+    model.pass().mark_ready(0, stream.get());
     model.end_backward(stream.get());
   }
 };
@@ -98,7 +98,7 @@ void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
       return;
     }
     world.model.begin_backward(DDP_PASS_REDUCE);
-    world.model.mark_ready(0, world.stream.get());
+    world.model.pass().mark_ready(0, world.stream.get());
     marked = true;
     expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { world.model.end_backward(world.stream.get()); }), "had enough");
     expect(fake_gpu::wait_idle(), "the device comes to an end");
@@ -151,7 +151,7 @@ void a_lost_gpu_is_named_on_every_rank(void**) {
       expect_contains(expect_error(DDP_ERROR_PEER_FAILED,
                                    [&] {
                                      world.model.begin_backward(DDP_PASS_REDUCE);
-                                     world.model.mark_ready(0, world.stream.get());
+                                     world.model.pass().mark_ready(0, world.stream.get());
                                      world.model.end_backward(world.stream.get());
                                    }),
                       "restart");
@@ -282,7 +282,7 @@ void every_call_of_a_pass_may_fail(void**) {
         bool failed = false;
         try {
           world.model.begin_backward(DDP_PASS_REDUCE);
-          world.model.mark_ready(0, world.stream.get());
+          world.model.pass().mark_ready(0, world.stream.get());
           world.model.end_backward(world.stream.get());
         } catch (const Error& error) {
           failed = true;

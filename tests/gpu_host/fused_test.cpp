@@ -110,7 +110,7 @@ struct FusedGpu {
       fill(options);
       optimizer = std::make_shared<optim::Adam>(model, options, options);
     }
-    if (optimizer->in_passes() != nullptr) model->attach(optimizer);
+    if (optimizer->in_passes() != nullptr) model->optimizer_slot().attach(optimizer);
   }
   void write_grad(int step, size_t p, double extra) {
     const Bytes data = numbers(ways.dtype, kShapes[p], [&](int64_t i) {
@@ -130,7 +130,7 @@ struct FusedGpu {
     for (size_t p = 0; p < kShapes.size(); ++p) write_grad(step, p, p == 3 ? extra : 0);
     model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = kShapes.size(); p-- > 0;)
-      if (p != without) model->mark_ready(static_cast<int32_t>(p), stream_of());
+      if (p != without) model->pass().mark_ready(static_cast<int32_t>(p), stream_of());
     model->end_backward(stream_of());
   }
   [[nodiscard]] Bytes all_values() {
@@ -270,7 +270,7 @@ void a_step_within_a_captured_pass_is_refused(void**) {
     }
     expect(fake_gpu::begin_capture(world.stream_of(), fake_gpu::CaptureMode::kThreadLocal), "captured");
     world.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = kShapes.size(); p-- > 0;) world.model->mark_ready(static_cast<int32_t>(p), world.stream_of());
+    for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p), world.stream_of());
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(world.stream_of()); }),
                     "CUDA graph");
     static_cast<void>(fake_gpu::end_capture(world.stream_of()));

@@ -30,13 +30,13 @@ void compare(const std::function<double(model::Model&, void*)>& body, const std:
 void gradients_become_zero(void**) {
   compare(
       [](model::Model& model, void* stream) {
-        model.zero_grad(stream);
+        model.gradients().zero(stream);
         return 0.0;
       },
       "zero");
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   placed.fill_grads(1);
-  placed.model->zero_grad(placed.stream());
+  placed.model->gradients().zero(placed.stream());
   for (int32_t i = 0; i < placed.size(); ++i)
     expect(placed.read(placed.grad(i)) == Bytes(static_cast<size_t>(placed.grad(i).bytes())), "zeros");
 }
@@ -45,7 +45,7 @@ void gradients_are_scaled(void**) {
   for (const double factor : {0.5, 1.0 / 3.0, -7.0, 0.0})
     compare(
         [&](model::Model& model, void* stream) {
-          model.scale_grad(factor, stream);
+          model.gradients().scale(factor, stream);
           return 0.0;
         },
         "scaled");
@@ -54,7 +54,7 @@ void gradients_are_scaled(void**) {
 void gradients_are_limited(void**) {
   compare(
       [](model::Model& model, void* stream) {
-        model.clip_grad_value(0.7, stream);
+        model.gradients().clip_value(0.7, stream);
         return 0.0;
       },
       "limited");
@@ -62,13 +62,13 @@ void gradients_are_limited(void**) {
 
 void norms_are_those_of_the_cpu(void**) {
   for (const double p : {1.0, 2.0, kInfinity})
-    compare([&](model::Model& model, void* stream) { return model.grad_norm(p, stream); }, "norm");
+    compare([&](model::Model& model, void* stream) { return model.gradients().norm(p, stream); }, "norm");
 }
 
 void gradients_are_clipped_by_norm(void**) {
   for (const double p : {1.0, 2.0, kInfinity})
     for (const double most : {0.5, 1e9})
-      compare([&](model::Model& model, void* stream) { return model.clip_grad_norm(most, p, stream); }, "clipped");
+      compare([&](model::Model& model, void* stream) { return model.gradients().clip_norm(most, p, stream); }, "clipped");
 }
 
 void norms_of_numbers_that_are_not_finite_say_so(void**) {
@@ -78,28 +78,28 @@ void norms_of_numbers_that_are_not_finite_say_so(void**) {
       placed.fill_grads(1);
       placed.set_grad_element(place, 0, -kInfinity);
       for (const double p : {1.0, 2.0, kInfinity})
-        expect_equal(placed.model->grad_norm(p, placed.stream()), kInfinity, "norm");
+        expect_equal(placed.model->gradients().norm(p, placed.stream()), kInfinity, "norm");
       placed.set_grad_element(place, 1, place == 0 ? std::nan("") : 0.0);
       for (const double p : {1.0, 2.0, kInfinity})
-        expect_equal(std::isnan(placed.model->grad_norm(p, placed.stream())), place == 0, "norm is NaN");
+        expect_equal(std::isnan(placed.model->gradients().norm(p, placed.stream())), place == 0, "norm is NaN");
     }
 }
 
 void only_norms_wait_and_once_each(void**) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   placed.fill_grads(1);
-  static_cast<void>(placed.model->grad_norm(2, placed.stream()));
+  static_cast<void>(placed.model->gradients().norm(2, placed.stream()));
   fake_gpu::clear_log();
   fake_gpu::pause(placed.stream());
-  placed.model->zero_grad(placed.stream());
-  placed.model->scale_grad(0.5, placed.stream());
-  placed.model->clip_grad_value(1, placed.stream());
+  placed.model->gradients().zero(placed.stream());
+  placed.model->gradients().scale(0.5, placed.stream());
+  placed.model->gradients().clip_value(1, placed.stream());
   expect(fake_gpu::pending(placed.stream()) > 0, "the work is enqueued and not done");
   fake_gpu::resume(placed.stream());
   expect_equal(fake_gpu::host_waits(), int64_t{0}, "waits");
   int64_t waits = 0;
   for (const double p : {1.0, 2.0, kInfinity}) {
-    static_cast<void>(placed.model->clip_grad_norm(1, p, placed.stream()));
+    static_cast<void>(placed.model->gradients().clip_norm(1, p, placed.stream()));
     expect_equal(fake_gpu::host_waits(), ++waits, "waits");
   }
   expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
@@ -110,17 +110,17 @@ void norms_are_refused_in_a_capture_and_the_rest_is_captured(void**) {
   placed.fill_grads(1);
   expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
   for (const double p : {2.0, kInfinity})
-    expect_contains(
-        expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->grad_norm(p, placed.stream())); }),
-        "captured");
-  expect_contains(
-      expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->clip_grad_norm(1, 2, placed.stream())); }),
-      "captured");
-  placed.model->zero_grad(placed.stream());
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE,
+                                 [&] { static_cast<void>(placed.model->gradients().norm(p, placed.stream())); }),
+                    "captured");
+  expect_contains(expect_error(DDP_ERROR_INVALID_STATE,
+                               [&] { static_cast<void>(placed.model->gradients().clip_norm(1, 2, placed.stream())); }),
+                  "captured");
+  placed.model->gradients().zero(placed.stream());
   const auto graph = fake_gpu::end_capture(placed.stream());
   expect(graph != nullptr, "the capture is not spoiled");
   fake_gpu::launch_graph(graph, placed.stream());
-  expect_equal(placed.model->grad_norm(INFINITY, placed.stream()), 0.0, "the norm after the graph");
+  expect_equal(placed.model->gradients().norm(INFINITY, placed.stream()), 0.0, "the norm after the graph");
 }
 
 }  // namespace

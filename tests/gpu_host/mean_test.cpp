@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/float16.hpp"
+#include "model/uneven.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"
@@ -116,9 +117,9 @@ std::vector<std::vector<std::byte>> trained(group::Group& group, int rank, ddp_d
   sgd.shard = way.shard;
   sgd.in_backward = way.in_backward;
   const auto optimizer = std::make_shared<optim::Sgd>(model, sgd, sgd);
-  if (optimizer->in_passes() != nullptr) model->attach(optimizer);
+  if (optimizer->in_passes() != nullptr) model->optimizer_slot().attach(optimizer);
   model->commit(order);
-  if (way.weights) model->set_weight(rank == 0 ? 4096 : 3 * 4096);
+  if (way.weights) set_weight(*model, rank == 0 ? 4096 : 3 * 4096);
   for (int pass = 0; pass < 2; ++pass) {
     model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < counts.size(); ++p) {
@@ -133,7 +134,7 @@ std::vector<std::vector<std::byte>> trained(group::Group& group, int rank, ddp_d
       } else {
         std::copy(bytes.begin(), bytes.end(), to);
       }
-      model->mark_ready(static_cast<int32_t>(p), order);
+      model->pass().mark_ready(static_cast<int32_t>(p), order);
     }
     model->end_backward(order);
     optimizer->step(order);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "gpu_host/placed_model.hpp"
+#include "model/uneven.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
 #include "optim/sgd.hpp"
@@ -56,7 +57,7 @@ struct Trained {
       options.nesterov = 1;
       optimizer = std::make_shared<optim::Sgd>(placed.model, options, options);
     }
-    if (optimizer->in_passes() != nullptr) placed.model->attach(optimizer);
+    if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
   void fill_grads(int rank, int step) const {
     for (int32_t p = 0; p < placed.size(); ++p) {
@@ -172,7 +173,7 @@ void a_rank_that_skips_a_pass_takes_part_in_its_step(void**) {
           for (const Trained* each : {&wanted, &got}) {
             each->fill_grads(rank, step);
             if (step == 2 && rank == 0)
-              each->placed.model->skip_backward(each->placed.stream());
+              skip_backward(*each->placed.model, each->placed.stream());
             else
               each->placed.pass();
             each->optimizer->step(each->placed.stream());
@@ -220,7 +221,8 @@ void norms_of_slices_are_those_of_the_whole(void**) {
         whole.train(rank, step);
         sliced.train(rank, step);
         for (const double p : {1.0, 2.0, static_cast<double>(INFINITY)})
-          expect_equal(sliced.placed.model->grad_norm(p, sliced.placed.stream()), whole.placed.model->grad_norm(p), "norm");
+          expect_equal(sliced.placed.model->gradients().norm(p, sliced.placed.stream()),
+                       whole.placed.model->gradients().norm(p), "norm");
       }
     });
 }

@@ -127,7 +127,7 @@ void a_parameter_that_nobody_used_keeps_value_state_and_step_count(void**) {
         placed->fill_grads(static_cast<uint64_t>(step));
         placed->model->begin_backward(DDP_PASS_REDUCE);
         for (int32_t i = 0; i < placed->size(); ++i)
-          i % 4 == step % 4 ? placed->model->mark_unused(i) : placed->model->mark_ready(i, placed->stream());
+          i % 4 == step % 4 ? placed->model->pass().mark_unused(i) : placed->model->pass().mark_ready(i, placed->stream());
         placed->model->end_backward(placed->stream());
       }
       wanted->step();
@@ -313,7 +313,7 @@ void whole_tensors_are_not_sharded_on_a_gpu(void**) {
   options.whole_tensors = 1;
   const auto optimizer = std::make_shared<optim::Custom>(placed.model, look, optim::CustomRule(options, "one", "test"),
                                                          shared, optim::UserData(&seen, nullptr));
-  placed.model->attach(optimizer);
+  placed.model->optimizer_slot().attach(optimizer);
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer->step(placed.stream()); }),
                   "shard with whole_tensors");
 }

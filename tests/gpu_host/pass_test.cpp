@@ -5,6 +5,7 @@
 
 #include "collective/nccl/nccl_transport.hpp"
 #include "model/model.hpp"
+#include "model/uneven.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {
@@ -69,7 +70,7 @@ struct GpuModel {
   /// What backward does: write this pass's gradient on a stream and say so.
   void produce(int pass, size_t p, void* stream) {
     write(pass, p, stream);
-    model->mark_ready(static_cast<int32_t>(p), stream);
+    model->pass().mark_ready(static_cast<int32_t>(p), stream);
   }
   void write(int pass, size_t p, void* stream) {
     std::vector<float> data(static_cast<size_t>(kShapes[p]));
@@ -168,7 +169,7 @@ void one_rank_needs_no_nccl_and_launches_nothing(void**) {
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kShapes.size(); ++p) world.write(0, p, world.compute.get());
     fake_gpu::clear_log();
-    for (size_t p = 0; p < kShapes.size(); ++p) world.model->mark_ready(static_cast<int32_t>(p), world.compute.get());
+    for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p), world.compute.get());
     world.model->end_backward(world.compute.get());
     for (const char* const work : {"move", "copy", "fill", "nccl.all_reduce", "alloc"})
       expect_equal(fake_gpu::calls(work), int64_t{0}, work);
@@ -212,7 +213,7 @@ void what_nobody_used_is_left_as_it_was(void**) {
       for (size_t p = 0; p < kShapes.size(); ++p)
         if (p != 2 && (p != 5 || rank == 0)) world.produce(1, p, world.compute.get());
       world.model->end_backward(world.compute.get());
-      expect(!world.model->was_used(2) && world.model->was_used(5), "who used what");
+      expect(!world.model->pass().results().was_used(2) && world.model->pass().results().was_used(5), "who used what");
       const std::vector<float> untouched = world.read_grad(2);
       const std::vector<float> half = world.read_grad(5);
       for (int64_t i = 0; i < kShapes[2]; ++i)
@@ -233,9 +234,9 @@ void weights_and_skipped_ranks_count_as_on_the_cpu(void**) {
     options.divisor = DDP_DIVISOR_WEIGHTS;
     GpuModel world(group, rank, Memory::kOwned, options);
     if (rank == 2) {
-      world.model->skip_backward(world.compute.get());
+      skip_backward(*world.model, world.compute.get());
     } else {
-      world.model->set_weight(rank == 0 ? 1 : 3);
+      set_weight(*world.model, rank == 0 ? 1 : 3);
       world.model->begin_backward(DDP_PASS_REDUCE);
       for (size_t p = 0; p < kShapes.size(); ++p) world.produce(0, p, world.compute.get());
       world.model->end_backward(world.compute.get());
@@ -260,7 +261,7 @@ void a_rank_that_skips_takes_part_in_the_mean_by_the_world(void**) {
       for (size_t p = 0; p < kShapes.size(); ++p) world.write(3, p, world.compute.get());
       world.compute.synchronize();  // the next gradients come through the same memory of the test
       if (rank == 0) {
-        world.model->skip_backward(world.compute.get());
+        skip_backward(*world.model, world.compute.get());
       } else {
         world.model->begin_backward(DDP_PASS_REDUCE);
         for (size_t p = 0; p < kShapes.size(); ++p) world.produce(0, p, world.compute.get());
@@ -294,12 +295,12 @@ void sixteen_bits_on_the_wire_halve_what_travels(void**) {
     fresh.poke(data);
     model.begin_backward(DDP_PASS_REDUCE);
     write_on(stream.get(), fresh, grad.data());
-    model.mark_ready(0, stream.get());
+    model.pass().mark_ready(0, stream.get());
     model.end_backward(stream.get());
     const std::vector<float> got = read_on(stream, rank, grad.data(), 4096);
     for (size_t i = 0; i < got.size(); ++i)
       expect_equal(got[i], static_cast<float>(i % 64) * 1.5F, "the mean, exact in BF16");
-    expect_contains(model.describe_plan(), "sent as BF16");
+    expect_contains(model.pass().describe_plan(), "sent as BF16");
     group.barrier();
   });
   FakeGpus::expect_correct();

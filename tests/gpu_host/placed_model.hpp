@@ -123,7 +123,7 @@ class PlacedModel {
   void pass(int32_t missing = -1) const {
     model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t i = size(); i-- > 0;)
-      if (i != missing) model->mark_ready(i, stream());
+      if (i != missing) model->pass().mark_ready(i, stream());
     model->end_backward(stream());
   }
   void set_grad_element(int32_t i, size_t element, double number) const {

@@ -1,5 +1,7 @@
 // A rank whose GPU fails while ranks are made equal, compared or averaged: nobody waits for it, and no parameter changes.
 #include "collective/nccl/nccl_transport.hpp"
+#include "model/average.hpp"
+#include "model/sync_buffers.hpp"
 #include "support/mixed_model.hpp"
 
 namespace ddp::test {
@@ -20,9 +22,9 @@ void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
       group.barrier();
       try {
         if (std::string(function) == "hash")
-          world.model->check_replicas(world.compute.get());
+          world.model->replicas().check(world.compute.get());
         else
-          world.model->sync_buffers(1, world.compute.get());
+          sync_buffers(*world.model, 1, world.compute.get());
         throw std::runtime_error("it succeeded");
       } catch (const Error& error) {
         expect_contains(error.text(), "GPU 1");
@@ -44,7 +46,7 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
     world.fill(rank, 3);
     group.barrier();
     fake_gpu::pause(group.nccl_transport().stream());
-    world.model->average_parameters(world.compute.get());
+    average_parameters(*world.model, world.compute.get());
     if (rank == 0) group.abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
     wait_until([&] {
       try {

@@ -1,7 +1,10 @@
 // Making ranks equal, comparing and averaging them, when tensors lie on GPUs, in host memory, or some here and some there.
 #include "core/hash.hpp"
 #include "device/gpu/device.hpp"
+#include "model/average.hpp"
+#include "model/join.hpp"
 #include "model/model.hpp"
+#include "model/sync_buffers.hpp"
 #include "optim/adam.hpp"
 #include "optim/rules.hpp"
 #include "support/mixed_model.hpp"
@@ -36,7 +39,7 @@ void buffers_come_from_the_root_whatever_it_is(void**) {
     for (int round = 0; round < 6; ++round) {
       const GpuStream& stream = round % 2 == 0 ? world.compute : other;
       world.fill(rank, round);
-      world.model->sync_buffers(round % 3, stream.get());
+      sync_buffers(*world.model, round % 3, stream.get());
       if (round != 2)
         stream.synchronize();  // otherwise what comes next waits on the device
       else
@@ -55,13 +58,13 @@ void buffers_on_a_gpu_are_sent_without_waiting_for_it(void**) {
     MixedModel world(group, rank, Place::kGpu);
     world.fill(rank, 1);
     world.model->commit(world.compute.get());
-    world.model->sync_buffers(1, world.compute.get());
+    sync_buffers(*world.model, 1, world.compute.get());
     world.compute.synchronize();
     group.barrier();
     if (rank == 0) fake_gpu::clear_log();
     group.barrier();
     fake_gpu::pause_device(rank);
-    for (int round = 0; round < 3; ++round) world.model->sync_buffers(1, world.compute.get());
+    for (int round = 0; round < 3; ++round) sync_buffers(*world.model, 1, world.compute.get());
     expect(fake_gpu::pending_on_device(rank) > 0, "nothing has run yet");
     group.barrier();
     expect_equal(fake_gpu::host_waits(), int64_t{0}, "waits of the host");
@@ -81,14 +84,14 @@ void a_difference_is_named_wherever_it_lies(void**) {
     MixedModel world(group, rank, Place::kMixed);
     world.fill(0, 1);
     world.model->commit(world.compute.get());
-    world.model->check_replicas(world.compute.get());
+    world.model->replicas().check(world.compute.get());
     for (const std::string& name : world.names()) {
       if (rank == 1) world.change(name);
-      const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { world.model->check_replicas(world.compute.get()); });
+      const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(world.compute.get()); });
       expect_contains(text, "\"" + name + "\" is different on rank 1");
       world.compute.synchronize();
       world.fill(0, 1);
-      world.model->check_replicas(world.compute.get());
+      world.model->replicas().check(world.compute.get());
     }
   });
   FakeGpus::expect_correct();
@@ -106,7 +109,7 @@ void a_comparison_follows_the_stream_and_waits_once(void**) {
     group.barrier();
     if (rank == 0) fake_gpu::clear_log();
     group.barrier();
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { world.model->check_replicas(world.compute.get()); }),
+    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(world.compute.get()); }),
                     "\"large\"");
     group.barrier();
     if (rank == 0) expect_equal(fake_gpu::host_waits(), int64_t{4}, "a copy and a stream on each rank");
@@ -137,7 +140,7 @@ void replicas_that_drift_are_made_equal(void**) {
         world.compute.synchronize();
         world.expect_filled(0, 1, "what most ranks held");
         ddp_model_stats stats{};
-        world.model->fill_stats(stats);
+        world.model->replicas().fill(stats);
         expect(stats.checks == 1 && stats.repairs == 1, "one check, one repair");
       }
       group.barrier();
@@ -154,9 +157,9 @@ void the_hash_is_that_of_the_same_values_in_host_memory(void**) {
     for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
       MixedModel world(group, rank, place);
       world.fill(3, 4);
-      hashes.push_back(world.model->content_hash());
+      hashes.push_back(world.model->replicas().hash());
       world.change("large");
-      expect(world.model->content_hash() != hashes.back(), "one changed element changes it");
+      expect(world.model->replicas().hash() != hashes.back(), "one changed element changes it");
     }
     expect(hashes[0] == hashes[1] && hashes[0] == hashes[2], "the same number");
   });
@@ -176,13 +179,13 @@ void a_rank_without_data_ends_with_the_newest_state(void**) {
       for (int step = 0; step < 2 + rank; ++step) {
         world.compute.synchronize();
         world.fill(rank, step);
-        world.model->sync_buffers(last, world.compute.get());
+        sync_buffers(*world.model, last, world.compute.get());
         world.pass();
         world.compute.synchronize();
         world.expect_buffers_filled(last, step);
         world.fill(7, step);  // what an optimizer would make of the same gradients
       }
-      world.model->join(world.compute.get());
+      join(*world.model, world.compute.get());
       world.compute.synchronize();
       world.expect_filled(7, 1 + last, "what the last rank had in the end");
       group.barrier();
@@ -202,7 +205,7 @@ void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
     AdamOptions rule;
     rule.rate = 0.25;
     const auto adam = std::make_shared<optim::Adam>(world.model, rule, rule);
-    world.model->keep_equal(adam);
+    world.model->replicas().keep_equal(adam);
     world.model->commit(world.compute.get());
     const auto step = [&] {
       world.pass();
@@ -236,7 +239,7 @@ void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
     const uint64_t hash = content_hash(mine.data(), mine.size());
     for (const std::string& each : group.gather("moments", std::to_string(hash)))
       expect(each == std::to_string(hash), "the same moments on all ranks");
-    world.model->check_replicas(world.compute.get());
+    world.model->replicas().check(world.compute.get());
   });
   FakeGpus::expect_correct();
   FakeGpus::expect_nothing_left();
@@ -250,9 +253,9 @@ void a_graph_cannot_hold_what_shares_memory(void**) {
     world.compute.synchronize();
     expect(fake_gpu::begin_capture(world.compute.get()), "capturing");
     void* const stream = world.compute.get();
-    for (const std::string& text : {expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->sync_buffers(0, stream); }),
-                                    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->average_parameters(stream); }),
-                                    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->check_replicas(stream); })})
+    for (const std::string& text : {expect_error(DDP_ERROR_INVALID_STATE, [&] { sync_buffers(*world.model, 0, stream); }),
+                                    expect_error(DDP_ERROR_INVALID_STATE, [&] { average_parameters(*world.model, stream); }),
+                                    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->replicas().check(stream); })})
       expect_contains(text, "CUDA graph");
     (void)fake_gpu::end_capture(world.compute.get());
   });
@@ -268,7 +271,7 @@ void averages_are_those_of_all_ranks(void**) {
       world.model->commit(world.compute.get());
       world.compute.synchronize();
       world.fill(rank, 2);
-      world.model->average_parameters(world.compute.get());
+      average_parameters(*world.model, world.compute.get());
       world.compute.synchronize();
       world.expect_averaged(size, 2);
       group.barrier();

@@ -28,13 +28,13 @@ struct Trained {
     rule.master_weights = masters ? 1 : 0;
     adam = std::make_shared<optim::Adam>(world.model, rule, rule);
     ema = std::make_shared<optim::Ema>(world.model, std::vector<double>{0.75});
-    world.model->keep_equal(adam);
-    world.model->keep_equal(ema);
+    world.model->replicas().keep_equal(adam);
+    world.model->replicas().keep_equal(ema);
     world.fill(0, 1);
   }
   void commit() {
     world.model->commit(world.compute.get());
-    if (adam->in_passes() != nullptr) world.model->attach(adam);
+    if (adam->in_passes() != nullptr) world.model->optimizer_slot().attach(adam);
     world.compute.synchronize();
   }
   /// Gradients are the same whole numbers on all ranks, so their mean is them, in whatever order it is formed.

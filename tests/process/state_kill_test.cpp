@@ -29,7 +29,7 @@ std::string load_and_save(const std::string& path, int64_t* calls) {
   const FileFaults faults({});
   world.save(path);
   *calls = faults.calls();
-  return world.model->metadata().at("note");
+  return world.model->checkpoint_info().metadata.at("note");
 }
 
 void a_rank_killed_while_it_saves_leaves_a_whole_checkpoint(void**) {

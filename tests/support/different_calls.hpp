@@ -19,7 +19,10 @@
 #include "checkpoint/state.hpp"
 #include "extra/batch_norm/batch_norm.hpp"
 #include "group/split.hpp"
+#include "model/average.hpp"
+#include "model/join.hpp"
 #include "model/model.hpp"
+#include "model/sync_buffers.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/group_paths.hpp"
@@ -47,7 +50,7 @@ class CallWorld {
     SgdOptions options;
     options.shard = 1;
     optimizer = std::make_shared<optim::Sgd>(sharded, options, options);
-    sharded->attach(std::shared_ptr<pass::BlockUpdate>(optimizer, optimizer->in_passes()));
+    sharded->optimizer_slot().attach(std::shared_ptr<pass::BlockUpdate>(optimizer, optimizer->in_passes()));
     if (uneven) {
       joining = make_model(DDP_PROGRESS_CALLER, pass::Hook{}, 1);
       joining->commit();
@@ -74,7 +77,7 @@ class CallWorld {
 
   void pass(model::Model& model, bool pull = false) {
     model.begin_backward(DDP_PASS_REDUCE);
-    for (int32_t i = 0; i < 3; ++i) model.mark_ready(i);
+    for (int32_t i = 0; i < 3; ++i) model.pass().mark_ready(i);
     while (pull && model.next_bucket(true) != nullptr) model.finish_bucket(std::nullopt);
     model.end_backward();
   }
@@ -139,13 +142,13 @@ inline const std::vector<CollectiveCall>& collective_calls() {
          (void)w.group->all_reduce_rows(flat_tensor(w.indices.data(), DDP_I64, 2), rows, DDP_SUM);
        }},
       {{"ddp_model_commit"}, [](CallWorld& w) { w.uncommitted->commit(); }},
-      {{"ddp_model_sync_buffers"}, [](CallWorld& w) { w.plain->sync_buffers(0); }},
-      {{"ddp_model_sync_buffers"}, [](CallWorld& w) { w.threaded->sync_buffers(0); }},
-      {{"ddp_model_average_parameters"}, [](CallWorld& w) { w.threaded->average_parameters(); }},
-      {{"ddp_model_check"}, [](CallWorld& w) { w.plain->check_replicas(); }},
-      {{"ddp_model_average_parameters"}, [](CallWorld& w) { w.plain->average_parameters(); }},
-      {{"ddp_model_get_grad_norm"}, [](CallWorld& w) { (void)w.sharded->grad_norm(INFINITY); }},
-      {{"ddp_model_clip_grad_norm"}, [](CallWorld& w) { (void)w.sharded->clip_grad_norm(1, 2); }},
+      {{"ddp_model_sync_buffers"}, [](CallWorld& w) { sync_buffers(*w.plain, 0); }},
+      {{"ddp_model_sync_buffers"}, [](CallWorld& w) { sync_buffers(*w.threaded, 0); }},
+      {{"ddp_model_average_parameters"}, [](CallWorld& w) { average_parameters(*w.threaded); }},
+      {{"ddp_model_check"}, [](CallWorld& w) { w.plain->replicas().check(); }},
+      {{"ddp_model_average_parameters"}, [](CallWorld& w) { average_parameters(*w.plain); }},
+      {{"ddp_model_get_grad_norm"}, [](CallWorld& w) { (void)w.sharded->gradients().norm(INFINITY); }},
+      {{"ddp_model_clip_grad_norm"}, [](CallWorld& w) { (void)w.sharded->gradients().clip_norm(1, 2); }},
       {{"ddp_optimizer_step"}, [](CallWorld& w) { w.optimizer->step(nullptr); }},
       {{"ddp_batch_norm_forward"}, [](CallWorld& w) { w.normalise(true); }},
       {{"ddp_batch_norm_backward"}, [](CallWorld& w) { w.normalise(false); }},
@@ -166,7 +169,7 @@ inline const std::vector<CollectiveCall>& collective_calls() {
       {{"ddp_model_end_backward"}, [](CallWorld& w) { w.pass(*w.plain); }},
       {{"ddp_model_end_backward"}, [](CallWorld& w) { w.pass(*w.threaded); }},
       {{"ddp_model_next_bucket", "a hook of a backward pass"}, [](CallWorld& w) { w.pass(*w.by_hand, true); }},
-      {{"ddp_model_join"}, [](CallWorld& w) { w.joining->join(); }, true},
+      {{"ddp_model_join"}, [](CallWorld& w) { join(*w.joining); }, true},
       {{"ddp_group_split"},
        [](CallWorld& w) {
          (void)group::split_group(*w.group, {0, 0}, w.group->options());

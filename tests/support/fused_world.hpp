@@ -116,7 +116,7 @@ struct FusedWorld {
       options.momentum = rule == Rule::kMomentum ? 0.9 : 0;
       optimizer = std::make_shared<optim::Sgd>(model, options, options);
     }
-    if (optimizer->in_passes() != nullptr) model->attach(optimizer);
+    if (optimizer->in_passes() != nullptr) model->optimizer_slot().attach(optimizer);
   }
 
   void set(std::byte* at, int64_t i, double number) const {
@@ -149,7 +149,7 @@ struct FusedWorld {
   void reduce(const std::set<int32_t>& unused = {}, const std::set<int32_t>& missing = {}) {
     model->begin_backward(DDP_PASS_REDUCE);
     for (auto p = static_cast<int32_t>(ways.shapes.size()); p-- > 0;)
-      if (missing.count(p) == 0) unused.count(p) != 0 ? model->mark_unused(p) : model->mark_ready(p);
+      if (missing.count(p) == 0) unused.count(p) != 0 ? model->pass().mark_unused(p) : model->pass().mark_ready(p);
     model->end_backward();
   }
 

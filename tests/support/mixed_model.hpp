@@ -110,7 +110,7 @@ class MixedModel {
   }
   void pass() {
     model->begin_backward(DDP_PASS_REDUCE);
-    for (int32_t i = model->table().parameter_count(); i-- > 0;) model->mark_ready(i, compute.get());
+    for (int32_t i = model->table().parameter_count(); i-- > 0;) model->pass().mark_ready(i, compute.get());
     model->end_backward(compute.get());
   }
 

@@ -91,7 +91,7 @@ struct StateWorld {
     for (auto& average : optimizer->averages)
       for (float& value : average) value = static_cast<float>(next++);
     optimizer->steps = next++;
-    model->metadata() = {{"note", "seed " + std::to_string(seed)}};
+    model->checkpoint_info().metadata = {{"note", "seed " + std::to_string(seed)}};
   }
 
   /// Everything that a load changes, as one text.
@@ -101,7 +101,7 @@ struct StateWorld {
     text.append(reinterpret_cast<const char*>(seen.data()), seen.size());
     for (const auto& average : optimizer->averages)
       text.append(reinterpret_cast<const char*>(average.data()), average.size() * sizeof(float));
-    return text + std::to_string(optimizer->steps) + model->metadata().at("note");
+    return text + std::to_string(optimizer->steps) + model->checkpoint_info().metadata.at("note");
   }
 
   [[nodiscard]] checkpoint::Parts parts() const { return {*model, optimizer.get(), nullptr}; }

@@ -56,7 +56,7 @@ struct SmallModel {
   void pass(const std::set<int32_t>& used) const {
     model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t i = 0; i < model->table().parameter_count(); ++i)
-      used.count(i) != 0 ? model->mark_ready(i) : model->mark_unused(i);
+      used.count(i) != 0 ? model->pass().mark_ready(i) : model->pass().mark_unused(i);
     model->end_backward();
   }
   [[nodiscard]] std::vector<std::vector<std::byte>> values() const {

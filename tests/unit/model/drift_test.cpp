@@ -1,5 +1,5 @@
 // Who is right when replicas differ: hashes in, a verdict out.
-#include "model/replicas.hpp"
+#include "model/drift.hpp"
 
 #include "support/check.hpp"
 

@@ -1,0 +1,70 @@
+// The gradients of a model: the memory of those that libddp owns, what the program does with all of them between passes, and
+// whether they are good for a step. They may lie anywhere; on a GPU they are read and written in the order of `stream`, and
+// only norms make the host wait, for that one stream.
+// Threads: as Model.
+// Nothing is allocated after the first use of each call.
+// Tested by gpu_host/gradients_test.cpp, conformance/pass_semantics.hpp and capi/clipping_test.c.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/exact_sum.hpp"
+#include "core/parameters.hpp"
+#include "core/plan.hpp"
+#include "device/norms.hpp"
+#include "device/span_lists.hpp"
+#include "group/group.hpp"
+
+namespace ddp::model {
+
+class Model;
+
+class Gradients {
+ public:
+  /// `table`: the model's.
+  Gradients(Model& model, Parameters& table) noexcept : model_(model), table_(table) {}
+  ~Gradients();
+  Gradients(const Gradients&) = delete;
+  Gradients& operator=(const Gradients&) = delete;
+
+  /// Memory for the gradients that libddp owns. For commit. Collective.
+  void allocate(const Plan& plan);
+
+  void zero(void* stream = nullptr);
+  /// Collective if the attached optimizer is sharded.
+  [[nodiscard]] double norm(double p, void* stream = nullptr);
+  void scale(double factor, void* stream = nullptr);
+  /// Returns the norm before. Collective as norm().
+  double clip_norm(double max_norm, double p, void* stream = nullptr);
+  void clip_value(double limit, void* stream = nullptr);
+
+  /// Throws INVALID_STATE when those of a committed model are not to be stepped with: not reduced, of a void pass, or, if
+  /// `used_in` is what Results::final_passes() was then, used before. Nothing is refused once a pass was captured into a
+  /// graph, which makes gradients at any time. `function` names the caller in the text.
+  void require_final(const char* function, int64_t used_in) const;
+  /// Throws INVALID_STATE after a pass that has made the optimizer's step, until ddp_optimizer_step; `why`: what the call
+  /// would miss.
+  void require_no_made_step(const char* function, const char* why) const;
+
+ private:
+  [[nodiscard]] std::byte* allocate_beside(const Tensor& value, int64_t bytes);
+  /// One operation on all of them.
+  void change(const device::Operation& operation, void* stream);
+  /// The norms of what this rank knows of each gradient: all of it, or what it owns.
+  [[nodiscard]] device::Norms& own_norms();
+  [[nodiscard]] double largest_magnitude(void* stream);
+  [[nodiscard]] ExactSum sum_of_terms(int32_t p, void* stream);
+
+  Model& model_;
+  Parameters& table_;
+  std::vector<void*> memory_;  // from the group
+  device::SpanLists spans_;
+  device::Norms norms_;
+};
+
+/// The sum over all ranks, on all ranks. Collective.
+void join_sums(group::Group& group, ExactSum& sum);
+
+}  // namespace ddp::model

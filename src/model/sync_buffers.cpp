@@ -1,0 +1,65 @@
+#include "model/sync_buffers.hpp"
+
+#include <algorithm>
+
+#include "bootstrap/control/call_state.hpp"
+#include "model/coalesced_broadcast.hpp"
+#include "model/model.hpp"
+#include "model/requirements.hpp"
+
+namespace ddp::model {
+namespace {
+
+void send_buffers(Model& model, int32_t root, void* stream) {
+  std::vector<Tensor> tensors;
+  int64_t bytes = 0;
+  for (const Buffer& buffer : model.table().buffers()) {
+    tensors.push_back(buffer.value);
+    bytes += buffer.value.bytes();
+  }
+  if (bytes == 0) model.group().barrier();
+  broadcast_coalesced(model.group(), tensors, root, stream);
+}
+
+/// The joined ranks learn from the roll call that buffers are sent, and from which rank.
+void sync_buffers_with_joined(Model& model, int32_t root, void* stream) {
+  group::Group& group = model.group();
+  pass::Pass& pass = model.pass();
+  group.check_usable();
+  const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kSyncBuffers, model.number());
+  const bool is_root = root == group.rank();
+  const auto call =
+      static_cast<uint64_t>(pass::Call::kSyncBuffers) | (is_root ? static_cast<uint64_t>(pass::Call::kRootIsHere) : 0);
+  const pass::JoinHeader& roll = pass.call_roll(static_cast<pass::Call>(call), root, false);
+  if (!roll.heard(pass::Call::kRootIsHere))
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "ddp_model_sync_buffers: root is rank %d, which is out of data (ddp_model_join); take the values of a "
+                     "rank that trains",
+                     root);
+  const int32_t absent = pass.attendance().absent_rank();
+  pass.attendance().set_absent(-1);  // it has a part in this
+  send_buffers(model, root, stream);
+  pass.attendance().set_absent(absent);
+}
+
+}  // namespace
+
+void sync_buffers(Model& model, int32_t root, void* stream) {
+  group::Group& group = model.group();
+  model.require_ready("ddp_model_sync_buffers");
+  if (root < 0 || root >= group.size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
+                     group.size() - 1);
+  refuse_capture(model, "ddp_model_sync_buffers", stream);
+  if (model.options().uneven_inputs != 0) return sync_buffers_with_joined(model, root, stream);
+  group.check_idle("ddp_model_sync_buffers");
+  const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kSyncBuffers, model.number());
+  send_buffers(model, root, stream);
+}
+
+void answer_sync_buffers(Model& model, const pass::JoinHeader& roll, void* stream) {
+  const bootstrap::CallState::Answering answering(model.group().calls(), bootstrap::UserCall::kSyncBuffers);
+  if (roll.heard(pass::Call::kRootIsHere)) send_buffers(model, std::min(roll.argument(), model.group().size() - 1), stream);
+}
+
+}  // namespace ddp::model

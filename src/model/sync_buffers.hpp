@@ -1,0 +1,19 @@
+// Buffers of one rank for everybody, also for the ranks that have joined.
+// Collective.
+// Tested by conformance/state_test.cpp, conformance/join_semantics.hpp and gpu_host/sync_test.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "pass/join_header.hpp"
+
+namespace ddp::model {
+
+class Model;
+
+/// `stream`: as for a model.
+void sync_buffers(Model& model, int32_t root, void* stream = nullptr);
+/// The half of a rank that has joined; `roll` is the roll call that it heard.
+void answer_sync_buffers(Model& model, const pass::JoinHeader& roll, void* stream);
+
+}  // namespace ddp::model

@@ -1,0 +1,24 @@
+// What a rank does that has more or less data than the others (ddp/uneven.h): it weighs, skips or abandons passes, and
+// announces its last one. Who has run out of data joins (join.hpp).
+// Threads: as Model.
+// Tested by conformance/weight_semantics.hpp and capi/uneven_test.c.
+#pragma once
+
+#include <string>
+
+#include "ddp/uneven.h"
+
+namespace ddp::model {
+
+class Model;
+
+void set_weight(Model& model, double weight);
+void set_last_pass(Model& model);
+/// A pass to which this rank contributes nothing. Collective. `stream`: as for a model.
+void skip_backward(Model& model, void* stream = nullptr);
+/// End the open pass without its remaining gradients; it is void on all ranks. Collective.
+void abandon_backward(Model& model, std::string reason, void* stream = nullptr);
+/// Of the last pass that reduced.
+void fill_report(const Model& model, ddp_pass_report& report);
+
+}  // namespace ddp::model

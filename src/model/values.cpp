@@ -1,0 +1,33 @@
+#include "model/values.hpp"
+
+#include "model/model.hpp"
+
+namespace ddp::model {
+
+void Values::require_whole(const char* function) const {
+  const bool optimizer = torn_.optimizer || (model_.is_committed() && model_.pass().results().is_torn());
+  if (torn_.parameters || optimizer)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: a pass or a load that failed has changed only a part of the %s; load a checkpoint%s", function,
+                     optimizer ? "parameters and of the optimizer's state" : "parameters",
+                     optimizer ? " with the optimizer" : "");
+}
+
+void Values::require_own(const char* function, const void* owner) const {
+  if (averages_of_ != nullptr && averages_of_ != owner)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: the parameters hold averages; swap them back with ddp_ema_swap first, or the change is lost",
+                     function);
+}
+
+Values::Torn Values::begin_load(bool optimizer) noexcept {
+  Torn before = torn_;
+  if (!model_.is_committed()) return before;  // commit gives rank 0's values to all ranks
+  model_.pass().forget_made_step();
+  model_.pass().forget_hooks();
+  if (model_.pass().results().take_torn()) before = Torn{true, true};
+  torn_ = Torn{true, before.optimizer || optimizer};
+  return before;
+}
+
+}  // namespace ddp::model

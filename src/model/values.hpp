@@ -1,0 +1,42 @@
+// What the parameters of a model hold: values of their own, only a part of a change that failed, or averages in their place.
+// Threads: as Model.
+// Tested by conformance/load_after_pass_test.cpp, conformance/load_test.cpp and unit/optim/ema_test.cpp.
+#pragma once
+
+namespace ddp::model {
+
+class Model;
+
+class Values {
+ public:
+  explicit Values(const Model& model) noexcept : model_(model) {}
+
+  /// Throws INVALID_STATE if only a part of a change has reached the parameters or the optimizer. `function` names the
+  /// caller in the text.
+  void require_whole(const char* function) const;
+  /// Throws INVALID_STATE while averages stand in the place of the parameters; but not for `owner`.
+  void require_own(const char* function, const void* owner = nullptr) const;
+
+  /// Averages of `owner` stand in the place of the parameters; NULL: no longer.
+  void set_averages_of(const void* owner) noexcept { averages_of_ = owner; }
+  [[nodiscard]] const void* averages_of() const noexcept { return averages_of_; }
+
+  /// What only a part of a change has reached, so that nothing may go on from it.
+  struct Torn {
+    bool parameters = false;
+    bool optimizer = false;
+  };
+  /// Parameters and the optimizer's state are changed in part, for good.
+  void tear() noexcept { torn_ = Torn{true, true}; }
+  /// A load begins to change parameters, and the optimizer's state if `optimizer`. Returns what was torn before.
+  [[nodiscard]] Torn begin_load(bool optimizer) noexcept;
+  /// It has changed all that it brings; `torn`: what is still torn.
+  void end_load(const Torn& torn) noexcept { torn_ = torn; }
+
+ private:
+  const Model& model_;
+  Torn torn_;
+  const void* averages_of_ = nullptr;
+};
+
+}  // namespace ddp::model
