@@ -126,12 +126,12 @@ ddp_status ddp_group_abort(ddp_group* group, const char* reason) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_abort");
     const std::string text = reason != nullptr && *reason != '\0' ? reason : "no reason given";
-    object->abort(Error(DDP_ERROR_ABORTED, object->name_of(object->rank()) + " aborted the group: " + text));
+    object->health().abort(Error(DDP_ERROR_ABORTED, object->name_of(object->rank()) + " aborted the group: " + text));
   });
 }
 
 ddp_status ddp_group_status(const ddp_group* group) {
-  return guarded_short([&] { group_of(group, "ddp_group_status")->check_usable(); });
+  return guarded_short([&] { group_of(group, "ddp_group_status")->health().check_usable(); });
 }
 
 int32_t ddp_group_rank(const ddp_group* group) {
@@ -252,14 +252,14 @@ ddp_status ddp_group_alloc(ddp_group* group, int64_t bytes, void** out_data) {
     if (bytes < 1)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_alloc: bytes is %lld; it is 1 or more",
                        static_cast<long long>(bytes));
-    *out_data = object->alloc(bytes);
+    *out_data = object->memory().alloc(bytes);
   });
 }
 
 ddp_status ddp_group_free(ddp_group* group, void* data) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_free");
-    if (data != nullptr) object->free(data);
+    if (data != nullptr) object->memory().free(data);
   });
 }
 

@@ -93,7 +93,7 @@ inline void check_index(const model::Model& model, int32_t index, const char* fu
 /// The tensor, wherever it lies, checked; for calls that take tensors on a GPU too.
 inline Tensor bound_tensor(group::Group& group, const ddp_tensor* tensor, const char* what) {
   Tensor checked = checked_any_tensor(tensor, what);
-  group.bind(checked, what);
+  group.gpu().bind(checked, what);
   return checked;
 }
 

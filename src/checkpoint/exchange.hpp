@@ -7,7 +7,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "core/attempt.hpp"
-#include "group/group.hpp"
+#include "group/consensus.hpp"
 
 namespace ddp::checkpoint {
 
@@ -21,8 +21,8 @@ template <class Body>
 void together(group::Group& group, const char* function, Body&& body) {
   std::optional<Error> error = try_to(body);
   if (error) error = with_place(group, function, *error);
-  if (error && breaks_group(error->status())) group.fail(*error);
-  group.agree(function, error ? &*error : nullptr);
+  if (error && breaks_group(error->status())) group.health().fail(*error);
+  group::agree(group, function, error ? &*error : nullptr);
 }
 
 /// Throws MISMATCH on every rank, with the same text, unless all passed the same parts and registered the same tensors.

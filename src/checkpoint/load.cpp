@@ -236,7 +236,7 @@ std::optional<Error> send_all(const Company& company, Source& source, const Open
 void finish(const Company& company, const gpu::Transfer& copies, std::optional<Error> problem) {
   if (!problem) problem = try_to([&] { copies.finish(); });
   if (!company.is_local() && copies.stream() != nullptr)
-    company.group().check_usable();  // or what has arrived may be anything
+    company.group().health().check_usable();  // or what has arrived may be anything
   if (problem) throw Error(problem->status(), problem->text() + "; the model is partly overwritten, so load again");
 }
 

@@ -136,7 +136,7 @@ class FileOutput final : public Output {
   FileOutput(group::Group& group, const std::string& path, int64_t bytes) : group_(group), file_(path, bytes) {}
   void write(const void* data, int64_t bytes) override { file_.write(data, bytes); }
   void commit() override {
-    group_.check_usable();  // a rank that was replaced while it slept must not replace a newer file
+    group_.health().check_usable();  // a rank that was replaced while it slept must not replace a newer file
     file_.commit();
   }
 

@@ -24,7 +24,7 @@ struct Tensor {
   int64_t count = 0;          // elements
   int32_t device_index = -1;  // of the GPU where it lies; -1: in host memory
   const device::Device* device =
-      nullptr;  // that GPU, once a group has bound the tensor to it (Group::bind); NULL: host memory
+      nullptr;  // that GPU, once a group has bound the tensor to it (group::Gpu::bind); NULL: host memory
 
   [[nodiscard]] bool is_on_gpu() const noexcept { return device_index >= 0; }
   [[nodiscard]] int64_t bytes() const noexcept { return count * dtype_size(dtype); }

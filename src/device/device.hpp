@@ -104,7 +104,7 @@ class Device {
 /// Host memory.
 [[nodiscard]] const Device& host() noexcept;
 
-/// Where a tensor lies. On a GPU: a group has bound it (Group::bind).
+/// Where a tensor lies. On a GPU: a group has bound it (group::Gpu::bind).
 [[nodiscard]] inline const Device& of(const Tensor& tensor) noexcept {
   return tensor.device != nullptr ? *tensor.device : host();
 }

@@ -76,6 +76,19 @@ void Channels::close(const OpenPass& pass) noexcept {
   open_passes_.fetch_sub(1);
 }
 
+void Channels::check_owner(const void* owner) const {
+  if (!shadowing_.text.empty() && shadowing_.owner != owner)
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: %s", shadowing_.text.c_str());
+}
+
+void Channels::check_idle(const char* function, bool in_passes) const {
+  if (any_open() && !in_passes)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: a backward pass is open on this group; call ddp_model_end_backward first, or use a second group",
+                     function);
+  if (!shadowing_.text.empty()) throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, shadowing_.text.c_str());
+}
+
 void Channels::shutdown() noexcept {
   for (const auto& transport : transports_)
     if (transport != nullptr) transport->shutdown();
@@ -97,13 +110,14 @@ std::unique_ptr<collective::BucketOperation> Channel::prepare(const collective::
                                         : collective::make_gathered(transport(), group_.rank(), spec);
   auto metadata = transport().prepare(nccl::metadata_of(spec));
   std::unique_ptr<collective::BucketOperation> made;
-  all_or_none(group_, "GPU memory", [&] { made = group_.nccl_transport().prepare(spec, std::move(metadata)); });
+  all_or_none(group_, "GPU memory", [&] { made = group_.gpu().nccl().prepare(spec, std::move(metadata)); });
   return made;
 }
 
 Channel::Open::Open(const Channel& channel, const void* owner, bool on_gpu, collective::ProgressQueue& queue)
     : group_(channel.group_), pass_{channel.number_, on_gpu, &queue} {
-  group_.check_open(owner);
+  group_.health().check_usable();
+  group_.channels().check_owner(owner);
   group_.channels().open(pass_);
 }
 

@@ -5,7 +5,7 @@
 // open.
 //
 // A model's channel is used again when the model is destroyed. A model for which there is none left shares the first one;
-// then only one of the two may have a pass open.
+// then only one of the two may have a pass open. What stands in the way of a pass or of a blocking call is known here too.
 // Threads: take() and own() from one thread at a time; passes open and close on any.
 // Tested by conformance/channels_test.cpp.
 #pragma once
@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/open_queues.hpp"
@@ -39,6 +41,9 @@ class Channels {
     return *transports_[static_cast<size_t>(number)];
   }
 
+  /// A number for a model that all ranks have agreed on, from 1, so that two models that are built alike are not taken for
+  /// one.
+  [[nodiscard]] uint64_t next_model() noexcept { return ++numbered_; }
   /// A channel for a model. Collective. Throws OUT_OF_MEMORY and the like on all ranks.
   [[nodiscard]] int32_t take(Group& group);
   void give_back(int32_t number) noexcept;
@@ -52,6 +57,13 @@ class Channels {
   void open(const OpenPass& pass);
   void close(const OpenPass& pass) noexcept;
   [[nodiscard]] bool any_open() const noexcept { return open_passes_.load() != 0; }
+
+  /// Some rank only answers calls on this owner's model: everything else is refused with this text, until it is empty again.
+  void set_shadowing(const void* owner, std::string text) { shadowing_ = {owner, std::move(text)}; }
+  /// Throws INVALID_STATE if some rank only answers calls on the model of another owner.
+  void check_owner(const void* owner) const;
+  /// Throws INVALID_STATE while a pass is open (but for `in_passes`) or some rank only answers.
+  void check_idle(const char* function, bool in_passes) const;
 
   [[nodiscard]] collective::OpenQueues& queues() noexcept { return queues_; }
   /// In good order; the last call.
@@ -68,6 +80,11 @@ class Channels {
   std::mutex opening_;  // guards passes_
   std::array<OpenPass, kMostModels> passes_{};
   std::atomic<int32_t> open_passes_{0};
+  uint64_t numbered_ = 0;
+  struct Shadowing {
+    const void* owner = nullptr;
+    std::string text;  // empty: there is none
+  } shadowing_;
 };
 
 /// A model's channel, as an owned object.

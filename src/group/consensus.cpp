@@ -6,15 +6,19 @@ bool is_own(const Error& error) noexcept {
   return !error.is_agreed() && (error.status() == DDP_ERROR_OUT_OF_MEMORY || error.status() == DDP_ERROR_INTERNAL);
 }
 
+void agree(Group& group, std::string_view what, const Error* mine) {
+  bootstrap::read_outcomes(group.gather(what, bootstrap::outcome_bytes(mine)));
+}
+
 void break_for(Group& group, Part part, const char* function, const Error& error) {
   switch (part) {
-    case Part::kOwn: return group.give_up(function, error);
-    case Part::kExchange: return group.fail(error);
+    case Part::kOwn: return group.health().give_up(function, error);
+    case Part::kExchange: return group.health().fail(error);
     case Part::kLocal: return;
     case Part::kCall: break;
   }
   if (!is_own(error)) return;
-  group.give_up(function, error);
+  group.health().give_up(function, error);
   if (error.text().rfind("ddp_", 0) != 0) throw make_error(error.status(), "%s: %s", function, error.what());
 }
 

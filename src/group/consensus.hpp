@@ -20,10 +20,13 @@ std::vector<std::string> all_or_none(Group& group, std::string_view what, Body&&
   return bootstrap::read_outcomes(group.gather(what, bootstrap::outcome_of(body)));
 }
 
+/// The same without a body: pass this rank's error, or NULL.
+void agree(Group& group, std::string_view what, const Error* mine);
+
 /// What a body is in a collective call. It decides which of its errors break the group.
 enum class Part {
   kOwn,       // the other ranks wait for what comes of it: all
-  kExchange,  // the other ranks are in it: that a rank is lost or late, or that ranks differ (Group::fail)
+  kExchange,  // the other ranks are in it: that a rank is lost or late, or that ranks differ (Health::fail)
   kCall,      // the whole of a call: what is_own() says
   kLocal      // nobody waits for it: none
 };

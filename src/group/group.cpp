@@ -1,60 +1,46 @@
 #include "group/group.hpp"
 
-#include <atomic>
 #include <mutex>
 #include <optional>
 
 #include "bootstrap/control/call_state.hpp"
-#include "bootstrap/control/consensus.hpp"
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/texts.hpp"
 #include "bootstrap/failure.hpp"
 #include "bootstrap/rendezvous/rendezvous.hpp"
 #include "collective/memory_holds.hpp"
 #include "collective/nccl/nccl_transport.hpp"
-#include "collective/nccl/own_gpu.hpp"
 #include "collective/nccl/stamps.hpp"
 #include "collective/transport.hpp"
-#include "core/bytes.hpp"
 #include "core/float_environment.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
-#include "os/log.hpp"
 
 namespace ddp::group {
 
 using bootstrap::UserCall;
 using collective::Collective;
 using collective::Stamp;
-using nccl::NcclTransport;
 
 struct Group::Impl {
-  ddp_group_options options{};
-  Origin origin;
-  std::unique_ptr<nccl::OwnGpu> gpu;
-  // Destroyed in reverse: the transport and its threads first, then the control plane's, then what they point to.
+  Impl(std::unique_ptr<bootstrap::Control> with, const ddp_group_options& asked, const Origin& from)
+      : options(asked), origin(from), control(std::move(with)) {}
+
+  const ddp_group_options options;
+  const Origin origin;
+  // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
   bootstrap::Failure failure;
   std::unique_ptr<bootstrap::Control> control;
+  Health health{*control, failure};
   Channels channels;
-  std::unique_ptr<NcclTransport> nccl;
-  std::atomic<NcclTransport*> published_nccl{nullptr};  // for those who must not wait
-  std::atomic<bool> closed{false};
+  std::optional<Gpu> gpu;  // these two: from connect() on
+  std::optional<Memory> memory;
+  Rows rows;           // the last sparse sum
   std::mutex closing;  // close() once
-  uint64_t models = 0;
-  struct Shadowing {
-    const void* owner = nullptr;
-    std::string text;  // empty: there is none
-  } shadowing;
-  Rows rows;  // the last sparse sum
-  // Made in time, for when there is no memory.
-  const Error destroyed{DDP_ERROR_INVALID_STATE, "the group was destroyed"};
-  std::optional<Error> gave_up;
 
   void connect(const char* function);
-  void abort(const Error& cause) noexcept;
-  void give_up(const char* function, const Error& why) noexcept;
 };
 
 namespace {
@@ -85,7 +71,8 @@ Group::~Group() {
 }
 
 void Group::Impl::connect(const char* function) {
-  gpu = std::make_unique<nccl::OwnGpu>(options.device_index, origin.local_rank, control->member(control->rank()).name());
+  gpu.emplace(*control, failure, health, options, origin.local_rank);
+  memory.emplace(options, health, channels, *gpu);
   const collective::TransportContext context{control.get(), &failure, options, &channels.queues()};
   // The failure callback may come at any time from now on; it only touches what outlives the control plane.
   control->on_failure([this](const Error& cause) {
@@ -98,20 +85,6 @@ void Group::Impl::connect(const char* function) {
   failure.add_waker([this] { channels.first().wake(); });
 }
 
-void Group::Impl::abort(const Error& cause) noexcept {
-  control->abort(cause);
-  failure.set(cause);
-}
-
-void Group::Impl::give_up(const char* function, const Error& why) noexcept {
-  if (control->size() == 1 || failure.broken()) return;
-  const auto tell = [&] {
-    const std::string text = bootstrap::texts::gave_up(control->member(control->rank()), function, why.text()).text();
-    abort(Error(breaks_group(why.status()) ? why.status() : DDP_ERROR_PEER_FAILED, text));
-  };
-  if (try_to(tell)) abort(*gave_up);
-}
-
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
   const bootstrap::Meeting meeting =
       bootstrap::resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
@@ -121,19 +94,15 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
 
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
                                    const Origin& origin, const char* function) {
-  auto impl = std::make_unique<Impl>();
-  impl->options = options;
-  impl->origin = origin;
-  impl->control = std::move(control);
-  impl->gave_up = bootstrap::texts::gave_up(impl->control->member(impl->control->rank()), nullptr, Error().text());
+  auto impl = std::make_unique<Impl>(std::move(control), options, origin);
   on_error([&] { impl->connect(function); },
            [&](const Error& error) {
              if (error.is_agreed()) return;
-             impl->give_up(function, error);
+             impl->health.give_up(function, error);
              impl->control->leave();  // not before the others have been told
            });
   std::shared_ptr<Group> group(new Group(std::move(impl)));
-  if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->nccl_transport());
+  if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->gpu().nccl());
   return group;
 }
 
@@ -143,70 +112,21 @@ ddp_backend Group::backend() const noexcept {
   return impl_->options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : impl_->channels.first().backend();
 }
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
-const gpu::Device& Group::gpu() { return impl_->gpu->open(); }
-gpu::Scratch& Group::gpu_scratch() { return impl_->gpu->scratch(); }
-void Group::bind(Tensor& tensor, const char* what) { impl_->gpu->bind(tensor, what); }
-
-NcclTransport& Group::nccl_transport() {
-  if (impl_->nccl != nullptr) return *impl_->nccl;
-  check_usable();
-  const os::Deadline deadline = os::Deadline::in_ms(impl_->options.rendezvous_timeout_ms);
-  const collective::TransportContext context{impl_->control.get(), &impl_->failure, impl_->options};
-  or_break(*this, Part::kExchange, [&] {
-    bootstrap::all_or_none(*impl_->control, "GPU", deadline, [&] { static_cast<void>(gpu()); });
-    impl_->nccl = std::make_unique<NcclTransport>(context, gpu(), deadline);
-  });
-  impl_->published_nccl.store(impl_->nccl.get());
-  impl_->failure.add_waker([raw = impl_.get()] { raw->nccl->wake(); });
-  return *impl_->nccl;
-}
-
-NcclTransport* Group::existing_nccl_transport() const noexcept { return impl_->published_nccl.load(); }
-
-const uint32_t* Group::gpu_stop(void* stream) const {
-  NcclTransport* const nccl = existing_nccl_transport();
-  return nccl == nullptr ? nullptr : nccl->stop_on(stream);
-}
-
-collective::Transport& Group::transport() noexcept { return impl_->channels.own(); }
+Health& Group::health() const noexcept { return impl_->health; }
+Gpu& Group::gpu() const noexcept { return *impl_->gpu; }
+Memory& Group::memory() const noexcept { return *impl_->memory; }
 Channels& Group::channels() noexcept { return impl_->channels; }
 bootstrap::Control& Group::control() noexcept { return *impl_->control; }
 bootstrap::CallState& Group::calls() noexcept { return impl_->control->calls(); }
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }
 const Group::Origin& Group::origin() const noexcept { return impl_->origin; }
 
-void Group::check_usable() const {
-  check_no_fault();
-  impl_->failure.check();
-}
-
-void Group::check_no_fault() const {
-  if (impl_->closed.load()) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
-  if (impl_->failure.woken()) impl_->failure.check();
-}
-
-void Group::check_open(const void* owner) const {
-  check_usable();
-  if (!impl_->shadowing.text.empty() && impl_->shadowing.owner != owner)
-    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_begin_backward: %s", impl_->shadowing.text.c_str());
-}
-
 // The end of a pass may compare replicas, whatever other pass is open (ddp_model_check itself has come through here before).
 void Group::check_idle(const char* function) const {
-  check_usable();
+  impl_->health.check_usable();
   const bootstrap::CallState& calls = impl_->control->calls();
-  const bool compares = calls.call() == UserCall::kCheck && calls.is_caller();
-  if (impl_->channels.any_open() && !compares)
-    throw make_error(DDP_ERROR_INVALID_STATE,
-                     "%s: a backward pass is open on this group; call ddp_model_end_backward first, or use a second group",
-                     function);
-  if (!impl_->shadowing.text.empty())
-    throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, impl_->shadowing.text.c_str());
+  impl_->channels.check_idle(function, calls.call() == UserCall::kCheck && calls.is_caller());
 }
-
-uint64_t Group::next_model() noexcept { return ++impl_->models; }
-
-void Group::set_shadowing(const void* owner, std::string text) { impl_->shadowing = {owner, std::move(text)}; }
 
 /// A collective that fails for the group's sake fails for everybody, with one cause.
 template <class Body>
@@ -216,28 +136,20 @@ void Group::run_collective(UserCall call, Body&& body) {
   or_break(*this, Part::kExchange, body);
 }
 
-void Group::fail(const Error& error) {
-  if (!breaks_group(error.status()) && error.status() != DDP_ERROR_MISMATCH) return;
-  impl_->control->abort(error);
-  const std::optional<Error> of_all = impl_->control->settle();  // also: the others know before the program may end for it
-  impl_->failure.set(of_all.has_value() ? *of_all : error);
-  impl_->failure.check();  // the first cause, whichever it was
-}
-
 /// A collective on tensors in one memory: body(transport), or on a GPU body(NCCL's nccl, stream). There the ranks compare
 /// what they do before anybody waits inside NCCL.
 template <class Body>
 void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& stamp, void* stream, Body&& body) {
-  if (!tensor.is_on_gpu()) return run_collective(call, [&] { body(transport()); });
+  if (!tensor.is_on_gpu()) return run_collective(call, [&] { body(channels().own()); });
   const StandardFloats floats;  // for threads that are made here
   run_collective(call, [&] {
-    nccl::compare_stamps(transport(), *impl_->control, stamp);
-    or_break(*this, Part::kOwn, [&] { body(nccl_transport(), stream); });  // the others are inside NCCL
+    nccl::compare_stamps(channels().own(), *impl_->control, stamp);
+    or_break(*this, Part::kOwn, [&] { body(gpu().nccl(), stream); });  // the others are inside NCCL
   });
 }
 
 void Group::barrier() {
-  run_collective(UserCall::kBarrier, [&] { transport().barrier(); });
+  run_collective(UserCall::kBarrier, [&] { channels().own().barrier(); });
 }
 
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
@@ -279,7 +191,7 @@ void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
 }
 
 void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
-  run_collective(UserCall::kReduceMetrics, [&] { transport().all_reduce(values, op); });
+  run_collective(UserCall::kReduceMetrics, [&] { channels().own().all_reduce(values, op); });
 }
 
 int64_t Group::all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op) {
@@ -291,46 +203,18 @@ int64_t Group::all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_re
 void Group::get_rows(const Tensor& indices, const Tensor& rows) const { impl_->rows.get(indices, real_view(rows)); }
 
 std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
-  check_usable();
+  health().check_usable();
   return or_break(*this, Part::kExchange,
                   [&] { return impl_->control->gather(what, mine, os::Deadline::in_ms(impl_->options.timeout_ms)); });
 }
 
-void Group::agree(std::string_view what, const Error* mine) {
-  bootstrap::read_outcomes(gather(what, bootstrap::outcome_bytes(mine)));
-}
-
-void* Group::alloc(int64_t bytes) {
-  check_usable();
-  return impl_->options.backend == DDP_BACKEND_NCCL ? nccl_transport().alloc(bytes) : alloc_in_host(bytes);
-}
-
-void* Group::alloc_in_host(int64_t bytes) {
-  return collective::MemoryHolds::instance().alloc(impl_->channels.first().arena(), bytes);
-}
-
-void* Group::alloc_beside(const Tensor& tensor, int64_t bytes) {
-  return tensor.is_on_gpu() ? nccl_transport().alloc(bytes) : alloc_in_host(bytes);
-}
-
-void Group::free(void* data) {
-  if (NcclTransport* const nccl = existing_nccl_transport(); nccl == nullptr || !nccl->free(data))
-    collective::MemoryHolds::instance().free(*impl_->channels.first().arena(), data);
-}
-
-void Group::abort(const Error& cause) noexcept { impl_->abort(cause); }
-
-void Group::give_up(const char* function, const Error& why) noexcept { impl_->give_up(function, why); }
-
 void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
-  if (impl_->closed.exchange(true)) return;
-  const bool in_order = calls().inside() == 0 && !impl_->channels.any_open() && !impl_->failure.woken();
-  if (impl_->nccl != nullptr) impl_->nccl->close(in_order);
+  if (!impl_->health.begin_close()) return;
+  const bool in_order = calls().inside() == 0 && !impl_->channels.any_open() && !impl_->health.has_fault();
+  impl_->gpu->close(in_order);
   if (in_order) impl_->channels.shutdown();
-  impl_->control->leave();
-  impl_->failure.set(impl_->destroyed);  // ends waits in other threads
-  impl_->failure.quiesce();              // from here no thread of the control plane touches the transport
+  impl_->health.leave();
 }
 
 }  // namespace ddp::group

@@ -60,7 +60,7 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
   std::optional<bootstrap::Reunion> reunion;
   const std::vector<std::string> notes = all_or_none(parent, "places", [&]() -> std::string {
     if (members.empty()) return "";
-    reunion.emplace(meeting_of(parent, members), options, [&parent] { parent.check_usable(); });
+    reunion.emplace(meeting_of(parent, members), options, [&parent] { parent.health().check_usable(); });
     if (members.front() != parent.rank()) return "";
     return reunion->open(parent.origin().threads || members.size() == 1
                              ? ""
@@ -76,9 +76,9 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
     made = Group::form(std::move(control), options, parent.origin(), kName);
   });
   if (failed.has_value() && is_own(*failed)) throw Error(*failed);
-  on_error([&] { parent.agree("new groups", failed ? &*failed : nullptr); },
+  on_error([&] { agree(parent, "new groups", failed ? &*failed : nullptr); },
            [&](const Error& error) {
-             if (breaks_group(error.status())) parent.fail(error);
+             if (breaks_group(error.status())) parent.health().fail(error);
            });
   return made;
 }

@@ -84,7 +84,7 @@ std::vector<uint64_t> hashes_of(group::Group& group, const Share& share, void* s
   std::vector<uint64_t> hashes(share.spans.size());
   std::optional<gpu::Scratch::Use> scratch;
   if (!share.home->is_immediate())
-    scratch.emplace(group.gpu_scratch().take(std::ssize(hashes) * static_cast<int64_t>(sizeof(uint64_t)), stream));
+    scratch.emplace(group.gpu().scratch().take(std::ssize(hashes) * static_cast<int64_t>(sizeof(uint64_t)), stream));
   share.home->hash(share.spans.data(), std::ssize(share.spans), scratch ? scratch->data() : nullptr, hashes.data(), stream);
   if (scratch) scratch->done();
   return hashes;

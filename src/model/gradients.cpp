@@ -18,12 +18,12 @@ constexpr const char* kTooLate =
 }  // namespace
 
 Gradients::~Gradients() {
-  for (void* memory : memory_) model_.group().free(memory);
+  for (void* memory : memory_) model_.group().memory().free(memory);
 }
 
 std::byte* Gradients::allocate_beside(const Tensor& value, int64_t bytes) {
   memory_.reserve(memory_.size() + 1);
-  memory_.push_back(model_.group().alloc_beside(value, bytes));
+  memory_.push_back(model_.group().memory().alloc_beside(value, bytes));
   return static_cast<std::byte*>(memory_.back());
 }
 
@@ -49,7 +49,7 @@ void Gradients::allocate(const Plan& plan) {
   };
   on_error([&] { group::all_or_none(model_.group(), "gradient memory", allocate); },
            [this](const Error&) {
-             for (void* memory : memory_) model_.group().free(memory);
+             for (void* memory : memory_) model_.group().memory().free(memory);
              memory_.clear();
            });
 }

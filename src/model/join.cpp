@@ -29,7 +29,7 @@ void answer_pass(pass::Pass& pass, group::Group& group, void* stream) {
   pass.begin(DDP_PASS_REDUCE, pass::Pass::Role::kJoined);
   const std::optional<Error> failure = try_to<Error>([&] { pass.end(stream); });
   if (!failure) return;
-  group.check_usable();  // a void pass is the others' affair
+  group.health().check_usable();  // a void pass is the others' affair
   if (failure->status() != DDP_ERROR_INVALID_STATE) throw Error(*failure);
 }
 
@@ -61,7 +61,7 @@ void join(Model& model, void* stream) {
   if (model.options().uneven_inputs == 0)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model was made without the option uneven_inputs = 1", kFunction);
   model.values().require_own(kFunction);
-  model.group().check_usable();
+  model.group().health().check_usable();
   const bootstrap::CallState::In inside(model.group().calls(), bootstrap::UserCall::kJoin, model.number());
   const int32_t newest = answer_until_all_joined(model, stream);
   model.pass().forget_made_step();  // what all have in the end holds that step, or another

@@ -48,7 +48,7 @@ void check_options(const ddp_model_options& options) {
 Model::Model(std::shared_ptr<group::Group> group, const ddp_model_options& options)
     : group_(std::move(group)), options_(options) {
   check_options(options_);
-  group_->check_usable();
+  group_->health().check_usable();
   if (options_.wire != cpu::ReduceRule::kAsItIs) hook_ = pass::Hook::as_16_bits(options_.wire);
 }
 
@@ -118,8 +118,8 @@ void Model::commit(void* stream) {
         "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
-  number_ = group_->next_model();
-  if (has_gpu_tensors(table_)) static_cast<void>(group_->nccl_transport());
+  number_ = group_->channels().next_model();
+  if (has_gpu_tensors(table_)) static_cast<void>(group_->gpu().nccl());
   std::vector<PlanItem> items;
   for (const Parameter& parameter : table_.parameters())
     items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
@@ -158,7 +158,7 @@ void Model::set_grad(int32_t index, void* data) {
   const ddp_tensor described = to_c(moved);
   const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
   Tensor checked = checked_any_tensor(&described, what.c_str());
-  group_->bind(checked, what.c_str());
+  group_->gpu().bind(checked, what.c_str());
   if (pass_ != nullptr && !pass_->set_address(index, moved.data))
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks "
@@ -222,10 +222,10 @@ void Model::close() noexcept {
   closed_ = true;
   if (pass_ == nullptr || !pass_->is_open()) return;
   if (try_to([this] {
-        group_->abort(
+        group_->health().abort(
             Error(DDP_ERROR_ABORTED, group_->name_of(group_->rank()) + " destroyed a model during a backward pass"));
       }))
-    group_->give_up(nullptr, Error());
+    group_->health().give_up(nullptr, Error());
   pass_->leave_open();
 }
 

@@ -17,7 +17,7 @@ Pack::Pack(group::Group& group, const std::vector<Tensor>& parts, std::vector<st
     : group_(group), parts_(parts), stream_(stream), home_(device::of(parts.front())), bytes_(bytes_of_all(parts)) {
   group::or_break(group_, group::Part::kOwn, [&] {
     if (!home_.is_immediate()) {
-      data_ = scratch_.emplace(group.gpu_scratch().take(bytes_, stream_)).data();
+      data_ = scratch_.emplace(group.gpu().scratch().take(bytes_, stream_)).data();
     } else {
       if (std::ssize(buffer) < bytes_) buffer.resize(static_cast<size_t>(bytes_));
       data_ = buffer.data();
@@ -43,7 +43,7 @@ void Pack::move(Way way) {
       packed += part.bytes();
     }
     const bool can_stop = way == Way::kOut && !home_.is_immediate() && is_floating(dtype);
-    const ddp_gpu_stop stop = can_stop ? group_.gpu_stop(stream_) : nullptr;
+    const ddp_gpu_stop stop = can_stop ? group_.gpu().stop_on(stream_) : nullptr;
     home_.apply({device::Operation::Kind::kCopy, 1, "packing small tensors"}, spans.data(), std::ssize(spans), dtype, dtype,
                 {stream_, stop});
   });

@@ -22,7 +22,7 @@ bool has_gpu_tensors(const Parameters& table) noexcept {
 
 void refuse_capture(const Model& model, const char* function, void* stream) {
   if (has_gpu_tensors(model.table()))
-    model.group().gpu().refuse_capture(stream, function, "its working memory is shared with other calls");
+    model.group().gpu().device().refuse_capture(stream, function, "its working memory is shared with other calls");
 }
 
 }  // namespace ddp::model

@@ -25,7 +25,7 @@ void send_buffers(Model& model, int32_t root, void* stream) {
 void sync_buffers_with_joined(Model& model, int32_t root, void* stream) {
   group::Group& group = model.group();
   pass::Pass& pass = model.pass();
-  group.check_usable();
+  group.health().check_usable();
   const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kSyncBuffers, model.number());
   const bool is_root = root == group.rank();
   const auto call =

@@ -123,7 +123,7 @@ void BuiltinOptimizer::follow_loaded_values(const std::vector<bool>& loaded) {
 void BuiltinOptimizer::flush(void* stream) {
   if (undoes_) undo_.flush(model().table(), stream);
   if (updates().empty()) return;
-  updates().launch(device::of(model().table()), shape_, {stream, model().group().gpu_stop(stream)});
+  updates().launch(device::of(model().table()), shape_, {stream, model().group().gpu().stop_on(stream)});
 }
 
 void BuiltinOptimizer::step(void* stream) {
@@ -138,7 +138,7 @@ void BuiltinOptimizer::step(void* stream) {
   if (policy_.shard)
     model().group().check_idle("ddp_optimizer_step");
   else
-    model().group().check_no_fault();
+    model().group().health().check_no_fault();
   require_new_gradients();
   const bootstrap::CallState::In inside(policy_.shard ? &model().group().calls() : nullptr,
                                         bootstrap::UserCall::kOptimizerStep, model().number());

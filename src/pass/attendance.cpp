@@ -43,11 +43,11 @@ const JoinHeader& Attendance::call_roll(collective::ProgressQueue& queue, Call c
 void Attendance::set_absent(int32_t joined_rank) {
   if (joined_rank == absent_rank_) return;
   absent_rank_ = joined_rank;
-  group_.set_shadowing(owner_, joined_rank < 0
-                                   ? std::string()
-                                   : group_.name_of(joined_rank) +
-                                         " is out of data (ddp_model_join) and answers only backward passes and "
-                                         "ddp_model_sync_buffers of its model; make this call when all ranks have joined");
+  group_.channels().set_shadowing(
+      owner_, joined_rank < 0 ? std::string()
+                              : group_.name_of(joined_rank) +
+                                    " is out of data (ddp_model_join) and answers only backward passes and "
+                                    "ddp_model_sync_buffers of its model; make this call when all ranks have joined");
 }
 
 }  // namespace ddp::pass

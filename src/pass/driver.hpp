@@ -23,7 +23,7 @@ namespace ddp::pass {
     return wanted == DDP_PROGRESS_CALLER ? collective::ProgressQueue::Driver::kCaller
                                          : collective::ProgressQueue::Driver::kThread;
   if (group.size() == 1) return collective::ProgressQueue::Driver::kCaller;
-  if (!group.transport().pollable() || wanted == DDP_PROGRESS_THREAD) return collective::ProgressQueue::Driver::kThread;
+  if (!group.channels().own().pollable() || wanted == DDP_PROGRESS_THREAD) return collective::ProgressQueue::Driver::kThread;
   if (wanted == DDP_PROGRESS_CALLER) return collective::ProgressQueue::Driver::kCaller;
   return 2 * group.size() <= os::usable_cores() ? collective::ProgressQueue::Driver::kThread
                                                 : collective::ProgressQueue::Driver::kCaller;

@@ -6,6 +6,7 @@
 #include "collective/nccl/nccl_transport.hpp"
 #include "core/attempt.hpp"
 #include "device/gpu/device.hpp"
+#include "group/consensus.hpp"
 #include "pass/bucket_steps.hpp"
 
 namespace ddp::pass {
@@ -159,13 +160,13 @@ void OptimizerStage::update_now(size_t bucket) {
 }
 
 void OptimizerStage::refuse_capture() const {
-  channel_.group().gpu().refuse_capture(
+  channel_.group().gpu().device().refuse_capture(
       gpu_stream(), "ddp_model_mark_ready",
       "the optimizer updates within the pass (in_backward), and its rate and step count would be frozen into the graph");
 }
 
 void* OptimizerStage::gpu_stream() const {
-  return setting_.some_on_gpu() ? channel_.group().nccl_transport().stream() : nullptr;
+  return setting_.some_on_gpu() ? channel_.group().gpu().nccl().stream() : nullptr;
 }
 
 bool OptimizerStage::end(bool is_void) {
@@ -193,7 +194,7 @@ bool OptimizerStage::end(bool is_void) {
 
 bool OptimizerStage::attend(bool is_void) {
   if (is_void || !update_.may_fail() || !update_.request().in_pass()) return true;
-  const std::optional<Error> theirs = try_to([&] { channel_.group().agree(kUpdates, nullptr); });
+  const std::optional<Error> theirs = try_to([&] { group::agree(channel_.group(), kUpdates, nullptr); });
   if (theirs && !theirs->is_agreed()) throw Error(*theirs);
   return !theirs;
 }
@@ -208,7 +209,7 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
     failure = Error(failure->status(), std::string(function) + ": " + who + failure->text());
   }
   if (collective && channel_.group().size() > 1) {
-    failure = try_to([&] { channel_.group().agree(kUpdates, failure ? &*failure : nullptr); });
+    failure = try_to([&] { group::agree(channel_.group(), kUpdates, failure ? &*failure : nullptr); });
     if (failure && !failure->is_agreed()) throw Error(*failure);
   }
   if (!failure) return failure;
@@ -241,14 +242,14 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   }
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
-  if (elsewhere) channel_.group().nccl_transport().order_after(stream);
+  if (elsewhere) channel_.group().gpu().nccl().order_after(stream);
   if (request_.whole_tensors)  // an exchange works block by block
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index) && !owned(index).empty())
         update_.update_block(index, 0, table_.parameter(index).value.count);
   publish(false);
   std::optional<Error> failure = settle(function, collective, gpu_stream());
-  if (elsewhere) channel_.group().nccl_transport().order_before(stream);
+  if (elsewhere) channel_.group().gpu().nccl().order_before(stream);
   return failure;
 }
 

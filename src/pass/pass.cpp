@@ -163,7 +163,7 @@ void Pass::finish_bucket(const std::optional<Error>& problem) {
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_finish_bucket: the model's buckets are not pulled");
   on_error([&] { buckets_.hooked()->finish(problem); },
            [this](const Error& error) {
-             if (breaks_group(error.status())) channel_.group().fail(error);
+             if (breaks_group(error.status())) channel_.group().health().fail(error);
            });
 }
 
@@ -240,7 +240,7 @@ bool Pass::abandon(std::string reason, void* stream) {
   }
   const std::optional<Error> failure = try_to<Error>([&] { end(stream); });
   if (!failure) return false;
-  channel_.group().check_usable();
+  channel_.group().health().check_usable();
   if (!incomplete_) throw Error(*failure);
   return true;  // what the others were told
 }
@@ -271,7 +271,7 @@ void Pass::end_reduce(void* stream) {
   others_stepped_ = true;
   on_error<Error>([&] { reduce(stream); },
                   [this](const Error& error) {
-                    const std::optional<Error> cause = try_to<Error>([&] { channel_.group().fail(error); });
+                    const std::optional<Error> cause = try_to<Error>([&] { channel_.group().health().fail(error); });
                     // A broken group ends the operations under way: nobody changes a parameter while it is taken back.
                     if (cause) static_cast<void>(try_to([this] { queue_.drain(); }));
                     // What it takes back on a GPU may fail with it; the first cause counts.
@@ -301,8 +301,8 @@ void Pass::reduce(void* stream) {
   OptimizerStage* const stage = optimizer_.last_stage();
   if (attendance_.is(Role::kJoined) && stage != nullptr) others_stepped_ = stage->attend(is_void());
   if (!buckets_.are_on_gpu()) return;
-  channel_.group().nccl_transport().order_before(stream);
-  if (channel_.group().gpu().is_capturing(stream)) results_.capture();
+  channel_.group().gpu().nccl().order_before(stream);
+  if (channel_.group().gpu().device().is_capturing(stream)) results_.capture();
 }
 
 bool Pass::is_void() const noexcept {

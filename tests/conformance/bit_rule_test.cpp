@@ -113,7 +113,7 @@ struct World {
       other.emplace_back(bytes);
       Tensor grad = flat_tensor(own[p].data(), shape.dtype, shape.count);
       if (shape.memory == Memory::kGroup && bytes > 0) {
-        allocated.push_back(group.alloc(grad.bytes()));
+        allocated.push_back(group.memory().alloc(grad.bytes()));
         grad.data = static_cast<std::byte*>(allocated.back());
       }
       model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), shape.dtype, shape.count),
@@ -123,7 +123,7 @@ struct World {
   }
   ~World() {
     model.reset();
-    for (void* memory : allocated) group.free(memory);
+    for (void* memory : allocated) group.memory().free(memory);
   }
   World(const World&) = delete;
   World& operator=(const World&) = delete;

@@ -253,7 +253,7 @@ void a_model_that_is_destroyed_in_its_pass_is_named(Path path) {
       begin();  // the other rank may be gone already
       wait_until([&] {
         try {
-          group->check_usable();
+          group->health().check_usable();
           return false;
         } catch (const Error&) {
           return true;

@@ -61,14 +61,14 @@ void all_reduce_gives_the_bits_of_the_rule(void**) {
           std::vector<float> data = input_of(rank, count);
           float* memory = data.data();
           if (in_reach) {
-            memory = static_cast<float*>(group.alloc(count * 4 + 4));
+            memory = static_cast<float*>(group.memory().alloc(count * 4 + 4));
             if (count > 0) std::memcpy(memory, data.data(), data.size() * 4);
           }
           group.all_reduce(flat_tensor(memory, DDP_F32, count), DDP_AVERAGE);
           expect(same_bits(memory, mean_of(size, count)),
                  "mean of " + std::to_string(count) + " on " + std::to_string(size));
           group.barrier();
-          if (in_reach) group.free(memory);
+          if (in_reach) group.memory().free(memory);
         }
     });
 }
@@ -160,7 +160,7 @@ void an_abort_wakes_a_waiting_rank(void**) {
   std::atomic<int> aborted{0};
   run_groups(2, [&](group::Group& group, int rank) {
     if (rank == 1) {
-      group.abort(Error(DDP_ERROR_ABORTED, "enough"));
+      group.health().abort(Error(DDP_ERROR_ABORTED, "enough"));
       return;
     }
     try {

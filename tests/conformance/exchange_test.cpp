@@ -44,12 +44,12 @@ struct Arrays {
   Arrays(group::Group& group, bool in_reach) : group_(group), in_reach_(in_reach) {
     for (const int64_t count : kCounts) {
       kept_.emplace_back(static_cast<size_t>(count));
-      data.push_back(in_reach ? static_cast<float*>(group.alloc(count * 4)) : kept_.back().data());
+      data.push_back(in_reach ? static_cast<float*>(group.memory().alloc(count * 4)) : kept_.back().data());
     }
   }
   ~Arrays() {
     for (float* each : data)
-      if (in_reach_) group_.free(each);
+      if (in_reach_) group_.memory().free(each);
   }
   Arrays(const Arrays&) = delete;
   Arrays& operator=(const Arrays&) = delete;

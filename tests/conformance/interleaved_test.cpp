@@ -119,7 +119,7 @@ void a_group_that_breaks_leaves_the_others_alone(Path path) {
       for (size_t p = kShapes.size(); p-- > 0;) {
         world.fill(rank, 4, p);
         world.model->pass().mark_ready(static_cast<int32_t>(p));
-        if (p == 3 && rank == 0) bad->abort(Error(DDP_ERROR_ABORTED, "on purpose"));
+        if (p == 3 && rank == 0) bad->health().abort(Error(DDP_ERROR_ABORTED, "on purpose"));
         if (p == 2) (void)expect_error(DDP_ERROR_ABORTED, [&] { bad->barrier(); });
       }
     }

@@ -61,7 +61,7 @@ struct World {
       const Tensor value = flat_tensor(values[p].data(), DDP_F32, kShapes[p]);
       Tensor grad = flat_tensor(grads[p].data(), DDP_F32, kShapes[p]);
       const bool in_group = memory == Memory::kGroup || (memory == Memory::kMixed && p % 3 == 0);
-      if (in_group) grad.data = static_cast<std::byte*>(group.alloc(grad.bytes()));
+      if (in_group) grad.data = static_cast<std::byte*>(group.memory().alloc(grad.bytes()));
       const bool owned = memory == Memory::kOwned || (memory == Memory::kMixed && p % 3 == 1);
       model->add_parameter("p" + std::to_string(p), value, owned ? nullptr : &grad);
     }
@@ -262,14 +262,14 @@ inline void a_rank_that_left_after_the_last_pass_stops_no_local_work(const RunGr
     const int64_t limit = os::now_ns() + 20'000'000'000;
     for (bool left = false; !left;) {
       try {
-        group.check_usable();
+        group.health().check_usable();
         expect(os::now_ns() < limit, "the others learn of it");
       } catch (const Error& error) {
         expect_contains(error.text(), "rank 2");
         left = true;
       }
     }
-    group.check_no_fault();  // an optimizer may step
+    group.health().check_no_fault();  // an optimizer may step
     world.expect_mean(3, 0, "what was reduced stays");
     expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { group.barrier(); }), "rank 2");
   });

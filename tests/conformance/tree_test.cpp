@@ -43,12 +43,12 @@ void check_sum(group::Group& group, int rank, const Sum& sum) {
   group.reduce_scatter(flat_tensor(mine.data(), sum.dtype, count), flat_tensor(part.data(), sum.dtype, sum.part), sum.op);
   expect(std::equal(part.begin(), part.end(), sum.wanted.begin() + static_cast<std::ptrdiff_t>(part.size()) * rank),
          what + ": scattered");
-  auto* const shared = static_cast<std::byte*>(group.alloc(static_cast<int64_t>(input.size())));
+  auto* const shared = static_cast<std::byte*>(group.memory().alloc(static_cast<int64_t>(input.size())));
   std::copy(input.begin(), input.end(), shared);
   group.all_reduce(flat_tensor(shared, sum.dtype, count), sum.op);
   expect(std::equal(sum.wanted.begin(), sum.wanted.end(), shared), what + ": in reach");
   group.barrier();
-  group.free(shared);
+  group.memory().free(shared);
 }
 
 void collectives_add_in_the_tree(void**) {

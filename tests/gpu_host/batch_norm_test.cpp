@@ -43,7 +43,7 @@ struct Twin {
     device = host;
     device.data = static_cast<std::byte*>(array.data());
     device.device_index = rank;
-    group.bind(device, "a tensor of the test");
+    group.gpu().bind(device, "a tensor of the test");
   }
   static int64_t count_of(const std::vector<int64_t>& shape) {
     return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
@@ -267,7 +267,7 @@ void a_rank_whose_gpu_fails_ends_the_group_for_all(void**) {
     const FakeGpus gpus;
     run_gpu_groups(3, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
-      (void)group.nccl_transport();
+      (void)group.gpu().nccl();
       const Layer layer = make_layer(group, rank, DDP_F32, {5, 7}, 4);
       group.barrier();
       fake_gpu::Fault fault;

@@ -54,7 +54,7 @@ std::string first_error(group::Group& group, ddp_status status) {
   std::string text;
   wait_until([&] {
     try {
-      group.check_usable();
+      group.health().check_usable();
     } catch (const Error& error) {
       expect_equal(static_cast<int>(error.status()), static_cast<int>(status), "the status (" + error.text() + ")");
       text = error.text();
@@ -94,7 +94,7 @@ void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
     group.barrier();
     if (rank == 1) {
       wait_until([&] { return marked.load(); });
-      group.abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+      group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
       return;
     }
     world.model.begin_backward(DDP_PASS_REDUCE);
@@ -121,7 +121,7 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
     world.pass();
     group.barrier();
     if (rank == 1) {
-      group.abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+      group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
       wait_until([&] { return ended.load(); });
       fake_gpu::resume_device(1);
       return;
@@ -130,7 +130,7 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
     // The program, which does not know yet, has an update enqueued that believes in the gradient.
     const ddp_gpu_span span{world.grad.data(), world.value.data(), kCount};
     expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(),
-                                  group.gpu_stop(world.stream.get()), world.stream.get()) == 0,
+                                  group.gpu().stop_on(world.stream.get()), world.stream.get()) == 0,
            "an update");
     world.stream.synchronize();
     expect(world.value.peek<float>() == std::vector<float>(kCount, 1), "the parameter is what it was");
@@ -192,7 +192,7 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
       wait_until([&] { return enqueued.load(); });
       return group.close();
     }
-    nccl::NcclTransport& side = group.nccl_transport();
+    nccl::NcclTransport& side = group.gpu().nccl();
     side.order_after(world.stream.get());
     side.communicator().all_reduce(world.grad.data(), world.grad.data(), kCount, DDP_F32, DDP_GPU_SUM, side.stream());
     side.order_before(world.stream.get());

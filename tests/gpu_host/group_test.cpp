@@ -99,12 +99,12 @@ void a_group_for_nccl_says_so_and_lends_gpu_memory(void**) {
   const FakeGpus gpus;
   run_gpu_groups_with(2, nccl_options(), [&](group::Group& group, int) {
     expect_equal(static_cast<int>(group.backend()), static_cast<int>(DDP_BACKEND_NCCL), "the backend");
-    void* const memory = group.alloc(1000);
-    group.gpu().require_here(memory, "the group's memory");
+    void* const memory = group.memory().alloc(1000);
+    group.gpu().device().require_here(memory, "the group's memory");
     std::vector<uint8_t> bytes(1000, 1);
     expect(fake_gpu::peek(bytes.data(), memory, 1000) && bytes == std::vector<uint8_t>(1000, 0), "zeros");
-    group.free(memory);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { group.free(memory); }), "does not come from");
+    group.memory().free(memory);
+    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { group.memory().free(memory); }), "does not come from");
     // Tensors in host memory go by the host's way all the same.
     float number = 1;
     group.all_reduce(flat_tensor(&number, DDP_F32, 1), DDP_SUM);

@@ -242,10 +242,10 @@ void steps_and_averages_after_a_failure_change_nothing(void**) {
     group.barrier();
     // The group breaks between the call of a step and what it enqueued.
     fake_gpu::pause(trained.placed.stream());
-    if (rank == 0) group.abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
+    if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
     wait_until([&] {
       try {
-        group.check_usable();
+        group.health().check_usable();
         return false;
       } catch (const Error&) {
         return true;

@@ -72,7 +72,7 @@ class PlacedModel {
     model = std::make_shared<model::Model>(group_, options);
     for (const Placed& each : placed)
       if (each.home == Home::kGpu && stream_ == nullptr)
-        stream_ = std::make_unique<gpu::Stream>(group_->gpu(), gpu::Stream::Priority::kNormal);
+        stream_ = std::make_unique<gpu::Stream>(group_->gpu().device(), gpu::Stream::Priority::kNormal);
     for (size_t i = 0; i < placed.size(); ++i) {
       const Tensor value = lend(placed[i]), grad = lend(placed[i]);
       write(value, random_bytes(value.dtype, value.count, 2.0, 50 + i));
@@ -86,7 +86,7 @@ class PlacedModel {
   std::shared_ptr<model::Model> model;
 
   [[nodiscard]] void* stream() const noexcept { return stream_ == nullptr ? nullptr : stream_->get(); }
-  [[nodiscard]] const gpu::Device& gpu() const { return group_->gpu(); }
+  [[nodiscard]] const gpu::Device& gpu() const { return group_->gpu().device(); }
   [[nodiscard]] int32_t size() const { return model->table().parameter_count(); }
   [[nodiscard]] const Tensor& value(int32_t i) const { return model->table().parameter(i).value; }
   [[nodiscard]] const Tensor& grad(int32_t i) const { return model->table().parameter(i).grad; }
@@ -139,10 +139,10 @@ class PlacedModel {
       host_.emplace_back(static_cast<size_t>(bytes));
       return flat_tensor(host_.back().data(), placed.dtype, placed.count);
     }
-    device_.emplace_back(group_->gpu(), bytes, "a test's tensor");
+    device_.emplace_back(group_->gpu().device(), bytes, "a test's tensor");
     Tensor tensor = flat_tensor(device_.back().data(), placed.dtype, placed.count);
-    tensor.device_index = group_->gpu().index();
-    group_->bind(tensor, "a test's tensor");
+    tensor.device_index = group_->gpu().device().index();
+    group_->gpu().bind(tensor, "a test's tensor");
     return tensor;
   }
 

@@ -30,7 +30,7 @@ void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
         expect_contains(error.text(), "GPU 1");
         expect(rank == 1 || error.status() == DDP_ERROR_PEER_FAILED, "a peer failed");
       }
-      (void)expect_error(DDP_ERROR_PEER_FAILED, [&] { group.check_usable(); });
+      (void)expect_error(DDP_ERROR_PEER_FAILED, [&] { group.health().check_usable(); });
     });
     fake_gpu::clear_faults();
     FakeGpus::expect_nothing_left();
@@ -45,18 +45,18 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
     world.compute.synchronize();
     world.fill(rank, 3);
     group.barrier();
-    fake_gpu::pause(group.nccl_transport().stream());
+    fake_gpu::pause(group.gpu().nccl().stream());
     average_parameters(*world.model, world.compute.get());
-    if (rank == 0) group.abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
+    if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
     wait_until([&] {
       try {
-        group.check_usable();
+        group.health().check_usable();
         return false;
       } catch (const Error&) {
         return true;
       }
     });
-    fake_gpu::resume(group.nccl_transport().stream());
+    fake_gpu::resume(group.gpu().nccl().stream());
     world.compute.synchronize();
     world.expect_filled(rank, 3, "as before");
   });
@@ -84,7 +84,7 @@ void a_failure_behind_the_announcement_reaches_the_others(void**) {
     std::string text;
     wait_until([&] {
       try {
-        group.check_usable();
+        group.health().check_usable();
       } catch (const Error& error) {
         text = error.text();
       }

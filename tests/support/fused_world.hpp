@@ -76,7 +76,8 @@ struct FusedWorld {
       const int64_t count = ways.shapes[p];
       kept_values.emplace_back(static_cast<size_t>(count * size));
       kept_grads.emplace_back(static_cast<size_t>(count * size));
-      auto* const value = asked.values_in_group ? static_cast<std::byte*>(group.alloc(count * size)) : kept_values[p].data();
+      auto* const value =
+          asked.values_in_group ? static_cast<std::byte*>(group.memory().alloc(count * size)) : kept_values[p].data();
       values.push_back(value);
       for (int64_t i = 0; i < count; ++i) set(value, i, std::sin(static_cast<double>(i) + static_cast<double>(p)));
       const Tensor grad = flat_tensor(kept_grads[p].data(), asked.dtype, count);

@@ -90,7 +90,7 @@ class GpuArray {
   [[nodiscard]] Tensor tensor(group::Group& group, ddp_dtype dtype) const {
     Tensor tensor = flat_tensor(data_, dtype, bytes_ / dtype_size(dtype));
     tensor.device_index = device_;
-    group.bind(tensor, "a tensor of the test");
+    group.gpu().bind(tensor, "a tensor of the test");
     return tensor;
   }
 

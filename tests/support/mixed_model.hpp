@@ -128,7 +128,7 @@ class MixedModel {
   }
   [[nodiscard]] Tensor tensor(const std::string& name) { return tensor(lent(name)); }
   [[nodiscard]] int64_t bytes(const std::string& name) { return static_cast<int64_t>(lent(name).host.size()); }
-  [[nodiscard]] const gpu::Device& device() { return group_.gpu(); }
+  [[nodiscard]] const gpu::Device& device() { return group_.gpu().device(); }
   [[nodiscard]] const std::vector<Lent>& all() const noexcept { return lent_; }
 
   GpuStream compute;

@@ -27,7 +27,7 @@ class OwnGpu {
   [[nodiscard]] const gpu::Device* opened() const noexcept { return device_.get(); }
   /// Memory for what goes through several calls' hands on that GPU. Throws as open().
   [[nodiscard]] gpu::Scratch& scratch();
-  /// As Group::bind.
+  /// As group::Gpu::bind.
   void bind(Tensor& tensor, const char* what);
 
  private:

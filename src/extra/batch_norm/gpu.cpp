@@ -43,7 +43,7 @@ class Work {
   Work(group::Group& group, const gpu::Device& device, bool trains, const ddp_gpu_batch& batch, int64_t doubles,
        void* stream)
       : bytes_((doubles * kDouble + kAligned - 1) / kAligned * kAligned), use_(own_part(group, trains, [&] {
-          return group.gpu_scratch().take(bytes_ + device.table().bn_scratch_bytes(&batch), stream);
+          return group.gpu().scratch().take(bytes_ + device.table().bn_scratch_bytes(&batch), stream);
         })) {}
   [[nodiscard]] double* at(int64_t index) const noexcept { return reinterpret_cast<double*>(use_.data()) + index; }
   [[nodiscard]] void* kernels() const noexcept { return use_.data() + bytes_; }
@@ -122,7 +122,7 @@ int64_t forward_on_gpu(group::Group& group, const ddp_batch_norm_options& option
     join.blocks = all;
     join.block_count = group.size();
   }
-  normalise(device, batch, call, join, trains ? group.gpu_stop(stream) : nullptr, stream);
+  normalise(device, batch, call, join, trains ? group.gpu().stop_on(stream) : nullptr, stream);
   work.done();
   return static_cast<int64_t>(count);
 }
@@ -145,7 +145,7 @@ void backward_on_gpu(group::Group& group, const ddp_batch_norm_options& options,
       if (all != own) device.copy(all, own, 2 * channels * kDouble, stream);
     });
   if (all != own) group.all_reduce(numbers(call.x, all, 2 * channels), DDP_SUM, stream);
-  const ddp_gpu_stop stop = all != own ? group.gpu_stop(stream) : nullptr;
+  const ddp_gpu_stop stop = all != own ? group.gpu().stop_on(stream) : nullptr;
   ddp_gpu_bn_slopes slopes{};
   slopes.own = own;
   slopes.all = all;

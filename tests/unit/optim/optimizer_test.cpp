@@ -272,7 +272,7 @@ void a_step_at_the_wrong_moment_is_refused(void**) {
   small.pass({0, 1, 2, 3});
   optimizer.step();
   const auto before = small.values();
-  small.group->abort(Error(DDP_ERROR_ABORTED, "enough of it"));
+  small.group->health().abort(Error(DDP_ERROR_ABORTED, "enough of it"));
   expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { optimizer.step(); }), "enough of it");
   small.model->close();
   expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer.step(); });

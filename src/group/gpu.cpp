@@ -1,0 +1,51 @@
+#include "group/gpu.hpp"
+
+#include "bootstrap/control/consensus.hpp"
+#include "bootstrap/control/control.hpp"
+#include "bootstrap/failure.hpp"
+#include "collective/nccl/nccl_transport.hpp"
+#include "collective/nccl/own_gpu.hpp"
+#include "core/attempt.hpp"
+#include "group/health.hpp"
+
+namespace ddp::group {
+
+Gpu::Gpu(bootstrap::Control& control, bootstrap::Failure& failure, Health& health, const ddp_group_options& options,
+         int32_t local_rank)
+    : control_(control),
+      failure_(failure),
+      health_(health),
+      options_(options),
+      own_(std::make_unique<nccl::OwnGpu>(options.device_index, local_rank, control.member(control.rank()).name())) {}
+
+Gpu::~Gpu() = default;
+
+const gpu::Device& Gpu::device() { return own_->open(); }
+gpu::Scratch& Gpu::scratch() { return own_->scratch(); }
+void Gpu::bind(Tensor& tensor, const char* what) { own_->bind(tensor, what); }
+
+nccl::NcclTransport& Gpu::nccl() {
+  if (nccl_ != nullptr) return *nccl_;
+  health_.check_usable();
+  const os::Deadline deadline = os::Deadline::in_ms(options_.rendezvous_timeout_ms);
+  const collective::TransportContext context{&control_, &failure_, options_};
+  const auto make = [&] {
+    bootstrap::all_or_none(control_, "GPU", deadline, [&] { static_cast<void>(device()); });
+    nccl_ = std::make_unique<nccl::NcclTransport>(context, device(), deadline);
+  };
+  on_error(make, [this](const Error& error) { health_.fail(error); });  // the others are in it
+  published_.store(nccl_.get());
+  failure_.add_waker([raw = nccl_.get()] { raw->wake(); });
+  return *nccl_;
+}
+
+const uint32_t* Gpu::stop_on(void* stream) const {
+  nccl::NcclTransport* const transport = existing_nccl();
+  return transport == nullptr ? nullptr : transport->stop_on(stream);
+}
+
+void Gpu::close(bool in_order) noexcept {
+  if (nccl_ != nullptr) nccl_->close(in_order);
+}
+
+}  // namespace ddp::group

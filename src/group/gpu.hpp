@@ -1,0 +1,67 @@
+// The GPUs of a group: this rank's own, and NCCL between those of all ranks. Each is opened by the first who asks.
+// Threads: as Group, but for existing_nccl() and stop_on(), which any may call.
+// Tested by gpu_host/group_test.cpp, gpu_host/failure_test.cpp and gpu_host/sync_failure_test.cpp.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "core/tensor.hpp"
+#include "ddp/group.h"
+
+namespace ddp::bootstrap {
+class Control;
+class Failure;
+}  // namespace ddp::bootstrap
+namespace ddp::gpu {
+class Device;
+class Scratch;
+}  // namespace ddp::gpu
+namespace ddp::nccl {
+class NcclTransport;
+class OwnGpu;
+}  // namespace ddp::nccl
+
+namespace ddp::group {
+
+class Health;
+
+class Gpu {
+ public:
+  /// `local_rank`: which GPU it is, unless the options say so. What is passed by reference lives longer.
+  Gpu(bootstrap::Control& control, bootstrap::Failure& failure, Health& health, const ddp_group_options& options,
+      int32_t local_rank);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  /// This rank's. Local. Throws NOT_SUPPORTED with what is missing.
+  [[nodiscard]] const gpu::Device& device();
+  /// Device memory that collective calls share, one after the other. Throws as device().
+  [[nodiscard]] gpu::Scratch& scratch();
+  /// Find out where the tensor lies: nothing to do in host memory, this rank's GPU otherwise. `what` names it in the error.
+  /// Local. Throws NOT_SUPPORTED, INVALID_ARGUMENT (another GPU, or no GPU memory at all).
+  void bind(Tensor& tensor, const char* what);
+
+  /// What communicates on GPUs. Collective the first time, if there are other ranks. Throws NOT_SUPPORTED on all of them.
+  [[nodiscard]] nccl::NcclTransport& nccl();
+  /// NULL as long as nobody has asked.
+  [[nodiscard]] nccl::NcclTransport* existing_nccl() const noexcept { return published_.load(); }
+  /// For the kernels that come next on this stream and change what must not be changed once the group is broken: their
+  /// `stop` word, or NULL.
+  [[nodiscard]] const uint32_t* stop_on(void* stream) const;
+  /// Leave: in order (all ranks have done what they wanted), or not.
+  void close(bool in_order) noexcept;
+
+ private:
+  bootstrap::Control& control_;
+  bootstrap::Failure& failure_;
+  Health& health_;
+  const ddp_group_options& options_;
+  std::unique_ptr<nccl::OwnGpu> own_;
+  std::unique_ptr<nccl::NcclTransport> nccl_;
+  std::atomic<nccl::NcclTransport*> published_{nullptr};  // for those who must not wait
+};
+
+}  // namespace ddp::group

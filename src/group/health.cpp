@@ -1,0 +1,57 @@
+#include "group/health.hpp"
+
+#include <optional>
+
+#include "bootstrap/control/control.hpp"
+#include "bootstrap/control/texts.hpp"
+#include "bootstrap/failure.hpp"
+#include "core/attempt.hpp"
+
+namespace ddp::group {
+
+Health::Health(bootstrap::Control& control, bootstrap::Failure& failure)
+    : control_(control),
+      failure_(failure),
+      gave_up_(bootstrap::texts::gave_up(control.member(control.rank()), nullptr, Error().text())) {}
+
+void Health::check_usable() const {
+  check_no_fault();
+  failure_.check();
+}
+
+void Health::check_no_fault() const {
+  if (closed_.load()) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
+  if (failure_.woken()) failure_.check();
+}
+
+bool Health::has_fault() const noexcept { return failure_.woken(); }
+
+void Health::abort(const Error& cause) noexcept {
+  control_.abort(cause);
+  failure_.set(cause);
+}
+
+void Health::give_up(const char* function, const Error& why) noexcept {
+  if (control_.size() == 1 || failure_.broken()) return;
+  const auto tell = [&] {
+    const std::string text = bootstrap::texts::gave_up(control_.member(control_.rank()), function, why.text()).text();
+    abort(Error(breaks_group(why.status()) ? why.status() : DDP_ERROR_PEER_FAILED, text));
+  };
+  if (try_to(tell)) abort(gave_up_);
+}
+
+void Health::fail(const Error& error) {
+  if (!breaks_group(error.status()) && error.status() != DDP_ERROR_MISMATCH) return;
+  control_.abort(error);
+  const std::optional<Error> of_all = control_.settle();  // also: the others know before the program may end for it
+  failure_.set(of_all.has_value() ? *of_all : error);
+  failure_.check();  // the first cause, whichever it was
+}
+
+void Health::leave() noexcept {
+  control_.leave();
+  failure_.set(destroyed_);  // ends waits in other threads
+  failure_.quiesce();
+}
+
+}  // namespace ddp::group

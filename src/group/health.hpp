@@ -1,0 +1,50 @@
+// Is a group usable? What breaks it first is the answer of every later call, on all ranks (bootstrap/failure.hpp).
+// Threads: any.
+// Tested by process/first_cause_test.cpp, gpu_host/failure_test.cpp and scarce/collectives_test.cpp.
+#pragma once
+
+#include <atomic>
+
+#include "core/error.hpp"
+
+namespace ddp::bootstrap {
+class Control;
+class Failure;
+}  // namespace ddp::bootstrap
+
+namespace ddp::group {
+
+class Health {
+ public:
+  /// Both live longer.
+  Health(bootstrap::Control& control, bootstrap::Failure& failure);
+
+  /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
+  void check_usable() const;
+  /// As check_usable, but a rank that left in good order is no reason to refuse what needs no other rank.
+  void check_no_fault() const;
+  /// Is it broken? Not if a rank left in good order.
+  [[nodiscard]] bool has_fault() const noexcept;
+
+  void abort(const Error& cause) noexcept;
+  /// Break the group because this rank cannot go on: the others learn who and why, and where if `function` is not NULL. Also
+  /// without memory. Nothing happens in a group of one, or in one that is broken.
+  void give_up(const char* function, const Error& why) noexcept;
+  /// An error of an exchange: break the group for everybody if it is of that kind, and throw the first cause then.
+  void fail(const Error& error);
+
+  /// The group ends: from now on it is destroyed. False if it was before.
+  [[nodiscard]] bool begin_close() noexcept { return !closed_.exchange(true); }
+  /// This rank leaves. After it no thread of the control plane touches the transports.
+  void leave() noexcept;
+
+ private:
+  bootstrap::Control& control_;
+  bootstrap::Failure& failure_;
+  std::atomic<bool> closed_{false};
+  // Made in time, for when there is no memory.
+  const Error destroyed_{DDP_ERROR_INVALID_STATE, "the group was destroyed"};
+  const Error gave_up_;
+};
+
+}  // namespace ddp::group
