@@ -139,7 +139,7 @@ void HostReduceInput::deliver(const void* result, socket::Span span) noexcept {
       std::byte* const to = at(piece, rank, element);
       if (is_packed() && rank == first)
         cpu::unpack(rule(), from, to, count);
-      else
+      else if (to != from)  // where it lies already it may be under way to another host
         std::memcpy(to, is_packed() ? at(piece, first, element) : from, static_cast<size_t>(count * size_));
     }
   });
