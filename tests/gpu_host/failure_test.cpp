@@ -6,6 +6,7 @@
 #include "optim/sgd.hpp"
 #include "os/clock.hpp"
 #include "support/gpu_world.hpp"
+#include "support/rule_options.hpp"
 
 namespace ddp::test {
 namespace {
@@ -258,6 +259,62 @@ void leaving_is_bounded_when_nccl_blocks(void**) {
   }
 }
 
+/// A pass is enqueued on both ranks, and the models go while the devices have not come to it.
+void a_model_may_go_while_its_pass_is_under_way(void**) {
+  for (const bool shard : {false, true}) {
+    const FakeGpus gpus;
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
+      auto world = std::make_unique<SmallModel>(group, rank);
+      const auto model = std::shared_ptr<model::Model>(&world->model, [](model::Model*) {});
+      SgdOptions options;
+      options.shard = shard ? 1 : 0;
+      auto sgd = std::make_shared<optim::Sgd>(model, options, options);
+      if (shard) model->attach(sgd);
+      for (int step = 0; step < 2; ++step) {
+        world->pass();
+        sgd->step(world->stream.get());
+      }
+      group.barrier();
+      fake_gpu::pause_device(rank);
+      world->pass();
+      sgd->step(world->stream.get());
+      group.barrier();
+      std::thread goes_on([rank] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50 + 150 * rank));
+        fake_gpu::resume_device(rank);
+      });
+      sgd.reset();
+      world->model.close();
+      world.reset();
+      goes_on.join();
+    });
+    FakeGpus::expect_correct("a model that goes");
+    FakeGpus::expect_nothing_left();
+  }
+}
+
+/// With registered memory the hosts would meet inside NCCL.
+void a_mark_does_not_wait_for_a_late_rank(void**) {
+  const FakeGpus gpus;
+  std::atomic<bool> marked{false};
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    ddp_model_options options = SmallModel::options();
+    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
+    GpuStream stream(rank);
+    GpuArray value(rank, kCount * 4);
+    model.add_parameter("w", value.tensor(group, DDP_F32), nullptr);  // its gradient is memory of the group
+    model.commit(stream.get());
+    model.begin_backward(DDP_PASS_REDUCE);
+    if (rank == 1) wait_until([&] { return marked.load(); });
+    model.mark_ready(0, stream.get());
+    marked = true;
+    model.end_backward(stream.get());
+    stream.synchronize();
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
 /// Every call of the runtime and of NCCL in a pass fails once: an error, or a pass that was right; and the ranks agree about
 /// the group.
 void every_call_of_a_pass_may_fail(void**) {
@@ -312,6 +369,8 @@ int main() {
       ddp_test(a_lost_gpu_in_a_step_ends_the_group),
       ddp_test(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang),
       ddp_test(leaving_is_bounded_when_nccl_blocks),
+      ddp_test(a_model_may_go_while_its_pass_is_under_way),
+      ddp_test(a_mark_does_not_wait_for_a_late_rank),
       ddp_test(every_call_of_a_pass_may_fail),
   };
   return cmocka_run_group_tests_name("gpu_failure", tests, nullptr, nullptr);

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "core/attempt.hpp"
@@ -27,7 +27,7 @@ struct Communicator::Link {
   std::mutex calling;    // NCCL takes one thread at a time
   void* comm = nullptr;  // written by NCCL while it connects
   std::atomic<bool> usable{false};
-  std::map<void*, void*> registered;  // memory from alloc, and NCCL's handle of it; guarded by `calling`
+  std::set<void*> memory;  // from alloc; guarded by `calling`
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -131,26 +131,25 @@ void Communicator::broadcast(const void* send, void* receive, int64_t count, ddp
 
 void* Communicator::alloc(int64_t bytes) {
   void* memory = nullptr;
-  call("allocating memory", [&](const ddp_nccl_table& nccl, void* comm) {
+  call("allocating memory", [&](const ddp_nccl_table& nccl, void*) {
     if (nccl.mem_alloc(&memory, bytes) != 0)
       throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no %lld bytes left for the group's memory", device_.name().c_str(),
                        static_cast<long long>(bytes));
-    void* handle = nullptr;
-    link_->registered[memory] =
-        nccl.comm_register(comm, memory, bytes, &handle) == 0 ? handle : nullptr;  // without it NCCL copies
+    link_->memory.insert(memory);
     return 0;
   });
   return memory;
 }
 
+bool Communicator::owns(void* memory) noexcept {
+  const std::lock_guard lock(link_->calling);
+  return link_->memory.count(memory) != 0;
+}
+
 bool Communicator::free(void* memory) noexcept {
   const std::lock_guard lock(link_->calling);
-  const auto found = link_->registered.find(memory);
-  if (found == link_->registered.end()) return false;
-  if (found->second != nullptr && link_->usable.load())
-    static_cast<void>(link_->table.comm_deregister(link_->comm, found->second));
+  if (link_->memory.erase(memory) == 0) return false;
   static_cast<void>(link_->table.mem_free(memory));
-  link_->registered.erase(found);
   return true;
 }
 
@@ -178,13 +177,6 @@ void Communicator::close(int64_t limit_ms) noexcept {
   link_->returned = false;
   const auto end = [link = link_, &runtime = device_.table(), index = device_.index()] {
     static_cast<void>(runtime.set_device(index));
-    {
-      const std::lock_guard lock(link->calling);
-      for (auto& [memory, handle] : link->registered) {
-        if (handle != nullptr) static_cast<void>(link->table.comm_deregister(link->comm, handle));
-        handle = nullptr;
-      }
-    }
     static_cast<void>(link->table.comm_finalize(link->comm));
     link->report(link->table.comm_destroy(link->comm));
   };

@@ -44,9 +44,11 @@ class Communicator {
   void all_gather(const void* send, void* receive, int64_t send_count, ddp_dtype dtype, void* stream);
   void broadcast(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t root, void* stream);
 
-  /// Memory that NCCL reaches without a copy. Throws OUT_OF_MEMORY.
+  /// Memory of NCCL's kind: peers can map it. It is not registered (README.md, "Registered memory"). Throws OUT_OF_MEMORY.
   [[nodiscard]] void* alloc(int64_t bytes);
-  /// False if it does not come from alloc.
+  /// Does it come from alloc?
+  [[nodiscard]] bool owns(void* memory) noexcept;
+  /// What alloc gave, once nothing on the device touches it: it is unmapped at once. False: alloc did not give it.
   bool free(void* memory) noexcept;
 
   /// What NCCL has noticed by itself; empty: nothing. Never blocks.

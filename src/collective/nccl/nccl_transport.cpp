@@ -7,6 +7,7 @@
 #include "bootstrap/control/consensus.hpp"
 #include "collective/nccl/mean.hpp"
 #include "collective/nccl/sharded.hpp"
+#include "core/attempt.hpp"
 #include "core/error.hpp"
 #include "device/gpu/module.hpp"
 #include "os/log.hpp"
@@ -15,6 +16,7 @@ namespace ddp::nccl {
 namespace {
 
 constexpr int64_t kCloseMs = 1000;  // for NCCL's orderly end
+constexpr int64_t kFreeMs = 1000;   // for the device to be done with memory when the group is broken
 
 int32_t nccl_reduction(ddp_reduce op) noexcept {
   if (op == DDP_MIN) return DDP_GPU_MIN;
@@ -182,8 +184,31 @@ void* NcclTransport::alloc(int64_t bytes) {
   return data;
 }
 
+/// The communication stream first, which waits for the other ranks and, if the group breaks, perhaps for ever; then the
+/// streams of the program.
+bool NcclTransport::await_idle() noexcept {
+  const auto idle = [&] {
+    const gpu::Event end(device_);
+    end.record(stream_->get());
+    for (os::Deadline deadline = os::Deadline::never(); !end.is_done();) {
+      if (deadline.is_never() && context_.failure->woken()) deadline = os::Deadline::in_ms(kFreeMs);
+      if (deadline.passed()) throw Error(DDP_ERROR_TIMED_OUT, "work on the device does not end");
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    device_.synchronize();
+  };
+  const std::optional<Error> problem = try_to(idle);
+  return !problem || problem->status() == DDP_ERROR_PEER_FAILED;  // a lost device does nothing any more
+}
+
 bool NcclTransport::free(void* data) noexcept {
-  if (communicator_ != nullptr) return communicator_->free(data);
+  if (communicator_ != nullptr) {
+    if (!communicator_->owns(data)) return false;
+    if (await_idle()) return communicator_->free(data);
+    os::log(DDP_LOG_WARNING, "%s still works %lld ms after the group broke, so memory of the group is kept for ever",
+            device_.name().c_str(), static_cast<long long>(kFreeMs));
+    return true;
+  }
   const std::lock_guard lock(memory_);
   return own_.erase(data) != 0;
 }

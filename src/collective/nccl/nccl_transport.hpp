@@ -64,9 +64,10 @@ class NcclTransport {
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream);
   void broadcast(const Tensor& tensor, int32_t root, void* stream);
 
-  /// Zeroed device memory that NCCL reaches without a copy, on 256 bytes. Throws OUT_OF_MEMORY.
+  /// Zeroed device memory, on 256 bytes. Throws OUT_OF_MEMORY.
   [[nodiscard]] void* alloc(int64_t bytes);
-  /// False if it does not come from alloc.
+  /// Waits until the device is idle, for a second at most once the group is broken; memory that may still be in use then is
+  /// kept for ever. False if it does not come from alloc.
   bool free(void* data) noexcept;
 
   /// The group broke. Any thread, quick.
@@ -75,6 +76,7 @@ class NcclTransport {
   void close(bool in_order) noexcept;
 
  private:
+  [[nodiscard]] bool await_idle() noexcept;
   void scale(const Tensor& from, const Tensor& to, double factor, void* stream);
   [[nodiscard]] Tensor terms_like(const Tensor& input, void* stream);
 

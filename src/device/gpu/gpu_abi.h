@@ -122,9 +122,10 @@ typedef struct ddp_nccl_table {
                        void *stream);
   int32_t (*group_start)(void);
   int32_t (*group_end)(void);
-  /* Memory that NCCL can reach without a copy; falls back to plain device memory. */
+  /* Memory that NCCL can reach without a copy; falls back to plain device memory. mem_free does not wait for the device. */
   int32_t (*mem_alloc)(void **out, int64_t bytes);
   int32_t (*mem_free)(void *memory);
+  /* Collectives on registered memory may then wait for the hosts of the other ranks, whatever happens to them. */
   int32_t (*comm_register)(void *comm, void *memory, int64_t bytes, void **out_handle);
   int32_t (*comm_deregister)(void *comm, void *handle);
 } ddp_nccl_table;

@@ -44,6 +44,7 @@ struct World {
   int32_t joined = 0;
   int32_t failure = kNcclOk;  // of all their comm_init
   std::map<uint64_t, std::shared_ptr<Collective>> running;
+  std::map<uint64_t, int32_t> met;  // ranks whose host has come to a collective on registered memory
 };
 
 enum class CommState { kInitializing, kReady, kFinalized, kGone };
@@ -57,6 +58,7 @@ struct Comm {
   CommState state = CommState::kInitializing;
   bool aborted = false;
   uint64_t next = 0;     // number of its next collective
+  uint64_t calls = 0;    // collectives that were asked for
   int64_t pending = 0;   // collectives that are queued and not over
   std::thread::id user;  // whose call is inside; none: nobody's
   int64_t uses = 0;      // of that thread: a group keeps them

@@ -55,6 +55,25 @@ int32_t check(Runtime& r, const Request& request) {
   return kNcclOk;
 }
 
+bool is_registered(const Runtime& r, const Comm& comm, const void* memory) {
+  const Block* const block = r.state->space.find(address_of(memory));
+  for (const auto& [handle, registration] : r.state->registrations)
+    if (registration.first.get() == &comm && block != nullptr && r.state->space.find(registration.second) == block)
+      return true;
+  return false;
+}
+
+/// With NVLS, the hosts of all ranks meet in a collective on registered memory, and look at nothing else, also not whether
+/// somebody aborts.
+void meet_on_host(Runtime& r, Lock& lock, const Request& request) {
+  const uint64_t number = request.comm->calls++;
+  if (!is_registered(r, *request.comm, request.send) && !is_registered(r, *request.comm, request.receive)) return;
+  World& world = *request.comm->world;
+  ++world.met[number];
+  r.changed.notify_all();
+  static_cast<void>(r.wait(lock, [&] { return world.met[number] == world.size; }));
+}
+
 int32_t start(Spec spec, const void* send, void* receive, void* handle, void* stream) {
   Call call{spec.name, stream};
   call.has_stream = true;
@@ -67,6 +86,7 @@ int32_t start(Spec spec, const void* send, void* receive, void* handle, void* st
     Request request{spec, comm, r.stream_of(stream), send, receive};
     int32_t code = kNcclInvalidArgument;
     if (request.stream != nullptr) code = check(r, request);
+    if (request.stream != nullptr && code == kNcclOk) meet_on_host(r, lock, request);
     if (request.stream != nullptr && code == kNcclOk) code = submit(r, std::move(request));
     end_use(*comm);
     return code;

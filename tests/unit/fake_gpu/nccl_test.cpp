@@ -255,6 +255,36 @@ void registered_memory_is_counted_and_must_not_be_freed(void**) {
   });
 }
 
+void hosts_meet_in_a_collective_on_registered_memory(void**) {
+  std::atomic<bool> late{false}, returned{false};
+  on_world(2, [&](int32_t rank, void* comm) {
+    void *memory = nullptr, *handle = nullptr;
+    check_equal(n.mem_alloc(&memory, 64), 0);
+    check_equal(n.comm_register(comm, memory, 64, &handle), 0);
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      assert_false(returned.load());
+      late = true;
+    }
+    check_equal(n.all_reduce(memory, memory, 16, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
+    returned = true;
+    assert_true(late.load());
+    check_equal(n.comm_deregister(comm, handle), 0);
+    check_equal(api.stream_synchronize(nullptr), 0);
+    check_equal(n.mem_free(memory), 0);
+  });
+}
+
+void memory_in_use_must_not_be_freed(void**) {
+  on_world(1, [](int32_t, void* comm) {
+    void* memory = nullptr;
+    check_equal(n.mem_alloc(&memory, 64), 0);
+    check_equal(n.all_reduce(memory, memory, 16, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
+    check_equal(n.mem_free(memory), 0);
+    assert_violation("memory may still be in use");
+  });
+}
+
 void opening_it_can_fail(void**) {
   const ddp_nccl_table* table = nullptr;
   char error[64] = "";
@@ -287,6 +317,8 @@ int main() {
       fake_gpu_test(an_error_that_comes_later_is_reported),
       fake_gpu_test(two_threads_in_one_communicator_are_recognised),
       fake_gpu_test(registered_memory_is_counted_and_must_not_be_freed),
+      fake_gpu_test(hosts_meet_in_a_collective_on_registered_memory),
+      fake_gpu_test(memory_in_use_must_not_be_freed),
       fake_gpu_test(opening_it_can_fail),
   };
   return cmocka_run_group_tests_name("fake_gpu.nccl", tests, nullptr, nullptr);
