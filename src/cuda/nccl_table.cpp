@@ -86,7 +86,7 @@ int32_t get_unique_id(void* id) noexcept { return functions().GetUniqueId(static
 int32_t comm_init(void** out, int32_t size, const void* id, int32_t rank, const char* name, int32_t max_ctas) noexcept {
   *out = nullptr;
   nccl::Config config;
-  config.blocking = 1;
+  config.blocking = 0;
   if (max_ctas > 0) config.max_ctas = max_ctas;
   if (name != nullptr && opened().library.version >= nccl::kWithCommName) {
     const std::lock_guard lock(opened().mutex);

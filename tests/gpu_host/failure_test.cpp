@@ -245,6 +245,34 @@ void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
   });
 }
 
+/// Rank 1 has said that it can, and ends while NCCL connects: the others are told at once, long before the time is up.
+void a_rank_that_ends_while_nccl_connects_is_named_at_once(void**) {
+  for (const int64_t looks : {0, 3}) {  // NCCL that blocks, as NCCL_COMM_BLOCKING=1 makes it, and NCCL that does not
+    const FakeGpus gpus(0, looks);
+    fake_gpu::delay_nccl(fake_gpu::NcclCall::kInit, 1, -1);
+    run_ranks(2, [&](int rank) {
+      ddp_group_options options = world_options();
+      options.rendezvous_timeout_ms = 30'000;
+      options.rank = rank;
+      options.world_size = 2;
+      options.device_index = rank;
+      const auto group = group::Group::create("local://ends-in-nccl", options);
+      std::thread ends;
+      if (rank == 1)
+        ends = std::thread([&] {
+          wait_until([] { return fake_gpu::calls("nccl.comm_init") == 2; });
+          group->abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+        });
+      const int64_t ms = ms_of([&] {
+        expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { static_cast<void>(group->nccl_transport()); }), "had enough");
+      });
+      expect(ms < 1500, "soon: " + std::to_string(ms) + " ms");
+      if (ends.joinable()) ends.join();
+    });
+    FakeGpus::expect_correct();
+  }
+}
+
 void leaving_is_bounded_when_nccl_blocks(void**) {
   for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
     const FakeGpus gpus;
@@ -368,6 +396,7 @@ int main() {
       ddp_test(a_collective_that_nobody_joins_ends_when_the_time_is_up),
       ddp_test(a_lost_gpu_in_a_step_ends_the_group),
       ddp_test(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang),
+      ddp_test(a_rank_that_ends_while_nccl_connects_is_named_at_once),
       ddp_test(leaving_is_bounded_when_nccl_blocks),
       ddp_test(a_model_may_go_while_its_pass_is_under_way),
       ddp_test(a_mark_does_not_wait_for_a_late_rank),

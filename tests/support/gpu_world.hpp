@@ -14,9 +14,11 @@ namespace ddp::test {
 /// The fake in the place of the module, new and empty; checked when it goes.
 class FakeGpus {
  public:
-  explicit FakeGpus(uint64_t seed = 0) {
+  /// `nccl_looks`: as in fake_gpu::Options; NCCL that does not block, as the library asks for.
+  explicit FakeGpus(uint64_t seed = 0, int64_t nccl_looks = 3) {
     fake_gpu::Options options;
     options.seed = seed;
+    options.nccl_looks = nccl_looks;
     fake_gpu::reset(options);
     gpu::set_table(&fake_gpu::table());
   }

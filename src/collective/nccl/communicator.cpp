@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -15,7 +16,10 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr int64_t kAbortLimitMs = 1000;  // for a thread that makes a communicator to notice that it was aborted
+constexpr int64_t kAbortLimitMs = 1000;  // for whoever is inside to leave, and then for NCCL
+constexpr int64_t kLookMs = 1;
+constexpr int64_t kLooksAtOnce = 100;  // at a call under way, before the thread pauses between looks
+constexpr int64_t kPauseUs = 20;
 
 }  // namespace
 
@@ -46,7 +50,34 @@ struct Communicator::Link {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, std::chrono::milliseconds(ms), [this] { return returned; });
   }
-  [[nodiscard]] void* handle() const noexcept { return __atomic_load_n(&comm, __ATOMIC_ACQUIRE); }
+  [[nodiscard]] bool is_in_progress(int32_t code) const noexcept { return table.error_kind(code) == DDP_NCCL_IN_PROGRESS; }
+  /// What has become of the call that returned `code`.
+  [[nodiscard]] int32_t result_of(int32_t code) const noexcept {
+    if (!is_in_progress(code)) return code;
+    int32_t said = 0;
+    const int32_t asked = table.comm_async_error(comm, &said);
+    return asked != 0 ? asked : said;
+  }
+
+  /// Runs end(link) on a thread that has its device, and leaves it behind after `limit_ms`.
+  template <class End>
+  static void end_within(int64_t limit_ms, const std::shared_ptr<Link>& link, const gpu::Device& device, End end) {
+    link->returned = false;
+    std::thread ends;
+    const auto start = [&] {
+      ends = os::start_thread("ddp-nccl-end", [link, end, &runtime = device.table(), index = device.index()] {
+        static_cast<void>(runtime.set_device(index));
+        end(*link);
+        link->report(0);
+      });
+    };
+    if (try_to(start)) return abort(*link);  // no thread is left for it
+    if (link->wait_ms(limit_ms))
+      ends.join();
+    else
+      ends.detach();  // it owns what it uses
+  }
+  static void abort(Link& link) { static_cast<void>(link.table.comm_abort(link.comm)); }
 };
 
 std::string Communicator::make_id(const ddp_nccl_table& table) {
@@ -58,7 +89,8 @@ std::string Communicator::make_id(const ddp_nccl_table& table) {
   return std::string(id.data(), id.size());
 }
 
-Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline)
+Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline,
+                           const std::function<void()>& check)
     : device_(device), link_(std::make_shared<Link>(table)) {
   const ddp_gpu_table& runtime = device.table();
   std::thread connects = os::start_thread("ddp-nccl-init", [link = link_, place, &runtime, index = device.index()] {
@@ -66,26 +98,33 @@ Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& tabl
     code = link->table.comm_init(&link->comm, place.size, place.id.data(), place.rank, place.name.c_str(), 0);
     link->report(code);
   });
-  const int64_t left = deadline.is_never() ? INT64_MAX / 2'000'000 : deadline.left_ms();
-  if (link_->wait_ms(left)) {
+  const std::optional<Error> problem = try_to<Error>([&] { connect(place, deadline, check); });
+  if (link_->wait_ms(0))
     connects.join();
-  } else {
-    if (void* const half_made = link_->handle()) static_cast<void>(table.comm_abort(half_made));
-    if (link_->wait_ms(kAbortLimitMs))
-      connects.join();
-    else
-      connects.detach();  // it owns what it uses
-    throw make_error(
-        DDP_ERROR_TIMED_OUT,
-        "NCCL did not connect the %d ranks in time: %s; a firewall or a wrong NCCL_SOCKET_IFNAME is the usual cause "
-        "(NCCL_DEBUG=INFO says more), and the process must be restarted",
-        place.size, table.last_error(nullptr));
+  else
+    connects.detach();  // inside NCCL, where a half-made communicator cannot be aborted; it owns what it uses
+  link_->usable.store(!problem);
+  if (problem && link_->wait_ms(0) && link_->comm != nullptr) Link::end_within(kAbortLimitMs, link_, device_, Link::abort);
+  if (problem) throw Error(*problem);
+}
+
+/// Until all ranks have come.
+void Communicator::connect(const Place& place, os::Deadline deadline, const std::function<void()>& check) {
+  const ddp_nccl_table& table = link_->table;
+  int32_t result = 0;
+  while (!link_->wait_ms(kLookMs) || (result = link_->result_of(link_->result), link_->is_in_progress(result))) {
+    check();
+    if (deadline.passed())
+      throw make_error(
+          DDP_ERROR_TIMED_OUT,
+          "NCCL did not connect the %d ranks in time: %s; a firewall or a wrong NCCL_SOCKET_IFNAME is the usual cause "
+          "(NCCL_DEBUG=INFO says more), and the process must be restarted",
+          place.size, table.last_error(nullptr));
+    std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
   }
-  if (link_->result != 0)
-    throw make_error(table.error_kind(link_->result) == DDP_NCCL_REMOTE ? DDP_ERROR_PEER_FAILED : DDP_ERROR_NOT_SUPPORTED,
-                     "NCCL could not connect the ranks: %s (%s)", table.error_text(link_->result),
-                     table.last_error(nullptr));
-  link_->usable.store(true);
+  if (result != 0)
+    throw make_error(table.error_kind(result) == DDP_NCCL_REMOTE ? DDP_ERROR_PEER_FAILED : DDP_ERROR_NOT_SUPPORTED,
+                     "NCCL could not connect the ranks: %s (%s)", table.error_text(result), table.last_error(nullptr));
 }
 
 Communicator::~Communicator() { abort(); }
@@ -97,7 +136,12 @@ void Communicator::call(const char* doing, Call&& body) {
   const gpu::Device::Current current(device_);
   const std::lock_guard lock(link_->calling);
   if (!link_->usable.load()) throw make_error(DDP_ERROR_ABORTED, "NCCL was ended before %s", doing);
-  const int32_t code = body(link_->table, link_->comm);
+  int32_t code = body(link_->table, link_->comm);
+  for (int64_t looks = 0; link_->is_in_progress(code); ++looks) {
+    if (!link_->usable.load()) throw make_error(DDP_ERROR_ABORTED, "NCCL was ended while %s", doing);
+    if (looks >= kLooksAtOnce) std::this_thread::sleep_for(std::chrono::microseconds(kPauseUs));
+    code = link_->result_of(code);
+  }
   if (code != 0)
     throw make_error(DDP_ERROR_PEER_FAILED, "NCCL failed on %s while %s: %s (%s)", device_.name().c_str(), doing,
                      link_->table.error_text(code), link_->table.last_error(link_->comm));
@@ -165,31 +209,23 @@ std::string Communicator::trouble() const noexcept {
 
 void Communicator::abort() noexcept {
   if (!link_->usable.exchange(false)) return;
-  // A thread may be stuck inside NCCL; the abort is what frees it.
+  // Whoever waits for a call of NCCL sees that and leaves.
   std::unique_lock lock(link_->calling, std::defer_lock);
   for (int64_t waited_ms = 0; !lock.try_lock() && waited_ms < kAbortLimitMs; ++waited_ms)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  static_cast<void>(link_->table.comm_abort(link_->comm));
+  Link::end_within(kAbortLimitMs, link_, device_, Link::abort);
 }
 
 void Communicator::close(int64_t limit_ms) noexcept {
   if (!link_->usable.exchange(false)) return;
-  link_->returned = false;
-  const auto end = [link = link_, &runtime = device_.table(), index = device_.index()] {
-    static_cast<void>(runtime.set_device(index));
-    static_cast<void>(link->table.comm_finalize(link->comm));
-    link->report(link->table.comm_destroy(link->comm));
-  };
-  std::thread ends;
-  if (try_to([&] { ends = os::start_thread("ddp-nccl-end", end); })) {  // no thread is left for it
-    static_cast<void>(link_->table.comm_abort(link_->comm));
-    return;
-  }
-  if (link_->wait_ms(limit_ms)) {
-    ends.join();
-    return;
-  }
-  ends.detach();  // it owns what it uses
+  Link::end_within(limit_ms, link_, device_, [](Link& link) {
+    int32_t code = link.table.comm_finalize(link.comm);
+    while (link.is_in_progress(code)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
+      code = link.result_of(code);
+    }
+    static_cast<void>(link.table.comm_destroy(link.comm));
+  });
 }
 
 }  // namespace ddp::nccl

@@ -1,8 +1,9 @@
 // One NCCL communicator: made with a deadline, used by one thread at a time, ended by whoever must.
 //
-// NCCL's calls may block for ever when a rank is gone: the one that makes a communicator, and those that end it. They run on
-// threads of their own, and who waits for them stops waiting when the time is up; what such a thread uses belongs to it as
-// well.
+// No call of NCCL may hold a thread for ever when a rank is gone. The communicator is one that does not block: whoever calls
+// it looks until the call is over, and stops looking when the group breaks. What may block nevertheless (making it where
+// NCCL_COMM_BLOCKING=1 asks for that, and ending it) runs on threads of their own, and who waits for them stops waiting when
+// the time is up; what such a thread uses belongs to it as well.
 // Collectives are enqueued on a stream and return. They are the same on all ranks, in the same order: whoever calls has seen
 // to that.
 // Threads: any.
@@ -10,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,8 +30,9 @@ class Communicator {
   };
 
   /// Collective. Throws TIMED_OUT when the others have not come by the deadline (then this process should not try again),
-  /// PEER_FAILED.
-  Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline);
+  /// PEER_FAILED, and what `check` throws, which says whether the group still stands.
+  Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline,
+               const std::function<void()>& check);
   /// Ends it as abort does, unless close() has.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -53,7 +56,7 @@ class Communicator {
 
   /// What NCCL has noticed by itself; empty: nothing. Never blocks.
   [[nodiscard]] std::string trouble() const noexcept;
-  /// End what runs on the device, for good. May block; once.
+  /// End what runs on the device, for good, within some two seconds; once.
   void abort() noexcept;
   /// The orderly end, once all work on the device is done; turns into abort when it takes longer than `limit_ms`. Throws
   /// nothing.
@@ -61,6 +64,7 @@ class Communicator {
 
  private:
   struct Link;
+  void connect(const Place& place, os::Deadline deadline, const std::function<void()>& check);
   template <class Call>
   void call(const char* doing, Call&& body);
   const gpu::Device& device_;

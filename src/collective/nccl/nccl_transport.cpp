@@ -50,7 +50,8 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   }
   bootstrap::all_or_none(*context.control, "NCCL", deadline, prepare);
   id = context.control->gather("NCCL id", id, deadline).front();
-  communicator_ = std::make_shared<Communicator>(device, *nccl, Communicator::Place{rank_, size_, id, "libddp"}, deadline);
+  communicator_ = std::make_shared<Communicator>(device, *nccl, Communicator::Place{rank_, size_, id, "libddp"}, deadline,
+                                                 [&] { context.failure->check(); });
   watch_ = std::make_unique<Watch>(context, device, communicator_);
   // The first collective makes the connections; better here than in a pass.
   communicator_->all_reduce(stop_words_->spare(), stop_words_->spare(), 1, DDP_F32, DDP_GPU_SUM, stream_->get());

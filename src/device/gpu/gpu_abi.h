@@ -104,11 +104,13 @@ typedef struct ddp_nccl_table {
   int32_t (*error_kind)(int32_t result);
   const char *(*last_error)(void *comm); /* comm may be NULL; never NULL */
   int32_t (*get_unique_id)(void *id);
-  /* Blocks until all ranks have come. *out may be set before it returns, for abort from another thread. max_ctas 0:
-   * NCCL's choice. */
+  /* A communicator whose calls do not block: a call may return a result of the kind IN_PROGRESS, and the communicator then
+   * takes no other but comm_async_error, until that says something else, and comm_abort. So does comm_init, until all ranks
+   * have come. (The user's environment may make NCCL block all the same.) max_ctas 0: NCCL's choice. */
   int32_t (*comm_init)(void **out, int32_t size, const void *id, int32_t rank, const char *name, int32_t max_ctas);
-  int32_t (*comm_abort)(void *comm);    /* ends what runs on the device, frees the communicator; may block */
-  int32_t (*comm_finalize)(void *comm); /* may block; before comm_destroy */
+  int32_t (*comm_abort)(void *comm);    /* ends what runs on the device, frees the communicator; may block. Not while another
+                                           thread is inside comm_init */
+  int32_t (*comm_finalize)(void *comm); /* before comm_destroy */
   int32_t (*comm_destroy)(void *comm);
   int32_t (*comm_async_error)(void *comm, int32_t *out_result);
   /* dtype: a ddp_dtype; reduce: a ddp_gpu_reduce. In place: send == receive (all_gather, reduce_scatter: at the own

@@ -41,7 +41,8 @@ struct Options {
   int32_t max_delay_us = 200;
   int32_t driver_version = 13000;  // 0: no driver (every call but driver_version is DDP_GPU_NO_DRIVER)
   int32_t nccl_version = 22809;
-  bool poison = true;  // fill fresh and freed memory with rubbish
+  bool poison = true;      // fill fresh and freed memory with rubbish
+  int64_t nccl_looks = 0;  // comm_async_error says so often that a call of NCCL is in progress; 0: calls block
 };
 
 /// Ends and forgets everything (streams, memory, communicators, faults, log, violations, hooks) and begins anew. For the

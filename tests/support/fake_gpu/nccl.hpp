@@ -57,6 +57,10 @@ struct Comm {
   int32_t device = 0;
   CommState state = CommState::kInitializing;
   bool aborted = false;
+  int64_t looks = 0;         // at the last call, until it is over
+  int32_t size_to_join = 0;  // of its world, which it has not joined yet
+  int64_t joins_at_ms = 0;   // after it was made; below 0: never
+  std::chrono::steady_clock::time_point made = std::chrono::steady_clock::now();
   uint64_t next = 0;     // number of its next collective
   uint64_t calls = 0;    // collectives that were asked for
   int64_t pending = 0;   // collectives that are queued and not over
@@ -83,8 +87,10 @@ void set_thread_error(const std::string& text);
 /// As delay_nccl asks for. False: aborted or reset meanwhile.
 bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm);
 
-/// comm_async_error's result.
+/// comm_async_error's result, if no call is under way.
 int32_t async_result(const Runtime& r, const Comm& comm);
+/// A call that returns before it is over, if options ask for that: kNcclInProgress. What comes meanwhile is a violation.
+int32_t go_on(Runtime& r, Comm& comm, int32_t code);
 
 /// Not in a group: queues it. In a group: keeps it until group_end.
 struct Request {

@@ -89,7 +89,7 @@ int32_t start(Spec spec, const void* send, void* receive, void* handle, void* st
     if (request.stream != nullptr && code == kNcclOk) meet_on_host(r, lock, request);
     if (request.stream != nullptr && code == kNcclOk) code = submit(r, std::move(request));
     end_use(*comm);
-    return code;
+    return spec.count == 0 ? code : go_on(r, *comm, code);
   });
 }
 

@@ -65,17 +65,35 @@ CommPtr make_comm(Runtime& r, std::shared_ptr<World> world, int32_t rank, void**
   return comm;
 }
 
+int32_t met(Comm& comm) {
+  World& world = *comm.world;
+  if (world.failure != kNcclOk) return fail(comm, world.failure, "Duplicate GPU detected: two ranks are on one device");
+  if (world.joined < world.size) return kNcclInProgress;
+  comm.state = CommState::kReady;
+  return kNcclOk;
+}
+
 int32_t meet(Runtime& r, Lock& lock, const CommPtr& comm, int32_t size) {
   if (!delay(r, lock, NcclCall::kInit, comm)) return fail(*comm, kNcclInternal, "comm_init was aborted");
   if (const int32_t code = join_world(comm, size); code != kNcclOk)
     return fail(*comm, code, "this rank does not fit to the others");
   r.changed.notify_all();
   World& world = *comm->world;
-  const bool met = r.wait(lock, [&] { return comm->aborted || world.failure != kNcclOk || world.joined == world.size; });
-  if (!met || comm->aborted) return fail(*comm, kNcclInternal, "comm_init was aborted");
-  if (world.failure != kNcclOk) return fail(*comm, world.failure, "Duplicate GPU detected: two ranks are on one device");
-  comm->state = CommState::kReady;
-  return kNcclOk;
+  const bool over = r.wait(lock, [&] { return comm->aborted || world.failure != kNcclOk || world.joined == world.size; });
+  if (!over || comm->aborted) return fail(*comm, kNcclInternal, "comm_init was aborted");
+  return met(*comm);
+}
+
+/// Of a communicator that does not block: how far it has come.
+int32_t connect(Runtime& r, const CommPtr& comm) {
+  if (comm->joins_at_ms < 0 || std::chrono::steady_clock::now() < comm->made + std::chrono::milliseconds(comm->joins_at_ms))
+    return kNcclInProgress;
+  if (comm->size_to_join > 0) {
+    const int32_t code = join_world(comm, std::exchange(comm->size_to_join, 0));
+    if (code != kNcclOk) return comm->world->failure = fail(*comm, code, "this rank does not fit to the others");
+    r.changed.notify_all();
+  }
+  return met(*comm);
 }
 
 int32_t end_comm(Runtime& r, Lock& lock, const CommPtr& comm, NcclCall call) {
@@ -105,6 +123,7 @@ CommPtr comm_of(Runtime& r, void* handle) {
 void begin_use(Runtime& r, Lock& lock, Comm& comm, const char* name) {
   if (comm.uses > 0 && comm.user != std::this_thread::get_id())
     r.violate(comm.name() + " is used by two threads at once; one of them calls " + name);
+  if (comm.looks > 0) r.violate(comm.name() + " gets " + name + " while its last call is in progress");
   comm.user = std::this_thread::get_id();
   ++comm.uses;
   lock.unlock();  // so that others can be seen
@@ -116,12 +135,17 @@ void end_use(Comm& comm) {
   if (--comm.uses == 0) comm.user = {};
 }
 
-bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm) {
-  auto found = r.state->delays.find({call, comm->device});
+/// 0: none.
+int64_t delay_of(const Runtime& r, NcclCall call, int32_t device) {
+  auto found = r.state->delays.find({call, device});
   if (found == r.state->delays.end()) found = r.state->delays.find({call, -1});
+  return found == r.state->delays.end() ? 0 : found->second;
+}
+
+bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm) {
   const bool ends_by_abort = call != NcclCall::kAbort;
-  if (found == r.state->delays.end()) return !(ends_by_abort && comm->aborted);
-  const int64_t delay_ms = found->second;
+  const int64_t delay_ms = delay_of(r, call, comm->device);
+  if (delay_ms == 0) return !(ends_by_abort && comm->aborted);
   const auto over = [&] { return r.stopping || (ends_by_abort && comm->aborted); };
   ++r.host_waiters;
   if (delay_ms < 0)
@@ -131,6 +155,12 @@ bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm) {
   --r.host_waiters;
   r.changed.notify_all();
   return !over();
+}
+
+int32_t go_on(Runtime& r, Comm& comm, int32_t code) {
+  if (code != kNcclOk || r.state->options.nccl_looks == 0) return code;
+  comm.looks = r.state->options.nccl_looks;
+  return kNcclInProgress;
 }
 
 int32_t async_result(const Runtime& r, const Comm& comm) { return r.state->async_errors[static_cast<size_t>(comm.device)]; }
@@ -168,6 +198,11 @@ int32_t comm_init(void** out, int32_t size, const void* id, int32_t rank, const 
       return kNcclSystem;
     }
     const CommPtr comm = make_comm(r, world->second, rank, out);
+    if (r.state->options.nccl_looks > 0) {
+      comm->joins_at_ms = delay_of(r, NcclCall::kInit, comm->device);
+      comm->size_to_join = size;
+      return kNcclInProgress;
+    }
     begin_use(r, lock, *comm, "comm_init");
     const int32_t code = meet(r, lock, comm, size);
     end_use(*comm);
@@ -182,6 +217,8 @@ int32_t comm_abort(void* handle) {
   return entered(call, [&](Runtime& r, Lock& lock) -> int32_t {
     const CommPtr comm = comm_of(r, handle);
     if (comm == nullptr) return kNcclInvalidArgument;
+    if (comm->state == CommState::kInitializing && comm->uses > 0)
+      r.violate(comm->name() + " is aborted while a thread is inside comm_init");
     comm->aborted = true;
     const auto rank = static_cast<size_t>(comm->rank);
     if (rank < comm->world->ranks.size()) comm->world->ranks[rank].aborted = true;
@@ -201,7 +238,7 @@ int32_t comm_finalize(void* handle) {
     const int32_t code = ready ? end_comm(r, lock, comm, NcclCall::kFinalize) : static_cast<int32_t>(kNcclInvalidUsage);
     if (code == kNcclOk) comm->state = CommState::kFinalized;
     end_use(*comm);
-    return code;
+    return go_on(r, *comm, code);
   });
 }
 
@@ -223,7 +260,12 @@ int32_t comm_async_error(void* handle, int32_t* out_result) {
   return entered(nccl_call("nccl.comm_async_error", device_of(handle)), [&](Runtime& r, Lock&) -> int32_t {
     const CommPtr comm = comm_of(r, handle);
     if (comm == nullptr || out_result == nullptr) return kNcclInvalidArgument;
-    *out_result = async_result(r, *comm);
+    if (comm->state == CommState::kInitializing && r.state->options.nccl_looks > 0)
+      *out_result = connect(r, comm);
+    else if (comm->looks > 0 && --comm->looks > 0)
+      *out_result = kNcclInProgress;
+    else
+      *out_result = async_result(r, *comm);
     return kNcclOk;
   });
 }

@@ -180,18 +180,67 @@ void a_missing_rank_hangs_the_others_until_they_abort(void**) {
   check_equal(live().communicators, 0);
 }
 
-void a_half_made_communicator_can_be_aborted(void**) {
+void a_communicator_that_a_thread_makes_must_not_be_aborted(void**) {
   const Id id = make_id();
   void* comm = nullptr;
   int32_t result = 0;
   auto helper = later([&] { result = n.comm_init(&comm, 2, &id, 0, "", 0); });
   while (__atomic_load_n(&comm, __ATOMIC_ACQUIRE) == nullptr) std::this_thread::yield();
   check_equal(n.comm_abort(comm), 0);
+  assert_violation("while a thread is inside comm_init");
   helper.get();
   check_equal(n.error_kind(result), DDP_NCCL_FAILED);
   check_equal(live().communicators, 0);
   check_equal(n.error_kind(n.comm_abort(comm)), DDP_NCCL_BAD_ARGUMENT);
   assert_violation("which is gone");
+}
+
+int32_t over(void* comm) {
+  int32_t result = 0;
+  do check_equal(n.comm_async_error(comm, &result), 0);
+  while (n.error_kind(result) == DDP_NCCL_IN_PROGRESS);
+  return result;
+}
+
+void calls_may_return_before_they_are_over(void**) {
+  reset(Options{.nccl_looks = 4});
+  const Id id = make_id();
+  on_ranks(2, [&](int32_t rank) {
+    void* comm = nullptr;
+    check_equal(n.error_kind(n.comm_init(&comm, 2, &id, rank, "", 0)), DDP_NCCL_IN_PROGRESS);
+    check_equal(over(comm), 0);
+    float* const data = make_array<float>({1});
+    check_equal(n.error_kind(n.all_reduce(data, data, 1, DDP_F32, DDP_GPU_SUM, comm, nullptr)), DDP_NCCL_IN_PROGRESS);
+    check_equal(over(comm), 0);
+    assert_ok(api.stream_synchronize(nullptr));
+    check_equal(n.error_kind(n.comm_finalize(comm)), DDP_NCCL_IN_PROGRESS);
+    check_equal(over(comm), 0);
+    check_equal(n.comm_destroy(comm), 0);
+  });
+}
+
+void the_next_call_must_not_come_before_one_is_over(void**) {
+  reset(Options{.nccl_looks = 4});
+  const Id id = make_id();
+  void* comm = nullptr;
+  check_equal(n.error_kind(n.comm_init(&comm, 1, &id, 0, "", 0)), DDP_NCCL_IN_PROGRESS);
+  check_equal(over(comm), 0);
+  float* const data = make_array<float>({1});
+  for (int i = 0; i < 2; ++i) static_cast<void>(n.all_reduce(data, data, 1, DDP_F32, DDP_GPU_SUM, comm, nullptr));
+  assert_violation("while its last call is in progress");
+  check_equal(n.comm_abort(comm), 0);
+}
+
+void a_communicator_that_does_not_block_can_be_aborted_half_made(void**) {
+  reset(Options{.nccl_looks = 4});
+  const Id id = make_id();
+  void* comm = nullptr;
+  int32_t result = 0;
+  check_equal(n.error_kind(n.comm_init(&comm, 2, &id, 0, "", 0)), DDP_NCCL_IN_PROGRESS);
+  check_equal(n.comm_async_error(comm, &result), 0);
+  check_equal(n.error_kind(result), DDP_NCCL_IN_PROGRESS);
+  check_equal(n.comm_abort(comm), 0);
+  check_equal(live().communicators, 0);
 }
 
 void init_and_finalize_can_be_made_to_hang(void**) {
@@ -201,6 +250,7 @@ void init_and_finalize_can_be_made_to_hang(void**) {
   auto helper = later([&] { check(n.comm_init(&comm, 1, &id, 0, "", 0) != 0); });
   while (__atomic_load_n(&comm, __ATOMIC_ACQUIRE) == nullptr) std::this_thread::yield();
   check_equal(n.comm_abort(comm), 0);
+  assert_violation("while a thread is inside comm_init");
   helper.get();
   delay_nccl(NcclCall::kInit, 0, 1);
   delay_nccl(NcclCall::kFinalize, -1, -1);
@@ -312,7 +362,10 @@ int main() {
       fake_gpu_test(different_roots_types_and_operations_are_recognised),
       fake_gpu_test(overlapping_buffers_that_are_not_in_place_are_recognised),
       fake_gpu_test(a_missing_rank_hangs_the_others_until_they_abort),
-      fake_gpu_test(a_half_made_communicator_can_be_aborted),
+      fake_gpu_test(a_communicator_that_a_thread_makes_must_not_be_aborted),
+      fake_gpu_test(calls_may_return_before_they_are_over),
+      fake_gpu_test(the_next_call_must_not_come_before_one_is_over),
+      fake_gpu_test(a_communicator_that_does_not_block_can_be_aborted_half_made),
       fake_gpu_test(init_and_finalize_can_be_made_to_hang),
       fake_gpu_test(an_error_that_comes_later_is_reported),
       fake_gpu_test(two_threads_in_one_communicator_are_recognised),
