@@ -7,7 +7,7 @@
 // Collectives are enqueued on a stream and return. They are the same on all ranks, in the same order: whoever calls has seen
 // to that.
 // Threads: any.
-// Tested by gpu_host/failure_test.cpp.
+// Tested by gpu_host/communicator_test.cpp and gpu_host/failure_test.cpp.
 #pragma once
 
 #include <cstdint>
