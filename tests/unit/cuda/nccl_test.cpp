@@ -155,7 +155,7 @@ void a_communicator_blocks_and_has_a_name() {
   const long* const last = &word_of<long>(library, "last");
   expect_equal(comm, static_cast<void*>(&word_of<long>(library, "last")), "the communicator");
   expect_equal(last[0] * 1000 + last[1] * 100 + last[2], 4242L, "size, rank and id");
-  expect_equal(last[3], 1L, "blocking");
+  expect_equal(last[3], 0L, "blocking");
   expect_equal(last[4], static_cast<long>(INT32_MIN), "max_ctas");
   expect_equal(last[5], static_cast<long>(INT32_MIN), "min_ctas");
   expect_equal(last[7], 1L, "magic");
