@@ -79,13 +79,16 @@ Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64
   return plan;
 }
 
-std::vector<std::vector<PiecePlace>> places_of(const Plan& plan, size_t parameters) {
+PlanPlaces::PlanPlaces(const Plan& plan, size_t parameters) : first_(parameters + 1, 0) {
   std::vector<std::vector<PiecePlace>> places(parameters);
   for (size_t b = 0; b < plan.size(); ++b)
     for (size_t piece = 0; piece < plan[b].pieces.size(); ++piece)
       places[static_cast<size_t>(plan[b].pieces[piece].parameter)].push_back(
           PiecePlace{static_cast<int32_t>(b), static_cast<int32_t>(piece)});
-  return places;
+  for (size_t parameter = 0; parameter < parameters; ++parameter) {
+    places_.insert(places_.end(), places[parameter].begin(), places[parameter].end());
+    first_[parameter + 1] = places_.size();
+  }
 }
 
 uint64_t hash_plan(const Plan& plan, uint64_t model_hash) {

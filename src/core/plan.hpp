@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ddp/types.h"
@@ -67,8 +68,19 @@ struct PiecePlace {
   int32_t bucket = 0;
   int32_t piece = 0;  // of the bucket
 };
-/// By parameter: one place, or those of its pieces in the order of their buckets.
-[[nodiscard]] std::vector<std::vector<PiecePlace>> places_of(const Plan& plan, size_t parameters);
+class PlanPlaces {
+ public:
+  PlanPlaces(const Plan& plan, size_t parameters);
+  /// One place, or those of its pieces in the order of their buckets.
+  [[nodiscard]] std::span<const PiecePlace> of(int32_t parameter) const noexcept {
+    const size_t* const first = first_.data() + parameter;
+    return {places_.data() + first[0], first[1] - first[0]};
+  }
+
+ private:
+  std::vector<PiecePlace> places_;  // by parameter
+  std::vector<size_t> first_;       // of each parameter, and the end
+};
 
 /// Equal plans have equal hashes; it is part of every bucket's stamp.
 [[nodiscard]] uint64_t hash_plan(const Plan& plan, uint64_t model_hash);

@@ -94,7 +94,7 @@ void Channels::shutdown() noexcept {
     if (transport != nullptr) transport->shutdown();
 }
 
-Channel::Channel(Group& group) : group_(group), number_(group.channels().take(group)) {}
+Channel::Channel(Group& group) : group_(group), number_(group.channels().take(group)), queues_(group.channels().queues()) {}
 Channel::~Channel() { group_.channels().give_back(number_); }
 
 collective::Transport& Channel::transport() const noexcept { return group_.channels().of(number_); }
@@ -122,7 +122,5 @@ Channel::Open::Open(const Channel& channel, const void* owner, bool on_gpu, coll
 }
 
 Channel::Open::~Open() { group_.channels().close(pass_); }
-
-void Channel::poke_others() const noexcept { group_.channels().queues().poke_others(number_); }
 
 }  // namespace ddp::group

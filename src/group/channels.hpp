@@ -120,11 +120,12 @@ class Channel {
     Channels::OpenPass pass_;
   };
   /// A bounded share of work on the other open passes of the group.
-  void poke_others() const noexcept;
+  void poke_others() const noexcept { queues_.poke_others(number_); }
 
  private:
   Group& group_;
   const int32_t number_;
+  collective::OpenQueues& queues_;
 };
 
 }  // namespace ddp::group

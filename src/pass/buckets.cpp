@@ -12,7 +12,9 @@ Buckets::Buckets(const group::Channel& channel, const Parameters& table, const d
       plan_(std::move(plan)),
       plan_hash_(plan_hash),
       hook_(std::move(hook)),
-      places_(places_of(plan_, table.parameters().size())) {
+      places_(plan_, table.parameters().size()),
+      on_gpu_(std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
+      pending_(plan_.size()) {
   if (hook_.copies()) hooked_ = std::make_unique<HookedBuckets>(channel, hook_, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
     const collective::BucketSpec spec = describe(b);
@@ -23,10 +25,6 @@ Buckets::Buckets(const group::Channel& channel, const Parameters& table, const d
     bucket->header.used.resize(spec.used_words());
     buckets_.push_back(std::move(bucket));
   }
-}
-
-bool Buckets::are_on_gpu() const noexcept {
-  return std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; });
 }
 
 collective::BucketSpec Buckets::describe(size_t bucket) const {
@@ -64,7 +62,8 @@ std::string Buckets::describe_plan() const {
 }
 
 bool Buckets::set_address(int32_t index, std::byte* data, OptimizerStage* stage) noexcept {
-  return std::all_of(places(index).begin(), places(index).end(), [&](const PiecePlace& place) {
+  const std::span<const PiecePlace> all = places(index);
+  return std::all_of(all.begin(), all.end(), [&](const PiecePlace& place) {
     const auto bucket = static_cast<size_t>(place.bucket);
     std::byte* const begin = data + piece(place).first * dtype_size(plan_[bucket].dtype);
     return buckets_[bucket]->operation->set_address(place.piece, begin) &&
@@ -76,22 +75,13 @@ void Buckets::begin_pass(OptimizerStage* stage) noexcept {
   next_ = 0;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = *buckets_[b];
-    bucket.pending.store(static_cast<int32_t>(plan_[b].pieces.size()), std::memory_order_relaxed);
+    pending_[b].store(static_cast<int32_t>(plan_[b].pieces.size()), std::memory_order_relaxed);
     bucket.active = stage != nullptr ? &stage->reduction(b, *bucket.operation) : bucket.operation.get();
   }
   if (hooked_ != nullptr) hooked_->begin_pass();
 }
 
-bool Buckets::count_mark(size_t bucket) noexcept {
-  return buckets_[bucket]->pending.fetch_sub(1, std::memory_order_acq_rel) == 1;
-}
-
-bool Buckets::is_complete(size_t bucket) const noexcept {
-  return buckets_[bucket]->pending.load(std::memory_order_acquire) == 0;
-}
-
-void Buckets::add_stream(size_t bucket, void* stream) {
-  if (!plan_[bucket].on_gpu) return;
+void Buckets::note_stream(size_t bucket, void* stream) {
   Bucket& of = *buckets_[bucket];
   const std::lock_guard lock(of.streaming);
   if (std::find(of.streams.begin(), of.streams.end(), stream) == of.streams.end()) of.streams.push_back(stream);

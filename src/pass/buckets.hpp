@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +37,7 @@ class Buckets {
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
   [[nodiscard]] size_t size() const noexcept { return plan_.size(); }
   /// Some of them.
-  [[nodiscard]] bool are_on_gpu() const noexcept;
+  [[nodiscard]] bool are_on_gpu() const noexcept { return on_gpu_; }
   /// Is what a rank contributes known only when the pass ends?
   [[nodiscard]] bool partial_allowed() const noexcept {
     return options_.unused == DDP_UNUSED_ALLOW || options_.divisor == DDP_DIVISOR_WEIGHTS;
@@ -47,9 +48,7 @@ class Buckets {
   [[nodiscard]] collective::BucketSpec describe(size_t bucket) const;
   [[nodiscard]] std::string describe_plan() const;
   /// The places of a gradient in the plan.
-  [[nodiscard]] const std::vector<PiecePlace>& places(int32_t index) const noexcept {
-    return places_[static_cast<size_t>(index)];
-  }
+  [[nodiscard]] std::span<const PiecePlace> places(int32_t index) const noexcept { return places_.of(index); }
   [[nodiscard]] const PlannedPiece& piece(const PiecePlace& place) const noexcept {
     return plan_[static_cast<size_t>(place.bucket)].pieces[static_cast<size_t>(place.piece)];
   }
@@ -59,10 +58,16 @@ class Buckets {
   /// `stage`: it takes part in the pass; NULL: none does.
   void begin_pass(OptimizerStage* stage) noexcept;
   /// Another piece is complete. True: it was the last one of its bucket.
-  [[nodiscard]] bool count_mark(size_t bucket) noexcept;
-  [[nodiscard]] bool is_complete(size_t bucket) const noexcept;
+  [[nodiscard]] bool count_mark(size_t bucket) noexcept {
+    return pending_[bucket].fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  [[nodiscard]] bool is_complete(size_t bucket) const noexcept {
+    return pending_[bucket].load(std::memory_order_acquire) == 0;
+  }
   /// The gradients of the bucket were written on this stream of a GPU. In host memory nothing is ordered by streams.
-  void add_stream(size_t bucket, void* stream);
+  void add_stream(size_t bucket, void* stream) {
+    if (on_gpu_ && plan_[bucket].on_gpu) note_stream(bucket, stream);
+  }
   /// Calls begin(bucket) for each bucket that is complete and whose turn it is.
   template <class Begin>
   void start_complete(const Begin& begin) {
@@ -98,11 +103,12 @@ class Buckets {
   struct Bucket {
     std::unique_ptr<collective::BucketOperation> operation;
     collective::BucketOperation* active = nullptr;  // that of this pass
-    std::atomic<int32_t> pending{0};                // pieces of this pass that are still to come
     collective::BucketHeader header;
     std::mutex streaming;        // guards streams
     std::vector<void*> streams;  // of a GPU, on which its gradients were written since the last reduction
   };
+
+  void note_stream(size_t bucket, void* stream);
 
   const Parameters& table_;
   const ddp_model_options options_;
@@ -110,7 +116,9 @@ class Buckets {
   const Plan plan_;
   const uint64_t plan_hash_;
   const Hook hook_;
-  const std::vector<std::vector<PiecePlace>> places_;  // by parameter
+  const PlanPlaces places_;
+  const bool on_gpu_;
+  std::vector<std::atomic<int32_t>> pending_;  // by bucket: pieces of this pass that are still to come
   std::unique_ptr<HookedBuckets> hooked_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::mutex starting_;  // guards next_ and the order of starting

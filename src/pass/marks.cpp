@@ -6,15 +6,11 @@
 
 namespace ddp::pass {
 
-void Marks::mark(int32_t index, Mark what) {
-  const auto at = static_cast<size_t>(index);
-  uint32_t before = marks_[at].load(std::memory_order_relaxed);
-  if (before >> 2 == epoch_ || !marks_[at].compare_exchange_strong(before, value_of(what)))
-    throw make_error(DDP_ERROR_INVALID_STATE,
-                     "parameter %d (\"%s\") is marked twice in one pass; a parameter that is used several times is marked "
-                     "on its last use",
-                     index, table_.parameter(index).name.c_str());
-  if (what == Mark::kReady) contributes_[at] |= kNow;
+void Marks::refuse_second(int32_t index) const {
+  throw make_error(DDP_ERROR_INVALID_STATE,
+                   "parameter %d (\"%s\") is marked twice in one pass; a parameter that is used several times is marked "
+                   "on its last use",
+                   index, table_.parameter(index).name.c_str());
 }
 
 void Marks::check_range(int32_t index, int64_t first, int64_t count) const {

@@ -26,7 +26,12 @@ class Marks {
 
   void begin_pass() noexcept { epoch_ = (epoch_ + 1) & 0x3fffffff; }
   /// Throws INVALID_STATE if it is marked already.
-  void mark(int32_t index, Mark what);
+  void mark(int32_t index, Mark what) {
+    const auto at = static_cast<size_t>(index);
+    uint32_t before = marks_[at].load(std::memory_order_relaxed);
+    if (before >> 2 == epoch_ || !marks_[at].compare_exchange_strong(before, value_of(what))) refuse_second(index);
+    if (what == Mark::kReady) contributes_[at] |= kNow;
+  }
   /// Elements `first` to first + count, as the program counts them; the gradient is marked when all of them are. Throws
   /// INVALID_ARGUMENT or INVALID_STATE without any effect. Calls seen(ranges), in one order of all ranges: what is marked of
   /// the gradient by now.
@@ -60,6 +65,7 @@ class Marks {
   static constexpr uint8_t kNow = 2;     // in the open pass
 
   [[nodiscard]] uint32_t value_of(Mark what) const noexcept { return epoch_ << 2 | static_cast<uint32_t>(what); }
+  [[noreturn]] void refuse_second(int32_t index) const;
   void check_range(int32_t index, int64_t first, int64_t count) const;
   [[nodiscard]] const MarkedRanges& add_range(int32_t index, int64_t first, int64_t count);
   [[nodiscard]] std::string name_of_missing(int32_t index) const;

@@ -119,9 +119,11 @@ void an_embedding_is_split_evenly(void**) {
     expect(piece.count >= 6'300'000 && bytes_of(plan[b]) <= 25 << 20, "pieces of about the same size");
     next = piece.first;
   }
-  const auto places = places_of(plan, 2);
-  expect_equal(places[0].size(), size_t{6}, "places of the embedding");
-  expect(places[0][0].bucket == 1 && places[0][5].bucket == 6 && places[1][0].bucket == 0, "in the order of buckets");
+  const PlanPlaces places(plan, 2);
+  expect_equal(places.of(0).size(), size_t{6}, "places of the embedding");
+  expect_equal(places.of(1).size(), size_t{1}, "places of the small one");
+  expect(places.of(0)[0].bucket == 1 && places.of(0)[5].bucket == 6 && places.of(1)[0].bucket == 0,
+         "in the order of buckets");
 }
 
 /// Less than the least piece: limits this small are there to put each parameter in a bucket of its own.

@@ -57,8 +57,8 @@ void a_plan_is_owned_as_its_buckets_are(void**) {
   std::vector<PlanItem> items;
   for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
   const Plan plan = plan_buckets(items, 8'000, 60'000, Oversized::kSplit);
-  const std::vector<std::vector<PiecePlace>> places = places_of(plan, counts.size());
-  expect(plan.size() > 2 && places[6].size() > 2, "several buckets, and several of one parameter");
+  const PlanPlaces places(plan, counts.size());
+  expect(plan.size() > 2 && places.of(6).size() > 1, "several buckets, and several of one parameter");
   const PlanOwnership sharded = own_plan(plan, counts, 3, Division::kSlices);
   const PlanOwnership whole = own_plan(plan, counts, 3, Division::kNone);
   expect_equal(sharded.buckets.size(), plan.size(), "one for each bucket");
@@ -67,7 +67,7 @@ void a_plan_is_owned_as_its_buckets_are(void**) {
     std::vector<int> owners(static_cast<size_t>(counts[at]), 0);
     for (int32_t rank = 0; rank < 3; ++rank) {
       int64_t in_buckets = 0;
-      for (const PiecePlace& place : places[at]) {
+      for (const PiecePlace& place : places.of(index)) {
         const PlannedPiece& piece = plan[static_cast<size_t>(place.bucket)].pieces[static_cast<size_t>(place.piece)];
         for (const OwnedSpan& part : sharded.buckets[static_cast<size_t>(place.bucket)].parts(rank, place.piece)) {
           in_buckets += part.count;
