@@ -162,6 +162,20 @@ void a_decision_is_that_of_the_policy(void**) {
       }
 }
 
+void a_word_of_the_host_arrives(void**) {
+  const card::Stream stream(kGpu);
+  const card::Memory to(kGpu, sizeof(uint32_t));
+  void *host = nullptr, *device = nullptr;
+  GPU_CALL(host_alloc(&host, &device, sizeof(uint32_t)));
+  for (const uint32_t value : {0u, 1u, 0xffffffffu}) {
+    std::memcpy(host, &value, sizeof value);
+    GPU_CALL(copy_word(static_cast<const uint32_t*>(device), static_cast<uint32_t*>(to.data()), stream.get()));
+    stream.wait();
+    expect(to.read() == std::string(reinterpret_cast<const char*>(&value), sizeof value), "the word");
+  }
+  GPU_CALL(host_free(host));
+}
+
 void a_hash_depends_on_the_bytes_alone(void**) {
   const card::Stream stream(kGpu);
   const auto hash_of = [&](const std::vector<std::string>& data, int64_t offset) {
@@ -192,10 +206,11 @@ void a_hash_depends_on_the_bytes_alone(void**) {
 int main(int argc, char** argv) {
   card::need_devices(1);
   const CMUnitTest tests[] = {
-      ddp_test(move_converts_scales_and_limits),  ddp_test(move_works_in_place_and_writes_zeros),
-      ddp_test(thousands_of_spans_are_all_done),  ddp_test(exchange_swaps_bytes),
-      ddp_test(norms_have_the_bits_of_the_cpu),   ddp_test(the_largest_magnitude_is_found),
-      ddp_test(a_decision_is_that_of_the_policy), ddp_test(a_hash_depends_on_the_bytes_alone),
+      ddp_test(move_converts_scales_and_limits),   ddp_test(move_works_in_place_and_writes_zeros),
+      ddp_test(thousands_of_spans_are_all_done),   ddp_test(exchange_swaps_bytes),
+      ddp_test(norms_have_the_bits_of_the_cpu),    ddp_test(the_largest_magnitude_is_found),
+      ddp_test(a_decision_is_that_of_the_policy),  ddp_test(a_word_of_the_host_arrives),
+      ddp_test(a_hash_depends_on_the_bytes_alone),
   };
   return card::run_matching(tests, argc, argv);
 }

@@ -182,8 +182,8 @@ void a_lost_gpu_in_a_step_ends_the_group(void**) {
 /// Every call of the runtime and of NCCL in a pass fails once: an error, or a pass that was right; and the ranks agree about
 /// the group.
 void every_call_of_a_pass_may_fail(void**) {
-  for (const char* const function :
-       {"event_record", "stream_wait", "move", "copy", "nccl.all_reduce", "set_device", "get_device", "stream_is_capturing"})
+  for (const char* const function : {"event_record", "stream_wait", "move", "copy_word", "nccl.all_reduce", "set_device",
+                                     "get_device", "stream_is_capturing"})
     for (int64_t nth = 1; nth <= 6; ++nth) {
       const FakeGpus gpus;
       run_gpu_groups(2, [&](group::Group& group, int rank) {

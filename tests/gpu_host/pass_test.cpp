@@ -171,7 +171,7 @@ void one_rank_needs_no_nccl_and_launches_nothing(void**) {
     fake_gpu::clear_log();
     for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p), world.compute.get());
     world.model->end_backward(world.compute.get());
-    for (const char* const work : {"move", "copy", "fill", "nccl.all_reduce", "alloc"})
+    for (const char* const work : {"move", "copy", "copy_word", "fill", "nccl.all_reduce", "alloc"})
       expect_equal(fake_gpu::calls(work), int64_t{0}, work);
     world.expect_mean(1, 0, 1, "one rank");
   });

@@ -5,9 +5,9 @@
 // one rank there is no NCCL.
 //
 // Failure. When the group breaks, a word in page-locked memory (stop_words) is set first and NCCL is ended then, off this
-// thread. Behind every collective that word is copied into device memory, in the order of the stream, and once more before a
-// kernel on another stream changes parameters: kernels look at the copy and do nothing if it is set. So what a broken
-// collective leaves behind never reaches a parameter, and no kernel changes its mind half way.
+// thread. Behind every collective a kernel copies that word into device memory, in the order of the stream, and once more
+// before a kernel on another stream changes parameters: kernels look at the copy and do nothing if it is set. So what a
+// broken collective leaves behind never reaches a parameter, and no kernel changes its mind half way.
 //
 // Threads: collectives and orders as the group's; the watch is a thread of its own.
 // Tested by gpu_host/group_test.cpp, failure_test.cpp.

@@ -29,9 +29,11 @@ std::byte* StopWords::word_of(void* stream) {
 }
 
 ddp_gpu_stop StopWords::copy_on(void* stream) {
-  std::byte* const copy = word_of(stream);
-  device_.copy(copy, word_.host(), kWord, stream);
-  return reinterpret_cast<const uint32_t*>(copy);
+  auto* const copy = reinterpret_cast<uint32_t*>(word_of(stream));
+  const gpu::Device::Current current(device_);
+  device_.check(device_.table().copy_word(static_cast<const uint32_t*>(word_.on_device()), copy, stream),
+                "reading the word that stops kernels");
+  return copy;
 }
 
 void StopWords::set() noexcept { __atomic_store_n(reinterpret_cast<uint32_t*>(word_.host()), 1u, __ATOMIC_SEQ_CST); }

@@ -2,9 +2,9 @@
 
 namespace ddp::cuda {
 
-std::array<KernelList, 9> all_kernels() noexcept {
-  return {move_kernels(), exchange_kernels(), ema_kernels(),     adam_kernels(),     sgd_kernels(),
-          norm_kernels(), hash_kernels(),     moments_kernels(), normalise_kernels()};
+std::array<KernelList, 10> all_kernels() noexcept {
+  return {move_kernels(), exchange_kernels(), ema_kernels(),     adam_kernels(),      sgd_kernels(),
+          norm_kernels(), hash_kernels(),     moments_kernels(), normalise_kernels(), word_kernels()};
 }
 
 void fill_kernels(ddp_gpu_table& table) noexcept {
@@ -17,6 +17,7 @@ void fill_kernels(ddp_gpu_table& table) noexcept {
   table.largest = largest;
   table.decide = decide;
   table.hash = hash;
+  table.copy_word = copy_word;
   table.bn_scratch_bytes = bn_scratch_bytes;
   table.bn_moments = bn_moments;
   table.bn_join = bn_join;

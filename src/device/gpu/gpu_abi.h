@@ -229,6 +229,9 @@ typedef struct ddp_gpu_table {
   /* Has this process begun to use the device? Making current one that it has not used takes hundreds of MiB of its
    * memory. */
   int32_t (*device_is_used)(int32_t device, int32_t *out_used);
+
+  /* *to = *from by a kernel, not by the copy engine. `from`: device address of page-locked memory; `to`: device memory. */
+  int32_t (*copy_word)(const uint32_t *from, uint32_t *to, void *stream);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

@@ -167,6 +167,14 @@ int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t
   });
 }
 
+int32_t copy_word(const uint32_t* from, uint32_t* to, void* stream) {
+  return launch("copy_word", stream, [&](Touches& touches) -> Work {
+    const uint32_t* const in = touches.read(from, sizeof *from);
+    uint32_t* const out = touches.write(to, sizeof *to);
+    return [=] { *out = __atomic_load_n(in, __ATOMIC_ACQUIRE); };
+  });
+}
+
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream) {
   return launch("hash", stream, [&](Touches& touches) -> Work {
     std::vector<Span> real;

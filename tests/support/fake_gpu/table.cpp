@@ -14,6 +14,7 @@ void add_kernels(ddp_gpu_table& t) {
   t.add_norm_terms = entry::add_norm_terms;
   t.largest = entry::largest;
   t.decide = entry::decide;
+  t.copy_word = entry::copy_word;
   t.hash = entry::hash;
   t.bn_scratch_bytes = entry::bn_scratch_bytes;
   t.bn_moments = entry::bn_moments;

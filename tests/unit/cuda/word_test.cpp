@@ -1,0 +1,23 @@
+// The word that stops kernels, by the kernel on the host.
+#include "cuda/kernels/launchers.hpp"
+#include "support/check.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+void one_word_arrives_and_nothing_else_changes(void**) {
+  for (const uint32_t value : {0u, 1u, 0xffffffffu}) {
+    uint32_t to[3] = {7, 8, 9};
+    expect_equal(cuda::copy_word(&value, &to[1], nullptr), 0, "code");
+    expect(to[0] == 7 && to[1] == value && to[2] == 9, "the word alone");
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {ddp_test(one_word_arrives_and_nothing_else_changes)};
+  return cmocka_run_group_tests_name("word", tests, nullptr, nullptr);
+}
