@@ -4,6 +4,7 @@
 
 #include "collective/nccl/nccl_transport.hpp"
 #include "gpu_host/small_model.hpp"
+#include "optim/adam.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
@@ -111,6 +112,36 @@ void a_model_may_go_while_its_pass_is_under_way(void**) {
   }
 }
 
+/// As a finalizer of a language does: a thread that has made no GPU current, and must not begin to use GPU 0.
+void what_a_fresh_thread_destroys_touches_no_other_gpu(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    const GpuStream stream(rank);
+    const GpuArray value(rank, kCount * 4);
+    auto model =
+        std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), SmallModel::options());
+    model->add_parameter("w", value.tensor(group, DDP_F32), nullptr);
+    AdamOptions options;
+    options.max_norm = 1;  // with what a norm needs on a GPU
+    auto adam = std::make_shared<optim::Adam>(model, options, options);
+    model->commit(stream.get());
+    model->begin_backward(DDP_PASS_REDUCE);
+    model->pass().mark_ready(0, stream.get());
+    model->end_backward(stream.get());
+    adam->step(stream.get());
+    stream.synchronize();
+    group.barrier();
+    std::thread finalizer([&] {
+      adam.reset();
+      model.reset();
+      group.close();
+    });
+    finalizer.join();
+  });
+  FakeGpus::expect_correct("a finalizer");
+  FakeGpus::expect_nothing_left();
+}
+
 /// With registered memory the hosts would meet inside NCCL.
 void a_mark_does_not_wait_for_a_late_rank(void**) {
   const FakeGpus gpus;
@@ -143,6 +174,7 @@ int main() {
       ddp_test(a_rank_that_ends_while_nccl_connects_is_named_at_once),
       ddp_test(leaving_is_bounded_when_nccl_blocks),
       ddp_test(a_model_may_go_while_its_pass_is_under_way),
+      ddp_test(what_a_fresh_thread_destroys_touches_no_other_gpu),
       ddp_test(a_mark_does_not_wait_for_a_late_rank),
   };
   return cmocka_run_group_tests_name("gpu_communicator", tests, nullptr, nullptr);

@@ -191,6 +191,7 @@ bool Communicator::owns(void* memory) noexcept {
 }
 
 bool Communicator::free(void* memory) noexcept {
+  const gpu::Device::Current current(device_, std::nothrow);
   const std::lock_guard lock(link_->calling);
   if (link_->memory.erase(memory) == 0) return false;
   static_cast<void>(link_->table.mem_free(memory));

@@ -32,6 +32,12 @@ void Device::fail(int32_t code, const char* doing) const {
     case DDP_GPU_CAPTURE:
       throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s is not possible while a stream is captured into a CUDA graph: %s",
                        name_.c_str(), doing, said.c_str());
+    case DDP_GPU_NO_CODE:
+      throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                       "the CUDA module has no code for %s: %s while %s; build libddp with its architecture in "
+                       "DDP_CUDA_ARCHITECTURES, or without that option, which has all",
+                       name_.c_str(), said.c_str(), doing);
+    case DDP_GPU_NOT_READY:
     case DDP_GPU_LOST:
     case DDP_GPU_NO_DRIVER:
     case DDP_GPU_NO_DEVICE:
@@ -99,7 +105,10 @@ device::Memory Device::allocate(int64_t bytes, const char* what) const {
   return made;
 }
 
-void Device::free(void* memory) const noexcept { static_cast<void>(table_.free(memory)); }
+void Device::free(void* memory) const noexcept {
+  const Current current(*this, std::nothrow);
+  static_cast<void>(table_.free(memory));
+}
 
 void Device::apply(const device::Operation& operation, const device::Span* spans, int64_t count, ddp_dtype from_dtype,
                    ddp_dtype to_dtype, const device::Order& order) const {
@@ -167,6 +176,12 @@ Device::Current::Current(const Device& device) : device_(device) {
   before_ = before;
 }
 
+Device::Current::Current(const Device& device, std::nothrow_t) noexcept : device_(device) {
+  int32_t before = -1;
+  if (device.table_.get_device(&before) != 0 || before == device.index_) return;
+  if (device.table_.set_device(device.index_) == 0) before_ = before;
+}
+
 Device::Current::~Current() {
   if (before_ < 0) return;
   int32_t used = 1;
@@ -179,7 +194,10 @@ Stream::Stream(const Device& device, Priority priority) : device_(device) {
   device.check(device.table().stream_create(&stream_, priority == Priority::kHigh ? 1 : 0), "making a stream");
 }
 
-Stream::~Stream() { static_cast<void>(device_.table().stream_destroy(stream_)); }
+Stream::~Stream() {
+  const Device::Current current(device_, std::nothrow);
+  static_cast<void>(device_.table().stream_destroy(stream_));
+}
 
 Event::Event(const Device& device) : device_(device) {
   const Device::Current current(device);
@@ -187,7 +205,9 @@ Event::Event(const Device& device) : device_(device) {
 }
 
 Event::~Event() {
-  if (event_ != nullptr) static_cast<void>(device_.table().event_destroy(event_));
+  if (event_ == nullptr) return;
+  const Device::Current current(device_, std::nothrow);
+  static_cast<void>(device_.table().event_destroy(event_));
 }
 
 void Event::record(void* stream) const {
@@ -200,9 +220,13 @@ void Event::hold_back(void* stream) const {
   device_.check(device_.table().stream_wait(stream, event_), "making a stream wait");
 }
 
-void Event::synchronize() const { device_.check(device_.table().event_synchronize(event_), "waiting for an event"); }
+void Event::synchronize() const {
+  const Device::Current current(device_);
+  device_.check(device_.table().event_synchronize(event_), "waiting for an event");
+}
 
 bool Event::is_done() const {
+  const Device::Current current(device_);
   int32_t done = 0;
   device_.check(device_.table().event_query(event_, &done), "looking at an event");
   return done != 0;
@@ -217,6 +241,9 @@ Pinned::Pinned(const Device& device, int64_t bytes, const char* what) : device_(
   device.check(code, "allocating page-locked memory");
 }
 
-Pinned::~Pinned() { static_cast<void>(device_.table().host_free(host_)); }
+Pinned::~Pinned() {
+  const Device::Current current(device_, std::nothrow);
+  static_cast<void>(device_.table().host_free(host_));
+}
 
 }  // namespace ddp::gpu

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -69,10 +70,13 @@ class Device final : public device::Device {
   /// Throws INVALID_ARGUMENT unless `memory` lies on this device; `what` names it.
   void require_here(const void* memory, const char* what) const;
 
-  /// Makes the device current on this thread as long as it lives. Throws.
+  /// Makes the device current on this thread as long as it lives. A thread that has made no device current would begin to
+  /// use GPU 0 with its first call, also with one that frees something.
   class Current {
    public:
     explicit Current(const Device& device);
+    /// Or does not, if the device is lost.
+    Current(const Device& device, std::nothrow_t) noexcept;
     ~Current();
     Current(const Current&) = delete;
     Current& operator=(const Current&) = delete;

@@ -35,7 +35,9 @@ enum ddp_gpu_error_kind {
   DDP_GPU_NO_DEVICE = 4,
   DDP_GPU_CAPTURE = 5, /* not possible while a stream is captured into a graph */
   DDP_GPU_LOST = 6,    /* sticky: every later call of this process fails; only a new process helps */
-  DDP_GPU_OTHER = 7
+  DDP_GPU_OTHER = 7,
+  DDP_GPU_NOT_READY = 8, /* the machine's GPUs are not set up: its fabric manager does not run */
+  DDP_GPU_NO_CODE = 9    /* the module has no code for this GPU */
 };
 
 /* Batch normalisation (extra/batch_norm/batch_norm.cpp, extra/batch_norm/moments.hpp): values [rows, channels, inner] of

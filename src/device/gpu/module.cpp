@@ -53,9 +53,19 @@ int32_t count_devices(const ddp_gpu_table& table) {
   int32_t count = 0;
   const int32_t code = asked != 0 ? asked : table.device_count(&count);
   const int32_t kind = table.error_kind(code);
-  if (kind == DDP_GPU_NO_DRIVER || (code == 0 && driver == 0))
+  if (driver == 0 && (kind == DDP_GPU_NO_DRIVER || code == 0))
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "there is no NVIDIA driver on this machine; install one for %s or later",
+                     table.name);
+  if (kind == DDP_GPU_NO_DRIVER)
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
-                     "there is no NVIDIA driver that %s can use on this machine; install one or update it", table.name);
+                     "this machine's NVIDIA driver is for CUDA %d.%d, which is too old for the CUDA module (%s); update the "
+                     "driver, or build libddp with an older CUDA",
+                     driver / 1000, driver % 1000 / 10, table.name);
+  if (kind == DDP_GPU_NOT_READY)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "the GPUs of this machine are not set up: %s (%s); start NVIDIA's fabric manager "
+                     "(nvidia-fabricmanager.service, of the driver's version)",
+                     table.error_text(code), table.error_name(code));
   if (kind == DDP_GPU_NO_DEVICE || (code == 0 && count == 0)) {
     const char* const visible = getenv("CUDA_VISIBLE_DEVICES");
     throw make_error(DDP_ERROR_NOT_SUPPORTED, "this process sees no GPU (CUDA_VISIBLE_DEVICES is %s)",

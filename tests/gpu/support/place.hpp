@@ -32,7 +32,9 @@ class Stream {
   Stream(Stream&& other) noexcept : place_(other.place_), stream_(std::exchange(other.stream_, nullptr)) {}
   Stream& operator=(Stream&&) = delete;
   ~Stream() {
-    if (stream_ != nullptr) (void)table().stream_destroy(stream_);
+    if (stream_ == nullptr) return;
+    place_.make_current();
+    (void)table().stream_destroy(stream_);
   }
   [[nodiscard]] void* get() const { return stream_; }
   /// Blocks until the stream is empty.

@@ -17,6 +17,8 @@ constexpr Row kCodes[] = {
     {kInvalidDevice, DDP_GPU_BAD_ARGUMENT, "fakeErrorInvalidDevice", "invalid device ordinal"},
     {kInvalidHandle, DDP_GPU_BAD_ARGUMENT, "fakeErrorInvalidResourceHandle", "invalid resource handle"},
     {kInsufficientDriver, DDP_GPU_NO_DRIVER, "fakeErrorInsufficientDriver", "there is no driver, or it is too old"},
+    {kNotSetUp, DDP_GPU_NOT_READY, "fakeErrorSystemNotReady", "the fabric manager does not run"},
+    {kNoCode, DDP_GPU_NO_CODE, "fakeErrorNoKernelImageForDevice", "no kernel image is available for the device"},
     {kNoDevice, DDP_GPU_NO_DEVICE, "fakeErrorNoDevice", "no device is detected"},
     {kCaptureUnsupported, DDP_GPU_CAPTURE, "fakeErrorStreamCaptureUnsupported", "not permitted while a stream is capturing"},
     {kCaptureMerge, DDP_GPU_CAPTURE, "fakeErrorStreamCaptureMerge", "two captures would become one"},

@@ -71,6 +71,7 @@ int32_t free_block(const char* name, void* memory, BlockKind kind, bool is_nccl)
       return is_nccl ? static_cast<int32_t>(kNcclUnhandledCuda) : code;
     const uintptr_t begin = address_of(memory);
     int32_t code = check_release(r, name, begin, kind);
+    if (code == kOk) expect_current(r, r.state->space.find(begin)->device, name);
     if (code == kOk && is_nccl) expect_unused(r, name, *r.state->space.find(begin));
     if (code == kOk) code = release(r, lock, begin, r.state->space.find(begin)->device);
     return code == kOk || !is_nccl ? code : static_cast<int32_t>(kNcclInvalidArgument);
@@ -113,6 +114,7 @@ int32_t host_free(void* host) {
     if (host == nullptr) return kOk;
     const uintptr_t begin = r.state->space.device_address_of_pinned(address_of(host));
     const int32_t code = check_release(r, "host_free", begin, BlockKind::kPinned);
+    if (code == kOk) expect_current(r, r.state->space.find(begin)->device, "host_free");
     return code != kOk ? code : release(r, lock, begin, current_device());
   });
 }

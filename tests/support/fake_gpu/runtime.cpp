@@ -45,6 +45,11 @@ Runtime& runtime() {
 }
 
 int32_t& current_device() noexcept { return thread_state(runtime().generation).device; }
+void expect_current(Runtime& r, int32_t device, const char* name) {
+  if (current_device() != device)
+    r.violate(std::string(name) + " is called for device " + std::to_string(device) + " while device " +
+              std::to_string(current_device()) + " is current");
+}
 bool& is_relaxed() noexcept { return thread_state(runtime().generation).relaxed; }
 
 void Runtime::reset(const Options& options) {

@@ -194,6 +194,8 @@ Runtime& runtime();
 
 /// Of the calling thread.
 int32_t& current_device() noexcept;
+/// A call about what belongs to `device`: the calling thread must have it current, or it begins to use another one.
+void expect_current(Runtime& r, int32_t device, const char* name);
 /// Did it call relax_capture?
 bool& is_relaxed() noexcept;
 

@@ -57,6 +57,7 @@ int32_t stream_destroy(void* handle) {
   return entered(call, [&](Runtime& r, Lock&) -> int32_t {
     const StreamPtr stream = r.stream_of(handle);
     if (stream == nullptr || stream->handle == nullptr) return kInvalidHandle;
+    expect_current(r, stream->device, "stream_destroy");
     if (stream->capture != nullptr) return refuse(*stream->capture, "stream_destroy", kCaptureUnsupported);
     r.close_stream(stream);
     return kOk;
@@ -67,6 +68,7 @@ int32_t stream_synchronize(void* handle) {
   return entered(stream_call("stream_synchronize", handle), [&](Runtime& r, Lock& lock) -> int32_t {
     const StreamPtr stream = r.stream_of(handle);
     if (stream == nullptr) return kInvalidHandle;
+    expect_current(r, stream->device, "stream_synchronize");
     if (stream->capture != nullptr) return refuse(*stream->capture, "stream_synchronize", kCaptureUnsupported);
     if (const int32_t code = check_unsafe(r, "stream_synchronize"); code != kOk) return code;
     return r.wait_for(lock, {stream}) ? kOk : kUnknown;
@@ -99,6 +101,7 @@ int32_t event_destroy(void* handle) {
   return entered(call, [&](Runtime& r, Lock&) -> int32_t {
     const EventPtr event = r.event_of(handle);
     if (event == nullptr) return kInvalidHandle;
+    expect_current(r, event->device, "event_destroy");
     r.state->dead_handles[handle] = "event " + std::to_string(event->number);
     r.state->events.erase(handle);
     return kOk;
@@ -132,6 +135,7 @@ int32_t event_synchronize(void* handle) {
   return entered(event_call("event_synchronize", handle), [&](Runtime& r, Lock& lock) -> int32_t {
     const EventPtr event = r.event_of(handle);
     if (event == nullptr) return kInvalidHandle;
+    expect_current(r, event->device, "event_synchronize");
     if (const int32_t code = check_host_use(r, *event, "event_synchronize"); code != kOk) return code;
     const MarkPtr mark = event->last;
     if (mark == nullptr) return kOk;
@@ -145,6 +149,7 @@ int32_t event_query(void* handle, int32_t* out_done) {
   return entered(event_call("event_query", handle), [&](Runtime& r, Lock&) -> int32_t {
     const EventPtr event = r.event_of(handle);
     if (event == nullptr) return kInvalidHandle;
+    expect_current(r, event->device, "event_query");
     if (out_done == nullptr) return kInvalidValue;
     if (const int32_t code = check_host_use(r, *event, "event_query"); code != kOk) return code;
     *out_done = event->last == nullptr || event->last->done;

@@ -52,6 +52,9 @@ void codes_say_what_to_do(void**) {
   assert_int_equal(kind_of(400), DDP_GPU_BAD_ARGUMENT);
   assert_int_equal(kind_of(35), DDP_GPU_NO_DRIVER);
   assert_int_equal(kind_of(803), DDP_GPU_NO_DRIVER);
+  assert_int_equal(kind_of(802), DDP_GPU_NOT_READY);
+  assert_int_equal(kind_of(209), DDP_GPU_NO_CODE);
+  assert_int_equal(kind_of(222), DDP_GPU_NO_CODE);
   assert_int_equal(kind_of(100), DDP_GPU_NO_DEVICE);
   for (const int32_t code : {900, 901, 904, 905, 906, 907, 908}) assert_int_equal(kind_of(code), DDP_GPU_CAPTURE);
   for (const int32_t code : {46, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719})

@@ -19,6 +19,7 @@ void each_kind_of_failure_has_its_status(void**) {
                {DDP_GPU_BAD_ARGUMENT, DDP_ERROR_INVALID_ARGUMENT, "tinyError"},
                {DDP_GPU_CAPTURE, DDP_ERROR_INVALID_STATE, "CUDA graph"},
                {DDP_GPU_LOST, DDP_ERROR_PEER_FAILED, "rank 3 (host a, pid 7)"},
+               {DDP_GPU_NO_CODE, DDP_ERROR_NOT_SUPPORTED, "no code for GPU 1 (T)"},
                {DDP_GPU_OTHER, DDP_ERROR_INTERNAL, "the tiny one said no"}};
   for (const auto& each : cases) {
     tiny_gpu.kind = each.kind;

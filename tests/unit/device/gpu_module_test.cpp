@@ -35,6 +35,20 @@ void no_driver_and_no_gpu_are_told_apart(void**) {
                   "CUDA_VISIBLE_DEVICES");
 }
 
+void what_keeps_a_gpu_from_being_used_has_its_own_sentence(void**) {
+  const ddp_gpu_table table = tiny_gpu_table();
+  tiny_gpu = TinyGpu{};
+  const auto text_of = [&](int32_t kind) {
+    tiny_gpu.code = 7;
+    tiny_gpu.kind = kind;
+    return expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); });
+  };
+  tiny_gpu.driver = 12020;
+  expect_contains(text_of(DDP_GPU_NO_DRIVER), "driver is for CUDA 12.2, which is too old for the CUDA module (Tiny 1.0)");
+  expect_contains(text_of(DDP_GPU_NOT_READY), "nvidia-fabricmanager");
+  expect_contains(text_of(DDP_GPU_OTHER), "the tiny one said no");
+}
+
 }  // namespace
 
 int main() {
@@ -42,6 +56,7 @@ int main() {
       ddp_test(a_missing_module_says_where_it_was_searched_and_what_to_do),
       ddp_test(a_file_that_is_no_module_is_refused),
       ddp_test(no_driver_and_no_gpu_are_told_apart),
+      ddp_test(what_keeps_a_gpu_from_being_used_has_its_own_sentence),
   };
   return cmocka_run_group_tests_name("gpu_module", tests, nullptr, nullptr);
 }

@@ -133,6 +133,14 @@ void a_kernel_with_host_memory_is_recognised(void**) {
   check_equal(static_cast<char*>(pinned_host)[0], 1);
 }
 
+void memory_is_freed_with_its_device_current(void**) {
+  assert_ok(api.set_device(1));
+  void* memory = nullptr;
+  assert_ok(api.alloc(&memory, 10));
+  later([&] { assert_ok(api.free(memory)); }).get();  // a thread that has chosen no device
+  assert_violation("free is called for device 1 while device 0 is current");
+}
+
 void free_waits_for_its_device_alone(void**) {
   void* const stream = make_stream();
   uint8_t* const array = make_array<uint8_t>({1});
@@ -142,7 +150,9 @@ void free_waits_for_its_device_alone(void**) {
   assert_ok(api.set_device(0));
   pause(stream);
   assert_ok(api.fill(array, 5, 1, stream));
+  assert_ok(api.set_device(1));
   assert_ok(api.free(foreign));
+  assert_ok(api.set_device(0));
   std::atomic<bool> over{false};
   auto freeing = later([&] {
     assert_ok(api.free(array));
@@ -199,6 +209,7 @@ int main() {
       fake_gpu_test(freed_memory_is_recognised),
       fake_gpu_test(an_operation_that_leaves_its_block_is_recognised),
       fake_gpu_test(a_kernel_with_host_memory_is_recognised),
+      fake_gpu_test(memory_is_freed_with_its_device_current),
       fake_gpu_test(free_waits_for_its_device_alone),
       fake_gpu_test(memory_of_another_device_is_recognised),
       fake_gpu_test(memory_goes_back_the_way_it_came),
