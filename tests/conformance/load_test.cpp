@@ -197,8 +197,8 @@ void a_load_that_only_rank_0_calls_is_a_mismatch_on_all(Path path) {
   run_at(path, 3, [&](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
     Program program(*group, kNames, rank);
-    group->barrier();  // the mismatch breaks the group, also for who is not here yet
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
+      group->barrier();  // the mismatch breaks the group, also for who has not left it yet
       if (rank == 0) (void)program.load(file);
       program.model->commit();
     });
