@@ -189,14 +189,15 @@ DDP_API ddp_status ddp_group_reduce_metrics(ddp_group *group, double *values, in
 /**
  * Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
  * without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
- * registered with NCCL.
+ * from ncclMemAlloc.
  * @param bytes 1 or more
  * @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
  * Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
  */
 DDP_API ddp_status ddp_group_alloc(ddp_group *group, int64_t bytes, void **out_data);
 
-/** Free memory from ddp_group_alloc. Not while a model that uses it exists. Local. NULL data is ignored.
+/** Free memory from ddp_group_alloc. Not while a model that uses it exists. Local; memory of a GPU is freed when what is
+ * enqueued there is done, which this waits for. NULL data is ignored.
  * Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1. */
 DDP_API ddp_status ddp_group_free(ddp_group *group, void *data);
 

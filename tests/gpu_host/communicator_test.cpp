@@ -142,6 +142,22 @@ void what_a_fresh_thread_destroys_touches_no_other_gpu(void**) {
   FakeGpus::expect_nothing_left();
 }
 
+void memory_of_a_group_goes_with_it(void**) {
+  for (const int size : {1, 2}) {
+    const FakeGpus gpus;
+    ddp_group_options options = world_options();
+    options.backend = DDP_BACKEND_NCCL;
+    run_gpu_groups_with(size, options, [&](group::Group& group, int rank) {
+      const GpuStream stream(rank);
+      void* const memory = group.memory().alloc(kCount * 4);
+      expect(fake_gpu::table().fill(memory, 1, kCount * 4, stream.get()) == 0, "work that is under way");
+      group.barrier();
+    });
+    FakeGpus::expect_correct("a group that goes");
+    FakeGpus::expect_nothing_left();
+  }
+}
+
 /// With registered memory the hosts would meet inside NCCL.
 void a_mark_does_not_wait_for_a_late_rank(void**) {
   const FakeGpus gpus;
@@ -175,6 +191,7 @@ int main() {
       ddp_test(leaving_is_bounded_when_nccl_blocks),
       ddp_test(a_model_may_go_while_its_pass_is_under_way),
       ddp_test(what_a_fresh_thread_destroys_touches_no_other_gpu),
+      ddp_test(memory_of_a_group_goes_with_it),
       ddp_test(a_mark_does_not_wait_for_a_late_rank),
   };
   return cmocka_run_group_tests_name("gpu_communicator", tests, nullptr, nullptr);

@@ -198,6 +198,18 @@ bool Communicator::free(void* memory) noexcept {
   return true;
 }
 
+bool Communicator::has_memory() noexcept {
+  const std::lock_guard lock(link_->calling);
+  return !link_->memory.empty();
+}
+
+void Communicator::free_all() noexcept {
+  const gpu::Device::Current current(device_, std::nothrow);
+  const std::lock_guard lock(link_->calling);
+  for (void* const memory : link_->memory) static_cast<void>(link_->table.mem_free(memory));
+  link_->memory.clear();
+}
+
 std::string Communicator::trouble() const noexcept {
   if (!link_->usable.load()) return "";
   int32_t result = 0;

@@ -53,6 +53,9 @@ class Communicator {
   [[nodiscard]] bool owns(void* memory) noexcept;
   /// What alloc gave, once nothing on the device touches it: it is unmapped at once. False: alloc did not give it.
   bool free(void* memory) noexcept;
+  /// Has alloc given anything that was not freed? As free(), all of it.
+  [[nodiscard]] bool has_memory() noexcept;
+  void free_all() noexcept;
 
   /// What NCCL has noticed by itself; empty: nothing. Never blocks.
   [[nodiscard]] std::string trouble() const noexcept;

@@ -67,7 +67,10 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     os::log(DDP_LOG_INFO, "%d ranks: NCCL %d (%s), %s", size_, nccl->library_version, nccl->path, device.table().name);
 }
 
-NcclTransport::~NcclTransport() { close(false); }
+NcclTransport::~NcclTransport() {
+  close(false);
+  if (communicator_ != nullptr && communicator_->has_memory() && await_idle()) communicator_->free_all();
+}
 
 Communicator& NcclTransport::communicator() {
   context_.failure->check();

@@ -76,7 +76,9 @@ int32_t synchronize() {
     for (const CapturePtr& capture : r.state->captures)
       for (const StreamPtr& stream : capture->members)
         if (stream->device == current_device()) return refuse(*capture, "synchronize", kCaptureUnsupported);
-    return r.wait_for(lock, r.streams_of(current_device())) ? kOk : kUnknown;
+    if (!r.wait_for(lock, r.streams_of(current_device()))) return kUnknown;
+    r.learn(r.state->ended[static_cast<size_t>(current_device())], true);
+    return kOk;
   });
 }
 

@@ -100,12 +100,14 @@ struct State {
         space(with.devices, with.device_bytes, with.poison),
         device_paused(static_cast<size_t>(with.devices)),
         device_lost(static_cast<size_t>(with.devices)),
+        ended(static_cast<size_t>(with.devices)),
         default_streams(static_cast<size_t>(with.devices)),
         async_errors(static_cast<size_t>(with.devices)) {}
 
   Options options;
   AddressSpace space;
   std::vector<bool> device_paused, device_lost;
+  std::vector<Clock> ended;  // of each device: what happened in streams that are gone
 
   int64_t streams_made = 0, events_made = 0, operations_made = 0, comms_made = 0;
   size_t actors = 0;

@@ -80,6 +80,7 @@ void Runtime::run(Stream& stream) {
     if (stopping || stream.queue.empty()) break;
     take_next(stream, lock);
   }
+  state->ended[static_cast<size_t>(stream.device)].join(stream.clock);
   std::erase_if(state->retired, [&](const StreamPtr& one) { return one.get() == &stream; });
   --threads;
   changed.notify_all();
