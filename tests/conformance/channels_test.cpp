@@ -238,8 +238,9 @@ void a_model_that_is_destroyed_in_its_pass_is_named(Path path) {
   run_at(path, 2, [&](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
     World first(*group, Memory::kOwned);
-    auto second = std::make_unique<World>(*group, Memory::kOwned);
+    std::unique_ptr<World> second;
     const auto begin = [&] {
+      second = std::make_unique<World>(*group, Memory::kOwned);
       first.model->begin_backward(DDP_PASS_REDUCE);
       second->model->begin_backward(DDP_PASS_REDUCE);
       mark_all(*second, rank, 2);
