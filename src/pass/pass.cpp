@@ -21,8 +21,8 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
       attendance_(group, this, options.uneven_inputs != 0 ? std::make_unique<JoinHeader>(channel_, plan_hash) : nullptr),
       results_(table.parameters().size()),
       meter_(table, buckets_.plan()),
-      queue_(choose_driver(group, options.progress, hook), 2 * buckets_.size() + 1, &group.calls(), channel_.number()) {
-}  // a roll call; a reduction, and what may follow it
+      // For each bucket a reduction and what may follow it, and the join header.
+      queue_(choose_driver(group, options.progress, hook), 2 * buckets_.size() + 1, &group.calls(), channel_.number()) {}
 
 void Pass::attach(std::weak_ptr<BlockUpdate> update) {
   const std::shared_ptr<BlockUpdate> held = update.lock();

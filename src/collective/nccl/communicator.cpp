@@ -98,7 +98,7 @@ Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& tabl
     code = link->table.comm_init(&link->comm, place.size, place.id.data(), place.rank, place.name.c_str(), 0);
     link->report(code);
   });
-  const std::optional<Error> problem = try_to<Error>([&] { connect(place, deadline, check); });
+  const std::optional<Error> problem = try_to([&] { connect(place, deadline, check); });
   if (link_->wait_ms(0))
     connects.join();
   else
@@ -231,13 +231,13 @@ void Communicator::abort() noexcept {
 
 void Communicator::close(int64_t limit_ms) noexcept {
   if (!link_->usable.exchange(false)) return;
-  Link::end_within(limit_ms, link_, device_, [](Link& link) {
+  Link::end_within(limit_ms, link_, device_, [deadline = os::Deadline::in_ms(limit_ms)](Link& link) {
     int32_t code = link.table.comm_finalize(link.comm);
-    while (link.is_in_progress(code)) {
+    while (link.is_in_progress(code) && !deadline.passed()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
       code = link.result_of(code);
     }
-    static_cast<void>(link.table.comm_destroy(link.comm));
+    link.is_in_progress(code) ? Link::abort(link) : static_cast<void>(link.table.comm_destroy(link.comm));
   });
 }
 
