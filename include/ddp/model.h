@@ -45,9 +45,10 @@ typedef enum ddp_divisor DDP_INT32 {
 typedef struct ddp_model_options {
   int64_t struct_size;        /**< set by init */
   int64_t first_bucket_bytes; /**< size at which the first bucket of a pass closes (default 1 MiB) */
-  int64_t bucket_bytes;       /**< size at which every other bucket closes (default 25 MiB). A larger gradient is split into
-                                 pieces of about the same size, at least 64 KiB each, that travel as buckets of their own, the
-                                 last elements first; not behind a hook, which gets whole gradients. Bits do not depend on it */
+  int64_t bucket_bytes;       /**< size at which every other bucket closes; 0 (default): 25 MiB in host memory, 64 MiB on a
+                                 GPU. A larger gradient is split into pieces of about the same size, at least 64 KiB each,
+                                 that travel as buckets of their own, the last elements first; not behind a hook, which gets
+                                 whole gradients. Bits do not depend on it */
   ddp_reduce reduce;          /**< DDP_AVERAGE (default) or DDP_SUM over the ranks */
   ddp_unused unused;          /**< DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW */
   ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */
@@ -63,6 +64,10 @@ typedef struct ddp_model_options {
                      nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks,
                      NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of
                      one rank, are as they are. 0 (default): no other type */
+  int32_t own_values; /**< 1: libddp keeps the values of parameters. ddp_model_commit copies them into memory of its own and
+                         uses the lent memory no more, so that it can be freed; ddp_model_get_value tells the new addresses.
+                         An optimizer with shard then gives values in place: on a GPU without a copy of them, on one host
+                         through shared memory. 0 (default): values stay where they are */
 } ddp_model_options;
 
 /** Numbers of a model's passes. Since 0.1. */
@@ -111,7 +116,7 @@ DDP_API void ddp_model_destroy(ddp_model *model);
  * @param model in the building state
  * @param name unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
  * @param value the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model
- *        is destroyed
+ *        is destroyed (with own_values: until ddp_model_commit, on a GPU in the order of its stream)
  * @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
  *        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
  * @param out_index its number, counted from 0; may be NULL
@@ -156,6 +161,13 @@ DDP_API int32_t ddp_model_get_parameter_count(const ddp_model *model);
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_grad(const ddp_model *model, int32_t index, ddp_tensor *out_grad);
+
+/**
+ * Where the value of a parameter lives: the lent tensor, or with own_values from ddp_model_commit on memory of libddp, which
+ * is freed with the model. The address never changes after ddp_model_commit.
+ * Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_get_value(const ddp_model *model, int32_t index, ddp_tensor *out_value);
 
 /**
  * Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that

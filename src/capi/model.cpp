@@ -16,7 +16,6 @@ namespace {
 ddp_model_options default_options() {
   ddp_model_options options{};
   options.first_bucket_bytes = 1 << 20;
-  options.bucket_bytes = 25 << 20;
   options.reduce = DDP_AVERAGE;
   options.unused = DDP_UNUSED_ERROR;
   options.progress = DDP_PROGRESS_AUTO;
@@ -112,6 +111,16 @@ ddp_status ddp_model_get_grad(const ddp_model* model, int32_t index, ddp_tensor*
                        "ddp_model_get_grad: libddp allocates the gradient of \"%s\" in ddp_model_commit",
                        parameter.name.c_str());
     *out_grad = to_c(declared_view(parameter.grad, parameter.declared));
+  });
+}
+
+ddp_status ddp_model_get_value(const ddp_model* model, int32_t index, ddp_tensor* out_value) {
+  return guarded([&] {
+    const auto object = model_of(model, "ddp_model_get_value");
+    require(out_value, "ddp_model_get_value", "out_value");
+    check_index(*object, index, "ddp_model_get_value");
+    const Parameter& parameter = object->table().parameter(index);
+    *out_value = to_c(declared_view(parameter.value, parameter.declared));
   });
 }
 

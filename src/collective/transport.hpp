@@ -89,10 +89,13 @@ struct BucketSpec {
   struct Piece {
     std::byte* data = nullptr;
     int64_t count = 0;   // elements
-    bool owned = false;  // libddp's own memory, from alloc(), padded with zeros up to the next piece
+    bool owned = false;  // libddp's own memory, from alloc(), laid out as the plan says, padded with zeros to the next piece
+    int64_t offset = 0;  // elements, of the piece in the plan's bucket; for a bucket on a GPU
   };
   std::vector<Piece> pieces;
-  bool on_gpu = false;  // where all pieces lie
+  int64_t count = 0;          // elements of the plan's bucket with padding; for a bucket on a GPU
+  int64_t largest_bytes = 0;  // of the buckets of the model on a GPU
+  bool on_gpu = false;        // where all pieces lie
   bool partial_allowed =
       false;  // a rank need not have all of them, or weighs what it has: nothing is known before all ranks have spoken
   [[nodiscard]] size_t used_words() const noexcept { return (pieces.size() + 63) / 64; }  // length of BucketHeader::used

@@ -20,7 +20,8 @@ struct Parameter {
   Tensor value;
   Tensor grad;  // data is NULL while libddp owns it and the model is not committed
   ddp_dtype declared = DDP_F32;
-  bool owned_grad = false;  // libddp provides the gradient's memory
+  bool owned_grad = false;   // libddp provides the gradient's memory
+  bool owned_value = false;  // libddp provides the value's memory, since commit
 
   /// Elements of `grad` for one of the program's: 2 of a complex parameter.
   [[nodiscard]] int64_t reals_each() const noexcept { return declared == grad.dtype ? 1 : 2; }

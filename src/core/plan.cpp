@@ -17,23 +17,32 @@ struct Open {
   bool first = true;  // of its dtype and place
 };
 
+int64_t round_up(int64_t count, int64_t unit) noexcept { return (count + unit - 1) / unit * unit; }
+
 void append(PlannedBucket& bucket, int32_t parameter, int64_t first, int64_t count) {
-  const int64_t unit = kAlignment / dtype_size(bucket.dtype);
+  if (bucket.on_gpu && bucket.count % kPieceUnit + count > kPieceUnit) bucket.count = round_up(bucket.count, kPieceUnit);
   bucket.pieces.push_back(PlannedPiece{parameter, first, count, bucket.count});
-  bucket.count += (count + unit - 1) / unit * unit;
+  bucket.count += round_up(count, kAlignment / dtype_size(bucket.dtype));
 }
 
+int64_t limit_of(const PlanItem& item, const PlanLimits& limits) noexcept {
+  return item.on_gpu ? limits.gpu_bytes : limits.host_bytes;
+}
+
+/// Where a bucket, or a parameter that is split, may be cut.
+int64_t unit_of(bool on_gpu, const PlanLimits& limits) noexcept { return on_gpu ? kPieceUnit * limits.ranks : kPieceUnit; }
+
 /// Elements of each piece but the last.
-int64_t piece_count(const PlanItem& item, int64_t bucket_bytes) {
-  const int64_t size = dtype_size(item.dtype), most = std::max(bucket_bytes, kLeastPieceBytes) / size;
+int64_t piece_count(const PlanItem& item, const PlanLimits& limits) {
+  const int64_t most = std::max(limit_of(item, limits), kLeastPieceBytes) / dtype_size(item.dtype);
   const int64_t pieces = (item.count - 1) / most + 1;
   const int64_t even = (item.count - 1) / pieces + 1;
-  return (even + kPieceUnit - 1) / kPieceUnit * kPieceUnit;
+  return round_up(even, unit_of(item.on_gpu, limits));
 }
 
 /// The last elements first.
-void append_split(Plan& plan, const PlanItem& item, int32_t parameter, int64_t bucket_bytes) {
-  const int64_t each = piece_count(item, bucket_bytes);
+void append_split(Plan& plan, const PlanItem& item, int32_t parameter, const PlanLimits& limits) {
+  const int64_t each = piece_count(item, limits);
   for (int64_t first = (item.count - 1) / each * each; first >= 0; first -= each) {
     PlannedBucket& bucket = plan.emplace_back(PlannedBucket{item.dtype, item.on_gpu, {}, 0});
     append(bucket, parameter, first, std::min(each, item.count - first));
@@ -49,7 +58,7 @@ std::pair<int32_t, int64_t> last_expected(const PlannedBucket& bucket) {
 
 }  // namespace
 
-Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64_t bucket_bytes, Oversized oversized) {
+Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, Oversized oversized) {
   Plan plan;
   std::map<std::pair<ddp_dtype, bool>, Open> open;
   for (size_t i = items.size(); i-- > 0;) {
@@ -58,15 +67,16 @@ Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64
     current.bucket.dtype = item.dtype;
     current.bucket.on_gpu = item.on_gpu;
     const int64_t size = dtype_size(item.dtype);
-    const int64_t limit = current.first ? std::min(first_bytes, bucket_bytes) : bucket_bytes;
+    const int64_t largest = limit_of(item, limits);
+    const int64_t limit = current.first ? std::min(limits.first_bytes, largest) : largest;
     const bool full = (current.bucket.count + item.count) * size > limit || current.bucket.pieces.size() >= kMostPieces;
     if (full && !current.bucket.pieces.empty()) {
       plan.push_back(std::move(current.bucket));
       current.bucket = PlannedBucket{item.dtype, item.on_gpu, {}, 0};
       current.first = false;
     }
-    if (oversized == Oversized::kSplit && item.count * size > std::max(bucket_bytes, kLeastPieceBytes)) {
-      append_split(plan, item, static_cast<int32_t>(i), bucket_bytes);
+    if (oversized == Oversized::kSplit && item.count * size > std::max(largest, kLeastPieceBytes)) {
+      append_split(plan, item, static_cast<int32_t>(i), limits);
       current.first = false;
     } else {
       append(current.bucket, static_cast<int32_t>(i), 0, item.count);
@@ -74,6 +84,8 @@ Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64
   }
   for (auto& [kind, last] : open)
     if (!last.bucket.pieces.empty()) plan.push_back(std::move(last.bucket));
+  for (PlannedBucket& bucket : plan)
+    if (bucket.on_gpu) bucket.count = round_up(bucket.count, unit_of(true, limits));
   std::sort(plan.begin(), plan.end(),
             [](const PlannedBucket& a, const PlannedBucket& b) { return last_expected(a) > last_expected(b); });
   return plan;

@@ -3,11 +3,14 @@
 //
 // Rule: parameters are taken in reverse registration order (the order in which backward reaches them), separately for each
 // dtype, and for GPU and host memory. A bucket is closed before the parameter that would take it over its limit (first_bytes
-// for the first bucket of a dtype, so that communication starts early; bucket_bytes after that). A parameter that is larger
-// than bucket_bytes is split into pieces of about the same size, of at most bucket_bytes but at least kLeastPieceBytes. Each
+// for the first bucket of a dtype, so that communication starts early; host_bytes or gpu_bytes after that). A parameter that
+// is larger is split into pieces of about the same size, of at most that but at least kLeastPieceBytes. Each
 // is a bucket of its own, so the last bucket of a pass is never a whole embedding, and the layers of a stacked array travel
 // one after the other; the last elements are expected first. Buckets are then ordered by the moment at which their last
 // gradient is expected, and are sent in that order whatever order gradients come in.
+// On a GPU a bucket is one block of memory that NCCL cuts into slices of one length, one for each rank. So there a piece
+// never crosses a multiple of kPieceUnit elements of the bucket unless it begins at one, a bucket is padded to as many
+// units for each rank, and split parameters are cut at multiples of a unit for each rank.
 // (c10d's reducer inspired the two limits; it lets a bucket run over its limit, this plan does not.)
 // Cost: linear.
 // Tested by unit/core/plan_test.cpp.
@@ -40,7 +43,7 @@ struct PlannedBucket {
   ddp_dtype dtype = DDP_F32;
   bool on_gpu = false;               // where all of its gradients lie
   std::vector<PlannedPiece> pieces;  // in the order in which they are expected
-  int64_t count = 0;                 // elements with padding
+  int64_t count = 0;                 // elements with padding; on a GPU a multiple of kPieceUnit for each rank
 };
 
 using Plan = std::vector<PlannedBucket>;
@@ -55,13 +58,19 @@ inline constexpr int64_t kPieceUnit = 1024;
 /// A smaller piece would cost more than it gains.
 inline constexpr int64_t kLeastPieceBytes = 64 << 10;
 
-/// What becomes of a parameter that is larger than bucket_bytes.
+struct PlanLimits {
+  int64_t first_bytes = 0;
+  int64_t host_bytes = 0;  // of other buckets in host memory
+  int64_t gpu_bytes = 0;   // of other buckets on a GPU
+  int32_t ranks = 1;       // slices of a bucket on a GPU
+};
+
+/// What becomes of a parameter that is larger than a bucket.
 enum class Oversized {
   kSplit,
   kWhole  // it is alone in a bucket: for hooks, which may need a gradient's shape
 };
-[[nodiscard]] Plan plan_buckets(const std::vector<PlanItem>& items, int64_t first_bytes, int64_t bucket_bytes,
-                                Oversized oversized);
+[[nodiscard]] Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, Oversized oversized);
 
 /// Where a gradient, or a piece of it, is in a plan.
 struct PiecePlace {

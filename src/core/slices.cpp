@@ -12,11 +12,14 @@ struct Cut {
   int64_t element = 0;
 };
 
-Cut cut_at(const std::vector<PlannedPiece>& pieces, int64_t position) {
+/// At `position`, which is one between blocks on a GPU, or at the last such place before it.
+Cut cut_at(const PlannedBucket& bucket, int64_t position) {
+  const std::vector<PlannedPiece>& pieces = bucket.pieces;
   const auto after = std::upper_bound(pieces.begin(), pieces.end(), position,
                                       [](int64_t at, const PlannedPiece& piece) { return at < piece.offset; });
   const auto k = static_cast<size_t>(after - pieces.begin()) - 1;  // the first is at 0
-  const int64_t element = (position - pieces[k].offset) / kSliceUnit * kSliceUnit;
+  const int64_t behind = position - pieces[k].offset;
+  const int64_t element = bucket.on_gpu ? behind : behind / kSliceUnit * kSliceUnit;
   return element < pieces[k].count ? Cut{k, element} : Cut{k + 1, 0};
 }
 
@@ -69,7 +72,7 @@ Ownership cut_slices(const PlannedBucket& bucket, int32_t ranks) {
   for (int32_t rank = 1; rank <= ranks; ++rank) {
     const int64_t position = bucket.count / ranks * rank + bucket.count % ranks * rank / ranks;
     const bool at_end = rank == ranks || bucket.pieces.empty();
-    const Cut to = at_end ? Cut{bucket.pieces.size(), 0} : cut_at(bucket.pieces, position);
+    const Cut to = at_end ? Cut{bucket.pieces.size(), 0} : cut_at(bucket, position);
     slices.push_back(between(from, to, bucket.pieces));
     from = to;
   }

@@ -32,7 +32,7 @@ using GradShape = ddp_gpu_shape;
 /// What is done to each element of a span.
 struct Operation {
   enum class Kind {
-    kCopy,   // to = from, rounded once if the types differ; from NULL: zeros. What is not floating: on a GPU, without `stop`
+    kCopy,   // to = from, rounded once if the types differ; from NULL: zeros, if the types are floating
     kScale,  // to = to * number
     kLimit,  // to = limited to [-number, number]; a NaN stays
     kSwap    // the bytes of from and to change places

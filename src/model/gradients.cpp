@@ -17,43 +17,6 @@ constexpr const char* kTooLate =
 
 }  // namespace
 
-Gradients::~Gradients() {
-  for (void* memory : memory_) model_.group().memory().free(memory);
-}
-
-std::byte* Gradients::allocate_beside(const Tensor& value, int64_t bytes) {
-  memory_.reserve(memory_.size() + 1);
-  memory_.push_back(model_.group().memory().alloc_beside(value, bytes));
-  return static_cast<std::byte*>(memory_.back());
-}
-
-/// One block per bucket, gradients in bucket order on 64-byte boundaries; one block for a gradient that is split over
-/// buckets.
-void Gradients::allocate(const Plan& plan) {
-  const auto is_owned = [this](const PlannedPiece& piece) { return table_.parameter(piece.parameter).owned_grad; };
-  const auto allocate = [&] {
-    for (const PlannedBucket& bucket : plan) {
-      if (bucket.count == 0 || std::none_of(bucket.pieces.begin(), bucket.pieces.end(), is_owned)) continue;
-      const PlannedPiece& first = bucket.pieces.front();
-      Parameter& front = table_.parameter(first.parameter);
-      if (first.count < front.grad.count) {  // it is alone in its bucket, and its last elements come first
-        if (first.first + first.count == front.grad.count)
-          front.grad.data = allocate_beside(front.value, front.grad.bytes());
-        continue;
-      }
-      const int64_t element = dtype_size(bucket.dtype);
-      std::byte* const base = allocate_beside(front.value, bucket.count * element);
-      for (const PlannedPiece& piece : bucket.pieces)
-        if (is_owned(piece)) table_.parameter(piece.parameter).grad.data = base + piece.offset * element;
-    }
-  };
-  on_error([&] { group::all_or_none(model_.group(), "gradient memory", allocate); },
-           [this](const Error&) {
-             for (void* memory : memory_) model_.group().memory().free(memory);
-             memory_.clear();
-           });
-}
-
 void Gradients::zero(void* stream) {
   model_.require_ready("ddp_model_zero_grad");
   model_.pass().forget_gradients();

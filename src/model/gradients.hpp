@@ -1,9 +1,7 @@
-// The gradients of a model: the memory of those that libddp owns, what the program does with all of them between passes, and
-// whether they are good for a step. They may lie anywhere; on a GPU they are read and written in the order of `stream`, and
-// only norms make the host wait, for that one stream.
-// Threads: as Model.
-// Nothing is allocated after the first use of each call.
-// Tested by gpu_host/gradients_test.cpp, conformance/pass_semantics.hpp and capi/clipping_test.c.
+// The gradients of a model: what the program does with all of them between passes, and whether they are good for a step.
+// They may lie anywhere; on a GPU they are read and written in the order of `stream`, and only norms make the host wait, for
+// that one stream. Threads: as Model. Nothing is allocated after the first use of each call. Tested by
+// gpu_host/gradients_test.cpp, conformance/pass_semantics.hpp and capi/clipping_test.c.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +10,6 @@
 
 #include "core/exact_sum.hpp"
 #include "core/parameters.hpp"
-#include "core/plan.hpp"
 #include "device/norms.hpp"
 #include "device/span_lists.hpp"
 #include "group/group.hpp"
@@ -25,12 +22,6 @@ class Gradients {
  public:
   /// `table`: the model's.
   Gradients(Model& model, Parameters& table) noexcept : model_(model), table_(table) {}
-  ~Gradients();
-  Gradients(const Gradients&) = delete;
-  Gradients& operator=(const Gradients&) = delete;
-
-  /// Memory for the gradients that libddp owns. For commit. Collective.
-  void allocate(const Plan& plan);
 
   void zero(void* stream = nullptr);
   /// Collective if the attached optimizer is sharded.
@@ -49,7 +40,6 @@ class Gradients {
   void require_no_made_step(const char* function, const char* why) const;
 
  private:
-  [[nodiscard]] std::byte* allocate_beside(const Tensor& value, int64_t bytes);
   /// One operation on all of them.
   void change(const device::Operation& operation, void* stream);
   /// The norms of what this rank knows of each gradient: all of it, or what it owns.
@@ -59,7 +49,6 @@ class Gradients {
 
   Model& model_;
   Parameters& table_;
-  std::vector<void*> memory_;  // from the group
   device::SpanLists spans_;
   device::Norms norms_;
 };

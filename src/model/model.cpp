@@ -10,10 +10,18 @@
 namespace ddp::model {
 namespace {
 
+constexpr int64_t kHostBucketBytes = int64_t{25} << 20;
+constexpr int64_t kGpuBucketBytes = int64_t{64} << 20;  // a collective between GPUs is fast only when it is large
+
 void check_options(const ddp_model_options& options) {
-  if (options.first_bucket_bytes < 1 || options.bucket_bytes < 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the bucket sizes are %lld and %lld bytes; they must be 1 or more",
-                     static_cast<long long>(options.first_bucket_bytes), static_cast<long long>(options.bucket_bytes));
+  if (options.first_bucket_bytes < 1 || options.bucket_bytes < 0)
+    throw make_error(
+        DDP_ERROR_INVALID_ARGUMENT,
+        "the bucket sizes are %lld and %lld bytes; the first must be 1 or more, and bucket_bytes 0 (the default) "
+        "or more",
+        static_cast<long long>(options.first_bucket_bytes), static_cast<long long>(options.bucket_bytes));
+  if (options.own_values != 0 && options.own_values != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "own_values is %d; it is 0 or 1", static_cast<int>(options.own_values));
   if (options.reduce != DDP_AVERAGE && options.reduce != DDP_SUM)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "reduce is %d; gradients are averaged (0) or summed (1)",
                      static_cast<int>(options.reduce));
@@ -41,6 +49,12 @@ void check_options(const ddp_model_options& options) {
   if (options.drift != DDP_DRIFT_REPORT && options.drift != DDP_DRIFT_RESEND)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "drift is %d; it is DDP_DRIFT_REPORT (0) or DDP_DRIFT_RESEND (1)",
                      static_cast<int>(options.drift));
+}
+
+PlanLimits limits_of(const ddp_model_options& options, int32_t ranks) noexcept {
+  const bool given = options.bucket_bytes > 0;
+  return PlanLimits{options.first_bucket_bytes, given ? options.bucket_bytes : kHostBucketBytes,
+                    given ? options.bucket_bytes : kGpuBucketBytes, ranks};
 }
 
 }  // namespace
@@ -124,13 +138,32 @@ void Model::commit(void* stream) {
   for (const Parameter& parameter : table_.parameters())
     items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
   const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
-  Plan plan = plan_buckets(items, options_.first_bucket_bytes, options_.bucket_bytes, oversized);
-  gradients_.allocate(plan);
+  Plan plan = plan_buckets(items, limits_of(options_, group_->size()), oversized);
+  allocate(plan, stream);
   distribute_values(*group_, table_, 0, stream);
   replicas_.distribute_loaded(stream);
   const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;
   pass_ = std::make_unique<pass::Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   pass_->attach(optimizer_slot_.update());
+}
+
+void Model::allocate(const Plan& plan, void* stream) {
+  gradient_memory_.allocate(
+      table_, plan, "gradient memory", [](const Parameter& parameter) { return parameter.owned_grad; },
+      [this](int32_t index, std::byte* data) { table_.parameter(index).grad.data = data; });
+  if (options_.own_values == 0) return;
+  std::vector<std::byte*> places(table_.parameters().size());
+  value_memory_.allocate(
+      table_, plan, "memory for values", [](const Parameter&) { return true; },
+      [&](int32_t index, std::byte* data) { places[static_cast<size_t>(index)] = data; });
+  for (int32_t index = 0; index < table_.parameter_count(); ++index) {
+    Parameter& parameter = table_.parameter(index);
+    std::byte* const place = places[static_cast<size_t>(index)];
+    if (parameter.value.count > 0)
+      device::of(parameter.value).copy(place, parameter.value.data, parameter.value.bytes(), stream);
+    parameter.value.data = place;
+    parameter.owned_value = true;
+  }
 }
 
 /// Throws NOT_SUPPORTED unless all parameters are in host memory.

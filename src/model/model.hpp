@@ -15,6 +15,7 @@
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "group/group.hpp"
+#include "model/flat_memory.hpp"
 #include "model/gradients.hpp"
 #include "model/optimizer_slot.hpp"
 #include "model/replicas.hpp"
@@ -87,12 +88,16 @@ class Model {
   void require_building(const char* function) const;
   void require_pulled(const char* function) const;
   void require_host_parameters() const;
+  /// Memory that libddp provides.
+  void allocate(const Plan& plan, void* stream);
 
   std::shared_ptr<group::Group> group_;
   ddp_model_options options_;
   Parameters table_;
   pass::Hook hook_;
   uint64_t number_ = 0;
+  FlatMemory gradient_memory_{*group_};
+  FlatMemory value_memory_{*group_};
   Gradients gradients_{*this, table_};
   Replicas replicas_{*this};
   Values values_{*this};

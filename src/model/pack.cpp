@@ -42,7 +42,7 @@ void Pack::move(Way way) {
                                         : device::Span{packed, part.data, part.count});
       packed += part.bytes();
     }
-    const bool can_stop = way == Way::kOut && !home_.is_immediate() && is_floating(dtype);
+    const bool can_stop = way == Way::kOut && !home_.is_immediate();
     const ddp_gpu_stop stop = can_stop ? group_.gpu().stop_on(stream_) : nullptr;
     home_.apply({device::Operation::Kind::kCopy, 1, "packing small tensors"}, spans.data(), std::ssize(spans), dtype, dtype,
                 {stream_, stop});

@@ -1,6 +1,6 @@
 // Small tensors of one device side by side in memory of their own, so that they travel as one message: in a buffer in host
 // memory, or in the group's scratch memory on a GPU. There everything is enqueued on one stream; the host waits for nothing.
-// A GPU writes nothing back to floats once the group's `stop` word is set; so what NCCL leaves behind when a rank is lost
+// A GPU writes nothing back once the group's `stop` word is set; so what NCCL leaves behind when a rank is lost
 // reaches no parameter. Promises: if something fails here on one rank, the group is broken for all, because the others wait
 // for this rank's message. Tested by unit/model/coalesced_broadcast_test.cpp, gpu_host/sync_test.cpp and
 // gpu_host/sync_failure_test.cpp.

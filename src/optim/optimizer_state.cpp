@@ -1,6 +1,5 @@
 #include "optim/optimizer_state.hpp"
 
-#include <string>
 #include <utility>
 
 #include "device/cpu/update_kernels.hpp"
@@ -8,7 +7,9 @@
 namespace ddp::optim {
 namespace {
 
-constexpr int64_t in_lines(int64_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+constexpr int64_t kApart = 256;  // bytes between the beginnings of arrays on a GPU, as its own allocations have them
+
+constexpr int64_t in_units(int64_t bytes, int64_t unit) noexcept { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -16,21 +17,22 @@ OptimizerState::Block OptimizerState::make(const Parameters& table, const std::v
   const auto begin = static_cast<int32_t>(parts_.size());
   const auto parameter = [&](size_t i) -> const Parameter& { return table.parameter(begin + static_cast<int32_t>(i)); };
   const auto bytes = [&](size_t i) { return count_of(parts[i]) * dtype_size(cpu::moment_dtype(parameter(i).value.dtype)); };
-  int64_t in_host = 0;
+  constexpr int64_t kLine = 64;
+  const auto is_in_host = [&](size_t i) { return device::of(parameter(i).value).is_immediate(); };
+  int64_t in_host = 0, elsewhere = 0;
   for (size_t i = 0; i < parts.size(); ++i)
-    if (device::of(parameter(i).value).is_immediate()) in_host += static_cast<int64_t>(arrays_) * in_lines(bytes(i));
+    (is_in_host(i) ? in_host : elsewhere) +=
+        static_cast<int64_t>(arrays_) * in_units(bytes(i), is_in_host(i) ? kLine : kApart);
   Block block;
   if (in_host > 0) block.in_host = os::LargeArray(static_cast<size_t>(in_host), "state beside the parameters");
-  std::byte* next = block.in_host.data();
+  if (elsewhere > 0) block.elsewhere = device::Memory(device::of(table), elsewhere, "state beside the parameters");
+  std::byte* next_in_host = block.in_host.data();
+  std::byte* next_elsewhere = block.elsewhere.data();
   for (size_t i = 0; i < parts.size(); ++i)
     for (size_t array = 0; array < arrays_; ++array) {
-      if (const device::Device& home = device::of(parameter(i).value); !home.is_immediate()) {
-        const std::string what = "state for the parameter \"" + parameter(i).name + "\"";
-        block.places.push_back(block.elsewhere.emplace_back(home, bytes(i), what.c_str()).data());
-      } else {
-        block.places.push_back(next);
-        next += in_lines(bytes(i));
-      }
+      std::byte*& next = is_in_host(i) ? next_in_host : next_elsewhere;
+      block.places.push_back(next);
+      next += in_units(bytes(i), is_in_host(i) ? kLine : kApart);
     }
   return block;
 }

@@ -59,7 +59,7 @@ class OptimizerState {
   /// What one call of allocate made.
   struct Block {
     os::LargeArray in_host;
-    std::vector<device::Memory> elsewhere;
+    device::Memory elsewhere;
     std::vector<std::byte*> places;  // arrays_ for each parameter
   };
   [[nodiscard]] Block make(const Parameters& table, const std::vector<Parts>& parts) const;

@@ -1,18 +1,22 @@
 #include "optim/undo.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "device/cpu/update_kernels.hpp"
 
 namespace ddp::optim {
+namespace {
+
+constexpr int64_t kApart = 256;  // bytes between the beginnings of parts
+
+}  // namespace
 
 template <class Fn>
 void Undo::each(const Parameter& parameter, const Saved& saved, int64_t at, int64_t count, const Fn& fn) const {
   const int64_t first = saved.owned.first + at;
   const int32_t index = saved.owned.piece;
-  std::byte* place = saved.bytes.data();
+  std::byte* place = saved.bytes;
   const auto one = [&](std::byte* live, ddp_dtype dtype) {
     fn(live, place + at * dtype_size(dtype), dtype, count);
     place += saved.owned.count * dtype_size(dtype);
@@ -24,14 +28,36 @@ void Undo::each(const Parameter& parameter, const Saved& saved, int64_t at, int6
   one(parameter.value.data + first * dtype_size(dtype), dtype);
 }
 
-void Undo::add(const Parameter& parameter, int32_t index, const OwnedSpan& owned) {
+int64_t Undo::bytes_of(const Parameters& table, const OwnedSpan& part) const noexcept {
   size_t arrays = 0;
-  for (const OptimizerState* store : stores_) arrays += store->arrays_of(index);
-  const int64_t element = dtype_size(parameter.value.dtype) +
-                          static_cast<int64_t>(arrays) * dtype_size(cpu::moment_dtype(parameter.value.dtype));
-  const std::string what = "what takes back a step of the parameter \"" + parameter.name + "\"";
-  const OwnedSpan part{index, owned.first, owned.count};
-  saved_.push_back(Saved{part, 0, 0, device::Memory(device::of(parameter.value), owned.count * element, what.c_str())});
+  for (const OptimizerState* store : stores_) arrays += store->arrays_of(part.piece);
+  const ddp_dtype dtype = table.parameter(part.piece).value.dtype;
+  const int64_t element = dtype_size(dtype) + static_cast<int64_t>(arrays) * dtype_size(cpu::moment_dtype(dtype));
+  return (part.count * element + kApart - 1) / kApart * kApart;
+}
+
+void Undo::add(const Parameters& table, const std::vector<OwnedSpan>& parts, const std::vector<size_t>& first) {
+  const auto is_in_host = [&](const OwnedSpan& part) {
+    return device::of(table.parameter(part.piece).value).is_immediate();
+  };
+  int64_t in_host = 0, elsewhere = 0;
+  for (const OwnedSpan& part : parts) (is_in_host(part) ? in_host : elsewhere) += bytes_of(table, part);
+  constexpr const char* kWhat = "what takes back a step";
+  device::Memory host_memory(device::host(), in_host, kWhat), gpu_memory(device::of(table), elsewhere, kWhat);
+  std::byte* next_in_host = host_memory.data();
+  std::byte* next_elsewhere = gpu_memory.data();
+  saved_.reserve(saved_.size() + parts.size());
+  noted_.reserve(saved_.size() + parts.size());
+  first_.reserve(first_.size() + first.size());
+  memory_.reserve(memory_.size() + 2);
+  memory_.push_back(std::move(host_memory));  // from here nothing throws
+  memory_.push_back(std::move(gpu_memory));
+  for (const OwnedSpan& part : parts) {
+    std::byte*& next = is_in_host(part) ? next_in_host : next_elsewhere;
+    saved_.push_back(Saved{part, next, 0, 0});
+    next += bytes_of(table, part);
+  }
+  first_.insert(first_.end(), first.begin(), first.end());
 }
 
 void Undo::clear() noexcept {

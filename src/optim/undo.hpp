@@ -22,13 +22,13 @@ class Undo {
   template <class Owned>
   void allocate(const Parameters& table, const std::vector<const OptimizerState*>& stores, Owned&& owned) {
     stores_ = stores;
-    while (!saved_.empty() && static_cast<size_t>(saved_.back().owned.piece) >= first_.size()) saved_.pop_back();
+    std::vector<OwnedSpan> parts;
+    std::vector<size_t> first;
     for (auto index = static_cast<int32_t>(first_.size()); index < table.parameter_count(); ++index) {
-      const size_t first = saved_.size();
-      for (const OwnedSpan& part : owned(index)) add(table.parameter(index), index, part);
-      first_.push_back(first);
+      first.push_back(saved_.size() + parts.size());
+      for (const OwnedSpan& part : owned(index)) parts.push_back(OwnedSpan{index, part.first, part.count});
     }
-    noted_.reserve(saved_.size());
+    if (!first.empty()) add(table, parts, first);
   }
   /// A new step: nothing is saved yet. Not between a restoration and its flush.
   void clear() noexcept;
@@ -41,12 +41,14 @@ class Undo {
 
  private:
   struct Saved {
-    OwnedSpan owned;       // its piece is the parameter
-    int64_t count = 0;     // saved or noted, from the first on
-    int64_t flushed = 0;   // of these, on a GPU: saved
-    device::Memory bytes;  // the arrays, then the values
+    OwnedSpan owned;             // its piece is the parameter
+    std::byte* bytes = nullptr;  // the arrays, then the values
+    int64_t count = 0;           // saved or noted, from the first on
+    int64_t flushed = 0;         // of these, on a GPU: saved
   };
-  void add(const Parameter& parameter, int32_t index, const OwnedSpan& owned);
+  /// Memory for parts of parameters that have none yet; `first`: where those of each parameter will be in saved_.
+  void add(const Parameters& table, const std::vector<OwnedSpan>& parts, const std::vector<size_t>& first);
+  [[nodiscard]] int64_t bytes_of(const Parameters& table, const OwnedSpan& part) const noexcept;
   /// Adds what a part on a GPU has live and saved, for `count` elements from `at` on, as spans to or from where it is saved.
   void add_spans(const Parameters& table, const Saved& saved, int64_t at, int64_t count);
   enum class Way { kSave, kRestore };
@@ -60,6 +62,7 @@ class Undo {
   std::vector<const OptimizerState*> stores_;
   std::vector<size_t> first_;  // by parameter: of its parts in saved_
   std::vector<Saved> saved_;   // by part
+  std::vector<device::Memory> memory_;
   std::vector<size_t> noted_;  // parts on a GPU of which something is noted to be saved
   bool goes_back_ = false;     // a restoration is noted
   device::SpanLists spans_;    // of a flush

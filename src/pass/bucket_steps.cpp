@@ -42,6 +42,12 @@ void BucketStep::work_on(int64_t budget_bytes) noexcept {
   }
 }
 
+void BucketStep::work_on(const Ownership::Slice& slice) noexcept {
+  for (const OwnedSpan& span : slice)
+    if (update_.takes_part(bucket_.pieces[static_cast<size_t>(span.piece)].parameter))
+      change(span.piece, span.first, span.count);
+}
+
 void BucketStep::work_on_all() noexcept {
   for (size_t piece = 0; piece < bucket_.pieces.size(); ++piece)
     on_block(static_cast<int32_t>(piece), 0, bucket_.pieces[piece].count);

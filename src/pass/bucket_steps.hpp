@@ -45,10 +45,12 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
 
   /// A step that was taken back has the values as they should be already.
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
-    const PlannedPiece& planned = bucket_.pieces[static_cast<size_t>(piece)];
-    if (!before_ && !state_.is(StepState::Is::kTakenBack))
-      update_.update_block(planned.parameter, planned.first + first, count);
+    if (!before_ && !made_ && !state_.is(StepState::Is::kTakenBack)) change(piece, first, count);
   }
+  /// Now, before an exchange that gives the values: all of this slice that takes part.
+  void work_on(const Ownership::Slice& slice) noexcept;
+  /// The step is made already: an exchange only gives the values.
+  void set_made(bool made) noexcept { made_ = made; }
   void flush(void* stream) override { update_.flush(stream); }
 
   void start(collective::BucketOperation& reduction) noexcept {
@@ -68,12 +70,17 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   void work_on_all() noexcept;
 
  private:
+  void change(int32_t piece, int64_t first, int64_t count) noexcept {
+    const PlannedPiece& planned = bucket_.pieces[static_cast<size_t>(piece)];
+    update_.update_block(planned.parameter, planned.first + first, count);
+  }
   void work_on(int64_t budget_bytes) noexcept;
 
   BlockUpdate& update_;
   const PlannedBucket& bucket_;
   const StepState& state_;
   const bool before_;
+  bool made_ = false;
   collective::BucketOperation* reduction_ = nullptr;
   size_t piece_ = 0;
   int64_t at_ = 0;

@@ -3,6 +3,16 @@
 #include <algorithm>
 
 namespace ddp::pass {
+namespace {
+
+int64_t largest_on_gpu(const Plan& plan) noexcept {
+  int64_t bytes = 0;
+  for (const PlannedBucket& bucket : plan)
+    if (bucket.on_gpu) bytes = std::max(bytes, bucket.count * dtype_size(bucket.dtype));
+  return bytes;
+}
+
+}  // namespace
 
 Buckets::Buckets(const group::Channel& channel, const Parameters& table, const ddp_model_options& options, Plan plan,
                  uint64_t plan_hash, Hook hook)
@@ -14,6 +24,7 @@ Buckets::Buckets(const group::Channel& channel, const Parameters& table, const d
       hook_(std::move(hook)),
       places_(plan_, table.parameters().size()),
       on_gpu_(std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
+      largest_bytes_(largest_on_gpu(plan_)),
       pending_(plan_.size()) {
   if (hook_.copies()) hooked_ = std::make_unique<HookedBuckets>(channel, hook_, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
@@ -36,10 +47,12 @@ collective::BucketSpec Buckets::describe(size_t bucket) const {
   spec.plan_hash = plan_hash_;
   spec.on_gpu = planned.on_gpu;
   spec.partial_allowed = partial_allowed();
+  spec.count = planned.count;
+  spec.largest_bytes = largest_bytes_;
   for (const PlannedPiece& piece : planned.pieces) {
     const Parameter& parameter = table_.parameter(piece.parameter);
     const Tensor part = flat_part(parameter.grad, piece.first, piece.count);
-    spec.pieces.push_back(collective::BucketSpec::Piece{part.data, part.count, parameter.owned_grad});
+    spec.pieces.push_back(collective::BucketSpec::Piece{part.data, part.count, parameter.owned_grad, piece.offset});
   }
   return spec;
 }
@@ -85,6 +98,19 @@ void Buckets::note_stream(size_t bucket, void* stream) {
   Bucket& of = *buckets_[bucket];
   const std::lock_guard lock(of.streaming);
   if (std::find(of.streams.begin(), of.streams.end(), stream) == of.streams.end()) of.streams.push_back(stream);
+}
+
+/// What comes after one bucket comes after all that start behind it, and one wait for each stream will do.
+void Buckets::join_streams(size_t begin, size_t end) {
+  while (begin < end && !plan_[begin].on_gpu) ++begin;
+  for (size_t bucket = begin + 1; bucket < end; ++bucket) {
+    std::vector<void*> streams;
+    {
+      const std::lock_guard lock(buckets_[bucket]->streaming);
+      streams.swap(buckets_[bucket]->streams);
+    }
+    for (void* const stream : streams) note_stream(begin, stream);
+  }
 }
 
 collective::BucketOperation& Buckets::start(size_t bucket) {

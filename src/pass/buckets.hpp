@@ -72,17 +72,18 @@ class Buckets {
   template <class Begin>
   void start_complete(const Begin& begin) {
     const std::lock_guard lock(starting_);
-    while (next_ < size() && is_complete(next_)) {
-      const StandardFloats floats;  // marking, which calls this, holds none
-      begin(next_);
-      ++next_;
-    }
+    size_t end = next_;
+    while (end < size() && is_complete(end)) ++end;
+    if (next_ == end) return;
+    const StandardFloats floats;  // marking, which calls this, holds none
+    start_all(end, begin);
   }
-  /// For all that are left.
+  /// For all that are left. What was not marked was last written on `stream`.
   template <class Begin>
-  void start_rest(const Begin& begin) {
+  void start_rest(void* stream, const Begin& begin) {
     const std::lock_guard lock(starting_);
-    for (; next_ < size(); ++next_) begin(next_);
+    for (size_t bucket = next_; bucket < size(); ++bucket) add_stream(bucket, stream);
+    start_all(size(), begin);
   }
   /// Calls fn(whether a bucket has started) while none starts.
   template <class Fn>
@@ -109,6 +110,13 @@ class Buckets {
   };
 
   void note_stream(size_t bucket, void* stream);
+  /// The buckets from `begin` to `end` start together: their streams become those of the first one on a GPU.
+  void join_streams(size_t begin, size_t end);
+  template <class Begin>
+  void start_all(size_t end, const Begin& begin) {
+    if (on_gpu_) join_streams(next_, end);
+    for (; next_ < end; ++next_) begin(next_);
+  }
 
   const Parameters& table_;
   const ddp_model_options options_;
@@ -118,6 +126,7 @@ class Buckets {
   const Hook hook_;
   const PlanPlaces places_;
   const bool on_gpu_;
+  const int64_t largest_bytes_;                // of a bucket on a GPU
   std::vector<std::atomic<int32_t>> pending_;  // by bucket: pieces of this pass that are still to come
   std::unique_ptr<HookedBuckets> hooked_;
   std::vector<std::unique_ptr<Bucket>> buckets_;

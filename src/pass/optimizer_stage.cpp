@@ -89,8 +89,9 @@ void OptimizerStage::prepare() {
     collective::ExchangeSpec fused = describe_(b);
     fused.ownership = &ownership_.buckets[b];
     for (const PlannedPiece& piece : plan_[b].pieces) {
-      const Tensor values = flat_part(table_.parameter(piece.parameter).value, piece.first, piece.count);
-      fused.outputs.push_back(collective::BucketSpec::Piece{values.data, values.count, false});
+      const Parameter& parameter = table_.parameter(piece.parameter);
+      const Tensor values = flat_part(parameter.value, piece.first, piece.count);
+      fused.outputs.push_back(collective::BucketSpec::Piece{values.data, values.count, parameter.owned_value, piece.offset});
     }
     collective::ExchangeSpec all_gather = fused;
     all_gather.collects = false;
@@ -247,10 +248,21 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index) && !owned(index).empty())
         update_.update_block(index, 0, table_.parameter(index).value.count);
+  if (setting_.some_on_gpu() && !request_.whole_tensors) work_on_gpu();
   publish(false);
+  for (const auto& part : parts_) part->step.set_made(false);
   std::optional<Error> failure = settle(function, collective, gpu_stream());
   if (elsewhere) channel_.group().gpu().nccl().order_before(stream);
   return failure;
+}
+
+/// One launch for the own slices of all buckets on the GPU. Between the gathers it would be one for each bucket.
+void OptimizerStage::work_on_gpu() {
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    if (parts_[b]->setting.on_gpu) parts_[b]->step.work_on(ownership_.buckets[b].slice(channel_.group().rank()));
+  }
+  update_.flush(gpu_stream());
+  for (const auto& part : parts_) part->step.set_made(part->setting.on_gpu);
 }
 
 /// The owners give their values. `restored`: they have the old ones again, of all parameters.

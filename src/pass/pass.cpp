@@ -127,10 +127,7 @@ void Pass::start_complete_buckets() {
 }
 
 void Pass::start_rest(void* stream) {
-  buckets_.start_rest([this, stream](size_t bucket) {
-    buckets_.add_stream(bucket, stream);  // of what is not marked, its memory
-    start_bucket(bucket);
-  });
+  buckets_.start_rest(stream, [this](size_t bucket) { start_bucket(bucket); });
 }
 
 void Pass::start_bucket(size_t index) {

@@ -8,7 +8,7 @@ namespace ddp::test {
 namespace {
 
 void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
-  for (const char* function : {"copy", "hash"}) {
+  for (const char* function : {"copy_bytes", "hash"}) {
     const FakeGpus gpus;
     run_gpu_groups(3, [&](group::Group& group, int rank) {
       MixedModel world(group, rank, Place::kGpu);

@@ -9,12 +9,9 @@
 namespace ddp::nccl {
 namespace {
 
-// Bytes between the beginnings of pieces: as in the library's own memory (core/plan.cpp), because one rank may reduce there
-// and another through a copy, and NCCL wants the same number of elements from both.
-constexpr int64_t kAlignment = 64;
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-/// One block of the library's memory with zeros between the pieces?
+/// One block of the library's memory, laid out as the plan says?
 bool is_one_block(const collective::BucketSpec& spec) noexcept {
   return !spec.pieces.empty() && std::all_of(spec.pieces.begin(), spec.pieces.end(),
                                              [](const collective::BucketSpec::Piece& piece) { return piece.owned; });
@@ -30,6 +27,29 @@ collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec) {
       static_cast<uint64_t>(spec.kind()) * 0x9e3779b97f4a7c15u;  // so that ranks which do different things find out
   for (collective::BucketSpec::Piece& piece : metadata.pieces) piece = collective::BucketSpec::Piece{nullptr, 0, false};
   return metadata;
+}
+
+Block::Block(NcclTransport& transport, const collective::BucketSpec& spec, ddp_dtype dtype, bool kept)
+    : transport_(transport), dtype_(dtype), count_(spec.count), ranks_(transport.size()) {
+  if (ranks_ == 1 || count_ == 0) return;
+  in_place_ = is_one_block(spec) && !kept && dtype == spec.rule.dtype;
+  if (in_place_) {
+    data_ = spec.pieces.front().data - spec.pieces.front().offset * dtype_size(dtype);
+    return;
+  }
+  kept_ = kept;
+  const int64_t bytes = count_ * dtype_size(dtype);
+  data_ = static_cast<std::byte*>(kept ? transport.alloc(bytes) : transport.staging(std::max(bytes, spec.largest_bytes)));
+}
+
+Block::~Block() {
+  if (kept_) transport_.free(data_);
+}
+
+Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+                     const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
+    : transport_(transport), metadata_(std::move(metadata)), spec_(spec), block_(transport, spec, dtype, kept) {
+  spans_.reserve(spec.pieces.size() + 1);  // an own slice in the middle of a piece leaves two parts of it
 }
 
 void Operation::start(const collective::BucketHeader& mine) {
@@ -64,97 +84,101 @@ void Operation::settle_once() {
   settle(metadata_->header());
 }
 
-void Operation::move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop,
-                     const char* doing) const {
-  if (spans.empty()) return;
+/// What the library has laid out does not move: the model refuses that.
+bool Operation::set_address(int32_t piece, std::byte* data) noexcept {
+  if (spec_.collects) spec_.pieces[static_cast<size_t>(piece)].data = data;  // else they are values
+  return true;
+}
+
+Range Operation::own() const noexcept {
+  const int64_t begin = transport_.rank() * block_.slice_count();
+  return Range{begin, begin + block_.slice_count()};
+}
+
+template <class Fn>
+void Operation::each_part(const Range& range, const Fn& fn) const {
+  const int64_t size = dtype_size(spec_.rule.dtype);
+  for (size_t k = 0; k < spec_.pieces.size(); ++k) {
+    const collective::BucketSpec::Piece& piece = spec_.pieces[k];
+    const int64_t begin = std::max(range.begin, piece.offset), end = std::min(range.end, piece.offset + piece.count);
+    if (begin < end) fn(k, piece.data + (begin - piece.offset) * size, block_.at(begin), end - begin);
+  }
+}
+
+void Operation::pack(const collective::BucketHeader& mine, double factor) {
+  spans_.clear();
+  each_part(Range{0, block_.count()}, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
+    const bool contributes = mine.participation.contributors > 0 && mine.uses(piece);
+    spans_.push_back(ddp_gpu_span{contributes ? data : nullptr, place, count});
+  });
+  move(spec_.rule.dtype, block_.dtype(), factor, nullptr, "packing a bucket");
+}
+
+void Operation::unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, double factor) {
+  spans_.clear();
+  for (const Range& range : ranges)
+    each_part(range, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
+      if (joined == nullptr || joined->uses(piece)) spans_.push_back(ddp_gpu_span{place, data, count});
+    });
+  if (!spans_.empty())
+    move(block_.dtype(), spec_.rule.dtype, factor, transport_.stop_on(transport_.stream()), "writing a bucket back");
+}
+
+void Operation::collect(const Range& range, const collective::BucketHeader& uses) {
+  spans_.clear();
+  each_part(range, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
+    if (uses.uses(piece)) spans_.push_back(ddp_gpu_span{data, place, count});
+  });
+  move(spec_.rule.dtype, block_.dtype(), 1, nullptr, "packing parameters");
+}
+
+void Operation::scale(const Range& range, double factor) {
+  if (factor == 1 || range.begin == range.end) return;
+  spans_.assign(1, ddp_gpu_span{block_.at(range.begin), block_.at(range.begin), range.end - range.begin});
+  move(block_.dtype(), block_.dtype(), factor, nullptr, "dividing a bucket");
+}
+
+void Operation::move(ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop, const char* doing) {
+  if (spans_.empty()) return;
   const gpu::Device& device = transport_.device();
   const gpu::Device::Current current(device);
-  device.check(device.table().move(spans.data(), static_cast<int64_t>(spans.size()), from, to, factor, kNoLimit, stop,
+  device.check(device.table().move(spans_.data(), static_cast<int64_t>(spans_.size()), from, to, factor, kNoLimit, stop,
                                    transport_.stream()),
                doing);
 }
 
 Bucket::Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-               const collective::BucketSpec& spec)
-    : Operation(transport, std::move(metadata)), spec_(spec) {
-  const int64_t unit = kAlignment / dtype_size(travel_dtype(spec.rule));
-  for (const collective::BucketSpec::Piece& piece : spec.pieces) {
-    offsets_.push_back((count_ + unit - 1) / unit * unit);
-    count_ = offsets_.back() + piece.count;
-  }
-  spans_.reserve(spec.pieces.size());
-  in_place_ = is_one_block(spec) && !spec.partial_allowed && !spec.rule.is_wired();
-  if (transport.size() > 1 && !in_place_ && count_ > 0)
-    memory_ = static_cast<std::byte*>(transport.alloc(count_ * dtype_size(travel_dtype(spec.rule))));
-}
-
-Bucket::~Bucket() {
-  if (memory_ != nullptr) transport().free(memory_);
-}
+               const collective::ExchangeSpec& spec)
+    : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule), spec.partial_allowed) {}
 
 void Bucket::launch(const collective::BucketHeader& mine) {
-  if (transport().size() == 1 || count_ == 0) return;
-  if (in_place_)
-    reduce_in_place(mine);
+  if (block().is_empty()) return;
+  const Factors factors = factors_of(spec().rule, mine.participation.weight);
+  const Range all{0, block().count()};
+  if (!block().is_in_place())
+    pack(mine, factors.before);
+  else if (mine.participation.contributors == 0)
+    transport().device().zero(block().data(), block().count() * dtype_size(block().dtype()), transport().stream());
   else
-    reduce_copy(mine);
-}
-
-void Bucket::reduce_in_place(const collective::BucketHeader& mine) {
-  const Factors factors = factors_of(spec_.rule, mine.participation.weight);
-  std::byte* const block = spec_.pieces.front().data;
-  const ddp_dtype dtype = spec_.rule.dtype;
-  spans_.assign(1, ddp_gpu_span{block, block, count_});
-  if (mine.participation.contributors == 0)
-    transport().device().zero(block, count_ * dtype_size(dtype), transport().stream());
-  else if (factors.before != 1)
-    move(spans_, dtype, dtype, factors.before, nullptr, "dividing a bucket");
-  transport().communicator().all_reduce(block, block, count_, dtype, DDP_GPU_SUM, transport().stream());
-  if (factors.after != 1)
-    move(spans_, dtype, dtype, factors.after, transport().stop_on(transport().stream()), "dividing a bucket");
-}
-
-void Bucket::reduce_copy(const collective::BucketHeader& mine) {
-  const Factors factors = factors_of(spec_.rule, mine.participation.weight);
-  const ddp_dtype wire = travel_dtype(spec_.rule);
-  spans_.clear();
-  for (size_t piece = 0; piece < spec_.pieces.size(); ++piece) {
-    const bool contributes = mine.participation.contributors > 0 && mine.uses(piece);
-    if (spec_.pieces[piece].count > 0)
-      spans_.push_back(ddp_gpu_span{contributes ? spec_.pieces[piece].data : nullptr,
-                                    memory_ + offsets_[piece] * dtype_size(wire), spec_.pieces[piece].count});
-  }
-  move(spans_, spec_.rule.dtype, wire, factors.before, nullptr, "packing a bucket");
-  transport().communicator().all_reduce(memory_, memory_, count_, wire, DDP_GPU_SUM, transport().stream());
-  if (!spec_.partial_allowed) unpack(nullptr, factors.after);
-}
-
-/// `joined`: only what some rank has contributed; NULL: everything.
-void Bucket::unpack(const collective::BucketHeader* joined, double factor) {
-  const ddp_dtype wire = travel_dtype(spec_.rule);
-  spans_.clear();
-  for (size_t piece = 0; piece < spec_.pieces.size(); ++piece)
-    if (spec_.pieces[piece].count > 0 && (joined == nullptr || joined->uses(piece)))
-      spans_.push_back(
-          ddp_gpu_span{memory_ + offsets_[piece] * dtype_size(wire), spec_.pieces[piece].data, spec_.pieces[piece].count});
-  move(spans_, wire, spec_.rule.dtype, factor, transport().stop_on(transport().stream()), "writing a bucket back");
+    scale(all, factors.before);
+  transport().communicator().all_reduce(block().data(), block().data(), block().count(), block().dtype(), DDP_GPU_SUM,
+                                        transport().stream());
+  if (block().is_in_place())
+    scale(all, factors.after);
+  else if (!spec().partial_allowed)
+    unpack({all}, nullptr, factors.after);
 }
 
 void Bucket::settle(const collective::BucketHeader& joined) {
-  if (transport().size() == 1 || !spec_.partial_allowed || joined.is_void()) return;
-  unpack(&joined, late_factor(spec_.rule, joined));
-}
-
-bool Bucket::set_address(int32_t piece, std::byte* data) noexcept {
-  spec_.pieces[static_cast<size_t>(piece)].data = data;
-  return true;  // owned pieces do not move: the model refuses that
+  if (block().is_empty() || !spec().partial_allowed || joined.is_void()) return;
+  unpack({Range{0, block().count()}}, &joined, late_factor(spec().rule, joined));
 }
 
 std::string Bucket::describe() const {
   if (transport().size() == 1) return "one GPU";
-  return in_place_               ? "NCCL, in place"
-         : spec_.rule.is_wired() ? std::string("NCCL, sent as ") + dtype_name(spec_.rule.wire)
-                                 : "NCCL, copied";
+  return block().is_in_place()    ? "NCCL, in place"
+         : spec().rule.is_wired() ? std::string("NCCL, sent as ") + dtype_name(spec().rule.wire)
+                                  : "NCCL, copied";
 }
 
 }  // namespace ddp::nccl

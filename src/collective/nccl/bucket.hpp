@@ -5,15 +5,16 @@
 // everything that holds for gradients in host memory holds here too: what is missing is named, ranks that do different
 // things find out, weights and skipped ranks count. The host waits for the metadata of other hosts, never for a device.
 //
-// Where the gradients lie in one block of the library they are reduced in place. Otherwise one kernel packs them into the
-// bucket's memory and one writes the result back; the layout is the same, so ranks may differ. It does so at once if every
-// rank must contribute everything (`partial_allowed` is false); then a pass that turns out void leaves gradients undefined.
-// Otherwise it waits for the bucket headers, and a void pass or an unused gradient is left as it was.
+// Where the gradients lie in one block of the library they are reduced in place. Otherwise one kernel packs them into a
+// block of the same layout and one writes the result back, so ranks may differ. It does so at once if every rank must
+// contribute everything (`partial_allowed` is false); then a pass that turns out void leaves gradients undefined. Otherwise
+// it waits for the bucket headers, and a void pass or an unused gradient is left as it was.
 // mean.hpp says where the sum is divided and in which type it travels.
-// Cost: on the host two calls for each stream, one to four launches and one message; nothing is allocated after prepare.
-// Tested by gpu_host/pass_test.cpp.
+// Cost: on the host two calls for each stream, one to three launches and one message; nothing is allocated after prepare.
+// Tested by gpu_host/pass_test.cpp and gpu_host/in_place_test.cpp.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -27,11 +28,49 @@ namespace ddp::nccl {
 /// The metadata about an exchange: an all-reduce of nothing, which other exchanges of the same bucket are not taken for.
 [[nodiscard]] collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec);
 
+/// The block of device memory in which NCCL works on a bucket: its pieces at their offsets, with padding between them and
+/// behind them, so that it has a slice of the same length for each rank.
+class Block {
+ public:
+  /// The pieces where they are, if the library has laid them out so and they travel as they are. Else a copy: memory that
+  /// the buckets of a group use one after the other (the next one is packed when this one is unpacked), or, if `kept`, its
+  /// own, where something waits in it for the other ranks. Throws OUT_OF_MEMORY.
+  Block(NcclTransport& transport, const collective::BucketSpec& spec, ddp_dtype dtype, bool kept);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  [[nodiscard]] bool is_in_place() const noexcept { return in_place_; }
+  [[nodiscard]] bool is_empty() const noexcept { return data_ == nullptr; }
+  [[nodiscard]] ddp_dtype dtype() const noexcept { return dtype_; }
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] int64_t count() const noexcept { return count_; }
+  /// Elements of a rank's slice, and where it begins.
+  [[nodiscard]] int64_t slice_count() const noexcept { return count_ / ranks_; }
+  [[nodiscard]] std::byte* slice(int32_t rank) const noexcept { return at(rank * slice_count()); }
+  [[nodiscard]] std::byte* at(int64_t element) const noexcept { return data_ + element * dtype_size(dtype_); }
+
+ private:
+  NcclTransport& transport_;
+  const ddp_dtype dtype_;
+  const int64_t count_;
+  const int32_t ranks_;
+  bool in_place_ = false;
+  bool kept_ = false;
+  std::byte* data_ = nullptr;  // NULL: there is one rank, or there is nothing
+};
+
+/// Elements of a block.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 /// Common to all operations of a bucket on a GPU.
 class Operation : public collective::BucketOperation {
  public:
-  Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata)
-      : transport_(transport), metadata_(std::move(metadata)) {}
+  Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+            const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
 
   void wait_for_stream(void* stream) final { producers_.push_back(stream); }
   void start(const collective::BucketHeader& mine) final;
@@ -39,6 +78,7 @@ class Operation : public collective::BucketOperation {
   void finish() final;
   [[nodiscard]] bool local_done() const noexcept final { return metadata_->local_done(); }
   [[nodiscard]] const collective::BucketHeader& header() const noexcept final { return metadata_->header(); }
+  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept final;
 
  protected:
   /// Enqueue what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
@@ -47,15 +87,34 @@ class Operation : public collective::BucketOperation {
   /// All ranks have spoken: enqueue the rest.
   virtual void settle(const collective::BucketHeader& joined) = 0;
   [[nodiscard]] NcclTransport& transport() const noexcept { return transport_; }
-  /// One launch of spans, in the order of the communication stream.
-  void move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop,
-            const char* doing) const;
+  [[nodiscard]] const collective::ExchangeSpec& spec() const noexcept { return spec_; }
+  [[nodiscard]] const Block& block() const noexcept { return block_; }
+  /// This rank's slice.
+  [[nodiscard]] Range own() const noexcept;
+
+  /// What this rank contributes, multiplied with `factor`, into the block.
+  void pack(const collective::BucketHeader& mine, double factor);
+  /// The block's elements of these ranges to the pieces; `joined`: of those that it uses, NULL: of all.
+  /// Nothing once the group is broken: the program may use that memory for something else then.
+  void unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, double factor);
+  /// The pieces' elements of this range into the block.
+  void collect(const Range& range, const collective::BucketHeader& uses);
+  /// In place.
+  void scale(const Range& range, double factor);
 
  private:
   void settle_once();
+  /// Of each piece what lies in the range.
+  template <class Fn>
+  void each_part(const Range& range, const Fn& fn) const;
+  /// One launch of the spans that were noted, in the order of the communication stream.
+  void move(ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop, const char* doing);
 
   NcclTransport& transport_;
   std::unique_ptr<collective::BucketOperation> metadata_;
+  collective::ExchangeSpec spec_;
+  Block block_;
+  std::vector<ddp_gpu_span> spans_;
   std::vector<void*> producers_;  // streams; for the next start()
   std::optional<Error> problem_;  // of this rank while it launched
   bool settled_ = true;
@@ -65,25 +124,12 @@ class Operation : public collective::BucketOperation {
 class Bucket final : public Operation {
  public:
   Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-         const collective::BucketSpec& spec);
-  ~Bucket() override;
-
-  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
+         const collective::ExchangeSpec& spec);
   [[nodiscard]] std::string describe() const override;
 
  private:
   void launch(const collective::BucketHeader& mine) override;
   void settle(const collective::BucketHeader& joined) override;
-  void reduce_in_place(const collective::BucketHeader& mine);
-  void reduce_copy(const collective::BucketHeader& mine);
-  void unpack(const collective::BucketHeader* joined, double factor);
-
-  collective::BucketSpec spec_;
-  std::vector<int64_t> offsets_;  // of the pieces in the bucket's memory, elements
-  int64_t count_ = 0;             // elements, with what lies between
-  bool in_place_ = false;
-  std::byte* memory_ = nullptr;  // unless in place; from the transport
-  std::vector<ddp_gpu_span> spans_;
 };
 
 }  // namespace ddp::nccl

@@ -152,18 +152,12 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
 
 /// Memory of the transport's own for terms that are divided before the sum, because the input stays as it is.
 Tensor NcclTransport::terms_like(const Tensor& input, void* stream) {
-  if (input.bytes() > terms_bytes_) {
-    if (device_.is_capturing(stream))
-      throw Error(DDP_ERROR_INVALID_STATE,
-                  "ddp_group_reduce_scatter: a mean of F16 takes memory at its first call, which cannot be captured into a "
-                  "graph; make a call of this size before the capture");
-    device_.synchronize(stream_->get());  // the last use of what is freed now
-    terms_bytes_ = 0;
-    terms_ = gpu::Array(device_, input.bytes(), "the terms of a mean");
-    terms_bytes_ = input.bytes();
-  }
+  if (input.bytes() > staging_bytes_ && device_.is_capturing(stream))
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "ddp_group_reduce_scatter: a mean of F16 takes memory at its first call, which cannot be captured into a "
+                "graph; make a call of this size before the capture");
   Tensor terms = input;
-  terms.data = terms_.data();
+  terms.data = static_cast<std::byte*>(staging(input.bytes()));
   return terms;
 }
 
@@ -186,6 +180,15 @@ void* NcclTransport::alloc(int64_t bytes) {
   const std::lock_guard lock(memory_);
   own_.emplace(data, std::move(array));
   return data;
+}
+
+void* NcclTransport::staging(int64_t bytes) {
+  if (bytes > staging_bytes_) {
+    const int64_t larger = std::max(bytes, 2 * staging_bytes_);  // what is left behind, which a graph may use, is less
+    staging_ = alloc(larger);
+    staging_bytes_ = larger;
+  }
+  return staging_;
 }
 
 /// The communication stream first, which waits for the other ranks and, if the group breaks, perhaps for ever; then the

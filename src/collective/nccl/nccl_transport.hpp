@@ -66,6 +66,9 @@ class NcclTransport {
 
   /// Zeroed device memory, on 256 bytes. Throws OUT_OF_MEMORY.
   [[nodiscard]] void* alloc(int64_t bytes);
+  /// Memory that operations use one after the other, in the order of the communication stream: at least `bytes`. It stays
+  /// where it is until the group ends. Throws OUT_OF_MEMORY.
+  [[nodiscard]] void* staging(int64_t bytes);
   /// Waits until the device is idle, for a second at most once the group is broken; memory that may still be in use then is
   /// kept for ever. False if it does not come from alloc.
   bool free(void* data) noexcept;
@@ -90,8 +93,8 @@ class NcclTransport {
   std::unique_ptr<StopWords> stop_words_;  // set when the group breaks; NULL with one rank
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
-  gpu::Array terms_;  // of the last mean that was divided before its sum
-  int64_t terms_bytes_ = 0;
+  void* staging_ = nullptr;  // from alloc
+  int64_t staging_bytes_ = 0;
   std::mutex memory_;                // guards own_
   std::map<void*, gpu::Array> own_;  // without NCCL
 };

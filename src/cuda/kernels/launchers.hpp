@@ -17,7 +17,7 @@ struct KernelList {
 };
 
 KernelList move_kernels() noexcept;
-KernelList exchange_kernels() noexcept;
+KernelList bytes_kernels() noexcept;
 KernelList ema_kernels() noexcept;
 KernelList adam_kernels() noexcept;
 KernelList sgd_kernels() noexcept;
@@ -46,6 +46,7 @@ int32_t largest(const ddp_gpu_span* spans, int64_t count, int32_t dtype, uint64_
 int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate,
                void* stream) noexcept;
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream) noexcept;
+int32_t copy_bytes(const ddp_gpu_span* spans, int64_t count, ddp_gpu_stop stop, void* stream) noexcept;
 int32_t copy_word(const uint32_t* from, uint32_t* to, void* stream) noexcept;
 
 int64_t bn_scratch_bytes(const ddp_gpu_batch* batch) noexcept;

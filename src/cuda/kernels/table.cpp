@@ -3,8 +3,8 @@
 namespace ddp::cuda {
 
 std::array<KernelList, 10> all_kernels() noexcept {
-  return {move_kernels(), exchange_kernels(), ema_kernels(),     adam_kernels(),      sgd_kernels(),
-          norm_kernels(), hash_kernels(),     moments_kernels(), normalise_kernels(), word_kernels()};
+  return {move_kernels(), bytes_kernels(), ema_kernels(),     adam_kernels(),      sgd_kernels(),
+          norm_kernels(), hash_kernels(),  moments_kernels(), normalise_kernels(), word_kernels()};
 }
 
 void fill_kernels(ddp_gpu_table& table) noexcept {
@@ -18,6 +18,7 @@ void fill_kernels(ddp_gpu_table& table) noexcept {
   table.decide = decide;
   table.hash = hash;
   table.copy_word = copy_word;
+  table.copy_bytes = copy_bytes;
   table.bn_scratch_bytes = bn_scratch_bytes;
   table.bn_moments = bn_moments;
   table.bn_join = bn_join;

@@ -113,11 +113,8 @@ void Device::free(void* memory) const noexcept {
 void Device::apply(const device::Operation& operation, const device::Span* spans, int64_t count, ddp_dtype from_dtype,
                    ddp_dtype to_dtype, const device::Order& order) const {
   using Kind = device::Operation::Kind;
-  if (operation.kind == Kind::kCopy && !is_floating(to_dtype)) {
-    for (const device::Span* span = spans; span != spans + count; ++span)
-      copy(span->to, span->from, span->count * dtype_size(to_dtype), order.stream);
-    return;
-  }
+  if (operation.kind == Kind::kCopy && !is_floating(to_dtype))
+    return copy_bytes(spans, count, to_dtype, operation.doing, order);
   const double factor = operation.kind == Kind::kScale ? operation.number : 1.0;
   const double limit = operation.kind == Kind::kLimit ? operation.number : std::numeric_limits<double>::infinity();
   const Current current(*this);
@@ -125,6 +122,14 @@ void Device::apply(const device::Operation& operation, const device::Span* spans
             ? table_.exchange(spans, count, order.stream)
             : table_.move(spans, count, from_dtype, to_dtype, factor, limit, order.stop, order.stream),
         operation.doing);
+}
+
+void Device::copy_bytes(const device::Span* spans, int64_t count, ddp_dtype dtype, const char* doing,
+                        const device::Order& order) const {
+  std::vector<device::Span> bytes(spans, spans + count);
+  for (device::Span& span : bytes) span.count *= dtype_size(dtype);
+  const Current current(*this);
+  check(table_.copy_bytes(bytes.data(), count, order.stop, order.stream), doing);
 }
 
 void Device::follow(const device::Span* spans, int64_t count, const double* decays, int32_t decay_count, ddp_dtype dtype,

@@ -87,6 +87,9 @@ class Device final : public device::Device {
   };
 
  private:
+  void copy_bytes(const device::Span* spans, int64_t count, ddp_dtype dtype, const char* doing,
+                  const device::Order& order) const;
+
   const ddp_gpu_table& table_;
   int32_t index_;
   std::string owner_;

@@ -234,6 +234,8 @@ typedef struct ddp_gpu_table {
 
   /* *to = *from by a kernel, not by the copy engine. `from`: device address of page-locked memory; `to`: device memory. */
   int32_t (*copy_word)(const uint32_t *from, uint32_t *to, void *stream);
+  /* Bytes from `from` to `to`; counts are bytes. One launch, where `copy` would be a call for each. */
+  int32_t (*copy_bytes)(const ddp_gpu_span *spans, int64_t count, ddp_gpu_stop stop, void *stream);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

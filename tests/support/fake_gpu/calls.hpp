@@ -48,6 +48,7 @@ int32_t add_norm_terms(const ddp_gpu_span* spans, int64_t count, int32_t dtype, 
 int32_t largest(const ddp_gpu_span* spans, int64_t count, int32_t dtype, uint64_t* bits, void* stream);
 int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t skip_nonfinite, ddp_gpu_gate* gate,
                void* stream);
+int32_t copy_bytes(const ddp_gpu_span* spans, int64_t count, ddp_gpu_stop stop, void* stream);
 int32_t copy_word(const uint32_t* from, uint32_t* to, void* stream);
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream);
 

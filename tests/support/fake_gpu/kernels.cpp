@@ -111,6 +111,17 @@ int32_t exchange(const ddp_gpu_span* spans, int64_t count, void* stream) {
   });
 }
 
+int32_t copy_bytes(const ddp_gpu_span* spans, int64_t count, ddp_gpu_stop stop, void* stream) {
+  return launch("copy_bytes", stream, [&](Touches& touches) -> Work {
+    std::vector<Span> real;
+    if (!read_spans(touches, spans, count, {1, 1}, real)) return nullptr;
+    return [word = touches.stop_word(stop), real = std::move(real)] {
+      if (is_stopped(word)) return;
+      for (const Span& span : real) std::memmove(span.to, span.from, static_cast<size_t>(span.count));
+    };
+  });
+}
+
 int32_t ema(const ddp_gpu_span* spans, int64_t count, int32_t dtype, double decay, ddp_gpu_stop stop, void* stream) {
   return launch("ema", stream, [&](Touches& touches) -> Work {
     std::vector<Span> real;

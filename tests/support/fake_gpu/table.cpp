@@ -15,6 +15,7 @@ void add_kernels(ddp_gpu_table& t) {
   t.largest = entry::largest;
   t.decide = entry::decide;
   t.copy_word = entry::copy_word;
+  t.copy_bytes = entry::copy_bytes;
   t.hash = entry::hash;
   t.bn_scratch_bytes = entry::bn_scratch_bytes;
   t.bn_moments = entry::bn_moments;

@@ -20,9 +20,11 @@ int64_t bytes_of(const PlannedBucket& bucket) {
   return sum * dtype_size(bucket.dtype);
 }
 
+PlanLimits limits_of(int64_t first, int64_t limit, int32_t ranks = 1) { return {first, limit, limit, ranks}; }
+
 /// What every plan promises.
 void expect_rule(const std::vector<PlanItem>& items, int64_t first, int64_t limit) {
-  const Plan plan = plan_buckets(items, first, limit, Oversized::kSplit);
+  const Plan plan = plan_buckets(items, limits_of(first, limit), Oversized::kSplit);
   std::vector<int64_t> left;  // of each parameter, the elements that no bucket had yet
   for (const PlanItem& item : items) left.push_back(item.count);
   std::set<int32_t> seen;
@@ -62,7 +64,7 @@ void expect_rule(const std::vector<PlanItem>& items, int64_t first, int64_t limi
   }
   expect_equal(seen.size(), items.size(), "parameters in the plan");
   expect(std::all_of(left.begin(), left.end(), [](int64_t each) { return each == 0; }), "all elements are in the plan");
-  for (const PlannedBucket& bucket : plan_buckets(items, first, limit, Oversized::kWhole))
+  for (const PlannedBucket& bucket : plan_buckets(items, limits_of(first, limit), Oversized::kWhole))
     for (const PlannedPiece& piece : bucket.pieces)
       expect(piece.first == 0 && piece.count == items[static_cast<size_t>(piece.parameter)].count, "nothing is split");
 }
@@ -100,7 +102,7 @@ void large_models_keep_the_rule(void**) {
 
 void the_defaults_start_small_and_go_on_large(void**) {
   const std::vector<PlanItem> items(100, PlanItem{1 << 18, DDP_F32});  // 100 times 1 MiB
-  const Plan plan = plan_buckets(items, 1 << 20, 25 << 20, Oversized::kSplit);
+  const Plan plan = plan_buckets(items, limits_of(1 << 20, 25 << 20), Oversized::kSplit);
   expect_equal(plan.size(), size_t{5}, "buckets");
   expect_equal(plan[0].pieces.size(), size_t{1}, "parameters in the first");
   expect_equal(plan[1].pieces.size(), size_t{25}, "parameters in the second");
@@ -109,7 +111,7 @@ void the_defaults_start_small_and_go_on_large(void**) {
 
 /// GPT-2's: an embedding of 154 MB is the last gradient of backward.
 void an_embedding_is_split_evenly(void**) {
-  const Plan plan = plan_buckets({{50257 * 768, DDP_F32}, {768, DDP_F32}}, 1 << 20, 25 << 20, Oversized::kSplit);
+  const Plan plan = plan_buckets({{50257 * 768, DDP_F32}, {768, DDP_F32}}, limits_of(1 << 20, 25 << 20), Oversized::kSplit);
   expect_equal(plan.size(), size_t{7}, "buckets");
   expect_equal(plan[0].pieces[0].parameter, 1, "the small one comes first");
   int64_t next = 50257 * 768;
@@ -128,13 +130,13 @@ void an_embedding_is_split_evenly(void**) {
 
 /// Less than the least piece: limits this small are there to put each parameter in a bucket of its own.
 void small_limits_do_not_make_dust(void**) {
-  const Plan plan = plan_buckets({{40'000, DDP_F32}, {16'384, DDP_F32}}, 1, 1, Oversized::kSplit);
+  const Plan plan = plan_buckets({{40'000, DDP_F32}, {16'384, DDP_F32}}, limits_of(1, 1), Oversized::kSplit);
   expect_equal(plan.size(), size_t{4}, "buckets: one whole parameter, and three pieces of 64 KiB at most");
 }
 
 void the_hash_tells_plans_apart(void**) {
   const auto plan_of = [](int64_t limit, Oversized oversized) {
-    return plan_buckets(std::vector<PlanItem>(10, PlanItem{20'000, DDP_F32}), 400, limit, oversized);
+    return plan_buckets(std::vector<PlanItem>(10, PlanItem{20'000, DDP_F32}), limits_of(400, limit), oversized);
   };
   const Plan plan = plan_of(1000, Oversized::kSplit);
   expect(hash_plan(plan, 1) == hash_plan(plan_of(1000, Oversized::kSplit), 1), "the same plan");

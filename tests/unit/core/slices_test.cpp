@@ -12,7 +12,7 @@ namespace {
 void expect_rule(const std::vector<int64_t>& sizes, int32_t ranks) {
   std::vector<PlanItem> items;
   for (const int64_t size : sizes) items.push_back(PlanItem{size, DDP_F32});
-  const Plan plan = plan_buckets(items, INT64_MAX / 8, INT64_MAX / 8, Oversized::kSplit);
+  const Plan plan = plan_buckets(items, {INT64_MAX / 8, INT64_MAX / 8, INT64_MAX / 8, 1}, Oversized::kSplit);
   expect_equal(plan.size(), size_t{1}, "buckets");
   std::vector<int64_t> counts;
   for (const PlannedPiece& piece : plan[0].pieces) counts.push_back(piece.count);
@@ -56,7 +56,7 @@ void a_plan_is_owned_as_its_buckets_are(void**) {
   const std::vector<int64_t> counts = {7, 5000, 1, 1024, 3000, 64, 70'001, 20'000, 900};
   std::vector<PlanItem> items;
   for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
-  const Plan plan = plan_buckets(items, 8'000, 60'000, Oversized::kSplit);
+  const Plan plan = plan_buckets(items, {8'000, 60'000, 60'000, 1}, Oversized::kSplit);
   const PlanPlaces places(plan, counts.size());
   expect(plan.size() > 2 && places.of(6).size() > 1, "several buckets, and several of one parameter");
   const PlanOwnership sharded = own_plan(plan, counts, 3, Division::kSlices);
@@ -101,7 +101,7 @@ void whole_tensors_are_divided_evenly(void**) {
       counts.push_back(static_cast<int64_t>(random() % (k % 7 == 0 ? 50'000 : 5000)));
     for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
     const auto ranks = static_cast<int32_t>(1 + random() % 6);
-    const Plan plan = plan_buckets(items, 8'000, 20'000, Oversized::kSplit);
+    const Plan plan = plan_buckets(items, {8'000, 20'000, 20'000, 1}, Oversized::kSplit);
     const PlanOwnership owned = own_plan(plan, counts, ranks, Division::kWholeTensors);
     int64_t all = 0, largest = 0;
     for (size_t index = 0; index < counts.size(); ++index) {

@@ -129,7 +129,8 @@ void without_a_driver_kernels_are_refused(void**) {
   for (const int32_t code :
        {table->move(&span, 1, 1, 1, 1.0, HUGE_VAL, nullptr, nullptr),
         table->move(&span, 1, 1, 3, 0.5, HUGE_VAL, nullptr, nullptr), table->exchange(&span, 1, nullptr),
-        table->ema(&span, 1, 1, 0.5, nullptr, nullptr), table->adam(&update, 1, &adam, 1, 1, &shape, nullptr, nullptr),
+        table->copy_bytes(&span, 1, nullptr, nullptr), table->ema(&span, 1, 1, 0.5, nullptr, nullptr),
+        table->adam(&update, 1, &adam, 1, 1, &shape, nullptr, nullptr),
         table->sgd(&update, 1, &sgd, 1, 1, &shape, nullptr, nullptr), table->add_norm_terms(&span, 1, 1, 2, words, nullptr),
         table->largest(&span, 1, 1, &bits, nullptr), table->decide(words, 1, 0, 0, &gate, nullptr),
         table->hash(&span, 1, &bits, nullptr)})
@@ -142,6 +143,7 @@ void nothing_to_do_is_done_without_a_device(void**) {
   assert_int_equal(table->move(nullptr, 0, 1, 1, 1.0, HUGE_VAL, nullptr, nullptr), 0);
   assert_int_equal(table->move(&empty, 1, 1, 4, 1.0, HUGE_VAL, nullptr, nullptr), 0);
   assert_int_equal(table->exchange(&empty, 1, nullptr), 0);
+  assert_int_equal(table->copy_bytes(&empty, 1, nullptr, nullptr), 0);
   assert_int_equal(table->adam(nullptr, 0, nullptr, 0, 1, &shape, nullptr, nullptr), 0);
   assert_int_equal(table->add_norm_terms(&empty, 1, 1, 2, nullptr, nullptr), 0);
 }

@@ -118,6 +118,23 @@ void bytes_are_exchanged(void**) {
     }
 }
 
+void bytes_are_copied(void**) {
+  for (const auto& [a_offset, b_offset] : {std::pair<int64_t, int64_t>{0, 0}, {2, 2}, {2, 0}, {1, 3}, {1, 0}})
+    for (const int64_t count : odd_lengths()) {
+      WildArray a(DDP_U8, 2 * count, a_offset * 2), b(DDP_U8, 2 * count, b_offset * 2);
+      for (int64_t i = 0; i < 2 * count; ++i) a.as<uint8_t>()[i] = static_cast<uint8_t>(i * 7);
+      const WildArray was_a = a, was_b = b;
+      const ddp_gpu_span span{a.data(), b.data(), 2 * count};
+      uint32_t stop = 1;
+      expect_equal(cuda::copy_bytes(&span, 1, &stop, nullptr), 0, "code");
+      b.expect_same(was_b, "stopped");
+      stop = 0;
+      expect_equal(cuda::copy_bytes(&span, 1, &stop, nullptr), 0, "code");
+      a.expect_same(was_a, "the source");
+      expect(std::memcmp(b.data(), was_a.data(), static_cast<size_t>(2 * count)) == 0, "b is a");
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -129,6 +146,7 @@ int main() {
       ddp_test(any_number_of_spans_is_moved),
       ddp_test(the_stop_word_stops_it),
       ddp_test(bytes_are_exchanged),
+      ddp_test(bytes_are_copied),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

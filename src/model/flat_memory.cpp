@@ -1,0 +1,77 @@
+#include "model/flat_memory.hpp"
+
+#include <algorithm>
+
+#include "core/attempt.hpp"
+#include "core/dtype.hpp"
+#include "group/consensus.hpp"
+
+namespace ddp::model {
+namespace {
+
+constexpr int64_t kApart = 256;  // bytes; blocks of one allocation begin at multiples of it
+
+bool is_split(const PlannedPiece& piece, const Parameter& parameter) noexcept { return piece.count < parameter.value.count; }
+
+}  // namespace
+
+std::vector<FlatMemory::Block> FlatMemory::blocks_of(const Parameters& table, const Plan& plan,
+                                                     const std::function<bool(const Parameter&)>& wanted) {
+  std::vector<Block> blocks;
+  for (size_t b = 0; b < plan.size(); ++b) {
+    const PlannedBucket& bucket = plan[b];
+    const int64_t size = dtype_size(bucket.dtype);
+    if (bucket.count == 0 || std::none_of(bucket.pieces.begin(), bucket.pieces.end(), [&](const PlannedPiece& piece) {
+          return wanted(table.parameter(piece.parameter));
+        }))
+      continue;
+    const PlannedPiece& first = bucket.pieces.front();
+    const Parameter& parameter = table.parameter(first.parameter);
+    if (!is_split(first, parameter))
+      blocks.push_back(Block{b, bucket.count * size});
+    else if (first.first + first.count == parameter.value.count)  // its last elements come first, and are padded
+      blocks.push_back(Block{b, (first.first + bucket.count) * size});
+  }
+  return blocks;
+}
+
+std::byte* FlatMemory::take(const Tensor& beside, int64_t bytes) {
+  memory_.reserve(memory_.size() + 1);
+  memory_.push_back(group_.memory().alloc_beside(beside, bytes));
+  return static_cast<std::byte*>(memory_.back());
+}
+
+void FlatMemory::allocate(const Parameters& table, const Plan& plan, const char* what,
+                          const std::function<bool(const Parameter&)>& wanted,
+                          const std::function<void(int32_t index, std::byte* data)>& place) {
+  const std::vector<Block> blocks = blocks_of(table, plan, wanted);
+  const auto rounded = [](int64_t bytes) { return (bytes + kApart - 1) / kApart * kApart; };
+  int64_t on_gpu = 0;
+  for (const Block& block : blocks)
+    if (plan[block.bucket].on_gpu) on_gpu += rounded(block.bytes);
+  const auto allocate = [&] {
+    std::byte* next = nullptr;  // of the allocation on the GPU
+    for (const Block& block : blocks) {
+      const PlannedBucket& bucket = plan[block.bucket];
+      const Parameter& front = table.parameter(bucket.pieces.front().parameter);
+      std::byte* base = nullptr;
+      if (bucket.on_gpu) {
+        if (next == nullptr) next = take(front.value, on_gpu);
+        base = next;
+        next += rounded(block.bytes);
+      } else {
+        base = take(front.value, block.bytes);
+      }
+      for (const PlannedPiece& piece : bucket.pieces)
+        if (wanted(table.parameter(piece.parameter))) place(piece.parameter, base + piece.offset * dtype_size(bucket.dtype));
+    }
+  };
+  on_error([&] { group::all_or_none(group_, what, allocate); }, [this](const Error&) { free(); });
+}
+
+void FlatMemory::free() noexcept {
+  for (void* const memory : memory_) static_cast<void>(try_to([&] { group_.memory().free(memory); }));
+  memory_.clear();
+}
+
+}  // namespace ddp::model

@@ -1,0 +1,43 @@
+// Memory of libddp's own for gradients or values of a model, laid out as its plan says, so that buckets are reduced and
+// given in place: a block for each bucket, its pieces at their offsets; one block for a parameter that is split over
+// buckets. On a GPU all blocks are one allocation. Threads: as Model. Tested by conformance/own_values_test.cpp and
+// gpu_host/in_place_test.cpp.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/parameters.hpp"
+#include "core/plan.hpp"
+#include "group/group.hpp"
+
+namespace ddp::model {
+
+class FlatMemory {
+ public:
+  explicit FlatMemory(group::Group& group) noexcept : group_(group) {}
+  ~FlatMemory() { free(); }
+  FlatMemory(const FlatMemory&) = delete;
+  FlatMemory& operator=(const FlatMemory&) = delete;
+
+  /// Zeroed memory for the parameters that `wanted` says; place(index, data) is told where. Collective: what one rank cannot
+  /// get, all throw.
+  void allocate(const Parameters& table, const Plan& plan, const char* what,
+                const std::function<bool(const Parameter&)>& wanted,
+                const std::function<void(int32_t index, std::byte* data)>& place);
+  void free() noexcept;
+
+ private:
+  struct Block {
+    size_t bucket = 0;  // of its pieces; of a split parameter: the one that has its last elements
+    int64_t bytes = 0;
+  };
+  [[nodiscard]] static std::vector<Block> blocks_of(const Parameters& table, const Plan& plan,
+                                                    const std::function<bool(const Parameter&)>& wanted);
+  [[nodiscard]] std::byte* take(const Tensor& beside, int64_t bytes);
+
+  group::Group& group_;
+  std::vector<void*> memory_;  // from the group
+};
+
+}  // namespace ddp::model

@@ -1,0 +1,202 @@
+// A model whose gradients and values libddp keeps, on GPUs: they are reduced and given in place, so it costs few calls and
+// little memory. Sizes are those of GPT-2, smaller by one factor, so that its buckets are GPT-2's.
+#include <cstdlib>
+
+#include "model/model.hpp"
+#include "optim/adam.hpp"
+#include "support/gpu_world.hpp"
+#include "support/rule_options.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int64_t kSmaller = 64;
+
+/// Of GPT-2's 148 parameters, in the order of its forward computation.
+std::vector<int64_t> gpt2(int64_t smaller = kSmaller) {
+  constexpr int64_t kWidth = 768;
+  std::vector<int64_t> counts = {50257 * kWidth, 1024 * kWidth};
+  for (int layer = 0; layer < 12; ++layer)
+    for (const int64_t count : {kWidth, kWidth, 3 * kWidth * kWidth, 3 * kWidth, kWidth * kWidth, kWidth, kWidth, kWidth,
+                                4 * kWidth * kWidth, 4 * kWidth, 4 * kWidth * kWidth, kWidth})
+      counts.push_back(count);
+  counts.push_back(kWidth);
+  counts.push_back(kWidth);
+  for (int64_t& count : counts) count /= smaller;
+  return counts;
+}
+
+int64_t sum_of(const std::vector<int64_t>& counts) {
+  int64_t sum = 0;
+  for (const int64_t count : counts) sum += count;
+  return sum;
+}
+
+struct Ways {
+  bool shard = false;
+  bool in_backward = false;
+  bool undo = true;
+  bool own = true;  // libddp keeps values and gradients
+  std::vector<int64_t> counts = gpt2();
+  int64_t smaller = kSmaller;
+};
+
+/// One rank's model with AdamW.
+struct Trained {
+  group::Group& group;
+  int rank;
+  Ways ways;
+  GpuStream stream;
+  std::vector<GpuArray> lent;  // values, and gradients unless they are owned
+  std::shared_ptr<model::Model> model;
+  std::shared_ptr<optim::BuiltinOptimizer> optimizer;
+
+  Trained(group::Group& of, int own_rank, const Ways& asked) : group(of), rank(own_rank), ways(asked), stream(own_rank) {
+    ddp_model_options options{};
+    options.first_bucket_bytes = (1 << 20) / ways.smaller;
+    options.bucket_bytes = (64 << 20) / ways.smaller;
+    options.own_values = ways.own ? 1 : 0;
+    model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
+    for (size_t p = 0; p < ways.counts.size(); ++p) {
+      GpuArray& value = lent.emplace_back(rank, ways.counts[p] * 4);
+      value.poke(std::vector<float>(static_cast<size_t>(ways.counts[p]), 1.0F + static_cast<float>(p)));
+      const Tensor lent_value = value.tensor(group, DDP_F32);
+      Tensor grad;
+      if (!ways.own) grad = lent.emplace_back(rank, ways.counts[p] * 4).tensor(group, DDP_F32);
+      model->add_parameter("p" + std::to_string(p), lent_value, ways.own ? nullptr : &grad);
+    }
+    AdamOptions rule;
+    rule.shard = ways.shard;
+    rule.in_backward = ways.in_backward;
+    rule.undo = ways.undo;
+    optimizer = std::make_shared<optim::Adam>(model, rule, rule);
+    if (optimizer->in_passes() != nullptr) model->optimizer_slot().attach(optimizer);
+    model->commit(stream.get());
+    stream.synchronize();
+    if (ways.own) lent.clear();  // libddp has the values now
+  }
+  void train(int step) {
+    std::vector<GpuArray> fresh;
+    for (size_t p = 0; p < ways.counts.size(); ++p) {
+      std::vector<float> numbers(static_cast<size_t>(ways.counts[p]));
+      for (size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] =
+            static_cast<float>(static_cast<int>((i * 7 + p * 13 + static_cast<size_t>(step * 29 + rank * 5)) % 31) - 15);
+      fresh.emplace_back(rank, ways.counts[p] * 4).poke(numbers);
+    }
+    group.barrier();
+    if (rank == 0) fake_gpu::clear_log();
+    group.barrier();
+    model->begin_backward(DDP_PASS_REDUCE);
+    for (int32_t p = model->table().parameter_count(); p-- > 0;) {
+      write_on(stream.get(), fresh[static_cast<size_t>(p)], model->table().parameter(p).grad.data);
+      model->pass().mark_ready(p, stream.get());
+    }
+    model->end_backward(stream.get());
+    optimizer->step(stream.get());
+    group.barrier();
+    stream.synchronize();
+  }
+  [[nodiscard]] std::vector<float> value(int32_t p) const {
+    const Tensor& tensor = model->table().parameter(p).value;
+    return read_on(stream, rank, tensor.data, tensor.count);
+  }
+};
+
+/// What was given to this rank's device in the last step, without the kernels that stand for the program's backward.
+int64_t enqueued(int rank) {
+  int64_t all = 0;
+  for (const char* name :
+       {"move", "exchange", "copy", "copy_bytes", "copy_word", "fill", "adam", "event_record", "stream_wait",
+        "add_norm_terms", "decide", "nccl.all_reduce", "nccl.reduce_scatter", "nccl.all_gather"})
+    all += fake_gpu::calls(name, rank);
+  return all;
+}
+
+void a_step_takes_few_calls(void**) {
+  struct Case {
+    Ways ways;
+    int64_t most;
+  };
+  for (const auto& [ways, most] : {Case{{}, 50}, Case{{.shard = true}, 60}}) {
+    const FakeGpus gpus;
+    run_gpu_groups(2, [&, &ways = ways, most = most](group::Group& group, int rank) {
+      Trained trained(group, rank, ways);
+      for (int step = 0; step < 3; ++step) trained.train(step);
+      const auto program = static_cast<int64_t>(ways.counts.size());
+      const int64_t all = enqueued(rank) - program;
+      std::string detail;
+      for (const char* name : {"move", "copy_word", "adam", "event_record", "stream_wait", "nccl.all_reduce",
+                               "nccl.reduce_scatter", "nccl.all_gather"})
+        detail += std::string(" ") + name + " " + std::to_string(fake_gpu::calls(name, rank));
+      if (rank == 0)
+        print_message("%s: %lld calls a step:%s\n", ways.shard ? "sharded" : "whole", static_cast<long long>(all),
+                      detail.c_str());
+      expect(all <= most,
+             std::to_string(all) + " calls, " + std::to_string(program) + " of the program taken off:" + detail);
+      group.barrier();
+    });
+    FakeGpus::expect_correct();
+  }
+}
+
+/// Bytes above the values for AdamW in F32: the gradient, and two moments divided by the ranks.
+void memory_is_divided_by_the_ranks(void**) {
+  for (const int ranks : {1, 2, 4})
+    for (const bool shard : {false, true}) {
+      const FakeGpus gpus;
+      run_gpu_groups(ranks, [&](group::Group& group, int rank) {
+        static_cast<void>(group.gpu().nccl());
+        group.barrier();
+        const int64_t before = fake_gpu::live(rank).bytes;
+        Trained trained(group, rank, {.shard = shard, .counts = gpt2(16), .smaller = 16});
+        for (int step = 0; step < 2; ++step) trained.train(step);
+        group.barrier();
+        const double elements = static_cast<double>(sum_of(trained.ways.counts));
+        const double above = static_cast<double>(fake_gpu::live(rank).bytes - before) / elements - 4;
+        const double ideal = 4 + 8.0 / (shard ? ranks : 1);
+        if (rank == 0)
+          print_message("%d ranks%s: %.2f bytes a parameter above its value\n", ranks, shard ? ", sharded" : "", above);
+        expect(above <= ideal * 1.02, "bytes a parameter above its value: " + std::to_string(above));
+        group.barrier();
+      });
+    }
+}
+
+/// Every way of stepping gives the values of the plainest one. Two and four ranks and whole numbers: every order of adding
+/// gives one mean.
+void every_way_gives_the_same_values(void**) {
+  std::vector<int64_t> counts = {70'001, 7, 5000, 1, 1024, 3000, 64, 0, 20'000, 900, 513, 514, 40'000};
+  for (int tiny = 0; tiny < 100; ++tiny) counts.push_back(1 + tiny % 40);
+  for (const int ranks : {2, 4}) {
+    const FakeGpus gpus;
+    run_gpu_groups(ranks, [&](group::Group& group, int rank) {
+      std::vector<std::unique_ptr<Trained>> all;
+      for (const bool own : {false, true})
+        for (const bool shard : {false, true})
+          for (const bool in_backward : {false, true})
+            all.push_back(std::make_unique<Trained>(
+                group, rank, Ways{.shard = shard, .in_backward = in_backward, .own = own, .counts = counts}));
+      for (int step = 0; step < 3; ++step)
+        for (const auto& each : all) each->train(step);
+      for (int32_t p = 0; p < static_cast<int32_t>(counts.size()); ++p)
+        for (size_t way = 1; way < all.size(); ++way)
+          expect(all[way]->value(p) == all[0]->value(p), "way " + std::to_string(way) + ", parameter " + std::to_string(p));
+      group.barrier();
+    });
+    FakeGpus::expect_correct();
+  }
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(a_step_takes_few_calls),
+      ddp_test(memory_is_divided_by_the_ranks),
+      ddp_test(every_way_gives_the_same_values),
+  };
+  return cmocka_run_group_tests_name("gpu_in_place", tests, nullptr, nullptr);
+}
