@@ -14,10 +14,12 @@ type Model struct {
 	stream  uintptr
 	memory  *memory  // of the gradients that libddp owns
 	group   *Group   // a model outlives no group that the collector could find first
-	values  []*hold  // memory lent for as long as the model exists
+	values  []*hold  // parameters: memory lent for as long as the model exists, or with OwnValues until Commit
+	buffers []*hold  // memory lent for as long as the model exists
 	grads   []*hold  // by index; nil where libddp owns the gradient
 	hook    *hooks   // of SetHook
 	updates *updates // of NewCustom with InBackward
+	own     bool     // ModelOptions.OwnValues
 }
 
 // NewModel makes an empty model; options may be nil.
@@ -28,13 +30,13 @@ func NewModel(group *Group, options *ModelOptions) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	model := &Model{memory: newMemory(), group: group}
+	model := &Model{memory: newMemory(), group: group, own: options != nil && options.OwnValues}
 	model.handle.Store(handle)
 	runtime.SetFinalizer(model, (*Model).drop)
 	return model, nil
 }
 
-// Close ends the use of all that was lent. Slices from Grad must not be touched afterwards: their memory goes with the model and its
+// Close ends the use of all that was lent. Slices from Grad and Value must not be touched afterwards: their memory goes with the model and its
 // optimizers. In an open pass the group is aborted, because the other ranks wait for this one. A nil model is allowed.
 //
 // What the collector finds forgotten is closed, too, but leaves the memory of slices from Grad where it is, for as long as the process
@@ -51,12 +53,18 @@ func (m *Model) Close() error {
 // drop destroys the model; slices of its gradients stay.
 func (m *Model) drop() {
 	m.destroy(low.Ddp_model_destroy)
-	for _, held := range append(m.values, m.grads...) {
+	for _, lent := range [][]*hold{m.values, m.buffers, m.grads} {
+		dropAll(lent)
+	}
+	m.values, m.buffers, m.grads = nil, nil, nil
+}
+
+func dropAll(lent []*hold) {
+	for _, held := range lent {
 		if held != nil {
 			held.drop()
 		}
 	}
-	m.values, m.grads = nil, nil
 }
 
 // SetStream chooses the CUDA stream, a cudaStream_t, of later calls on this model.
@@ -119,14 +127,45 @@ func (m *Model) AddBuffer(name string, value Tensor) (index int, err error) {
 		c.release()
 		return -1, err
 	}
-	m.values = append(m.values, c.keep())
+	m.buffers = append(m.buffers, c.keep())
 	return int(number), nil
 }
 
 // Commit agrees with all ranks on the model; afterwards every rank has rank 0's values. Collective.
 func (m *Model) Commit() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_commit(m.id(), m.stream)
+	if err := low.Ddp_model_commit(m.id(), m.stream); err != nil {
+		return err
+	}
+	if m.own && m.stream == 0 {
+		dropAll(m.values)
+		m.values = nil
+	}
+	return nil
+}
+
+// ValueTensor describes where the value of a parameter lives: what was lent, or with OwnValues, from Commit on, memory of libddp.
+func (m *Model) ValueTensor(index int) (Tensor, error) {
+	defer runtime.KeepAlive(m)
+	c := low.NewDdp_tensor()
+	defer low.DeleteDdp_tensor(c)
+	if err := low.Ddp_model_get_value(m.id(), int32(index), c); err != nil {
+		return Tensor{}, err
+	}
+	if !m.own {
+		return borrowed(c, nil), nil
+	}
+	return borrowed(c, m.memory), nil
+}
+
+// Value is the value of a parameter as a slice: of what was lent, or with OwnValues, from Commit on, of libddp's memory. That holds as
+// slices from Grad do.
+func Value[T Element](m *Model, index int) ([]T, error) {
+	tensor, err := m.ValueTensor(index)
+	if err != nil {
+		return nil, err
+	}
+	return Values[T](tensor)
 }
 
 // ParameterCount is the number of parameters registered so far.

@@ -129,6 +129,7 @@ type ModelOptions struct {
 	Divisor          Divisor  // what Average divides the sum by
 	UnevenInputs     bool     // ranks may run out of data and call Model.Join
 	Wire             DType    // F16 or BF16: gradients of 32 and 64 bits travel with 16; 0: as they are
+	OwnValues        bool     // libddp keeps the values from Commit on, where Value finds them; lent memory is then free
 }
 
 // Divisor says what Average divides the sum over the ranks by.
@@ -167,7 +168,7 @@ func DefaultModelOptions() *ModelOptions {
 	return &ModelOptions{FirstBucketBytes: int(c.GetFirst_bucket_bytes()), BucketBytes: int(c.GetBucket_bytes()), Reduce: Op(c.GetReduce()),
 		AllowUnused: c.GetUnused() == int32(low.DDP_UNUSED_ALLOW), Progress: Progress(c.GetProgress()),
 		CheckEvery: int(c.GetCheck_every()), Drift: Drift(c.GetDrift()),
-		Divisor: Divisor(c.GetDivisor()), UnevenInputs: c.GetUneven_inputs() != 0, Wire: DType(c.GetWire())}
+		Divisor: Divisor(c.GetDivisor()), UnevenInputs: c.GetUneven_inputs() != 0, Wire: DType(c.GetWire()), OwnValues: c.GetOwn_values() != 0}
 }
 
 func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
@@ -189,5 +190,6 @@ func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
 	c.SetDivisor(int32(o.Divisor))
 	c.SetUneven_inputs(flag(o.UnevenInputs))
 	c.SetWire(int32(o.Wire))
+	c.SetOwn_values(flag(o.OwnValues))
 	return fn(c)
 }

@@ -23,6 +23,29 @@ func TestRowsOfAllRanksAreJoined(t *testing.T) {
 	is(t, err, InvalidArgument, "need 2 values")
 }
 
+func TestTheLibraryMayKeepValues(t *testing.T) {
+	ranks(t, 2, func(group *Group) error {
+		model, err := NewModel(group, &ModelOptions{OwnValues: true})
+		if err != nil {
+			return err
+		}
+		defer model.Close()
+		weight := []float32{1, 2, 3}
+		if _, err := model.AddParameter("weight", Of(weight)); err != nil {
+			return err
+		}
+		if err := model.Commit(); err != nil {
+			return err
+		}
+		weight[0] = 9
+		kept, err := Value[float32](model, 0)
+		if err != nil || !reflect.DeepEqual(kept, []float32{1, 2, 3}) {
+			return fmt.Errorf("%v %v", kept, err)
+		}
+		return nil
+	})
+}
+
 func TestPowerSGDIsExactForMatricesOfItsRank(t *testing.T) {
 	options := DefaultPowerSGD()
 	options.StartPass, options.MinCompressionRate = 0, 1

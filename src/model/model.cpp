@@ -39,9 +39,10 @@ void check_options(const ddp_model_options& options) {
                      static_cast<int>(options.uneven_inputs));
   if (options.progress < DDP_PROGRESS_AUTO || options.progress > DDP_PROGRESS_THREAD)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "progress is %d; it is 0 to 2", static_cast<int>(options.progress));
-  if (options.wire != cpu::ReduceRule::kAsItIs && options.wire != DDP_F16 && options.wire != DDP_BF16)
+  if (options.wire != cpu::ReduceRule::kAsItIs && options.wire != DDP_F16 && options.wire != DDP_BF16 &&
+      options.wire != DDP_F32)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "wire is %d; gradients travel as they are (0), as DDP_F16 (3) or as DDP_BF16 (4)",
+                     "wire is %d; gradients travel as they are (0), as DDP_F32 (1), as DDP_F16 (3) or as DDP_BF16 (4)",
                      static_cast<int>(options.wire));
   if (options.check_every < 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "check_every is %lld; it is 0 (never) or a number of passes",
@@ -63,7 +64,7 @@ Model::Model(std::shared_ptr<group::Group> group, const ddp_model_options& optio
     : group_(std::move(group)), options_(options) {
   check_options(options_);
   group_->health().check_usable();
-  if (options_.wire != cpu::ReduceRule::kAsItIs) hook_ = pass::Hook::as_16_bits(options_.wire);
+  if (options_.wire != cpu::ReduceRule::kAsItIs) hook_ = pass::Hook::sent_as(options_.wire);
 }
 
 Model::~Model() { close(); }

@@ -7,7 +7,8 @@ static void options_have_the_documented_defaults(void **state) {
   check_ok(ddp_model_options_init(&options, sizeof options));
   check_int(options.struct_size, sizeof options);
   check_int(options.first_bucket_bytes, 1 << 20);
-  check_int(options.bucket_bytes, 25 << 20);
+  check_int(options.bucket_bytes, 0);
+  check_int(options.own_values, 0);
   check_int(options.reduce, DDP_AVERAGE);
   check_int(options.unused, DDP_UNUSED_ERROR);
   check_int(options.progress, DDP_PROGRESS_AUTO);
@@ -30,6 +31,7 @@ static void create_refuses_wrong_arguments(void **state) {
   REFUSED(struct_size, 0);
   REFUSED(first_bucket_bytes, 0);
   REFUSED(bucket_bytes, -1);
+  REFUSED(own_values, 2);
   REFUSED(reduce, DDP_MIN);
   REFUSED(reduce, (ddp_reduce)9);
   REFUSED(unused, (ddp_unused)2);
@@ -327,6 +329,35 @@ static void a_model_outlives_its_group_as_an_object(void **state) {
   ddp_model_destroy(f.model);
 }
 
+static void values_may_move_to_the_library(void **state) {
+  (void)state;
+  for (int32_t own = 0; own <= 1; ++own) {
+    fixture f;
+    open_fixture(&f);
+    ddp_model_destroy(f.model);
+    ddp_model_options options;
+    check_ok(ddp_model_options_init(&options, sizeof options));
+    options.own_values = own;
+    check_ok(ddp_model_create(f.group, &options, &f.model));
+    const float start[4] = {1, 2, 3, 4};
+    memcpy(f.value, start, sizeof start);
+    check_ok(ddp_model_add_parameter(f.model, "a", &f.value_tensor, &f.grad_tensor, NULL));
+    ddp_tensor value;
+    check_ok(ddp_model_get_value(f.model, 0, &value));
+    check_true(value.data == f.value);
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_value(f.model, 1, &value));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_value(f.model, 0, NULL));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_value(NULL, 0, &value));
+    check_ok(ddp_model_commit(f.model, NULL));
+    check_ok(ddp_model_get_value(f.model, 0, &value));
+    check_true((value.data == f.value) == (own == 0));
+    check_int(value.ndim, 1);
+    check_int(value.shape[0], 4);
+    check_true(memcmp(value.data, start, sizeof start) == 0);
+    close_fixture(&f);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       check_test(options_have_the_documented_defaults),
@@ -339,6 +370,7 @@ int main(void) {
       check_test(reports_describe_the_plan),
       check_test(handles_that_are_none_are_refused_untouched),
       check_test(a_model_outlives_its_group_as_an_object),
+      check_test(values_may_move_to_the_library),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,7 @@ struct Ways {
   bool shard = false;
   bool in_backward = false;
   bool values_in_group = false;  // parameters in ddp_group_alloc memory
+  bool own_values = false;       // libddp keeps them from commit on; what was lent is spoiled then
   bool owned_grads = true;
   ddp_progress progress = DDP_PROGRESS_CALLER;
   double max_norm = 0;
@@ -69,6 +70,7 @@ struct FusedWorld {
     options.unused = asked.unused;
     options.progress = asked.progress;
     options.uneven_inputs = asked.uneven_inputs;
+    options.own_values = asked.own_values ? 1 : 0;
     model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(asked.hook);
     const int64_t size = dtype_size(asked.dtype);
@@ -86,6 +88,11 @@ struct FusedWorld {
     }
     make_optimizer(rule);
     model->commit();
+    if (!asked.own_values) return;
+    for (size_t p = 0; p < ways.shapes.size(); ++p) {
+      std::memset(values[p], 0xFF, static_cast<size_t>(ways.shapes[p] * size));
+      values[p] = model->table().parameter(static_cast<int32_t>(p)).value.data;
+    }
   }
 
   void make_optimizer(Rule rule) {

@@ -21,7 +21,7 @@ module LibDDP
 using Libdl
 
 export DDPError, Group, group_rank, group_size, allreduce!, allgather!, reducescatter!, bcast!, barrier, reduce_metrics!, average, alloc, free!
-export Model, add_parameter!, add_buffer!, lend!, commit!, grad, set_grad!, backward, ready!, unused!, was_used, zero_grad!, grad_norm, scale_grad!
+export Model, add_parameter!, add_buffer!, lend!, commit!, value, grad, set_grad!, backward, ready!, unused!, was_used, zero_grad!, grad_norm, scale_grad!
 export sync_buffers!, check_replicas, parameter_hash, stats, describe_plan, metadata, metadata!
 export weight!, last_pass!, skip_backward, join!, pass_report
 export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_parameters!

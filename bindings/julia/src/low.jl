@@ -542,6 +542,7 @@ struct ddp_model_options
     divisor::ddp_divisor
     uneven_inputs::Int32
     wire::ddp_dtype
+    own_values::Int32
 end
 
 @doc raw"""
@@ -608,7 +609,7 @@ the buckets expect them.
 - `model`: in the building state
 - `name`: unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
 - `value`: the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model
-       is destroyed
+       is destroyed (with own_values: until ddp_model_commit, on a GPU in the order of its stream)
 - `grad`: its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
 - `out_index`: its number, counted from 0; may be NULL
@@ -677,6 +678,18 @@ Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is 
 """
 function ddp_model_get_grad(model, index, out_grad)
     return ccall((:ddp_model_get_grad, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{ddp_tensor}), model, index, out_grad)
+end
+
+@doc raw"""
+    ddp_model_get_value(model, index, out_value)
+
+Where the value of a parameter lives: the lent tensor, or with own_values from ddp_model_commit on memory of libddp, which
+is freed with the model. The address never changes after ddp_model_commit.
+Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_get_value(model, index, out_value)
+    return ccall((:ddp_model_get_value, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{ddp_tensor}), model, index,
+        out_value)
 end
 
 @doc raw"""

@@ -14,13 +14,14 @@ mutable struct Model
     hook::Any            # runs for each bucket of a pass, or nothing
     views::Vector{Any}   # by index, once committed: the gradients as arrays
     shown::Dict{Any,Any} # arrays that hooks have seen, by address, type and size
+    own_values::Bool     # the option
 end
 
 function Model(group::Group; changes...)
     chosen = Ref(options(Low.ddp_model_options, Low.ddp_model_options_init; changes...))
     handle = Ref{Ptr{Low.ddp_model}}(C_NULL)
     check(Low.ddp_model_create(group.handle, chosen, handle))
-    return finalizer(close, Model(handle[], C_NULL, group, Any[], Any[], Any[], nothing, Any[], Dict{Any,Any}()))
+    return finalizer(close, Model(handle[], C_NULL, group, Any[], Any[], Any[], nothing, Any[], Dict{Any,Any}(), chosen[].own_values != 0))
 end
 
 function Base.close(model::Model)
@@ -80,6 +81,9 @@ end
 """Agree with all ranks on the model; afterwards every rank has rank 0's values. Collective."""
 function commit!(model::Model)
     check(Low.ddp_model_commit(model.handle, model.stream))
+    if model.own_values && model.stream == C_NULL
+        empty!(model.values)
+    end
     model.views = Any[view_of(model, i) for i in 1:length(model)]
     return model
 end
@@ -112,6 +116,21 @@ function grad(model::Model, index::Integer)
     checkindex(Bool, eachindex(model.views), index) || grad_tensor(model, index) # which fails and says why
     isempty(model.views) && return view_of(model, index)
     return model.views[index]
+end
+
+"""
+    value(model, index)
+
+The value of a parameter as an array: of the memory that was lent, or with the option `own_values = true`, once the model is committed, of
+libddp's memory, which stays as long as anything refers to it.
+"""
+function value(model::Model, index::Integer)
+    if checkindex(Bool, eachindex(model.values), index)
+        return model.values[index]
+    end
+    tensor = Ref{Low.ddp_tensor}()
+    check(Low.ddp_model_get_value(model.handle, index - 1, tensor))
+    return library_array(tensor[])
 end
 
 """

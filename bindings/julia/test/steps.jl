@@ -23,6 +23,23 @@
     end
 end
 
+@testset "values that libddp keeps" begin
+    alone() do group
+        weight = Float64[1 2; 3 4]
+        model = Model(group; own_values = true)
+        add_parameter!(model, "weight", weight)
+        @test value(model, 1) === weight
+        commit!(model)
+        weight .= NaN
+        kept = value(model, 1)
+        @test kept == [1 2; 3 4]
+        sgd = SGD(model; rate = 1)
+        grad(model, 1) .= 1
+        step!(sgd)
+        @test kept == [0 1; 2 3]
+    end
+end
+
 @testset "rows of a table" begin
     alone() do group
         @test allreduce_rows(group, [7, 3, 7], Float32[1 5 10; 2 6 20]) == ([3, 7], Float32[5 11; 6 22])

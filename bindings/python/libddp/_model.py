@@ -65,7 +65,8 @@ class Model(Passes, Pulling, Closing):
 
     Keywords are the fields of ``ddp_model_options``: first_bucket_bytes, bucket_bytes, reduce ("average" or "sum"), unused ("error" or
     "allow"), progress ("auto", "caller" or "thread"), check_every, drift ("report" or "resend"),
-    divisor ("world" or "weights"), uneven_inputs, wire ("f16" or "bf16": gradients travel with 16 bits).
+    divisor ("world" or "weights"), uneven_inputs, wire ("f16" or "bf16": gradients travel with 16 bits), own_values (libddp keeps the
+    values from commit() on, where value() finds them, and lets go of the tensors that were lent).
 
     What is lent stays alive until the model is closed. Its memory must stay where it is; where a tensor can move under our hands (torch's
     ``.data = ...``), the next pass refuses it.
@@ -84,6 +85,8 @@ class Model(Passes, Pulling, Closing):
         self._failed: list[BaseException] = []
         self._mirror: Optional[Mirror] = None
         self._sharded = False  # has it an optimizer with shard?
+        self._own_values = bool(options.get("own_values", False))
+        self._copied: list[Lent] = []  # values that libddp has copied on a stream
         self.metadata = Metadata(self)  #: texts in checkpoints
 
     @property
@@ -137,7 +140,21 @@ class Model(Passes, Pulling, Closing):
         if not self.group.closed and self.group.size == 1:
             self.group._check_company()  # a framework may have brought the others meanwhile
         self._collective(low.ddp_model_commit, stream)
+        if self._own_values:
+            self._let_go_of_values(stream)
         self._give()
+
+    def _let_go_of_values(self, stream: Optional[int]) -> None:
+        """libddp has them; they were copied on `stream`."""
+        gone = []
+        for key in [key for key in self._lent if key[0] == "value"]:
+            lent = self._lent[key]
+            gone.append(lent)
+            what = self._called.pop(key, None)
+            self._watched = [watched for watched in self._watched if watched[1] != what]
+            self._lent[key] = Lent(low.ddp_model_get_value(self._raw, key[1]), None)
+        if stream is not None:
+            self._copied = gone  # until the model is closed: nobody says when the stream has come so far
 
     def mirror(self, mirror: Optional[Mirror]) -> None:
         """For adapters: values are kept elsewhere, and copied whenever the model reads or writes them as a whole."""
@@ -174,6 +191,16 @@ class Model(Passes, Pulling, Closing):
 
     def __len__(self) -> int:
         return low.ddp_model_get_parameter_count(self._raw)
+
+    def value(self, key: Key) -> Any:
+        """The value of a parameter: the program's own tensor as it was lent, or, with own_values, a :class:`View` of libddp's memory."""
+        index = self.index(key)
+        lent = self._lent[("value", index)]
+        if lent.value is not None:
+            return lent.value
+        view = View(low.ddp_model_get_value(self._raw, index), self._handle)
+        self._views.add(view)
+        return view
 
     # ---- Gradients. ----
 

@@ -28,6 +28,28 @@ class Collectives(Test):
             self.assertEqual(found, ([3, 3], [0, 0, 1, 10, 2, 20], [3 * rank], [2], {"most": 2.0}))
 
 
+class OwnValues(Test):
+    def test_the_library_keeps_them(self):
+        def run(group):
+            model = libddp.Model(group, own_values=True)
+            weight = array("d", [1, 2, 3])
+            model.add_parameter("weight", weight)
+            self.assertIs(model.value("weight"), weight)
+            model.commit()
+            weight[:] = array("d", [9, 9, 9])
+            kept = model.value(0).buffer()
+            sgd = libddp.SGD(model, rate=1.0)
+            for _ in range(2):
+                model.zero_grad()
+                with model.backward() as backward:
+                    model.grad(0).buffer()[:] = array("d", [group.rank] * 3)
+                    backward.ready(0)
+                sgd.step()
+            return kept.tolist()
+
+        self.assertEqual(ranks(2, run), [[0, 1, 2]] * 2)
+
+
 class Rows(Test):
     def test_sub_groups(self):
         def run(group):

@@ -2093,6 +2093,31 @@ intgo _wrap_ddp_model_options_wire_get_low_a876b01328600b42(struct ddp_model_opt
 }
 
 
+void _wrap_ddp_model_options_own_values_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_model_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->own_values = arg2;
+  
+}
+
+
+int _wrap_ddp_model_options_own_values_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+  struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_model_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->own_values);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_model_options *_wrap_new_ddp_model_options_low_a876b01328600b42() {
   struct ddp_model_options *result = 0 ;
   struct ddp_model_options *_swig_go_result;
@@ -2695,6 +2720,23 @@ _gostring_ _wrap_ddp_model_get_grad_low_a876b01328600b42(ddp_model *_swig_go_0, 
   arg3 = *(ddp_tensor **)&_swig_go_2; 
   
   result = (ddp_status)ddp_model_get_grad((struct ddp_model const *)arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_value_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_get_value((struct ddp_model const *)arg1,arg2,arg3);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }

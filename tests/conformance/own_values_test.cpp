@@ -1,0 +1,126 @@
+// Values that libddp keeps (own_values): what was lent is used no more after commit, and every way of making a step,
+// failing, saving and averaging gives the bits of values that stay where they are.
+#include "checkpoint/state.hpp"
+#include "optim/ema.hpp"
+#include "support/fused_world.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int kSteps = 4;
+const std::vector<int64_t> kShapes = {900, 64, 5000, 0, 70'001, 7, 33'000, 1024};
+
+Ways ways_with(bool own) {
+  Ways ways;
+  ways.shapes = kShapes;
+  ways.own_values = own;
+  return ways;
+}
+
+std::string train(group::Group& group, Rule rule, const Ways& ways) {
+  FusedWorld world(group, rule, ways);
+  optim::Ema average(world.model, {0.75});
+  for (int step = 0; step < kSteps; ++step) {
+    world.pass(group.rank(), step, step == 2 ? std::set<int32_t>{4} : std::set<int32_t>{});
+    world.optimizer->step();
+    average.update();
+  }
+  std::string all = world.bytes();
+  average.swap(0);
+  all += world.bytes();
+  average.swap(0);
+  expect_same_everywhere(group, all, "the model");
+  return all;
+}
+
+void every_way_gives_the_same_bits(Path path) {
+  for (const int size : {1, 2, 3})
+    run_on(path, size, [&](group::Group& group, int) {
+      for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
+        Ways plain = ways_with(false);
+        plain.dtype = dtype;
+        plain.master_weights = dtype == DDP_BF16;
+        const std::string wanted = train(group, Rule::kAdamW, plain);
+        for (int way = 0; way < 8; ++way) {
+          Ways own = plain;
+          own.own_values = true;
+          own.shard = (way & 1) != 0;
+          own.in_backward = (way & 2) != 0;
+          own.owned_grads = (way & 4) != 0;
+          expect(train(group, Rule::kAdamW, own) == wanted, "way " + std::to_string(way));
+        }
+      }
+    });
+}
+
+/// Rank 0's values as they were lent are what all ranks begin with.
+void commit_copies_what_was_lent(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    FusedWorld world(group, Rule::kSgd, ways_with(true));
+    for (size_t p = 0; p < kShapes.size(); ++p)
+      for (int64_t i = 0; i < kShapes[p]; ++i) {
+        float found = 0;
+        std::memcpy(&found, world.values[p] + 4 * i, 4);
+        expect(found == static_cast<float>(std::sin(static_cast<double>(i) + static_cast<double>(p))), "a value");
+      }
+    expect(rank < 2, "a rank");
+  });
+}
+
+void a_void_pass_is_taken_back(Path path) {
+  for (const bool shard : {false, true})
+    run_on(path, 2, [shard](group::Group& group, int rank) {
+      Ways ways = ways_with(true);
+      ways.shard = shard;
+      ways.in_backward = true;
+      ways.unused = DDP_UNUSED_ERROR;
+      FusedWorld world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
+      for (int step = 0; step < kSteps; ++step) {
+        if (step == 1 || step == 2) {
+          const std::string before = world.bytes();
+          (void)expect_error(DDP_ERROR_INVALID_STATE,
+                             [&] { world.pass(rank, 9, {}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
+          expect(world.bytes() == before, "parameters are as before");
+          continue;
+        }
+        for (FusedWorld* each : {&world, &other}) {
+          each->pass(rank, step);
+          each->optimizer->step();
+        }
+        expect(world.bytes() == other.bytes(), "and so is the optimizer's state");
+      }
+    });
+}
+
+void checkpoints_are_the_same_file(Path path) {
+  const Folder folder;
+  run_on(path, 2, [&](group::Group& group, int rank) {
+    std::string files[2];
+    for (const bool own : {false, true}) {
+      FusedWorld world(group, Rule::kAdamW, ways_with(own));
+      world.pass(rank, 0);
+      world.optimizer->step();
+      const std::string file = folder.path() + "/" + std::to_string(own);
+      checkpoint::save_file("save", {*world.model, world.optimizer.get()}, {1, 3}, file, std::nullopt);
+      files[own ? 1 : 0] = read_file(file);
+      FusedWorld again(group, Rule::kAdamW, ways_with(own));
+      (void)checkpoint::load_file("load", {*again.model, again.optimizer.get()}, file, std::nullopt);
+      expect(again.bytes() == world.bytes(), "what was saved was loaded");
+    }
+    expect(!files[0].empty() && files[0] == files[1], "the same file");
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_paths_test(every_way_gives_the_same_bits),
+      ddp_paths_test(commit_copies_what_was_lent),
+      ddp_paths_test(a_void_pass_is_taken_back),
+      ddp_paths_test(checkpoints_are_the_same_file),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
