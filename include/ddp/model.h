@@ -63,7 +63,8 @@ typedef struct ddp_model_options {
                      ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where
                      nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks,
                      NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of
-                     one rank, are as they are. 0 (default): no other type */
+                     one rank, are as they are. DDP_F32: gradients of 16 bits are added between GPUs as F32 and rounded once,
+                     as they always are in host memory; twice the bytes. 0 (default): no other type */
   int32_t own_values; /**< 1: libddp keeps the values of parameters. ddp_model_commit copies them into memory of its own and
                          uses the lent memory no more, so that it can be freed; ddp_model_get_value tells the new addresses.
                          An optimizer with shard then gives values in place: on a GPU without a copy of them, on one host

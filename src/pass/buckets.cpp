@@ -5,10 +5,11 @@
 namespace ddp::pass {
 namespace {
 
-int64_t largest_on_gpu(const Plan& plan) noexcept {
+int64_t largest_on_gpu(const Plan& plan, const Hook& hook) noexcept {
   int64_t bytes = 0;
   for (const PlannedBucket& bucket : plan)
-    if (bucket.on_gpu) bytes = std::max(bytes, bucket.count * dtype_size(bucket.dtype));
+    if (bucket.on_gpu)
+      bytes = std::max(bytes, bucket.count * dtype_size(hook.widens(bucket.dtype) ? DDP_F32 : bucket.dtype));
   return bytes;
 }
 
@@ -24,7 +25,7 @@ Buckets::Buckets(const group::Channel& channel, const Parameters& table, const d
       hook_(std::move(hook)),
       places_(plan_, table.parameters().size()),
       on_gpu_(std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
-      largest_bytes_(largest_on_gpu(plan_)),
+      largest_bytes_(largest_on_gpu(plan_, hook_)),
       pending_(plan_.size()) {
   if (hook_.copies()) hooked_ = std::make_unique<HookedBuckets>(channel, hook_, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
@@ -44,6 +45,7 @@ collective::BucketSpec Buckets::describe(size_t bucket) const {
   spec.index = static_cast<int32_t>(bucket);
   spec.rule = cpu::ReduceRule{planned.dtype, options_.reduce, ranks_, options_.divisor == DDP_DIVISOR_WEIGHTS};
   spec.rule.wire = hook_.wire_of(planned.dtype);
+  spec.rule.widened = hook_.widens(planned.dtype);
   spec.plan_hash = plan_hash_;
   spec.on_gpu = planned.on_gpu;
   spec.partial_allowed = partial_allowed();

@@ -1,7 +1,7 @@
 // What stands in the place of a bucket's plain reduction. Set while the model is built and compared between the ranks at
 // commit, so that every rank reduces in the same way. A value.
-//   kWire      the transport itself sends F32 and F64 gradients with 16 bits (device/cpu/reduce.hpp, "Two bytes on
-//              the wire")
+//   kWire      the transport itself sends gradients in another type: F32 and F64 with 16 bits (device/cpu/reduce.hpp, "Two
+//              bytes on the wire"), or those of 16 bits between GPUs as F32
 //   kCallback  `body` reduces a copy of the bucket with collectives of its own, on the queue (hook_bucket.hpp)
 //   kPulled    the same, by the program itself between the calls next_bucket and finish_bucket
 // Tested by conformance/wire_hook_threads_test.cpp.
@@ -24,13 +24,22 @@ struct Hook {
   ddp_dtype wire = cpu::ReduceRule::kAsItIs;
   std::function<void(HookBucket&)> body{};
 
-  [[nodiscard]] static Hook as_16_bits(ddp_dtype wire) {
-    return Hook{Kind::kWire, wire == DDP_F16 ? "wire = DDP_F16" : "wire = DDP_BF16", wire};
+  [[nodiscard]] static Hook sent_as(ddp_dtype wire) {
+    return Hook{Kind::kWire,
+                wire == DDP_F16    ? "wire = DDP_F16"
+                : wire == DDP_BF16 ? "wire = DDP_BF16"
+                                   : "wire = DDP_F32",
+                wire};
   }
   /// Does a bucket of these gradients pass through a copy?
   [[nodiscard]] bool copies() const noexcept { return kind == Kind::kCallback || kind == Kind::kPulled; }
   [[nodiscard]] ddp_dtype wire_of(ddp_dtype dtype) const noexcept {
-    return dtype == DDP_F32 || dtype == DDP_F64 ? wire : cpu::ReduceRule::kAsItIs;
+    const bool narrows = wire != DDP_F32 && (dtype == DDP_F32 || dtype == DDP_F64);
+    return narrows ? wire : cpu::ReduceRule::kAsItIs;
+  }
+  /// Do gradients of 16 bits travel as F32?
+  [[nodiscard]] bool widens(ddp_dtype dtype) const noexcept {
+    return wire == DDP_F32 && (dtype == DDP_F16 || dtype == DDP_BF16);
   }
 };
 

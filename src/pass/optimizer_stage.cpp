@@ -152,12 +152,19 @@ const collective::BucketHeader& OptimizerStage::header_of_all(size_t bucket) noe
   return header;
 }
 
-/// On a GPU the order of the stream does what the queue does elsewhere: the step is enqueued behind the reduction.
+/// On a GPU the order of streams does what the queue does elsewhere: the step is enqueued behind the reduction, beside the
+/// next one.
 void OptimizerStage::update_now(size_t bucket) {
   BucketStep& step = parts_[bucket]->step;
   step.work_on_all();
-  if (!problem_)
-    problem_ = try_to([&] { step.flush(gpu_stream()); });  // this may be the thread that marks; the pass's end says it
+  if (problem_) return;
+  // This may be the thread that marks; the pass's end says it.
+  problem_ = try_to([&] { step.flush(channel_.group().gpu().nccl().fork()); });
+}
+
+/// What comes on the communication stream comes after the updates of the pass.
+void OptimizerStage::join_updates() {
+  if (setting_.some_on_gpu() && pass_plan_.follows() && !is_sharded()) channel_.group().gpu().nccl().join();
 }
 
 void OptimizerStage::refuse_capture() const {
@@ -172,6 +179,7 @@ void* OptimizerStage::gpu_stream() const {
 
 bool OptimizerStage::end(bool is_void) {
   if (problem_) throw Error(*problem_);
+  join_updates();
   if (!is_void && pass_plan_.norm == StepPlan::Norm::kWhileReduced) {
     norm_.emplace();
     for (const auto& part : parts_) norm_->join(part->norm.sum());
@@ -224,6 +232,7 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
 void OptimizerStage::give_up() {
   if (step_.is(StepState::Is::kNone) || step_.is(StepState::Is::kMade)) return;  // what was made whole and counted stays
   static_cast<void>(update_.restore());
+  join_updates();
   update_.flush(gpu_stream());
 }
 

@@ -95,6 +95,7 @@ class OptimizerStage {
   [[nodiscard]] std::optional<Error> settle(const char* function, bool collective, void* stream);
   void update_now(size_t bucket);
   void work_on_gpu();
+  void join_updates();
   void refuse_capture() const;
   [[nodiscard]] const collective::BucketHeader& header_of_all(size_t bucket) noexcept;
   [[nodiscard]] void* gpu_stream() const;

@@ -202,8 +202,8 @@ static void train_rounded(rank *self) {
   train_with(self, DDP_BF16);
   check_ok(ddp_model_options_init(&options, sizeof options));
   check_int((int)options.wire, 0);
-  options.wire = DDP_F32;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(self->group, &options, &model), "wire is 1");
+  options.wire = DDP_F64;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(self->group, &options, &model), "wire is 2");
 }
 
 static void gradients_travel_with_16_bits_if_the_model_says_so(void **state) {

@@ -108,7 +108,7 @@ void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
       return std::pair{stats.sent_bytes, world.bytes()};
     };
     const pass::Hook none;
-    const pass::Hook bf16 = pass::Hook::as_16_bits(DDP_BF16);
+    const pass::Hook bf16 = pass::Hook::sent_as(DDP_BF16);
     const auto plain = sent(none, true);
     const auto packed = sent(bf16, true);
     expect(plain.first > 0 && packed.first * 2 == plain.first,

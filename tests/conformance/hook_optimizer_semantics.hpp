@@ -76,7 +76,7 @@ struct HookTrainer {
 };
 
 inline std::vector<pass::Hook> all_hooks() {
-  return {pass::Hook::as_16_bits(DDP_BF16), pass::Hook::as_16_bits(DDP_F16), callback(average),
+  return {pass::Hook::sent_as(DDP_BF16), pass::Hook::sent_as(DDP_F16), callback(average),
           extra::powersgd_hook(powersgd_options(2))};
 }
 

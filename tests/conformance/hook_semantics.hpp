@@ -322,7 +322,7 @@ inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGr
       options.uneven_inputs = 1;
       options.divisor = DDP_DIVISOR_WEIGHTS;
       model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
-      model.set_hook(own ? callback(average) : pass::Hook::as_16_bits(DDP_BF16));
+      model.set_hook(own ? callback(average) : pass::Hook::sent_as(DDP_BF16));
       std::vector<float> values(900), more(70);
       model.add_parameter("a", flat_tensor(values.data(), DDP_F32, 900), nullptr);
       model.add_parameter("b", flat_tensor(more.data(), DDP_F32, 70), nullptr);

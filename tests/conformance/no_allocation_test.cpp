@@ -106,7 +106,7 @@ void passes_with_weights_and_skipping_ranks_allocate_nothing(void**) {
 void passes_with_16_bits_on_the_wire_allocate_nothing(void**) {
   for (const bool owned : {true, false})
     for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
-      expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, pass::Hook::as_16_bits(DDP_BF16)), int64_t{0},
+      expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, pass::Hook::sent_as(DDP_BF16)), int64_t{0},
                    "allocations");
 }
 

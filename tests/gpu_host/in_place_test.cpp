@@ -188,6 +188,34 @@ void every_way_gives_the_same_values(void**) {
   }
 }
 
+/// An update within the pass does not hold up the reduction of the next bucket.
+void updates_run_beside_reductions(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    Trained trained(group, rank, {.in_backward = true});
+    for (int step = 0; step < 2; ++step) trained.train(step);  // the first one makes its step at the end
+    std::vector<void*> beside;
+    for (const fake_gpu::StreamInfo& each : fake_gpu::streams())
+      if (each.device == rank && !each.high_priority && each.stream != trained.stream.get()) beside.push_back(each.stream);
+    expect_equal(beside.size(), size_t{1}, "streams for updates");
+    group.barrier();
+    const int64_t before = fake_gpu::collectives();
+    group.barrier();
+    fake_gpu::pause(beside[0]);
+    trained.model->begin_backward(DDP_PASS_REDUCE);
+    for (int32_t p = trained.model->table().parameter_count(); p-- > 0;)
+      trained.model->pass().mark_ready(p, trained.stream.get());
+    wait_until([&] { return fake_gpu::collectives() == before + 10; });
+    expect(fake_gpu::pending(beside[0]) > 9, "the updates are still to come");
+    fake_gpu::resume(beside[0]);
+    trained.model->end_backward(trained.stream.get());
+    trained.optimizer->step(trained.stream.get());
+    trained.stream.synchronize();
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
 }  // namespace
 }  // namespace ddp::test
 
@@ -197,6 +225,7 @@ int main() {
       ddp_test(a_step_takes_few_calls),
       ddp_test(memory_is_divided_by_the_ranks),
       ddp_test(every_way_gives_the_same_values),
+      ddp_test(updates_run_beside_reductions),
   };
   return cmocka_run_group_tests_name("gpu_in_place", tests, nullptr, nullptr);
 }

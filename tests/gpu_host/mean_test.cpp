@@ -83,7 +83,13 @@ void collectives_have_the_bits_of_host_memory(void**) {
 
 struct Way {
   bool shard = false, in_backward = false, weights = false, owned = true;
+  ddp_dtype wire{};
 };
+
+double number_of(const Way& way, int64_t i, int rank, int pass) {
+  if (way.wire != 0) return rank == 0 ? 256 : 1 + static_cast<double>(i % 2);
+  return static_cast<double>(i % 3 == 0 ? 40960 : 64 * ((i + rank) % 2 + pass));
+}
 
 /// The parameters after two passes and steps, in host memory or on the GPU.
 std::vector<std::vector<std::byte>> trained(group::Group& group, int rank, ddp_dtype dtype, const Way& way, bool on_gpu) {
@@ -103,6 +109,7 @@ std::vector<std::vector<std::byte>> trained(group::Group& group, int rank, ddp_d
   options.first_bucket_bytes = 1'000;
   options.bucket_bytes = 8'000;
   if (way.weights) options.divisor = DDP_DIVISOR_WEIGHTS;
+  options.wire = way.wire;
   const auto model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
   std::vector<Tensor> grads;
   here.reserve(2 * counts.size());
@@ -124,8 +131,7 @@ std::vector<std::vector<std::byte>> trained(group::Group& group, int rank, ddp_d
     model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < counts.size(); ++p) {
       std::vector<double> numbers;
-      for (int64_t i = 0; i < counts[p]; ++i)
-        numbers.push_back(static_cast<double>(i % 3 == 0 ? 40960 : 64 * ((i + rank) % 2 + pass)));
+      for (int64_t i = 0; i < counts[p]; ++i) numbers.push_back(number_of(way, i, rank, pass));
       const std::vector<std::byte> bytes = made(dtype, numbers);
       std::byte* const to = model->table().parameter(static_cast<int32_t>(p)).grad.data;
       if (on_gpu) {
@@ -161,12 +167,28 @@ void passes_have_the_bits_of_host_memory(void**) {
   FakeGpus::expect_nothing_left();
 }
 
+/// 256 and ones on the other ranks: BF16 would lose each of them.
+void sixteen_bits_may_be_added_as_f32(void**) {
+  const FakeGpus gpus(7);
+  run_gpu_groups(4, [&](group::Group& group, int rank) {
+    for (const ddp_dtype dtype : {DDP_BF16, DDP_F16})
+      for (unsigned bits = 0; bits < 16; ++bits) {
+        const Way way{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, DDP_F32};
+        expect(trained(group, rank, dtype, way, true) == trained(group, rank, dtype, way, false),
+               std::string(dtype_name(dtype)) + ", way " + std::to_string(bits));
+      }
+    group.barrier();
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
 }  // namespace
 }  // namespace ddp::test
 
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(collectives_have_the_bits_of_host_memory),
-                              ddp_test(passes_have_the_bits_of_host_memory)};
+                              ddp_test(passes_have_the_bits_of_host_memory), ddp_test(sixteen_bits_may_be_added_as_f32)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

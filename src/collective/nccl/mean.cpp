@@ -8,7 +8,8 @@ bool divides_first(const cpu::ReduceRule& rule) noexcept { return rule.is_wired(
 }  // namespace
 
 ddp_dtype travel_dtype(const cpu::ReduceRule& rule) noexcept {
-  return rule.dtype == DDP_F16 && rule.by_weight && !rule.is_wired() ? DDP_F32 : rule.travel_dtype();
+  const bool may_not_fit = rule.dtype == DDP_F16 && rule.by_weight;
+  return rule.widened || (may_not_fit && !rule.is_wired()) ? DDP_F32 : rule.travel_dtype();
 }
 
 Factors factors_of(const cpu::ReduceRule& rule, double weight) noexcept {

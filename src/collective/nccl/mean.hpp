@@ -1,7 +1,8 @@
 // Where a mean over NCCL is divided, for all collectives and buckets alike: NCCL only adds, in the type that travels.
 // A sum of F16 may not fit although the mean does, so its terms are divided; so are terms sent with 16 bits. All else is
 // divided behind the sum. With weights a term of F16 may not fit either, and the sum of the weights is known too late to
-// divide by it: such terms travel as F32.
+// divide by it: such terms travel as F32, as do all of 16 bits if the
+// rule is widened.
 // Tested by gpu_host/mean_test.cpp.
 #pragma once
 

@@ -92,6 +92,18 @@ void NcclTransport::order_before(void* stream) {
   if (size_ > 1 && !device_.is_capturing(stream)) watch_->expect_end_of(stream);
 }
 
+void* NcclTransport::fork() {
+  if (side_stream_ == nullptr) side_stream_ = std::make_unique<gpu::Stream>(device_, gpu::Stream::Priority::kNormal);
+  const std::lock_guard lock(ordering_);
+  event_->record(stream_->get());
+  event_->hold_back(side_stream_->get());
+  return side_stream_->get();
+}
+
+void NcclTransport::join() {
+  if (side_stream_ != nullptr) order_after(side_stream_->get());
+}
+
 ddp_gpu_stop NcclTransport::stop_on(void* stream) { return stop_words_ != nullptr ? stop_words_->copy_on(stream) : nullptr; }
 
 /// Nothing if the factor is 1.

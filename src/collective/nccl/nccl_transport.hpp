@@ -48,6 +48,11 @@ class NcclTransport {
   void order_after(void* stream);
   void order_before(void* stream);
 
+  /// Work that needs a result but no communication, so that the next collective does not wait for it: a stream that comes
+  /// after what is on the communication stream now. What follows there comes after it only once it is joined.
+  [[nodiscard]] void* fork();
+  void join();
+
   /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one
   /// rank.
   [[nodiscard]] ddp_gpu_stop stop_on(void* stream);
@@ -88,7 +93,8 @@ class NcclTransport {
   const int32_t rank_;
   const int32_t size_;
   std::unique_ptr<gpu::Stream> stream_;
-  std::mutex ordering_;  // guards event_ between record and wait
+  std::unique_ptr<gpu::Stream> side_stream_;  // of fork(); NULL: nobody has
+  std::mutex ordering_;                       // guards event_ between record and wait
   std::unique_ptr<gpu::Event> event_;
   std::unique_ptr<StopWords> stop_words_;  // set when the group breaks; NULL with one rank
   std::shared_ptr<Communicator> communicator_;

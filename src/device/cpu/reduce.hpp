@@ -41,6 +41,7 @@ struct ReduceRule {
   bool by_weight = false;  // for AVERAGE of floats: divide by weight_sum in its place
   double weight_sum = 1;
   ddp_dtype wire = kAsItIs;  // F16 or BF16: terms and sums under way have this type
+  bool widened = false;      // of 16 bits: NCCL adds them as F32, as the loops here do anyway
   static constexpr ddp_dtype kAsItIs{};
 
   [[nodiscard]] bool is_wired() const noexcept { return wire != kAsItIs; }
