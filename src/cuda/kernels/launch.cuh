@@ -44,10 +44,20 @@ inline int32_t grid_for(uint32_t most, uint32_t& out) noexcept {
   return 0;
 }
 
+/// A kernel as cudaLaunchKernel takes it: by its address, which CUDA 12 needs, or by its type (tests/support/host_cuda).
+template <class Parameters>
+auto launchable(void (*kernel)(Parameters)) noexcept {
+#ifdef __CUDACC__
+  return reinterpret_cast<const void*>(kernel);
+#else
+  return kernel;
+#endif
+}
+
 template <class Parameters>
 int32_t launch(void (*kernel)(Parameters), const Parameters& parameters, dim3 grid, dim3 block, void* stream) noexcept {
   void* arguments[] = {const_cast<void*>(static_cast<const void*>(&parameters))};
-  return settled(cudaLaunchKernel(kernel, grid, block, arguments, 0, static_cast<cudaStream_t>(stream)));
+  return settled(cudaLaunchKernel(launchable(kernel), grid, block, arguments, 0, static_cast<cudaStream_t>(stream)));
 }
 
 /// A kernel over the tiles of parameters.table.
