@@ -9,6 +9,9 @@
 
 namespace ddp::cuda {
 
+/// Toolkit and driver: the first with kernels whose parameters have 32,764 bytes.
+inline constexpr int kOldestCuda = 12010;
+
 /// The code as the table gives it. The runtime repeats the last error of a thread on request; that is taken back here, so
 /// that no later launch is blamed for it.
 inline int32_t settled(cudaError_t code) noexcept {

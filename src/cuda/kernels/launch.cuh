@@ -21,11 +21,8 @@ inline constexpr uint32_t kBlocksPerProcessor = 8;
 
 /// Bytes of all parameters of a kernel. Small ones are copied sooner.
 inline constexpr size_t kSmall = 4000;
-#if CUDART_VERSION >= 12010
 inline constexpr size_t kLarge = 32764;
-#else
-inline constexpr size_t kLarge = 4096;
-#endif
+static_assert(CUDART_VERSION >= kOldestCuda, "kernels have no more than 4,096 bytes of parameters before CUDA 12.1");
 /// Pieces that fit beside a header of some bytes.
 template <class Entry>
 constexpr int capacity(size_t bytes, size_t header) {
