@@ -1,24 +1,28 @@
 #!/usr/bin/env bash
-# All that needs a real GPU, unattended: the tests, compute-sanitizer over some of them, the benchmark; then a table.
+# All that needs a real GPU, unattended: the tests, compute-sanitizer over tests of two ranks, the benchmark beside PyTorch, and experiments that
+# show what only hardware shows; then a table.
 #
-#   tests/gpu/run.sh [--quick] [--out DIR] [--build DIR]     build if needed (into build/gpu), then run
-#   tests/gpu/run.sh --pack DIR [--build DIR]                build, and gather everything that runs in DIR, for another machine
+#   tests/gpu/run.sh [--quick] [--out DIR] [--build KIT]     build if needed (into build/gpu), then run
+#   tests/gpu/run.sh --pack KIT [--build DIR]                build, and gather everything that runs in KIT, for another machine
 #
 #   --quick      3 minutes in the place of 9
-#   --out DIR    results (default ./gpu-results), written as they come, so a run that is killed leaves what it had
-#   --build DIR  a folder made by --pack, or a build folder of CMake; without it everything is built here
-#   --only NAME  one stage: tests, sanitizer or benchmark
+#   --seconds N  the time for everything, in the place of these
+#   --out DIR    results (default ./gpu-results): two files, summary.txt and results.tar.gz with everything. Both are written anew after each stage
+#                and when the run is stopped, so a run that is killed leaves what it had
+#   --build KIT  what --pack made, folder or file, or a build folder of CMake; without it everything is built here
+#   --pack KIT   a folder, or one file if its name ends in .tar.gz
+#   --only NAME  one stage: tests, sanitizer, benchmark or experiments
 #
-# A packed folder needs nothing but the C and C++ libraries (of this machine's age or younger), a driver and NCCL: libddp, its GPU module, the tests, CMocka,
-# ddprun, the example and the benchmark lie in it. Gloo is not needed, because all ranks are on one host. compute-sanitizer and PyTorch are
-# used where they are found (PYTHON names another interpreter than python3). NCCL is found as libddp finds it, by DDP_NCCL_LIBRARY or the loader's
-# search; the copy that a PyTorch brings is looked for too.
+# A kit needs nothing but the C and C++ libraries (of this machine's age or younger), a driver and NCCL: libddp, its GPU module, the tests, CMocka,
+# ddprun, the example, the benchmarks and the experiments are in it. Gloo is not needed, because all ranks are on one host. compute-sanitizer and
+# PyTorch are used where they are found (PYTHON names another interpreter than python3). NCCL is found as libddp finds it, by DDP_NCCL_LIBRARY or
+# the loader's search; the copy that a PyTorch brings is looked for too. CUDACXX names the compiler of a build, for an older driver one of CUDA 12.
 #
 # Exit status: 0 all passed, 1 something failed, 2 it could not be built or the arguments are wrong, 77 there is no GPU here.
 set -uo pipefail
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." 2>/dev/null && pwd)
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-quick='' out=gpu-results build='' pack='' only=''
+quick='' out=gpu-results build='' pack='' only='' seconds=''
 
 fail() {
   echo "$1" >&2
@@ -27,7 +31,7 @@ fail() {
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=1 ;;
-    --out | --build | --pack | --only)
+    --out | --build | --pack | --only | --seconds)
       [ $# -gt 1 ] || fail "$1 needs a value"
       declare "${1#--}=$2"
       shift
@@ -40,33 +44,41 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+case $only in '' | tests | sanitizer | benchmark | experiments) ;; *) fail "there is no stage $only: see $0 --help" ;; esac
+case $seconds in *[!0-9]*) fail "--seconds needs a number" ;; esac
+work=$(mktemp -d) || fail "there is no place for temporary files."
+trap 'rm -rf "$work"' EXIT
 
 # --- Building and packing ---
 
 build_here() { # into $1
   local need=''
   if [ -z "$pack" ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ] && ! command -v nvidia-smi >/dev/null; then
-    echo "there is no NVIDIA GPU on this machine (no /dev/nvidiactl), so nothing was built; --pack DIR builds for another machine"
+    echo "there is no NVIDIA GPU on this machine (no /dev/nvidiactl), so nothing was built; --pack KIT builds for another machine"
     exit 77
   fi
   echo "building in $1; $1.log has the details" >&2
   command -v cmake >/dev/null || need='cmake'
-  [ -z "$need" ] || fail "$need is missing, so nothing can be built here: pack on a machine that has it (--pack DIR), and carry DIR (--build DIR)."
+  [ -z "$need" ] || fail "$need is missing, so nothing can be built here: pack on a machine that has it (--pack KIT), and carry KIT (--build KIT)."
   cmake -S "$source_dir" -B "$1" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDDP_CUDA=ON -DDDP_GLOO=OFF \
     ${CUDA_ARCHITECTURES:+-DDDP_CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES"} >"$1.log" 2>&1 ||
-    fail "CMake could not configure the build ($1.log says why): install what is missing, or carry a packed folder (--pack, --build)."
+    fail "CMake could not configure the build ($1.log says why): install what is missing, or carry a kit (--pack, --build)."
   cmake --build "$1" --parallel "$(nproc)" --target gpu_programs >>"$1.log" 2>&1 || fail "The build failed: see $1.log."
 }
 
-gather() { # from the build folder $1 into the packed folder $2
+gather() { # from the build folder $1 into the folder $2
   local from=$1 to=$2 file
   rm -rf "$to" && mkdir -p "$to/bin" "$to/lib/ddp" "$to/lib/wire" "$to/share" || return 1
-  for file in "$from"/tests/test.gpu.* "$from"/tests/bench.gpu "$from"/bin/ddprun "$from"/examples/07_cuda; do
-    [ -f "$file" ] && strip -o "$to/bin/$(basename "$file")" "$file"
+  for file in "$from"/tests/test.gpu.* "$from"/tests/{bench.gpu,bench.gpu_ranks,experiments.gpu} "$from"/bin/ddprun "$from"/examples/07_cuda; do
+    [ ! -f "$file" ] || strip -o "$to/bin/$(basename "$file")" "$file"
   done
   strip --strip-debug -o "$to/lib/libddp.so.0.1" "$from/src/libddp.so.0.1" || return 1
   for file in src/ddp/libddp_cuda.so tests/wire/libddp_cuda.so; do
-    strip --strip-debug -o "$to/lib/$(basename "$(dirname "$file")")/libddp_cuda.so" "$from/$file" || echo "$from has no $file" >&2
+    if [ -f "$from/$file" ]; then
+      strip --strip-debug -o "$to/lib/$(basename "$(dirname "$file")")/libddp_cuda.so" "$from/$file" || return 1
+    else
+      echo "$from has no $file" >&2
+    fi
   done
   # CMocka comes along: as a file beside libddp, where the programs look (their rpath is $ORIGIN/../lib).
   file=$(ldd "$from/tests/test.gpu.pass" | awk '$1 ~ /^libcmocka/ && $3 ~ "/" { print $3 }')
@@ -78,32 +90,59 @@ gather() { # from the build folder $1 into the packed folder $2
   } >"$to/KIT"
 }
 
+pack_into() { # from the build folder $1 into $2, a folder or a file
+  case $2 in
+    *.tar.gz) gather "$1" "$work/gpu-kit" && mkdir -p "$(dirname "$2")" && tar -C "$work" -czf "$2" gpu-kit ;;
+    *) gather "$1" "$2" ;;
+  esac
+}
+
 kit=''
-if [ -n "$build" ] && [ -f "$build/KIT" ]; then
+if [ -f "$build" ]; then
+  mkdir "$work/kit" && tar -C "$work/kit" -xzf "$build" || fail "$build is no kit: it cannot be unpacked."
+  kit=$(dirname "$(ls "$work"/kit/KIT "$work"/kit/*/KIT 2>/dev/null | head -1)")
+  [ -f "$kit/KIT" ] || fail "$build is no kit: it has no file KIT."
+elif [ -n "$build" ] && [ -f "$build/KIT" ]; then
   kit=$build
-elif [ -f "$here/../KIT" ]; then
-  kit=$here/.. # this script is itself in a packed folder
+elif [ -z "$build" ] && [ -f "$here/../KIT" ]; then
+  kit=$here/.. # this script is itself in a kit
 else
   if [ -z "$build" ]; then
     build=$source_dir/build/gpu
     mkdir -p "$build"
     build_here "$build"
   elif [ ! -f "$build/CMakeCache.txt" ]; then
-    fail "$build is neither a packed folder nor a build folder of CMake."
+    fail "$build is neither a kit nor a build folder of CMake."
   fi
-  kit=${pack:-$build/gpu-kit}
-  gather "$build" "$kit" || fail "The programs could not be gathered from $build."
+  kit=${pack:-$work/kit}
+  pack_into "$build" "$kit" || fail "The programs could not be gathered from $build."
 fi
 if [ -n "$pack" ]; then
-  echo "packed in $pack ($(du -sm "$pack" | cut -f1) MiB): carry it, and run  tests/gpu/run.sh --build $pack  or  $pack/share/run.sh"
+  echo "packed in $pack ($(du -sm "$pack" | cut -f1) MiB): carry it, and run  tests/gpu/run.sh --build $pack  or, unpacked, share/run.sh of it"
   exit 0
 fi
 kit=$(cd "$kit" && pwd)
 chmod +x "$kit"/bin/* 2>/dev/null # in case it was carried by something that forgets
 
-# --- What there is ---
+# --- Results: everything in one folder, and that in one file ---
 
 mkdir -p "$out" && out=$(cd "$out" && pwd) || fail "$out cannot be made."
+results=$work/gpu-results
+mkdir "$results"
+summary=$out/summary.txt
+save() {
+  cp "$summary" "$results/"
+  tar -C "$work" -czf "$out/.results.tar.gz" gpu-results 2>/dev/null # 1: a log grew meanwhile
+  [ $? -gt 1 ] || mv -f "$out/.results.tar.gz" "$out/results.tar.gz"
+}
+shorten() { # a log that grew without end
+  [ "$(stat -c %s "$1")" -le 1000000 ] || {
+    { head -c 300000 "$1" && echo && echo "... (cut here) ..." && tail -c 600000 "$1"; } >"$1.short" && mv "$1.short" "$1"
+  }
+}
+
+# --- What there is ---
+
 export LD_LIBRARY_PATH=$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export DDP_MODULE_PATH=$kit/lib/ddp
 python=$(command -v "${PYTHON:-python3}" || true)
@@ -122,35 +161,40 @@ sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sani
 
 probe=$("$kit/bin/test.gpu.errors" none 2>&1)
 if [ $? = 77 ]; then
-  echo "$probe"
-  echo "$probe" >"$out/summary.txt"
+  echo "$probe" | tee "$summary"
+  save
   exit 77
 fi
+gpus=$(sed -n 's/.*, \([0-9]*\) GPU.*/\1/p' <<<"$probe" | head -1)
 
-budget=$((${#quick} ? 175 : 520))
+budget=${seconds:-$((${#quick} ? 175 : 520))}
 SECONDS=0
-left() { echo $((budget - SECONDS)); }
+reserve=0 # seconds kept for what comes later
+left() { echo $((budget - SECONDS - reserve)); }
 failures=0
-summary=$out/summary.txt
 row() { printf '%-34s %-9s %6s  %s\n' "$@" | tee -a "$summary"; }
+heading() {
+  row "" "" "" ""
+  row "$1" "" "" ""
+}
 {
   echo "libddp on a real GPU: $(head -1 "$kit/KIT"), $(date -u +%FT%TZ)"
   nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "(no nvidia-smi)"
   echo "NCCL: ${DDP_NCCL_LIBRARY:-found by the loader}; lo: $(cat /sys/class/net/lo/operstate 2>/dev/null), flags $(cat /sys/class/net/lo/flags 2>/dev/null)"
-  echo
 } | tee "$summary"
 child=''
 stop() {
   [ -z "$child" ] || kill "$child" 2>/dev/null
   echo "stopped after $SECONDS s; results so far are in $out" | tee -a "$summary"
+  save
   exit 1
 }
 trap stop TERM INT HUP
 
 # Runs a command with a limit, keeps its output, and writes a row. $1 name, $2 seconds, $3 "soft" (a limit that passes is no failure) or "hard".
 stage() {
-  local name=$1 limit=$2 kind=$3 log begin=$SECONDS code=0 detail=''
-  log=$out/$(tr -cs 'a-z0-9._\n' - <<<"$1" | sed 's/-$//').log
+  local name=$1 limit=$2 kind=$3 begin=$SECONDS code=0 detail=''
+  log=$results/$(tr -cs 'a-z0-9._\n' - <<<"$1" | sed 's/-$//').log
   shift 3
   [ "$limit" -le "$(left)" ] || limit=$(left)
   if [ "$limit" -lt 5 ]; then
@@ -170,79 +214,109 @@ stage() {
       [ "$kind" = soft ] || failures=$((failures + 1))
       ;;
     *)
-      row "$name" FAILED "$((SECONDS - begin)) s" "exit $code; ${detail:-see $log}"
+      row "$name" FAILED "$((SECONDS - begin)) s" "exit $code; ${detail:-see $(basename "$log")}"
       failures=$((failures + 1))
       ;;
   esac
+  shorten "$log"
+  save
 }
-wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
+wanted() { # a stage, and the seconds that later ones keep
+  [ -z "$only" ] || [ "$only" = "$1" ] || return 1
+  reserve=0
+  [ -n "$only" ] || reserve=$(($2 * budget / 520))
+}
 
 # --- The tests, those of one rank first. In a quick run only some of those that start processes ---
 
 test_program() { # name, limit, pattern
-  [ -x "$kit/bin/test.gpu.$1" ] && stage "gpu.$1${3:+ $3}" "$2" hard "$kit/bin/test.gpu.$1" ${3:+"$3"}
+  [ ! -x "$kit/bin/test.gpu.$1" ] || stage "gpu.$1${3:+ $3}" "$2" hard "$kit/bin/test.gpu.$1" ${3:+"$3"}
 }
-if wanted tests; then
-  row "TEST" "" "" ""
+if wanted tests 240; then
+  heading TEST
   for name in kernels kernels_update pass optimizer streams state errors batch_norm; do test_program $name 60; done
   if [ -n "$quick" ]; then
-    for pattern in 'sums*' 'two_hundred*' 'hooks*'; do test_program ranks 30 "$pattern"; done
+    for pattern in 'sums*' 'two_hundred*'; do test_program ranks 30 "$pattern"; done
     test_program failure 40 '*killed_rank_of_two*'
     test_program graph 30 '*replayed*'
   else
-    test_program ranks 150
-    test_program failure 130
+    test_program ranks 120
+    test_program failure 90
+    test_program fork 40
     test_program graph 60
     test_program leaks 60
   fi
   if [ -x "$kit/bin/07_cuda" ]; then
     stage example.alone 40 hard "$kit/bin/07_cuda" "$kit/share/digits.csv"
-    [ -n "$quick" ] || stage example.two_ranks 90 hard "$kit/bin/ddprun" -n 2 "$kit/bin/07_cuda" "$kit/share/digits.csv"
+    [ -n "$quick" ] || stage example.two_ranks 60 hard "$kit/bin/ddprun" -n 2 "$kit/bin/07_cuda" "$kit/share/digits.csv"
   fi
 fi
 
-# --- The benchmark ---
-
-if wanted benchmark; then
-  row "" "" "" ""
-  row "BENCHMARK" "" "" ""
-  limit=$((${#quick} ? 60 : 170))
-  if [ ! -x "$kit/bin/bench.gpu" ]; then
-    row bench.gpu skipped - "it is not in $kit"
-  elif [ -n "$python" ]; then
-    stage benchmark $limit soft "$python" -B "$kit/share/compare.py" --bin "$kit/bin" --lib "$kit/lib" --out "$out" ${quick:+--quick}
-    cat "$out/benchmark.md" 2>/dev/null || tail -5 "$out/benchmark.log"
-  else
-    stage benchmark $limit soft "$kit/bin/bench.gpu" --json "$out/bench.json" ${quick:+--quick}
-    cat "$out/benchmark.log"
-  fi
-fi
-
-# --- compute-sanitizer: short tests only, because it makes them ten to fifty times slower ---
+# --- compute-sanitizer: short tests only, because it makes them ten to fifty times slower. Two ranks first: the processes of a test, and those that
+# --- ddprun starts with the tool before each ---
 
 sanitize() { # tool, program, pattern
-  stage "$1 $2 $3" $((${#quick} ? 20 : 40)) soft "$sanitizer" --tool "$1" --error-exitcode 9 --print-limit 20 "$kit/bin/test.gpu.$2" "$3"
+  stage "$1 $2 $3" $((${#quick} ? 20 : 40)) soft "$sanitizer" --tool "$1" --target-processes all --error-exitcode 9 --print-limit 20 \
+    "$kit/bin/test.gpu.$2" "$3"
 }
-if wanted sanitizer; then
-  row "" "" "" ""
-  row "SANITIZER" "" "" ""
+if wanted sanitizer 200; then
+  heading SANITIZER
   if [ -z "$sanitizer" ]; then
     row "compute-sanitizer" skipped - "it is not installed"
   else
-    sanitize memcheck kernels_update 'a*'
-    sanitize memcheck pass '*cleared*'
+    stage "memcheck two ranks, work pending" 60 soft "$kit/bin/ddprun" -n 2 "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 20 \
+      "$kit/bin/experiments.gpu" ${quick:+--quick} --part pending
+    sanitize memcheck ranks 'collectives*'
     if [ -z "$quick" ]; then
-      sanitize memcheck kernels 'norms*'
+      sanitize memcheck ranks 'parameters_and*'
+      sanitize memcheck kernels_update 'a*'
+      sanitize memcheck pass '*cleared*'
       sanitize memcheck kernels 'move_works*'
-      sanitize memcheck optimizer 'clipping*'
       sanitize racecheck kernels 'norms*'
-      sanitize racecheck kernels 'a_*'
       sanitize synccheck kernels 'norms*'
       sanitize initcheck kernels 'a_hash*'
     fi
   fi
 fi
 
+# --- The benchmark beside PyTorch, on one GPU and on all there are ---
+
+beside=() # PyTorch's side
+[ -z "$python" ] || beside=("$python" -B "$kit/share/compare.py" --bin "$kit/bin" --lib "$kit/lib" --out "$results" ${quick:+--quick})
+if wanted benchmark 80; then
+  heading BENCHMARK
+  limit=$((${#quick} ? 60 : 150))
+  if [ ! -x "$kit/bin/bench.gpu" ]; then
+    row bench.gpu skipped - "it is not in $kit"
+  elif [ -n "$python" ]; then
+    stage benchmark $limit soft "${beside[@]}"
+    cat "$results/benchmark.md" 2>/dev/null || tail -5 "$results/benchmark.log"
+  else
+    stage benchmark $limit soft "$kit/bin/bench.gpu" --json "$results/bench.json" ${quick:+--quick}
+    cat "$results/benchmark.log"
+  fi
+  if [ -x "$kit/bin/bench.gpu_ranks" ]; then
+    [ "${gpus:-0}" -lt 2 ] || ranks=$gpus
+    stage benchmark.ranks 90 soft "$kit/bin/ddprun" -n "${ranks:-2}" --show 0 --no-prefix "$kit/bin/bench.gpu_ranks" --json "$results/ranks.json" \
+      ${quick:+--quick}
+    [ ! -f "$results/ranks.json" ] || cat "$log"
+    [ -z "${ranks:-}" ] || [ -z "$python" ] || stage benchmark.torch_ranks 90 soft "$kit/bin/ddprun" -n "$ranks" --show 0 --no-prefix "$python" -B \
+      "$kit/share/torch_ranks.py" --json "$results/torch_ranks.json" ${quick:+--quick}
+  fi
+fi
+
+# --- What only hardware shows ---
+
+if wanted experiments 0; then
+  heading EXPERIMENTS
+  for part in stop_word rates pending fork init_kill contexts; do
+    [ -x "$kit/bin/experiments.gpu" ] || continue
+    stage "experiments.$part" 60 hard "$kit/bin/experiments.gpu" ${quick:+--quick} --part "$part"
+    grep -E '^(PASS|FAIL|-) ' "$log" 2>/dev/null | tee -a "$summary"
+  done
+fi
+
 echo | tee -a "$summary"
-echo "$failures failed, $SECONDS s; $out has the logs" | tee -a "$summary"
+echo "$failures failed, $SECONDS s; $out/results.tar.gz has the logs" | tee -a "$summary"
+save
 [ "$failures" = 0 ]

@@ -1,5 +1,6 @@
 // A rank is killed while NCCL connects the ranks: the others must see it within a second, with the name of the dead rank.
-// NCCL alone would wait until its own limit. Ranks are processes, so this needs a real GPU.
+// NCCL alone would wait until its own limit. Ranks are processes, and the fake GPU knows only threads: there the
+// tensors are in host memory, which shows that this part works.
 #include <csignal>
 
 #include "gpu/experiments/experiments.hpp"
@@ -15,7 +16,7 @@ constexpr double kLimitMs = 1000;
 
 /// Sums until something fails; the last rank never comes if it is `late`. The text: when it failed, and how.
 std::string connect_and_sum(const Folder& folder, int rank, int size, bool late, Reporter& say) {
-  const Place place = settle_in_process(rank, size);
+  const Place place = is_fake() ? kCpu : settle_in_process(rank, size);
   const GroupHandle group = join_world(folder, rank, size, place);
   const Stream stream(place);
   const Memory memory(place, 4);
@@ -69,14 +70,13 @@ void try_once(Report& report, int size, int delay_ms, bool late) {
   const Outcome outcome = kill_last(size, delay_ms, late);
   const std::string what = std::to_string(size) + " ranks, the last " +
                            (late ? "does not come, killed after " : "killed after ") + std::to_string(delay_ms) + " ms";
-  report.figure(what, outcome.slowest_ms, "ms", outcome.connected ? "it had connected" : "while NCCL connected");
+  report.figure(what, outcome.slowest_ms, "ms", outcome.connected ? "it had connected" : "it had not connected");
   report.verdict("... seen within 1 s, and named", outcome.slowest_ms <= kLimitMs && outcome.named, outcome.text);
 }
 
 }  // namespace
 
 void kill_while_connecting(Report& report, const Options& options) {
-  if (is_fake()) end_skipped("ranks must be processes here, and the fake GPU knows only threads");
   need_world();
   try_once(report, 2, 500, true);
   for (const int delay_ms : {0, 20, 60, 150, 300, 600})
