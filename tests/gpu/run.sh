@@ -84,6 +84,10 @@ gather() { # from the build folder $1 into the folder $2
   file=$(ldd "$from/tests/test.gpu.pass" | awk '$1 ~ /^libcmocka/ && $3 ~ "/" { print $3 }')
   [ -z "$file" ] || cp -L "$file" "$to/lib/"
   cp "$source_dir/examples/data/digits.csv" "$source_dir"/tests/gpu/bench/*.py "$source_dir/tests/gpu/run.sh" "$to/share/"
+  if [ -e "$from/bindings/python/libddp/_low.so" ]; then # of use to the same version of Python
+    mkdir "$to/python" && cp -rL "$from/bindings/python/libddp" "$to/python/" || return 1
+    sed -n 's/^_Python3_EXECUTABLE:INTERNAL=//p' "$from/CMakeCache.txt" | xargs -I{} {} -c 'import sys; print("%d.%d" % sys.version_info[:2])' >"$to/python/VERSION"
+  fi
   {
     git -C "$source_dir" describe --always --dirty 2>/dev/null || echo unknown
     getconf GNU_LIBC_VERSION

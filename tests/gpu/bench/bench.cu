@@ -128,17 +128,6 @@ cudaStream_t new_stream() {
   return stream;
 }
 
-std::vector<int64_t> gpt2_counts() {
-  const int64_t width = 768;
-  std::vector<int64_t> counts = {50257 * width, 1024 * width};
-  for (int layer = 0; layer < 12; ++layer)
-    for (const int64_t count : {width, width, width * 3 * width, 3 * width, width * width, width, width, width,
-                                width * 4 * width, 4 * width, 4 * width * width, width})
-      counts.push_back(count);
-  counts.insert(counts.end(), {width, width});
-  return counts;
-}
-
 ddp_tensor on_gpu(void* data, int64_t count) { return {data, DDP_F32, DDP_CUDA, 0, 1, {count}}; }
 
 ddp_group* alone() {

@@ -101,9 +101,6 @@ class Buffer {
 /// A non-blocking stream.
 cudaStream_t new_stream();
 
-/// GPT-2's 148 parameters, 124 million elements, in the order of forward.
-std::vector<int64_t> gpt2_counts();
-
 ddp_tensor on_gpu(void* data, int64_t count);
 ddp_group* alone();
 

@@ -1,5 +1,6 @@
 // AdamW through the public API: the step of an optimizer over a model's parameters, against the bytes that it must move.
 #include "gpu/bench/bench.hpp"
+#include "gpu/support/sizes.hpp"
 
 namespace ddp::bench {
 namespace {
@@ -63,7 +64,7 @@ void measure_updates(Report& report, const Options& options) {
   const double copy = copy_rate();
   char note[96];
   {
-    const Model gpt2(gpt2_counts());
+    const Model gpt2(test::card::gpt2_counts());
     const double ms = step_ms(gpt2, options.repetitions(50));
     const double rate = 28.0 * static_cast<double>(gpt2.elements) / ms * 1e-6;
     std::snprintf(note, sizeof note, "28 bytes a parameter: %.0f GB/s, a copy %.0f GB/s", rate, copy);
