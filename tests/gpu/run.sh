@@ -86,7 +86,7 @@ gather() { # from the build folder $1 into the folder $2
   cp "$source_dir/examples/data/digits.csv" "$source_dir"/tests/gpu/bench/*.py "$source_dir/tests/gpu/run.sh" "$to/share/"
   if [ -e "$from/bindings/python/libddp/_low.so" ]; then # of use to the same version of Python
     mkdir "$to/python" && cp -rL "$from/bindings/python/libddp" "$to/python/" || return 1
-    sed -n 's/^_Python3_EXECUTABLE:INTERNAL=//p' "$from/CMakeCache.txt" | xargs -I{} {} -c 'import sys; print("%d.%d" % sys.version_info[:2])' >"$to/python/VERSION"
+    "$(sed -n 's/^_Python3_EXECUTABLE:INTERNAL=//p' "$from/CMakeCache.txt")" -c 'import sys; print("%d.%d" % sys.version_info[:2])' >"$to/python/VERSION"
   fi
   {
     git -C "$source_dir" describe --always --dirty 2>/dev/null || echo unknown
@@ -285,27 +285,28 @@ fi
 
 # --- The benchmark beside PyTorch, on one GPU and on all there are ---
 
-beside=() # PyTorch's side
-[ -z "$python" ] || beside=("$python" -B "$kit/share/compare.py" --bin "$kit/bin" --lib "$kit/lib" --out "$results" ${quick:+--quick})
 if wanted benchmark 80; then
   heading BENCHMARK
   limit=$((${#quick} ? 60 : 150))
   if [ ! -x "$kit/bin/bench.gpu" ]; then
     row bench.gpu skipped - "it is not in $kit"
   elif [ -n "$python" ]; then
-    stage benchmark $limit soft "${beside[@]}"
-    cat "$results/benchmark.md" 2>/dev/null || tail -5 "$results/benchmark.log"
+    stage benchmark $limit soft "$python" -B "$kit/share/compare.py" --bin "$kit/bin" --lib "$kit/lib" --out "$results" ${quick:+--quick}
+    { cat "$results/benchmark.md" 2>/dev/null || tail -5 "$results/benchmark.log"; } | tee -a "$summary"
   else
     stage benchmark $limit soft "$kit/bin/bench.gpu" --json "$results/bench.json" ${quick:+--quick}
-    cat "$results/benchmark.log"
+    tee -a "$summary" <"$log"
   fi
   if [ -x "$kit/bin/bench.gpu_ranks" ]; then
     [ "${gpus:-0}" -lt 2 ] || ranks=$gpus
     stage benchmark.ranks 90 soft "$kit/bin/ddprun" -n "${ranks:-2}" --show 0 --no-prefix "$kit/bin/bench.gpu_ranks" --json "$results/ranks.json" \
       ${quick:+--quick}
-    [ ! -f "$results/ranks.json" ] || cat "$log"
-    [ -z "${ranks:-}" ] || [ -z "$python" ] || stage benchmark.torch_ranks 90 soft "$kit/bin/ddprun" -n "$ranks" --show 0 --no-prefix "$python" -B \
-      "$kit/share/torch_ranks.py" --json "$results/torch_ranks.json" ${quick:+--quick}
+    [ ! -f "$results/ranks.json" ] || tee -a "$summary" <"$log"
+    if [ -n "${ranks:-}" ] && [ -n "$python" ]; then
+      stage benchmark.torch_ranks 90 soft "$kit/bin/ddprun" -n "$ranks" --show 0 --no-prefix "$python" -B "$kit/share/torch_ranks.py" \
+        --json "$results/torch_ranks.json" ${quick:+--quick}
+      grep -E '^(mlp|gpt): ' "$log" | tee -a "$summary"
+    fi
   fi
 fi
 

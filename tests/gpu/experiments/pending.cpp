@@ -45,6 +45,7 @@ void live_and_end(const Rank& at, When when, bool own_gradients) {
   }
   if (when != When::kInPass) OK(ddp_model_end_backward(t.model.get(), t.stream.get()));
   if (when == When::kAfterStep) OK(ddp_optimizer_step(made, t.stream.get()));
+  OK(ddp_group_barrier(at.group));  // of the hosts: a rank that left sooner would end the other's step
   optimizer.reset();
   t.model.reset();
   group.reset();
@@ -56,12 +57,13 @@ std::string describe(When when, bool own_gradients) {
   return std::string("model and group destroyed ") + where + " a pass, " + (own_gradients ? "through a copy" : "in place");
 }
 
-bool is_of_ddprun() { return !is_fake() && getenv("WORLD_SIZE") != nullptr && getenv("RANK") != nullptr; }
+bool is_of_ddprun() { return getenv("WORLD_SIZE") != nullptr && getenv("RANK") != nullptr; }
 
 /// This process is a rank that a launcher has started.
 void run_as_rank(Report& report, const Options& options) {
+  need_devices(1);
   const int rank = std::atoi(getenv("RANK")), size = std::atoi(getenv("WORLD_SIZE"));
-  const Place place = settle_in_process(rank, size);
+  const Place place = is_fake() ? kCpu : settle_in_process(rank, size);  // the fake GPU knows only threads
   ddp_group_options wanted = world_options_of(rank, size, place);
   wanted.dead_after_ms = 30'000;  // a sanitizer slows everything down
   wanted.timeout_ms = 120'000;
