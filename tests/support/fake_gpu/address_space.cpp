@@ -18,6 +18,7 @@ constexpr int64_t kLarge = int64_t{4} << 20;  // freed blocks above give their p
 uintptr_t map(uintptr_t bytes, int protection) {
   void* const memory = ::mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
+  ::madvise(memory, bytes, MADV_DONTFORK);  // as a driver's memory
   return reinterpret_cast<uintptr_t>(memory);
 }
 

@@ -16,6 +16,11 @@ class Clock {
     if (times_.size() <= actor) times_.resize(actor + 1);
     ++times_[actor];
   }
+  [[nodiscard]] bool covers(const Clock& other) const noexcept {
+    for (size_t i = 0; i < other.times_.size(); ++i)
+      if (at(i) < other.times_[i]) return false;
+    return true;
+  }
   void join(const Clock& other) {
     if (times_.size() < other.times_.size()) times_.resize(other.times_.size());
     for (size_t i = 0; i < other.times_.size(); ++i) times_[i] = std::max(times_[i], other.times_[i]);

@@ -62,9 +62,15 @@ void set_device_paused(int32_t device, bool paused) {
 void reset(const Options& options) { runtime().reset(options); }
 
 std::vector<std::string> violations() {
-  return locked([](Runtime& r) { return r.state->violations; });
+  std::vector<std::string> all = violations_of_forks();
+  if (is_fork()) return all;
+  return locked([&](Runtime& r) {
+    all.insert(all.begin(), r.state->violations.begin(), r.state->violations.end());
+    return all;
+  });
 }
 void clear_violations() {
+  clear_violations_of_forks();
   locked([](Runtime& r) { r.state->violations.clear(); });
 }
 
@@ -209,6 +215,25 @@ void set_async_error(int32_t device, int32_t kind) {
 void delay_nccl(NcclCall call, int32_t device, int64_t delay_ms) {
   locked([&](Runtime& r) { r.state->delays[{call, device}] = delay_ms; });
 }
+void let_die(Death death) {
+  locked([&](Runtime& r) {
+    r.state->calls_before_death = death.nth - 1;
+    r.state->death = std::move(death);
+  });
+}
+bool is_dead() {
+  return locked([](Runtime& r) { return r.state->dead; });
+}
+void end_death() {
+  locked([](Runtime& r) {
+    if (r.state->dead) r.state->device_paused[static_cast<size_t>(r.state->death.device)] = false;
+    r.state->death.tell = nullptr;
+    r.state->dead = false;
+    wake_all(r);
+    r.changed.notify_all();
+  });
+}
+
 int64_t collectives() {
   return locked([](Runtime& r) { return r.state->collectives; });
 }

@@ -1,5 +1,6 @@
 // copy and fill. Pageable host memory: what comes from it is taken before the call returns; a copy to it blocks, as a
-// runtime's does.
+// runtime's does on most machines. With Options::late_ms both are asynchronous, as on machines whose GPU reaches all of the
+// host's memory.
 #include <cstddef>
 #include <cstring>
 
@@ -43,8 +44,9 @@ int32_t queue_copy(Runtime& r, Lock& lock, const StreamPtr& stream, void* to, co
   if (ends.from != 0) from = touches.read(reinterpret_cast<const std::byte*>(ends.from), bytes);
   if (ends.to != 0) to = touches.write(reinterpret_cast<std::byte*>(ends.to), bytes);
   if (!touches.ok()) return kOk;
-  r.enqueue(stream, Operation{"copy", touches.take(), copying(to, from, bytes, ends.from == 0), nullptr});
-  return ends.to != 0 || r.wait_for(lock, {stream}) ? kOk : kUnknown;
+  const bool is_late = r.state->options.late_ms > 0;
+  r.enqueue(stream, Operation{"copy", touches.take(), copying(to, from, bytes, ends.from == 0 && !is_late), nullptr});
+  return ends.to != 0 || is_late || r.wait_for(lock, {stream}) ? kOk : kUnknown;
 }
 
 }  // namespace

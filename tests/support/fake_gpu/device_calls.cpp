@@ -83,7 +83,10 @@ int32_t synchronize() {
 }
 
 int32_t load_kernels() {
-  return entered(Call{"load_kernels"}, [](Runtime&, Lock&) -> int32_t { return kOk; });
+  return entered(Call{"load_kernels"}, [](Runtime& r, Lock& lock) -> int32_t {
+    linger(r, lock, current_device());
+    return kOk;
+  });
 }
 
 int32_t relax_capture() {

@@ -10,6 +10,8 @@
 // synchronisation give, are a violation, whether or not the threads met. What one thread learned by blocking (synchronize),
 // or by event_query, counts as known to all threads; what a thread that called relax_capture (the watchdog) learns is known
 // to it alone.
+// Forks: as with CUDA, a child cannot use what its parent made. Its calls fail and are a violation, which the parent sees
+// too; touching device or pinned memory ends it.
 // Arithmetic: the CPU's kernels, so the fake is an oracle that knows nothing of the CUDA code.
 // NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree on is checked.
 //
@@ -22,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,7 +46,16 @@ struct Options {
   int32_t nccl_version = 22809;
   bool poison = true;      // fill fresh and freed memory with rubbish
   int64_t nccl_looks = 0;  // comm_async_error says so often that a call of NCCL is in progress; 0: calls block
+  /// Not 0: work on an idle stream begins up to so many ms late, each time anew, unless a host waits for that stream; a
+  /// query sees that an event is done two queries late; copies with pageable memory are asynchronous.
+  int64_t late_ms = 0;
+  /// Not 0: load_kernels, nccl.mem_alloc, and making and ending a communicator take up to so many ms, each rank its own.
+  int64_t slow_init_ms = 0;
 };
+
+/// What the environment asks for as well, for programs that say nothing: DDP_FAKE_GPU=late,slow_init,looks, each with "=N"
+/// behind it if the number is not to be the usual one (8 ms, 300 ms, 7). It never makes an option smaller.
+inline constexpr char kModes[] = "DDP_FAKE_GPU";
 
 /// Ends and forgets everything (streams, memory, communicators, faults, log, violations, hooks) and begins anew. For the
 /// beginning of a test, when no other thread is inside a table function. Calls that wait for something return an error.
@@ -51,8 +63,8 @@ void reset(const Options& options = {});
 
 // --- What went wrong, what is left ---
 
-/// Sentences: races, uses of freed or foreign memory, of destroyed handles, disagreements between ranks. Empty in a correct
-/// program.
+/// Sentences: races, uses of freed or foreign memory, of destroyed handles, disagreements between ranks, calls made in a fork
+/// of the process that made the first one (of all forks; there, only these). Empty in a correct program.
 [[nodiscard]] std::vector<std::string> violations();
 void clear_violations();
 
@@ -143,7 +155,7 @@ void launch_graph(const GraphPtr& graph, void* stream);
 // --- Faults ---
 
 struct Fault {
-  std::string function;          // "event_record", "nccl.comm_init"
+  std::string function;          // "event_record", "nccl.comm_init"; "nccl.*": all that Death counts
   int64_t nth = 1;               // of the calls from now on
   int64_t times = 1;             // how many calls fail from the nth on
   int32_t kind = DDP_GPU_OTHER;  // a ddp_gpu_error_kind; for functions of NCCL a ddp_nccl_error_kind
@@ -169,6 +181,19 @@ enum class NcclCall { kInit, kFinalize, kDestroy, kAbort };
 /// That function blocks for so long on the device (-1: all) before it does its work; below 0: until abort of that
 /// communicator (kInit, kFinalize, kDestroy) or reset. An aborted call returns an error.
 void delay_nccl(NcclCall call, int32_t device, int64_t delay_ms);
+
+/// What the nth call of NCCL's table on `device` from now on is for, comm_async_error and the texts left out: the rank ends
+/// there. `tell` runs on the calling thread; then this call, and every later one there, holds its thread until end_death(),
+/// and the device's streams stand still. After it they go on, and the calls that were held return an error.
+struct Death {
+  int32_t device = 0;
+  int64_t nth = 1;
+  std::function<void()> tell;
+};
+void let_die(Death death);
+/// Did it come to that?
+[[nodiscard]] bool is_dead();
+void end_death();
 
 /// Collectives that ran to their end, counted once for all ranks.
 [[nodiscard]] int64_t collectives();

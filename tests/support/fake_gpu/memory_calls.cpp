@@ -136,8 +136,9 @@ int32_t mem_alloc(void** out, int64_t bytes) {
   Call call{"nccl.mem_alloc"};
   call.bytes = bytes;
   call.is_nccl = true;
-  return entered(call, [&](Runtime& r, Lock&) -> int32_t {
+  return entered(call, [&](Runtime& r, Lock& lock) -> int32_t {
     if (check_unsafe(r, "nccl.mem_alloc") != kOk) return kNcclUnhandledCuda;
+    linger(r, lock, current_device());
     const int32_t code = allocate(r, BlockKind::kNccl, out, bytes);
     return code == kOk ? kNcclOk : code == kInvalidValue ? kNcclInvalidArgument : kNcclUnhandledCuda;
   });

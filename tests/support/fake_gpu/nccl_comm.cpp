@@ -21,6 +21,7 @@ Call nccl_call(const char* name, int32_t device = -1) {
 
 /// The device of a handle, for the log and for faults; -1: no communicator.
 int32_t device_of(void* handle) {
+  if (is_fork()) return -1;
   Runtime& r = runtime();
   const Lock lock(r.mutex);
   const auto found = r.state->comms.find(handle);
@@ -143,6 +144,7 @@ int64_t delay_of(const Runtime& r, NcclCall call, int32_t device) {
 }
 
 bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm) {
+  linger(r, lock, comm->device);
   const bool ends_by_abort = call != NcclCall::kAbort;
   const int64_t delay_ms = delay_of(r, call, comm->device);
   if (delay_ms == 0) return !(ends_by_abort && comm->aborted);
@@ -168,6 +170,7 @@ int32_t async_result(const Runtime& r, const Comm& comm) { return r.state->async
 namespace nccl_entry {
 
 const char* last_error(void* handle) {
+  if (is_fork()) return "this process is a fork";
   Runtime& r = runtime();
   const Lock lock(r.mutex);
   const auto found = r.state->comms.find(handle);
@@ -199,6 +202,7 @@ int32_t comm_init(void** out, int32_t size, const void* id, int32_t rank, const 
     }
     const CommPtr comm = make_comm(r, world->second, rank, out);
     if (r.state->options.nccl_looks > 0) {
+      linger(r, lock, comm->device);
       comm->joins_at_ms = delay_of(r, NcclCall::kInit, comm->device);
       comm->size_to_join = size;
       return kNcclInProgress;

@@ -38,7 +38,7 @@ std::string written(const Runtime& r, const Call& call, int32_t device) {
 Runtime& runtime() {
   static Runtime* const one = [] {
     auto* const made = new Runtime;
-    made->state = std::make_unique<State>(Options{});
+    made->state = std::make_unique<State>(with_modes(Options{}));
     return made;
   }();
   return *one;
@@ -52,7 +52,9 @@ void expect_current(Runtime& r, int32_t device, const char* name) {
 }
 bool& is_relaxed() noexcept { return thread_state(runtime().generation).relaxed; }
 
-void Runtime::reset(const Options& options) {
+void Runtime::reset(const Options& asked) {
+  const Options options = with_modes(asked);
+  clear_violations_of_forks();
   Lock lock(mutex);
   stopping = true;
   changed.notify_all();
@@ -74,7 +76,8 @@ int32_t Runtime::begin_call(const Call& call) {
   s.log.push_back(written(*this, call, device));
   for (ActiveFault& active : s.faults) {
     const Fault& fault = active.fault;
-    if (fault.function != call.name || (fault.device >= 0 && fault.device != device)) continue;
+    const bool is_meant = fault.function == call.name || (fault.function == "nccl.*" && counts(call));
+    if (!is_meant || (fault.device >= 0 && fault.device != device)) continue;
     ++active.seen;
     if (active.seen >= fault.nth && active.seen < fault.nth + fault.times)
       return call.is_nccl ? nccl_code_of_kind(fault.kind) : code_of_kind(fault.kind);

@@ -29,6 +29,7 @@ using Work = std::function<void()>;
 struct Capture;
 struct Comm;
 struct World;
+struct Stream;
 using CapturePtr = std::shared_ptr<Capture>;
 using CommPtr = std::shared_ptr<Comm>;
 
@@ -45,6 +46,8 @@ struct Mark {
   std::chrono::steady_clock::time_point time;
   Clock clock;         // what has happened when it is done
   CapturePtr capture;  // the recording belongs to
+  std::weak_ptr<Stream> stream;
+  int64_t asked = 0;  // since it was done
 };
 using MarkPtr = std::shared_ptr<Mark>;
 
@@ -71,6 +74,8 @@ struct Stream {
   int64_t queued = 0;  // operations, in all
   int64_t done = 0;
   uint64_t random = 0;
+  bool awaited = false;                          // by a host, since it was idle last
+  std::chrono::steady_clock::time_point begins;  // not before, unless it is awaited
   std::condition_variable wake;
 };
 using StreamPtr = std::shared_ptr<Stream>;
@@ -126,6 +131,9 @@ struct State {
   std::map<std::string, std::map<int32_t, int64_t>> counts;
   int64_t pageable_copies = 0;
   std::vector<ActiveFault> faults;
+  Death death;
+  int64_t calls_before_death = 0;
+  bool dead = false;
 
   std::map<void*, CommPtr> comms;
   std::map<std::string, std::shared_ptr<World>> worlds;  // by their id, also those that are over
@@ -146,7 +154,7 @@ class Runtime {
   int64_t generation = 1;
   std::unique_ptr<State> state;
 
-  void reset(const Options& options);
+  void reset(const Options& asked);
 
   /// Log, counters, faults. Not 0: the call ends with that code.
   int32_t begin_call(const Call& call);
@@ -162,6 +170,8 @@ class Runtime {
   StreamPtr make_stream(int32_t device, bool high_priority, bool is_default);
   void close_stream(const StreamPtr& stream);
 
+  /// A host waits for it.
+  void await(Stream& stream);
   /// Gives the stream an operation; into its capture if it is capturing.
   void enqueue(const StreamPtr& stream, Operation operation);
   [[nodiscard]] std::string describe(const Stream& stream, const std::string& operation);
@@ -187,6 +197,7 @@ class Runtime {
   Runtime() = default;
   friend Runtime& runtime();
   void run(Stream& stream);
+  [[nodiscard]] bool is_held(const Stream& stream) const;
   void take_next(Stream& stream, Lock& lock);
   [[nodiscard]] bool may_run(const Stream& stream) const;
 };
@@ -201,12 +212,31 @@ void expect_current(Runtime& r, int32_t device, const char* name);
 /// Did it call relax_capture?
 bool& is_relaxed() noexcept;
 
+/// Does the death that was ordered come in this call, or has it come? Then false once it is over (pessimist.cpp).
+bool dies(Runtime& r, Lock& lock, const Call& call);
+/// Is that a call of NCCL that can go wrong, not one that looks?
+[[nodiscard]] bool counts(const Call& call) noexcept;
+/// Takes as long as slow_init_ms asks for.
+void linger(Runtime& r, Lock& lock, int32_t device);
+/// What the environment asks for, too.
+[[nodiscard]] Options with_modes(Options options);
+uint64_t next_random(uint64_t& state) noexcept;
+
+/// Is this a fork of the process that made the runtime? (forks.cpp)
+[[nodiscard]] bool is_fork() noexcept;
+/// Notes the violation where the parent sees it, without a lock.
+int32_t refuse_in_fork(const Call& call) noexcept;
+[[nodiscard]] std::vector<std::string> violations_of_forks();
+void clear_violations_of_forks() noexcept;
+
 /// What every function of the tables does around its work: body(runtime, lock).
 template <class Body>
 int32_t entered(const Call& call, Body&& body) {
+  if (is_fork()) return refuse_in_fork(call);
   Runtime& r = runtime();
   Lock lock(r.mutex);
   const int32_t code = r.begin_call(call);
+  if (call.is_nccl && dies(r, lock, call)) return kNcclRemote;
   if (code != kOk && !(call.releases && code == kIllegalAddress)) return code;
   const int32_t result = body(r, lock);
   return code != kOk ? code : result;

@@ -32,6 +32,12 @@ Work waiting(const MarkPtr& mark) {
   };
 }
 
+/// Is it done, and may a query say so already?
+bool is_seen_done(const Runtime& r, Mark& mark) {
+  constexpr int64_t kLate = 2;
+  return mark.done && (r.state->options.late_ms == 0 || r.known().covers(mark.clock) || mark.asked++ >= kLate);
+}
+
 /// kOk if the host may ask about the event's last recording.
 int32_t check_host_use(Runtime& r, const Event& event, const char* name) {
   const int32_t code = check_unsafe(r, name);
@@ -119,6 +125,7 @@ int32_t event_record(void* event_handle, void* handle) {
       return kInvalidHandle;
     }
     auto mark = std::make_shared<Mark>();
+    mark->stream = stream;
     event->last = mark;
     mark->capture = stream->capture;
     if (mark->capture != nullptr) {
@@ -139,6 +146,7 @@ int32_t event_synchronize(void* handle) {
     if (const int32_t code = check_host_use(r, *event, "event_synchronize"); code != kOk) return code;
     const MarkPtr mark = event->last;
     if (mark == nullptr) return kOk;
+    if (const StreamPtr stream = mark->stream.lock()) r.await(*stream);
     if (!r.wait(lock, [&] { return mark->done; })) return kUnknown;
     r.learn(mark->clock, true);
     return kOk;
@@ -152,7 +160,7 @@ int32_t event_query(void* handle, int32_t* out_done) {
     expect_current(r, event->device, "event_query");
     if (out_done == nullptr) return kInvalidValue;
     if (const int32_t code = check_host_use(r, *event, "event_query"); code != kOk) return code;
-    *out_done = event->last == nullptr || event->last->done;
+    *out_done = event->last == nullptr || is_seen_done(r, *event->last);
     if (*out_done != 0 && event->last != nullptr) r.learn(event->last->clock, false);
     return kOk;
   });

@@ -7,17 +7,6 @@
 #include "support/fake_gpu/runtime.hpp"
 
 namespace ddp::test::fake_gpu {
-namespace {
-
-/// splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
-uint64_t next_random(uint64_t& state) noexcept {
-  uint64_t z = (state += 0x9E3779B97F4A7C15u);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
-}  // namespace
 
 StreamPtr Runtime::make_stream(int32_t device, bool high_priority, bool is_default) {
   State& s = *state;
@@ -69,14 +58,28 @@ void Runtime::close_stream(const StreamPtr& stream) {
   stream->wake.notify_all();
 }
 
+bool Runtime::is_held(const Stream& stream) const {
+  return state->options.late_ms > 0 && !stream.awaited && std::chrono::steady_clock::now() < stream.begins;
+}
+
+void Runtime::await(Stream& stream) {
+  stream.awaited = true;
+  stream.wake.notify_all();
+}
+
 bool Runtime::may_run(const Stream& stream) const {
-  return !stream.queue.empty() && !stream.paused && !state->device_paused[static_cast<size_t>(stream.device)];
+  return !stream.queue.empty() && !is_held(stream) && !stream.paused && !state->device_paused[static_cast<size_t>(stream.device)];
 }
 
 void Runtime::run(Stream& stream) {
   Lock lock(mutex);
   for (;;) {
-    stream.wake.wait(lock, [&] { return stopping || may_run(stream) || (stream.queue.empty() && stream.closing); });
+    while (!stopping && !may_run(stream) && !(stream.queue.empty() && stream.closing)) {
+      if (!stream.queue.empty() && is_held(stream))
+        stream.wake.wait_until(lock, stream.begins);
+      else
+        stream.wake.wait(lock);
+    }
     if (stopping || stream.queue.empty()) break;
     take_next(stream, lock);
   }
@@ -116,6 +119,11 @@ void Runtime::enqueue(const StreamPtr& stream, Operation operation) {
     for (std::string& text : state->races.touch(operation.accesses, stream->actor, stream->clock, name))
       violate(std::move(text));
   }
+  if (state->options.late_ms > 0 && stream->queued == stream->done) {
+    const auto late_us = static_cast<int64_t>(next_random(stream->random) % static_cast<uint64_t>(state->options.late_ms * 1000));
+    stream->awaited = false;
+    stream->begins = std::chrono::steady_clock::now() + std::chrono::microseconds(late_us);
+  }
   stream->queue.push_back(operation.instantiate ? operation.instantiate() : std::move(operation.work));
   ++stream->queued;
   stream->wake.notify_all();
@@ -136,6 +144,7 @@ bool Runtime::wait_for(Lock& lock, const std::vector<StreamPtr>& streams) {
   Clock clock;
   for (const StreamPtr& stream : streams) {
     queued.push_back(stream->queued);
+    await(*stream);
     clock.join(stream->clock);
   }
   const bool all = wait(lock, [&] {
