@@ -98,21 +98,22 @@ class PlacedModel {
     for (int64_t i = 0; i < count; ++i) set_element(dtype, bytes.data(), static_cast<size_t>(i), numbers(random));
     return bytes;
   }
-  /// As the program would: in the order of its stream.
+  /// As the program would: in the order of its stream. The bytes are in use until that is done.
   void write(const Tensor& tensor, const Bytes& bytes) const {
     if (bytes.empty()) return;
-    if (tensor.is_on_gpu())
-      tensor.device->copy(tensor.data, bytes.data(), tensor.bytes(), stream());
-    else
-      std::memcpy(tensor.data, bytes.data(), bytes.size());
+    if (!tensor.is_on_gpu()) return static_cast<void>(std::memcpy(tensor.data, bytes.data(), bytes.size()));
+    tensor.device->copy(tensor.data, bytes.data(), tensor.bytes(), stream());
+    gpu().synchronize(stream());
   }
   [[nodiscard]] Bytes read(const Tensor& tensor) const {
     Bytes bytes(static_cast<size_t>(tensor.bytes()));
     if (bytes.empty()) return bytes;
-    if (tensor.is_on_gpu())
+    if (tensor.is_on_gpu()) {
       tensor.device->copy(bytes.data(), tensor.data, tensor.bytes(), stream());
-    else
+      gpu().synchronize(stream());
+    } else {
       std::memcpy(bytes.data(), tensor.data, bytes.size());
+    }
     return bytes;
   }
   void fill_grads(uint64_t step, double scale = 1.0) const {

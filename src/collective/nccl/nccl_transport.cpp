@@ -52,7 +52,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   id = context.control->gather("NCCL id", id, deadline).front();
   communicator_ = std::make_shared<Communicator>(device, *nccl, Communicator::Place{rank_, size_, id, "libddp"}, deadline,
                                                  [&] { context.failure->check(); });
-  watch_ = std::make_unique<Watch>(context, device, communicator_);
+  watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
   // The first collective makes the connections; better here than in a pass.
   communicator_->all_reduce(stop_words_->spare(), stop_words_->spare(), 1, DDP_F32, DDP_GPU_SUM, stream_->get());
   const gpu::Event done(device);
@@ -243,8 +243,7 @@ void NcclTransport::close(bool in_order) noexcept {
     wake();
     watch_->await_end(kCloseMs);
   }
-  watch_->stop();
-  if (in_order) communicator_->close(kCloseMs);
+  if (watch_->stop() && in_order) communicator_->close(kCloseMs);
 }
 
 }  // namespace ddp::nccl

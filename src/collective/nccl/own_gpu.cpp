@@ -26,7 +26,7 @@ const gpu::Device& OwnGpu::open() {
   if (device_ == nullptr) {
     const ddp_gpu_table& table = gpu::load_module();
     const int32_t index = choose_index(wanted_, local_rank_, gpu::count_devices(table));
-    device_ = std::make_unique<gpu::Device>(table, index, owner_);
+    device_ = std::make_shared<gpu::Device>(table, index, owner_);
   }
   return *device_;
 }

@@ -35,7 +35,7 @@ class OwnGpu {
   const int32_t local_rank_;
   const std::string owner_;
   std::mutex opening_;  // guards device_ until it is there
-  std::unique_ptr<gpu::Device> device_;
+  std::shared_ptr<gpu::Device> device_;
   std::unique_ptr<gpu::Scratch> scratch_;
 };
 

@@ -23,8 +23,10 @@ namespace ddp::nccl {
 
 class Watch {
  public:
-  Watch(const collective::TransportContext& context, const gpu::Device& device, std::shared_ptr<Communicator> communicator);
-  /// Stops within two seconds, also while NCCL blocks. No thread is in wake().
+  Watch(const collective::TransportContext& context, std::shared_ptr<const gpu::Device> device,
+        std::shared_ptr<Communicator> communicator);
+  /// Stops within two seconds, also while NCCL blocks: the thread is left behind then, and keeps the device and the
+  /// communicator, but nothing of the group. No thread is in wake().
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -33,15 +35,17 @@ class Watch {
   void expect_end_of(void* stream);
   /// The group broke: end NCCL. Any thread, quick.
   void wake() noexcept;
-  /// Look no more, within two seconds. wake() may still come.
-  void stop() noexcept;
-  /// Wait until NCCL was ended after wake(), at most this long.
-  void await_end(int64_t limit_ms) noexcept;
+  /// Look no more, within two seconds; false: the thread is inside NCCL and will be left behind, so nobody may end the
+  /// communicator. wake() may still come.
+  bool stop() noexcept;
+  /// Wait until NCCL was ended after wake(), at most this long. Was it?
+  bool await_end(int64_t limit_ms) noexcept;
 
  private:
   struct Shared;
   std::shared_ptr<Shared> shared_;
   std::thread thread_;
+  bool left_behind_ = false;
 };
 
 }  // namespace ddp::nccl

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
@@ -24,7 +25,7 @@
 
 namespace ddp::gpu {
 
-class Device final : public device::Device {
+class Device final : public device::Device, public std::enable_shared_from_this<Device> {
  public:
   /// `owner` names this rank in errors. Throws NOT_SUPPORTED if there is no such GPU.
   Device(const ddp_gpu_table& table, int32_t index, std::string owner);

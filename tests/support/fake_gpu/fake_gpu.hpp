@@ -177,9 +177,10 @@ void set_open_nccl_error(const std::string& text);
 /// on.
 void set_async_error(int32_t device, int32_t kind);
 
-enum class NcclCall { kInit, kFinalize, kDestroy, kAbort };
+enum class NcclCall { kInit, kFinalize, kDestroy, kAbort, kAsyncError };
 /// That function blocks for so long on the device (-1: all) before it does its work; below 0: until abort of that
-/// communicator (kInit, kFinalize, kDestroy) or reset. An aborted call returns an error.
+/// communicator (kInit, kFinalize, kDestroy) or reset. An aborted call returns an error. A communicator that is freed
+/// while a thread is inside kAsyncError is a violation.
 void delay_nccl(NcclCall call, int32_t device, int64_t delay_ms);
 
 /// What the nth call of NCCL's table on `device` from now on is for, comm_async_error and the texts left out: the rank ends

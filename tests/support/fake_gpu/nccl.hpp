@@ -66,6 +66,7 @@ struct Comm {
   int64_t pending = 0;   // collectives that are queued and not over
   std::thread::id user;  // whose call is inside; none: nobody's
   int64_t uses = 0;      // of that thread: a group keeps them
+  int64_t lookers = 0;   // threads inside comm_async_error
   std::string last_error;
 
   [[nodiscard]] std::string name() const {

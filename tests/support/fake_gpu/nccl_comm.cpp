@@ -29,6 +29,7 @@ int32_t device_of(void* handle) {
 }
 
 void drop(Runtime& r, const CommPtr& comm) {
+  if (comm->lookers > 0) r.violate(comm->name() + " is freed while a thread is inside comm_async_error");
   comm->state = CommState::kGone;
   r.state->comms.erase(comm->handle);
   r.state->dead_handles[comm->handle] = comm->name();
@@ -144,8 +145,9 @@ int64_t delay_of(const Runtime& r, NcclCall call, int32_t device) {
 }
 
 bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm) {
-  linger(r, lock, comm->device);
-  const bool ends_by_abort = call != NcclCall::kAbort;
+  const bool is_look = call == NcclCall::kAsyncError;
+  if (!is_look) linger(r, lock, comm->device);
+  const bool ends_by_abort = call != NcclCall::kAbort && !is_look;
   const int64_t delay_ms = delay_of(r, call, comm->device);
   if (delay_ms == 0) return !(ends_by_abort && comm->aborted);
   const auto over = [&] { return r.stopping || (ends_by_abort && comm->aborted); };
@@ -261,9 +263,13 @@ int32_t comm_destroy(void* handle) {
 }
 
 int32_t comm_async_error(void* handle, int32_t* out_result) {
-  return entered(nccl_call("nccl.comm_async_error", device_of(handle)), [&](Runtime& r, Lock&) -> int32_t {
+  return entered(nccl_call("nccl.comm_async_error", device_of(handle)), [&](Runtime& r, Lock& lock) -> int32_t {
     const CommPtr comm = comm_of(r, handle);
     if (comm == nullptr || out_result == nullptr) return kNcclInvalidArgument;
+    ++comm->lookers;
+    const bool is_back = delay(r, lock, NcclCall::kAsyncError, comm);
+    --comm->lookers;
+    if (!is_back) return kNcclInternal;
     if (comm->state == CommState::kInitializing && r.state->options.nccl_looks > 0)
       *out_result = connect(r, comm);
     else if (comm->looks > 0 && --comm->looks > 0)
