@@ -58,6 +58,7 @@ void Operation::start(const collective::BucketHeader& mine) {
     for (void* const stream : producers_) transport_.order_after(stream);
     launch(mine);
   });
+  if (problem_) transport_.end_sequence();
   producers_.clear();
   metadata_->start(mine);
 }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "bootstrap/control/consensus.hpp"
@@ -42,7 +43,9 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     if (size_ == 1) return;
     stop_words_ = std::make_unique<StopWords>(device);
     nccl = &gpu::load_nccl(device.table());
-    if (rank_ == 0) id = Communicator::make_id(*nccl);
+    if (rank_ != 0) return;
+    const std::optional<Error> problem = try_to<Error>([&] { id = Communicator::make_id(*nccl); });
+    if (problem) throw Error(problem->status(), context.control->member(0).name() + ": " + problem->text());
   };
   if (size_ == 1) {
     prepare();
@@ -74,6 +77,7 @@ NcclTransport::~NcclTransport() {
 
 Communicator& NcclTransport::communicator() {
   context_.failure->check();
+  if (sequence_ended_.load()) throw Error(DDP_ERROR_ABORTED, "an earlier collective of this rank failed");
   return *communicator_;
 }
 
@@ -164,7 +168,7 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
 
 /// Memory of the transport's own for terms that are divided before the sum, because the input stays as it is.
 Tensor NcclTransport::terms_like(const Tensor& input, void* stream) {
-  if (input.bytes() > staging_bytes_ && device_.is_capturing(stream))
+  if (input.bytes() > staging_.bytes && device_.is_capturing(stream))
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_group_reduce_scatter: a mean of F16 takes memory at its first call, which cannot be captured into a "
                 "graph; make a call of this size before the capture");
@@ -195,12 +199,12 @@ void* NcclTransport::alloc(int64_t bytes) {
 }
 
 void* NcclTransport::staging(int64_t bytes) {
-  if (bytes > staging_bytes_) {
-    const int64_t larger = std::max(bytes, 2 * staging_bytes_);  // what is left behind, which a graph may use, is less
-    staging_ = alloc(larger);
-    staging_bytes_ = larger;
+  if (bytes > staging_.bytes) {
+    const int64_t larger = std::max(bytes, 2 * staging_.bytes);  // what is left behind, which a graph may use, is less
+    staging_.memory = alloc(larger);
+    staging_.bytes = larger;
   }
-  return staging_;
+  return staging_.memory;
 }
 
 /// The communication stream first, which waits for the other ranks and, if the group breaks, perhaps for ever; then the

@@ -41,8 +41,11 @@ class NcclTransport {
   [[nodiscard]] int32_t rank() const noexcept { return rank_; }
   [[nodiscard]] int32_t size() const noexcept { return size_; }
   [[nodiscard]] void* stream() const noexcept { return stream_->get(); }
-  /// Throws the group's cause once it is broken.
+  /// Throws the group's cause once it is broken, and ABORTED after end_sequence().
   [[nodiscard]] Communicator& communicator();
+  /// A collective that the other ranks make is missing here. So NCCL gets none of those that follow: it would take them for
+  /// the one that is missing.
+  void end_sequence() noexcept { sequence_ended_.store(true); }
 
   /// What comes on the communication stream waits for what is on `stream` now, or the other way round.
   void order_after(void* stream);
@@ -99,8 +102,11 @@ class NcclTransport {
   std::unique_ptr<StopWords> stop_words_;  // set when the group breaks; NULL with one rank
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
-  void* staging_ = nullptr;  // from alloc
-  int64_t staging_bytes_ = 0;
+  struct {
+    void* memory = nullptr;  // from alloc
+    int64_t bytes = 0;
+  } staging_;
+  std::atomic<bool> sequence_ended_{false};
   std::mutex memory_;                // guards own_
   std::map<void*, gpu::Array> own_;  // without NCCL
 };

@@ -1,0 +1,83 @@
+// Threads that NCCL does not give back: the group goes without them, and what they touch when they do come back is theirs.
+#include <thread>
+
+#include "collective/nccl/nccl_transport.hpp"
+#include "gpu_host/small_model.hpp"
+#include "support/own_threads.hpp"
+
+namespace ddp::test {
+namespace {
+
+void train_a_little(group::Group& group, int rank) {
+  SmallModel world(group, rank);
+  world.pass();
+  world.stream.synchronize();
+  group.barrier();
+}
+
+/// The watch is inside NCCL when the group goes. It comes back with trouble that it would tell the group.
+void the_watch_may_come_back_after_its_group_is_gone(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    train_a_little(group, rank);
+    if (rank == 0) {
+      fake_gpu::set_async_error(0, DDP_NCCL_REMOTE);
+      const int64_t before = fake_gpu::calls("nccl.comm_async_error", 0);
+      wait_until([&] { return fake_gpu::calls("nccl.comm_async_error", 0) > before; });
+      fake_gpu::delay_nccl(fake_gpu::NcclCall::kAsyncError, 0, 4000);
+      const int64_t held = fake_gpu::calls("nccl.comm_async_error", 0);
+      wait_until([&] { return fake_gpu::calls("nccl.comm_async_error", 0) > held; });
+      expect(ms_of([&] { group.close(); }) < 3000, "left in time");
+    }
+  });
+  expect_contains(library_threads(), "ddp-nccl-watch");
+  expect_no_library_threads("the watch", 10'000);
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+/// The end of a broken communicator takes longer than anybody waits.
+void nccl_may_end_after_its_group_is_gone(void**) {
+  const FakeGpus gpus;
+  fake_gpu::delay_nccl(fake_gpu::NcclCall::kAbort, -1, 4000);
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    train_a_little(group, rank);
+    if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "rank 0 had enough"));
+    wait_until([&] { return group.health().has_fault(); });
+    expect(ms_of([&] { group.close(); }) < 3000, "left in time");
+  });
+  expect_contains(library_threads(), "ddp-nccl-end");
+  expect_no_library_threads("the end of NCCL", 10'000);
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+/// It never ends: what it uses is kept for ever, and the next group is none the worse.
+void nccl_may_never_end(void**) {
+  const FakeGpus gpus;
+  fake_gpu::delay_nccl(fake_gpu::NcclCall::kAbort, 0, -1);
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    train_a_little(group, rank);
+    if (rank == 1) group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+    wait_until([&] { return group.health().has_fault(); });
+    expect(ms_of([&] { group.close(); }) < 3000, "left in time");
+  });
+  run_gpu_groups(2, [&](group::Group& group, int rank) { train_a_little(group, rank); });
+  FakeGpus::expect_correct();
+  expect_equal(fake_gpu::live().communicators, int64_t{1}, "the one that never ended");
+  fake_gpu::reset();
+  expect_no_library_threads("the end of NCCL");
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(the_watch_may_come_back_after_its_group_is_gone),
+      ddp_test(nccl_may_end_after_its_group_is_gone),
+      ddp_test(nccl_may_never_end),
+  };
+  return cmocka_run_group_tests_name("gpu_left_behind", tests, nullptr, nullptr);
+}

@@ -1,0 +1,302 @@
+// A short training in which one rank ends, stays or fails in the k-th of its calls of NCCL, for every k: the others come to
+// an end soon, know who it was, and have the parameters of one step, not of two.
+#include <array>
+#include <atomic>
+#include <cstdlib>
+
+#include "checkpoint/state.hpp"
+#include "gpu_host/small_model.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
+#include "support/own_threads.hpp"
+#include "support/rule_options.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int kSteps = 3;
+constexpr std::array<int64_t, 3> kShapes = {3000, 40, 2000};
+using Values = std::vector<std::vector<float>>;
+
+struct Way {
+  bool shard = false;
+  bool in_backward = false;
+  [[nodiscard]] std::string text() const {
+    return std::string(shard ? "sharded" : "whole") + (in_backward ? ", in backward" : "");
+  }
+};
+
+/// What one rank has come to.
+struct Story {
+  int steps = 0;  // that returned
+  ddp_status status = DDP_OK;
+  std::string text;
+  int64_t ms = 0;  // from the order to end to the error
+  Values values;
+};
+
+class Training {
+ public:
+  Training(group::Group& group, int rank, const Way& way)
+      : rank_(rank),
+        stream_(rank),
+        model_(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options())) {
+    for (size_t p = 0; p < kShapes.size(); ++p) {
+      for (auto* arrays : {&values_, &grads_, &fresh_}) arrays->emplace_back(rank, kShapes[p] * 4);
+      values_[p].poke(std::vector<float>(static_cast<size_t>(kShapes[p]), static_cast<float>(p)));
+      fresh_[p].poke(std::vector<float>(static_cast<size_t>(kShapes[p]), static_cast<float>(rank + 1)));
+      const Tensor grad = grads_[p].tensor(group, DDP_F32);
+      model_->add_parameter("p" + std::to_string(p), values_[p].tensor(group, DDP_F32), &grad);
+    }
+    SgdOptions rule;
+    rule.rate = 0.5;
+    rule.momentum = 0.5;
+    rule.shard = way.shard ? 1 : 0;
+    rule.in_backward = way.in_backward ? 1 : 0;
+    sgd_ = std::make_shared<optim::Sgd>(model_, rule, rule);
+    if (sgd_->in_passes() != nullptr) model_->optimizer_slot().attach(sgd_);
+  }
+  void commit() { model_->commit(stream_.get()); }
+  void step() {
+    model_->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = kShapes.size(); p-- > 0;) {
+      write_on(stream_.get(), fresh_[p], grads_[p].data());
+      model_->pass().mark_ready(static_cast<int32_t>(p), stream_.get());
+    }
+    model_->end_backward(stream_.get());
+    sgd_->step(stream_.get());
+    stream_.synchronize();
+  }
+  void save() {
+    checkpoint::save_stream("save", {*model_, sgd_.get()}, {}, [](const void*, int64_t) { return 0; }, std::nullopt);
+  }
+  [[nodiscard]] Values values() const {
+    wait_until([&] { return fake_gpu::pending_on_device(rank_) == 0; });
+    Values all;
+    for (const GpuArray& each : values_) all.push_back(each.peek<float>());
+    return all;
+  }
+
+ private:
+  static ddp_model_options options() {
+    ddp_model_options made{};
+    made.first_bucket_bytes = made.bucket_bytes = 8'000;
+    return made;
+  }
+  int rank_;
+  GpuStream stream_;
+  std::vector<GpuArray> values_, grads_, fresh_;
+  std::shared_ptr<model::Model> model_;
+  std::shared_ptr<optim::Sgd> sgd_;
+};
+
+/// The ranks of one training, and what happens to one of them.
+struct World {
+  Way way;
+  ddp_group_options options = world_options();
+  int bad = 1;
+  bool is_held = false;  // the bad rank comes back only when the others are done
+  std::array<std::atomic<group::Group*>, kRanks> groups{};
+  std::array<Story, kRanks> stories;
+  std::atomic<int> done{0};
+  std::atomic<int64_t> since_ns{0};
+  Values start;
+  std::vector<Values> after;  // each step, without a fault
+
+  void run();
+  void run_rank(group::Group& group, int rank);
+  void tell(const Error& cause) {
+    since_ns = os::now_ns();
+    groups[static_cast<size_t>(bad)].load()->control().abort(cause);
+  }
+};
+
+void World::run_rank(group::Group& group, int rank) {
+  Story& story = stories[static_cast<size_t>(rank)];
+  groups[static_cast<size_t>(rank)] = &group;
+  Training training(group, rank, way);
+  try {
+    training.commit();
+    if (after.empty()) start = training.values();
+    for (; story.steps < kSteps; ++story.steps) {
+      training.step();
+      if (rank == 0 && after.size() < kSteps) after.push_back(training.values());
+    }
+    training.save();
+    group.barrier();
+  } catch (const Error& error) {
+    story.status = error.status();
+    story.text = error.text();
+    if (since_ns != 0) story.ms = (os::now_ns() - since_ns) / 1'000'000;
+  }
+  if (!is_held || rank != bad) story.values = training.values();
+}
+
+void World::run() {
+  run_gpu_groups_with(kRanks, options, [&](group::Group& group, int rank) {
+    run_rank(group, rank);
+    const int64_t ms = ms_of([&] { group.close(); });
+    if (!is_held || rank == bad) return;
+    expect(ms < 4000, "the group is left within " + std::to_string(ms) + " ms");
+    if (++done == kRanks - 1) fake_gpu::end_death();
+  });
+}
+
+/// Names of NCCL's calls on a device, in order.
+std::vector<std::string> nccl_calls(int device) {
+  std::vector<std::string> names;
+  const std::string mark = "[" + std::to_string(device) + "] nccl.";
+  for (const std::string& line : fake_gpu::log())
+    if (line.rfind(mark, 0) == 0 && line.find("comm_async_error") == std::string::npos)
+      names.push_back(line.substr(mark.size(), line.find(' ', mark.size()) - mark.size()));
+  return names;
+}
+
+/// One training without a fault; which calls its ranks make.
+std::array<std::vector<std::string>, kRanks> run_well(World& world) {
+  const FakeGpus gpus;
+  world.run();
+  for (const Story& story : world.stories) expect_equal(story.text, std::string(), "nothing fails");
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+  return {nccl_calls(0), nccl_calls(1)};
+}
+
+/// Of one step: the one before the last that returned (whose kernels may have been stopped), that one, or the next.
+void expect_whole(const World& good, const Story& story, const std::string& what) {
+  bool is_whole = story.values == good.start;
+  for (int step = std::max(1, story.steps - 1); step <= std::min(kSteps, story.steps + 1); ++step)
+    is_whole = is_whole || story.values == good.after[static_cast<size_t>(step) - 1];
+  expect(is_whole, what + ": parameters of one step, after " + std::to_string(story.steps));
+}
+
+/// Sharded, each rank has written its own slice before the others' are there: every element is of one of the steps.
+void expect_of_steps(const World& good, const Story& story, const std::string& what) {
+  for (size_t p = 0; p < kShapes.size(); ++p)
+    for (size_t i = 0; i < story.values[p].size(); ++i) {
+      bool is_known = story.values[p][i] == good.start[p][i];
+      for (const Values& each : good.after) is_known = is_known || story.values[p][i] == each[p][i];
+      expect(is_known, what + ": element " + std::to_string(i) + " of parameter " + std::to_string(p));
+    }
+}
+
+void expect_values(const World& good, const Story& story, const std::string& what) {
+  good.way.shard ? expect_of_steps(good, story, what) : expect_whole(good, story, what);
+}
+
+constexpr std::array<Way, 3> kWays = {{{false, false}, {true, false}, {true, true}}};
+
+/// DDP_TEST_EVERY=1: every call; else every third, so that all kinds of calls come.
+int64_t stride() {
+  const char* const every = std::getenv("DDP_TEST_EVERY");
+  return every == nullptr ? 3 : std::max(1, std::atoi(every));
+}
+
+using Sweep = std::function<void(World&, const World&, int64_t nth, const std::string& what)>;
+void sweep(int64_t offset, const Sweep& body) {
+  for (size_t w = 0; w < kWays.size(); ++w)
+    for (int bad = 0; bad < kRanks; ++bad) {
+      World good;
+      good.way = kWays[w];
+      const auto calls = run_well(good)[static_cast<size_t>(bad)];
+      const auto first = 1 + (offset + static_cast<int64_t>(w) + bad) % stride();
+      for (int64_t nth = first; nth <= static_cast<int64_t>(calls.size()); nth += stride()) {
+        const std::string what = kWays[w].text() + ": call " + std::to_string(nth) + " of rank " + std::to_string(bad) +
+                                 ", " + calls[static_cast<size_t>(nth) - 1];
+        if (std::getenv("DDP_TEST_EVERY") != nullptr) print_message("%s\n", what.c_str());
+        World world;
+        world.way = kWays[w];
+        world.bad = bad;
+        world.after = good.after;
+        const int64_t ms = ms_of([&] { body(world, good, nth, what); });
+        if (std::getenv("DDP_TEST_EVERY") != nullptr)
+          print_message("  %d ms, survivors knew after %d\n", static_cast<int>(ms),
+                        static_cast<int>(world.stories[static_cast<size_t>(1 - bad)].ms));
+      }
+    }
+}
+
+void expect_survivors_well(const World& world, const World& good, ddp_status status, const std::string& what) {
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Story& story = world.stories[static_cast<size_t>(rank)];
+    if (rank == world.bad) continue;
+    if (what.find("broadcast") == std::string::npos) expect_values(good, story, what);  // commit overwrites the values
+    if (story.status == DDP_OK) {
+      expect_equal(story.steps, kSteps, what + ": all is done");
+      continue;
+    }
+    expect_equal(std::string(status_name(story.status)), std::string(status_name(status)), what + ": " + story.text);
+    if (what.find("comm_init") == std::string::npos) expect_contains(story.text, "rank " + std::to_string(world.bad));
+    expect(story.ms < 3000, what + ": known after " + std::to_string(story.ms) + " ms");
+    expect_equal(fake_gpu::live(rank).total(), int64_t{0}, what + ": left on the device of rank " + std::to_string(rank));
+  }
+}
+
+void a_rank_may_end_in_any_call_of_nccl(void**) {
+  sweep(0, [](World& world, const World& good, int64_t nth, const std::string& what) {
+    const FakeGpus gpus;
+    world.is_held = true;
+    fake_gpu::let_die({world.bad, nth, [&world] {
+                         group::Group& group = *world.groups[static_cast<size_t>(world.bad)].load();
+                         world.tell(Error(DDP_ERROR_PEER_FAILED, group.name_of(world.bad) + " ended"));
+                       }});
+    world.run();
+    FakeGpus::expect_correct(what);
+    expect_survivors_well(world, good, DDP_ERROR_PEER_FAILED, what);
+    expect_no_library_threads(what);
+  });
+}
+
+/// Nobody says anything: the others find out when the time is up.
+void a_rank_may_stay_in_any_call_of_nccl(void**) {
+  sweep(1, [](World& world, const World& good, int64_t nth, const std::string& what) {
+    if (nth % (2 * stride()) >= stride()) return;  // it takes its time
+    const FakeGpus gpus;
+    world.is_held = true;
+    world.options.timeout_ms = world.options.rendezvous_timeout_ms = 400;
+    fake_gpu::let_die({world.bad, nth, [&world] { world.since_ns = os::now_ns(); }});
+    world.run();
+    FakeGpus::expect_correct(what);
+    expect_survivors_well(world, good, DDP_ERROR_TIMED_OUT, what);
+    expect_no_library_threads(what);
+  });
+}
+
+bool releases(const std::string& what) {
+  for (const char* const name : {"mem_free", "comm_abort", "comm_finalize", "comm_destroy"})
+    if (what.find(name) != std::string::npos) return true;
+  return false;
+}
+
+void any_call_of_nccl_may_fail(void**) {
+  for (const int32_t kind : {DDP_NCCL_REMOTE, DDP_NCCL_FAILED})
+    sweep(kind, [kind](World& world, const World& good, int64_t nth, const std::string& what) {
+      const FakeGpus gpus;
+      fake_gpu::inject({"nccl.*", nth, 1, kind, world.bad});
+      const int64_t ms = ms_of([&] { world.run(); });
+      expect(ms < 5000, what + ": takes " + std::to_string(ms) + " ms");
+      FakeGpus::expect_correct(what);
+      for (const Story& story : world.stories) {
+        if (what.find("broadcast") == std::string::npos) expect_values(good, story, what);
+        expect(story.status == DDP_OK ? story.steps == kSteps : !story.text.empty(), what + ": a status");
+      }
+      const Story& other = world.stories[static_cast<size_t>(1 - world.bad)];
+      if (other.status != DDP_OK) expect_contains(other.text, "rank " + std::to_string(world.bad));
+      expect_no_library_threads(what);
+      if (!releases(what)) expect_equal(fake_gpu::live().total(), int64_t{0}, what + ": what is left");
+    });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(a_rank_may_end_in_any_call_of_nccl),
+      ddp_test(a_rank_may_stay_in_any_call_of_nccl),
+      ddp_test(any_call_of_nccl_may_fail),
+  };
+  return cmocka_run_group_tests_name("gpu_nccl_sweep", tests, nullptr, nullptr);
+}
