@@ -143,8 +143,8 @@ void Communicator::call(const char* doing, Call&& body) {
     code = link_->result_of(code);
   }
   if (code != 0)
-    throw make_error(DDP_ERROR_PEER_FAILED, "NCCL failed on %s while %s: %s (%s)", device_.name().c_str(), doing,
-                     link_->table.error_text(code), link_->table.last_error(link_->comm));
+    throw make_error(DDP_ERROR_PEER_FAILED, "%s: NCCL failed on %s while %s: %s (%s)", device_.owner().c_str(),
+                     device_.name().c_str(), doing, link_->table.error_text(code), link_->table.last_error(link_->comm));
 }
 
 void Communicator::all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce,
@@ -177,8 +177,8 @@ void* Communicator::alloc(int64_t bytes) {
   void* memory = nullptr;
   call("allocating memory", [&](const ddp_nccl_table& nccl, void*) {
     if (nccl.mem_alloc(&memory, bytes) != 0)
-      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s has no %lld bytes left for the group's memory", device_.name().c_str(),
-                       static_cast<long long>(bytes));
+      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s: %s has no %lld bytes left for the group's memory",
+                       device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes));
     link_->memory.insert(memory);
     return 0;
   });

@@ -36,6 +36,8 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   [[nodiscard]] int32_t index() const noexcept { return index_; }
   /// "GPU 0 (NVIDIA H100)"
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// The rank, for errors that reach other ranks.
+  [[nodiscard]] const std::string& owner() const noexcept { return owner_; }
 
   /// Throws unless `code` is 0. `doing` completes "while ...": "reducing a bucket".
   void check(int32_t code, const char* doing) const {
