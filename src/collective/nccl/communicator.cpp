@@ -36,15 +36,26 @@ struct Communicator::Link {
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   bool returned = false;  // the thread that connects, or closes
+  bool left = false;      // that thread, by everybody
   int32_t result = 0;
 
-  void report(int32_t code) {
+  /// False: nobody is there who would hear it.
+  bool report(int32_t code) {
+    bool is_left = false;
     {
       const std::lock_guard lock(mutex);
       returned = true;
       result = code;
+      is_left = left;
     }
     changed.notify_all();
+    return !is_left;
+  }
+  /// False: the thread has returned.
+  [[nodiscard]] bool leave() {
+    const std::lock_guard lock(mutex);
+    left = !returned;
+    return left;
   }
   [[nodiscard]] bool wait_ms(int64_t ms) {
     std::unique_lock lock(mutex);
@@ -96,15 +107,16 @@ Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& tabl
   std::thread connects = os::start_thread("ddp-nccl-init", [link = link_, place, &runtime, index = device.index()] {
     int32_t code = runtime.set_device(index);
     code = link->table.comm_init(&link->comm, place.size, place.id.data(), place.rank, place.name.c_str(), 0);
-    link->report(code);
+    if (!link->report(code) && (code == 0 || link->is_in_progress(code))) Link::abort(*link);
   });
   const std::optional<Error> problem = try_to([&] { connect(place, deadline, check); });
-  if (link_->wait_ms(0))
-    connects.join();
+  const bool is_left = problem && link_->leave();
+  if (is_left)
+    connects.detach();  // inside NCCL, where a half-made communicator cannot be aborted; it ends what comes of it
   else
-    connects.detach();  // inside NCCL, where a half-made communicator cannot be aborted; it owns what it uses
+    connects.join();
   link_->usable.store(!problem);
-  if (problem && link_->wait_ms(0) && link_->comm != nullptr) Link::end_within(kAbortLimitMs, link_, device_, Link::abort);
+  if (problem && !is_left && link_->comm != nullptr) Link::end_within(kAbortLimitMs, link_, device_, Link::abort);
   if (problem) throw Error(*problem);
 }
 

@@ -63,8 +63,8 @@ void reset(const Options& options = {});
 
 // --- What went wrong, what is left ---
 
-/// Sentences: races, uses of freed or foreign memory, of destroyed handles, disagreements between ranks, calls made in a fork
-/// of the process that made the first one (of all forks; there, only these). Empty in a correct program.
+/// Sentences: races, uses of freed or foreign memory, of destroyed handles, disagreements between ranks, calls made in a
+/// fork of the process that made the first one (of all forks; there, only these). Empty in a correct program.
 [[nodiscard]] std::vector<std::string> violations();
 void clear_violations();
 

@@ -46,8 +46,8 @@ int32_t refuse_in_fork(const Call& call) noexcept {
   Noted& noted = *maker().noted;
   const size_t at = noted.count++;
   if (at < noted.texts.size())
-    std::snprintf(noted.texts[at].data(), noted.texts[at].size(), "%s is called in a fork of the process that made the GPU's context",
-                  call.name);
+    std::snprintf(noted.texts[at].data(), noted.texts[at].size(),
+                  "%s is called in a fork of the process that made the GPU's context", call.name);
   return call.is_nccl ? static_cast<int32_t>(kNcclUnhandledCuda) : kUsedInFork;
 }
 

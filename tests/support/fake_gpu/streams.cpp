@@ -68,7 +68,8 @@ void Runtime::await(Stream& stream) {
 }
 
 bool Runtime::may_run(const Stream& stream) const {
-  return !stream.queue.empty() && !is_held(stream) && !stream.paused && !state->device_paused[static_cast<size_t>(stream.device)];
+  return !stream.queue.empty() && !is_held(stream) && !stream.paused &&
+         !state->device_paused[static_cast<size_t>(stream.device)];
 }
 
 void Runtime::run(Stream& stream) {
@@ -120,7 +121,8 @@ void Runtime::enqueue(const StreamPtr& stream, Operation operation) {
       violate(std::move(text));
   }
   if (state->options.late_ms > 0 && stream->queued == stream->done) {
-    const auto late_us = static_cast<int64_t>(next_random(stream->random) % static_cast<uint64_t>(state->options.late_ms * 1000));
+    const auto late_us =
+        static_cast<int64_t>(next_random(stream->random) % static_cast<uint64_t>(state->options.late_ms * 1000));
     stream->awaited = false;
     stream->begins = std::chrono::steady_clock::now() + std::chrono::microseconds(late_us);
   }
