@@ -19,7 +19,8 @@ int32_t device_count(int32_t* out) noexcept {
   *out = 0;
   // A runtime of CUDA 12 takes any driver of CUDA 12, but that of 12.0 cannot launch our kernels.
   int driver = 0;
-  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver != 0 && driver < kOldestCuda) return cudaErrorInsufficientDriver;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver != 0 && driver < kOldestCuda)
+    return cudaErrorInsufficientDriver;
   return settled(cudaGetDeviceCount(out));
 }
 
