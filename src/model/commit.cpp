@@ -1,17 +1,35 @@
 #include "model/commit.hpp"
 
+#include <chrono>
+#include <thread>
+
 #include "core/bytes.hpp"
 #include "core/description.hpp"
 #include "core/hash.hpp"
+#include "device/gpu/transfer.hpp"
+#include "group/consensus.hpp"
 #include "model/coalesced_broadcast.hpp"
 
 namespace ddp::model {
 namespace {
 
+constexpr int64_t kLookUs = 100;
+
 bool all_equal(const std::vector<std::string>& answers) {
   for (const std::string& answer : answers)
     if (answer != answers.front()) return false;
   return true;
+}
+
+/// Until the values are there, so that nothing that breaks the group later leaves rubbish in them.
+void await_values(group::Group& group, const gpu::Device& device, void* stream) {
+  const gpu::Event arrived(device);
+  arrived.record(stream);
+  while (!arrived.is_done()) {
+    group.health().check_no_fault();
+    std::this_thread::sleep_for(std::chrono::microseconds(kLookUs));
+  }
+  group.health().check_no_fault();  // NCCL may have been ended meanwhile
 }
 
 }  // namespace
@@ -35,6 +53,8 @@ void distribute_values(group::Group& group, const Parameters& table, int32_t roo
   for (const Parameter& parameter : table.parameters()) tensors.push_back(parameter.value);
   for (const Buffer& buffer : table.buffers()) tensors.push_back(buffer.value);
   broadcast_coalesced(group, tensors, root, stream);
+  if (const gpu::Device* const device = gpu::device_of(tensors); device != nullptr && group.size() > 1)
+    group::or_break(group, group::Part::kOwn, [&] { await_values(group, *device, stream); });
 }
 
 }  // namespace ddp::model
