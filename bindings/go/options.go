@@ -4,6 +4,7 @@ import (
 	"math"
 	"runtime/cgo"
 	"time"
+	"unsafe"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
 )
@@ -45,6 +46,10 @@ type GroupOptions struct {
 	RendezvousTimeout time.Duration // how long NewGroup waits for all ranks
 	Store             Store         // own rendezvous, with the address store://
 	SumOrder          SumOrder      // ByRank; equal on all ranks
+	NCCLMaxCTAs       int           // most blocks of the GPU that NCCL takes, 1 to 64; 0: NCCL chooses; equal on all ranks
+
+	// NCCLComm is an ncclComm_t of the same ranks that is lent to the group, which never ends it; all ranks lend one, or none.
+	NCCLComm unsafe.Pointer
 }
 
 // DefaultGroupOptions are what NewGroup uses when it gets nil.
@@ -55,7 +60,7 @@ func DefaultGroupOptions() *GroupOptions {
 		Rank: int(c.GetRank()), WorldSize: int(c.GetWorld_size()), Backend: Backend(c.GetBackend()), DeviceIndex: int(c.GetDevice_index()),
 		Timeout: milliseconds(c.GetTimeout_ms()), Heartbeat: milliseconds(c.GetHeartbeat_ms()),
 		DeadAfter: milliseconds(c.GetDead_after_ms()), RendezvousTimeout: milliseconds(c.GetRendezvous_timeout_ms()),
-		SumOrder: SumOrder(c.GetSum_order()),
+		SumOrder: SumOrder(c.GetSum_order()), NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
 	}
 }
 
@@ -83,6 +88,8 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 	c.SetWorld_size(int32(positive(o.WorldSize, -1)))
 	c.SetBackend(int32(o.Backend))
 	c.SetSum_order(int32(o.SumOrder))
+	c.SetNccl_max_ctas(int32(o.NCCLMaxCTAs))
+	c.SetNccl_comm(o.NCCLComm)
 	c.SetTimeout_ms(positive(wholeMilliseconds(o.Timeout), c.GetTimeout_ms()))
 	if o.Timeout == Never {
 		c.SetTimeout_ms(0)

@@ -47,7 +47,12 @@ typedef struct ddp_group_options {
   const ddp_store *store;        /**< own rendezvous, or NULL (default); copied by ddp_group_create */
   ddp_sum_order sum_order; /**< DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose
                               ranks are not aligned blocks of a power of two; equal on all ranks */
-  int32_t reserved;        /**< 0 */
+  int32_t nccl_max_ctas;   /**< most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64: fewer leave more of it
+                              to   the program's kernels, and communicate more slowly. 0 (default): NCCL chooses. Equal on all
+                              ranks. NCCL_MAX_CTAS in the environment comes before it */
+  void *nccl_comm;         /**< an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
+                              your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
+                              or none (MISMATCH). NULL (default): libddp makes its own */
 } ddp_group_options;
 
 /**
@@ -73,7 +78,10 @@ DDP_API ddp_status ddp_group_options_init(ddp_group_options *options, int64_t st
  * Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret that admits ranks), DDP_SOCKET_IFNAME, DDP_MODULE_PATH.
  * Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
  * TIMED_OUT (names the ranks that did not come), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not
- * available, and why), OUT_OF_MEMORY. The process may try again at once. Since 0.1.
+ * available, and why), OUT_OF_MEMORY. The process may try again at once.
+ * With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
+ * rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_group_create(const char *rendezvous, const ddp_group_options *options, ddp_group **out_group);
 
@@ -87,8 +95,8 @@ DDP_API ddp_status ddp_group_create(const char *rendezvous, const ddp_group_opti
  * the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
  * @param color 0 or more; DDP_NO_COLOR: this rank gets no group
  * @param key ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
- * @param options NULL: those of `group`. Otherwise rank, world_size and store must be as ddp_group_options_init left them;
- *        all ranks of a color give the same backend
+ * @param options NULL: those of `group`, but for nccl_comm. Otherwise rank, world_size and store must be as
+ *        ddp_group_options_init left them; all ranks of a color give the same backend. nccl_comm is one of the color's ranks
  * @param out_group the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
  * Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
  * Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
@@ -99,7 +107,9 @@ DDP_API ddp_status ddp_group_split(ddp_group *group, int32_t color, int32_t key,
 
 /**
  * Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
- * Local; returns within 2 s also when peers are dead. NULL and an already destroyed group are ignored. Models made from
+ * Local; returns within 2 s also when peers are dead. Where NCCL was started, it waits for all ranks' GPUs to end what is
+ * enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
+ * less. NULL and an already destroyed group are ignored. Models made from
  * the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
  * nothing happens and nobody is told. Since 0.1.
  */

@@ -13,6 +13,8 @@ using namespace ddp::capi;
 
 namespace {
 
+constexpr int32_t kMostCtas = 64;  // NCCL's own limit
+
 ddp_group_options default_options() {
   ddp_group_options options{};
   options.rank = -1;
@@ -25,6 +27,16 @@ ddp_group_options default_options() {
   options.dead_after_ms = 10'000;
   options.rendezvous_timeout_ms = 120'000;
   return options;
+}
+
+void check_nccl_options(const ddp_group_options& options, const char* function) {
+  if (options.nccl_max_ctas < 0 || options.nccl_max_ctas > kMostCtas)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: nccl_max_ctas is %d; it is 1 to %d, or 0 for NCCL's choice", function,
+                     options.nccl_max_ctas, kMostCtas);
+  if (options.nccl_max_ctas != 0 && options.nccl_comm != nullptr)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: nccl_max_ctas is %d, but nccl_comm has been made already; set it (maxCTAs) where that is made",
+                     function, options.nccl_max_ctas);
 }
 
 void check_options(const ddp_group_options& options, const char* function) {
@@ -43,6 +55,7 @@ void check_options(const ddp_group_options& options, const char* function) {
                      "dead_after_ms above heartbeat_ms",
                      function, static_cast<long long>(options.heartbeat_ms), static_cast<long long>(options.dead_after_ms),
                      static_cast<long long>(options.rendezvous_timeout_ms));
+  check_nccl_options(options, function);
 }
 
 /// The parent's options, or the caller's own.
@@ -55,6 +68,7 @@ ddp_group_options split_options(const group::Group& parent, const ddp_group_opti
                      "ddp_group_options_init left them",
                      kName);
   if (read.device_index < 0) read.device_index = parent.options().device_index;
+  if (options == nullptr) read.nccl_comm = nullptr;  // that one is of other ranks
   check_options(read, kName);
   return read;
 }

@@ -19,6 +19,7 @@ ddp_gpu_table make_table() noexcept {
   ddp::cuda::fill_runtime(table);
   ddp::cuda::fill_kernels(table);
   table.open_nccl = ddp::cuda::open_nccl;
+  table.find_nccl = ddp::cuda::find_nccl;
   return table;
 }
 

@@ -69,6 +69,9 @@ struct Functions {
   Result (*Broadcast)(const void* send, void* receive, size_t count, DataType type, int root, Comm* comm, void* stream);
   Result (*GroupStart)();
   Result (*GroupEnd)();
+  Result (*CommCount)(const Comm* comm, int* size);
+  Result (*CommUserRank)(const Comm* comm, int* rank);
+  Result (*CommCuDevice)(const Comm* comm, int* device);
   // From here on optional.
   const char* (*GetLastError)(Comm* comm);
   Result (*MemAlloc)(void** out, size_t bytes);  // 2.19

@@ -48,6 +48,9 @@ DDP_SAME_CALL(AllGather);
 DDP_SAME_CALL(Broadcast);
 DDP_SAME_CALL(GroupStart);
 DDP_SAME_CALL(GroupEnd);
+DDP_SAME_CALL(CommCount);
+DDP_SAME_CALL(CommUserRank);
+DDP_SAME_CALL(CommCuDevice);
 #if NCCL_VERSION_CODE >= 21903
 DDP_SAME_CALL(CommInitRankConfig);
 DDP_SAME_CALL(CommFinalize);

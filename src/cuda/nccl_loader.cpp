@@ -54,6 +54,9 @@ const char* find_needed(void* library, Functions& f) {
   if (!find(library, "ncclBroadcast", f.Broadcast)) return "ncclBroadcast";
   if (!find(library, "ncclGroupStart", f.GroupStart)) return "ncclGroupStart";
   if (!find(library, "ncclGroupEnd", f.GroupEnd)) return "ncclGroupEnd";
+  if (!find(library, "ncclCommCount", f.CommCount)) return "ncclCommCount";
+  if (!find(library, "ncclCommUserRank", f.CommUserRank)) return "ncclCommUserRank";
+  if (!find(library, "ncclCommCuDevice", f.CommCuDevice)) return "ncclCommCuDevice";
   return nullptr;
 }
 
@@ -72,13 +75,8 @@ std::string path_of(const Functions& functions, const char* asked) {
   return asked != nullptr ? asked : kFile;
 }
 
-}  // namespace
-
-std::string open_library(const char* path, Library& out) {
-  const std::string name = path != nullptr && path[0] != '\0' ? path : kFile;
-  std::string error;
-  void* const library = open_file(path, error);
-  if (library == nullptr) return name == kFile ? error : "NCCL at " + name + " " + error;
+/// Of a library that is open. `name`: as it was asked for.
+std::string read_library(void* library, const std::string& name, const char* path, Library& out) {
   Functions functions{};
   const char* const missing = find_needed(library, functions);
   if (functions.GetVersion == nullptr) return name + " is not NCCL: it has no ncclGetVersion";
@@ -91,6 +89,24 @@ std::string open_library(const char* path, Library& out) {
   find_optional(library, functions);
   out = Library{functions, version, file};
   return {};
+}
+
+}  // namespace
+
+std::string open_library(const char* path, Library& out) {
+  const std::string name = path != nullptr && path[0] != '\0' ? path : kFile;
+  std::string error;
+  void* const library = open_file(path, error);
+  if (library == nullptr) return name == kFile ? error : "NCCL at " + name + " " + error;
+  return read_library(library, name, path, out);
+}
+
+std::string find_library(Library& out) {
+  void* const library = dlopen(kFile, RTLD_NOW | RTLD_NOLOAD);
+  if (library != nullptr) return read_library(library, kFile, nullptr, out);
+  static_cast<void>(dlerror());
+  return std::string("this process has not loaded ") + kFile +
+         " (or has NCCL inside another library, which keeps it to itself)";
 }
 
 }  // namespace ddp::cuda::nccl

@@ -20,5 +20,7 @@ struct Library {
 
 /// Returns an empty text, or one line that says what was tried. `path` may be NULL or empty.
 std::string open_library(const char* path, Library& out);
+/// As open_library, but only the copy that the process has already.
+std::string find_library(Library& out);
 
 }  // namespace ddp::cuda::nccl

@@ -163,6 +163,10 @@ int32_t comm_deregister(void* comm, void* handle) noexcept {
   return functions().CommDeregister(as_comm(comm), handle);
 }
 
+int32_t comm_count(void* comm, int32_t* out) noexcept { return functions().CommCount(as_comm(comm), out); }
+int32_t comm_user_rank(void* comm, int32_t* out) noexcept { return functions().CommUserRank(as_comm(comm), out); }
+int32_t comm_device(void* comm, int32_t* out) noexcept { return functions().CommCuDevice(as_comm(comm), out); }
+
 ddp_nccl_table make_table(const nccl::Library& library) noexcept {
   ddp_nccl_table table{};
   table.struct_size = sizeof table;
@@ -187,6 +191,9 @@ ddp_nccl_table make_table(const nccl::Library& library) noexcept {
   table.mem_free = mem_free;
   table.comm_register = comm_register;
   table.comm_deregister = comm_deregister;
+  table.comm_count = comm_count;
+  table.comm_user_rank = comm_user_rank;
+  table.comm_device = comm_device;
   return table;
 }
 
@@ -206,18 +213,44 @@ std::string open_once(const char* path) {
   return {};
 }
 
-}  // namespace
+/// As open_once, of what is loaded.
+std::string find_once() {
+  Opened& one = opened();
+  const std::lock_guard lock(one.mutex);
+  nccl::Library found;
+  std::string error = nccl::find_library(found);
+  if (one.open && (!error.empty() || found.path == one.library.path)) return {};  // the only one, under whatever name
+  if (one.open)
+    return "libddp has opened NCCL from " + one.library.path + ", but this process also has " + found.path +
+           ", whose communicators it cannot use; let DDP_NCCL_LIBRARY name that file, or nothing";
+  if (!error.empty()) return error;
+  one.library = std::move(found);
+  one.table = make_table(one.library);
+  one.open = true;
+  return {};
+}
 
-int32_t open_nccl(const char* path, const ddp_nccl_table** out, char* error, int64_t capacity) noexcept {
+template <class Open>
+int32_t give_table(const ddp_nccl_table** out, char* error, int64_t capacity, Open&& open) noexcept {
   *out = nullptr;
   try {
-    const std::string problem = open_once(path);
+    const std::string problem = open();
     if (problem.empty()) *out = &opened().table;
     if (capacity > 0) std::snprintf(error, static_cast<size_t>(capacity), "%s", problem.c_str());
   } catch (const std::exception& thrown) {
     if (capacity > 0) std::snprintf(error, static_cast<size_t>(capacity), "NCCL cannot be opened: %s", thrown.what());
   }
   return *out != nullptr ? 0 : 1;
+}
+
+}  // namespace
+
+int32_t open_nccl(const char* path, const ddp_nccl_table** out, char* error, int64_t capacity) noexcept {
+  return give_table(out, error, capacity, [path] { return open_once(path); });
+}
+
+int32_t find_nccl(const ddp_nccl_table** out, char* error, int64_t capacity) noexcept {
+  return give_table(out, error, capacity, find_once);
 }
 
 }  // namespace ddp::cuda

@@ -9,5 +9,7 @@ namespace ddp::cuda {
 
 /// The table's open_nccl. Every file that was opened stays so, and asking again for one that is open gives the same table.
 int32_t open_nccl(const char* path, const ddp_nccl_table** out, char* error, int64_t capacity) noexcept;
+/// The table's find_nccl.
+int32_t find_nccl(const ddp_nccl_table** out, char* error, int64_t capacity) noexcept;
 
 }  // namespace ddp::cuda

@@ -90,6 +90,18 @@ int32_t stream_is_capturing(void* stream, int32_t* out) noexcept {
   return settled(code);
 }
 
+int32_t stream_capture(void* stream, uint64_t* out) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long number = 0;
+#if CUDART_VERSION >= 13000
+  const cudaError_t code = cudaStreamGetCaptureInfo(as_stream(stream), &status, &number);
+#else
+  const cudaError_t code = cudaStreamGetCaptureInfo_v2(as_stream(stream), &status, &number);
+#endif
+  *out = status != cudaStreamCaptureStatusNone ? number : 0;
+  return settled(code);
+}
+
 int32_t event_create(void** out, int32_t timing) noexcept {
   *out = nullptr;
   cudaEvent_t event = nullptr;
@@ -159,6 +171,7 @@ void fill_runtime(ddp_gpu_table& table) noexcept {
   table.stream_destroy = stream_destroy;
   table.stream_synchronize = stream_synchronize;
   table.stream_is_capturing = stream_is_capturing;
+  table.stream_capture = stream_capture;
   table.event_create = event_create;
   table.event_destroy = event_destroy;
   table.event_record = event_record;

@@ -102,7 +102,7 @@ std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, 
              impl->control->leave();  // not before the others have been told
            });
   std::shared_ptr<Group> group(new Group(std::move(impl)));
-  if (options.backend == DDP_BACKEND_NCCL) static_cast<void>(group->gpu().nccl());
+  if (options.backend == DDP_BACKEND_NCCL || options.nccl_comm != nullptr) static_cast<void>(group->gpu().nccl());
   return group;
 }
 
@@ -143,7 +143,8 @@ void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& sta
   if (!tensor.is_on_gpu()) return run_collective(call, [&] { body(channels().own()); });
   const StandardFloats floats;  // for threads that are made here
   run_collective(call, [&] {
-    nccl::compare_stamps(channels().own(), *impl_->control, stamp);
+    const nccl::NcclTransport* const nccl = gpu().existing_nccl();
+    nccl::compare_stamps(channels().own(), *impl_->control, stamp, nccl != nullptr ? nccl->order_word() : 0);
     or_break(*this, Part::kOwn, [&] { body(gpu().nccl(), stream); });  // the others are inside NCCL
   });
 }

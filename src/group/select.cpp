@@ -72,14 +72,17 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
 void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
                       os::Deadline deadline) {
   const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
-                           std::to_string(static_cast<int>(options.sum_order));
+                           std::to_string(static_cast<int>(options.sum_order)) + ", nccl_max_ctas " +
+                           std::to_string(options.nccl_max_ctas) +
+                           (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   const std::vector<std::string> all = control.gather("group options", mine, deadline);
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
-      throw make_error(DDP_ERROR_MISMATCH,
-                       "%s: the ranks ask for different backends or orders: %s for backend %s, %s for backend %s", function,
-                       control.member(0).name().c_str(), all[0].c_str(),
-                       control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str());
+      throw make_error(
+          DDP_ERROR_MISMATCH,
+          "%s: the ranks ask for different backends, orders or communicators: %s for backend %s, %s for backend %s",
+          function, control.member(0).name().c_str(), all[0].c_str(),
+          control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str());
 }
 
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,

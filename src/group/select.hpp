@@ -12,7 +12,8 @@ namespace ddp::group {
 [[nodiscard]] std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context,
                                                                       bool threads, os::Deadline deadline);
 
-/// What decides how ranks talk to each other must be the same on all: backend and sum_order, else MISMATCH. Collective.
+/// What decides how ranks talk to each other must be the same on all: backend, sum_order, nccl_max_ctas and whether a
+/// communicator is lent, else MISMATCH. Collective.
 void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
                       os::Deadline deadline);
 

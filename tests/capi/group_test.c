@@ -20,6 +20,8 @@ static void options_have_the_documented_defaults(void **state) {
   check_int(options.dead_after_ms, 10000);
   check_int(options.rendezvous_timeout_ms, 120000);
   check_true(options.store == NULL);
+  check_int(options.nccl_max_ctas, 0);
+  check_true(options.nccl_comm == NULL);
 }
 
 static ddp_group_options one_rank(void) {
@@ -68,10 +70,16 @@ static void create_refuses_options_that_cannot_be_right(void **state) {
   REFUSED(heartbeat_ms, 0);
   REFUSED(dead_after_ms, 0);
   REFUSED(rendezvous_timeout_ms, -1);
+  REFUSED(nccl_max_ctas, -1);
+  REFUSED(nccl_max_ctas, 65);
   REFUSED(struct_size, 0);
   REFUSED(struct_size, -8);
   REFUSED(struct_size, INT64_MAX);
 #undef REFUSED
+  options = one_rank();
+  options.nccl_max_ctas = 4;
+  options.nccl_comm = &options;
+  check_refused("local://wrong", &options, __FILE__, __LINE__); /* a communicator has been made with its own */
 }
 
 static void options_of_an_older_and_a_newer_program_work(void **state) {

@@ -165,7 +165,8 @@ void different_backends_are_a_mismatch_and_the_parent_stays(Path path) {
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
       (void)group::split_group(group, {rank / 2, 0}, options);
     });
-    expect_contains(text, "ddp_group_split: the ranks ask for different backends or orders: rank 0 (world rank 2, host ");
+    expect_contains(
+        text, "ddp_group_split: the ranks ask for different backends, orders or communicators: rank 0 (world rank 2, host ");
     expect_equal(sum_of(group, 1), 4.0, "the parent goes on");
   });
 }

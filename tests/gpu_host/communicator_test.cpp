@@ -64,7 +64,8 @@ void a_rank_that_ends_while_nccl_connects_is_named_at_once(void**) {
   }
 }
 
-void leaving_is_bounded_when_nccl_blocks(void**) {
+/// As on a loaded node, where all ranks of it go through NCCL's end together.
+void leaving_waits_for_a_slow_end_of_nccl(void**) {
   for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
     const FakeGpus gpus;
     run_gpu_groups(2, [&](group::Group& group, int rank) {
@@ -72,10 +73,44 @@ void leaving_is_bounded_when_nccl_blocks(void**) {
       world.pass();
       world.stream.synchronize();
       group.barrier();
-      fake_gpu::delay_nccl(call, rank, 2500);
+      fake_gpu::delay_nccl(call, rank, 1500);
+      group.close();
+      expect_equal(fake_gpu::live(rank).communicators + fake_gpu::calls("nccl.comm_abort"), int64_t{0}, "ended in order");
+    });
+    FakeGpus::expect_nothing_left();
+  }
+}
+
+void leaving_is_bounded_when_nccl_blocks(void**) {
+  for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
+    const FakeGpus gpus;
+    ddp_group_options options = world_options();
+    options.timeout_ms = 600;
+    run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
+      SmallModel world(group, rank);
+      world.pass();
+      world.stream.synchronize();
+      group.barrier();
+      fake_gpu::delay_nccl(call, rank, -1);
       expect(ms_of([&] { group.close(); }) < 2200, "left in time");
     });
   }
+}
+
+void a_rank_that_is_lost_ends_the_wait_for_nccls_end(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    SmallModel world(group, rank);
+    world.pass();
+    world.stream.synchronize();
+    group.barrier();
+    fake_gpu::delay_nccl(fake_gpu::NcclCall::kFinalize, 0, -1);
+    if (rank == 1) {
+      wait_until([] { return fake_gpu::calls("nccl.comm_finalize", 0) == 1; });
+      group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+    }
+    expect(ms_of([&] { group.close(); }) < 4000, "left in time");
+  });
 }
 
 /// A pass is enqueued on both ranks, and the models go while the devices have not come to it.
@@ -188,7 +223,9 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang),
       ddp_test(a_rank_that_ends_while_nccl_connects_is_named_at_once),
+      ddp_test(leaving_waits_for_a_slow_end_of_nccl),
       ddp_test(leaving_is_bounded_when_nccl_blocks),
+      ddp_test(a_rank_that_is_lost_ends_the_wait_for_nccls_end),
       ddp_test(a_model_may_go_while_its_pass_is_under_way),
       ddp_test(what_a_fresh_thread_destroys_touches_no_other_gpu),
       ddp_test(memory_of_a_group_goes_with_it),

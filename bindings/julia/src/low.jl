@@ -266,7 +266,8 @@ struct ddp_group_options
     rendezvous_timeout_ms::Int64
     store::Ptr{ddp_store}
     sum_order::ddp_sum_order
-    reserved::Int32
+    nccl_max_ctas::Int32
+    nccl_comm::Ptr{Cvoid}
 end
 
 @doc raw"""
@@ -298,7 +299,10 @@ Collective, blocks up to rendezvous_timeout_ms. Different threads may create dif
 Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret that admits ranks), DDP_SOCKET_IFNAME, DDP_MODULE_PATH.
 Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
 TIMED_OUT (names the ranks that did not come), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not
-available, and why), OUT_OF_MEMORY. The process may try again at once. Since 0.1.
+available, and why), OUT_OF_MEMORY. The process may try again at once.
+With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
+rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
+Since 0.1.
 """
 function ddp_group_create(rendezvous, options, out_group)
     return ccall((:ddp_group_create, libddp), ddp_status, (Cstring, Ptr{ddp_group_options}, Ptr{Ptr{ddp_group}}), rendezvous,
@@ -316,8 +320,8 @@ needs the other any more: both are destroyed in any order. A rank that fails bre
 the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
 - `color`: 0 or more; DDP_NO_COLOR: this rank gets no group
 - `key`: ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
-- `options`: NULL: those of `group`. Otherwise rank, world_size and store must be as ddp_group_options_init left them;
-       all ranks of a color give the same backend
+- `options`: NULL: those of `group`, but for nccl_comm. Otherwise rank, world_size and store must be as
+       ddp_group_options_init left them; all ranks of a color give the same backend. nccl_comm is one of the color's ranks
 - `out_group`: the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
 Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
 Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
@@ -332,7 +336,9 @@ end
     ddp_group_destroy(group)
 
 Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
-Local; returns within 2 s also when peers are dead. NULL and an already destroyed group are ignored. Models made from
+Local; returns within 2 s also when peers are dead. Where NCCL was started, it waits for all ranks' GPUs to end what is
+enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
+less. NULL and an already destroyed group are ignored. Models made from
 the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
 nothing happens and nobody is told. Since 0.1.
 """

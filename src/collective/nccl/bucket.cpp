@@ -5,10 +5,12 @@
 
 #include "core/attempt.hpp"
 #include "core/error.hpp"
+#include "core/plan.hpp"
 
 namespace ddp::nccl {
 namespace {
 
+constexpr size_t kMostWords = kMostPieces / 64;  // of used bits that a transport takes
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 /// One block of the library's memory, laid out as the plan says?
@@ -26,6 +28,7 @@ collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec) {
   metadata.plan_hash ^=
       static_cast<uint64_t>(spec.kind()) * 0x9e3779b97f4a7c15u;  // so that ranks which do different things find out
   for (collective::BucketSpec::Piece& piece : metadata.pieces) piece = collective::BucketSpec::Piece{nullptr, 0, false};
+  if (spec.used_words() < kMostWords) metadata.pieces.resize((spec.used_words() + 1) * 64);  // for the word of the order
   return metadata;
 }
 
@@ -48,7 +51,12 @@ Block::~Block() {
 
 Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
                      const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
-    : transport_(transport), metadata_(std::move(metadata)), spec_(spec), block_(transport, spec, dtype, kept) {
+    : transport_(transport),
+      metadata_(std::move(metadata)),
+      spec_(spec),
+      block_(transport, spec, dtype, kept),
+      has_order_word_(spec.used_words() < kMostWords) {
+  mine_.used.resize(spec.used_words() + (has_order_word_ ? 1 : 0));
   spans_.reserve(spec.pieces.size() + 1);  // an own slice in the middle of a piece leaves two parts of it
 }
 
@@ -60,7 +68,11 @@ void Operation::start(const collective::BucketHeader& mine) {
   });
   if (problem_) transport_.end_sequence();
   producers_.clear();
-  metadata_->start(mine);
+  mine_.incomplete = mine.incomplete;
+  mine_.participation = mine.participation;
+  std::copy(mine.used.begin(), mine.used.end(), mine_.used.begin());
+  if (has_order_word_) mine_.used.back() = problem_ ? 0 : transport_.last_order_word();
+  metadata_->start(mine_);
 }
 
 collective::Progress Operation::advance(int64_t budget_bytes) {
@@ -82,6 +94,7 @@ void Operation::settle_once() {
   if (problem_)
     throw Error(DDP_ERROR_ABORTED,
                 "the pass cannot go on, because another rank is waiting for this one inside NCCL: " + problem_->text());
+  if (has_order_word_ && LaunchOrder::differs(metadata_->header().used.back())) throw order_mismatch("a backward pass");
   settle(metadata_->header());
 }
 

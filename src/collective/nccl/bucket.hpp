@@ -115,8 +115,10 @@ class Operation : public collective::BucketOperation {
   collective::ExchangeSpec spec_;
   Block block_;
   std::vector<ddp_gpu_span> spans_;
-  std::vector<void*> producers_;  // streams; for the next start()
-  std::optional<Error> problem_;  // of this rank while it launched
+  const bool has_order_word_;      // behind the words of used bits: LaunchOrder::word(), which the ranks compare
+  collective::BucketHeader mine_;  // with it
+  std::vector<void*> producers_;   // streams; for the next start()
+  std::optional<Error> problem_;   // of this rank while it launched
   bool settled_ = true;
 };
 

@@ -17,7 +17,9 @@ namespace ddp::nccl {
 namespace {
 
 constexpr int64_t kAbortLimitMs = 1000;  // for whoever is inside to leave, and then for NCCL
+constexpr int64_t kBrokenMs = 1000;      // for an orderly end that goes on when a rank is lost
 constexpr int64_t kLookMs = 1;
+constexpr int64_t kLookAtEndMs = 10;
 constexpr int64_t kLooksAtOnce = 100;  // at a call under way, before the thread pauses between looks
 constexpr int64_t kPauseUs = 20;
 
@@ -28,10 +30,12 @@ struct Communicator::Link {
   explicit Link(const ddp_nccl_table& nccl) : table(nccl) {}
 
   const ddp_nccl_table& table;
+  bool lent = false;     // its owner ends it
   std::mutex calling;    // NCCL takes one thread at a time
   void* comm = nullptr;  // written by NCCL while it connects
   std::atomic<bool> usable{false};
-  std::set<void*> memory;  // from alloc; guarded by `calling`
+  std::atomic<bool> gives_up{false};  // the orderly end
+  std::set<void*> memory;             // from alloc; guarded by `calling`
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -70,9 +74,9 @@ struct Communicator::Link {
     return asked != 0 ? asked : said;
   }
 
-  /// Runs end(link) on a thread that has its device, and leaves it behind after `limit_ms`.
-  template <class End>
-  static void end_within(int64_t limit_ms, const std::shared_ptr<Link>& link, const gpu::Device& device, End end) {
+  /// Runs end(link) on a thread that has its device, and leaves it behind when `is_late` says so.
+  template <class End, class IsLate>
+  static void end_unless(IsLate&& is_late, const std::shared_ptr<Link>& link, const gpu::Device& device, End end) {
     link->returned = false;
     std::thread ends;
     const auto start = [&] {
@@ -83,10 +87,13 @@ struct Communicator::Link {
       });
     };
     if (try_to(start)) return abort(*link);  // no thread is left for it
-    if (link->wait_ms(limit_ms))
-      ends.join();
-    else
-      ends.detach();  // it owns what it uses
+    while (!link->wait_ms(kLookAtEndMs))
+      if (is_late()) return ends.detach();  // it owns what it uses
+    ends.join();
+  }
+  template <class End>
+  static void end_within(int64_t limit_ms, const std::shared_ptr<Link>& link, const gpu::Device& device, End end) {
+    end_unless([deadline = os::Deadline::in_ms(limit_ms)] { return deadline.passed(); }, link, device, end);
   }
   static void abort(Link& link) { static_cast<void>(link.table.comm_abort(link.comm)); }
 };
@@ -106,7 +113,7 @@ Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& tabl
   const ddp_gpu_table& runtime = device.table();
   std::thread connects = os::start_thread("ddp-nccl-init", [link = link_, place, &runtime, index = device.index()] {
     int32_t code = runtime.set_device(index);
-    code = link->table.comm_init(&link->comm, place.size, place.id.data(), place.rank, place.name.c_str(), 0);
+    code = link->table.comm_init(&link->comm, place.size, place.id.data(), place.rank, place.name.c_str(), place.max_ctas);
     if (!link->report(code) && (code == 0 || link->is_in_progress(code))) Link::abort(*link);
   });
   const std::optional<Error> problem = try_to([&] { connect(place, deadline, check); });
@@ -118,6 +125,50 @@ Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& tabl
   link_->usable.store(!problem);
   if (problem && !is_left && link_->comm != nullptr) Link::end_within(kAbortLimitMs, link_, device_, Link::abort);
   if (problem) throw Error(*problem);
+}
+
+Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Lent& lent, os::Deadline deadline,
+                           const std::function<void()>& check)
+    : device_(device), link_(std::make_shared<Link>(table)) {
+  link_->comm = lent.comm;
+  link_->lent = true;
+  check_lent(lent);
+  int32_t result = 0;
+  int32_t code = 0;
+  while (code = table.comm_async_error(lent.comm, &result), code == 0 && link_->is_in_progress(result)) {
+    check();
+    if (deadline.passed())
+      throw Error(DDP_ERROR_TIMED_OUT,
+                  "nccl_comm is in the middle of a call of the program, which does not come to its end");
+    std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
+  }
+  if (code == 0) code = result;
+  if (code != 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "nccl_comm has failed before it was lent: %s (%s)", table.error_text(code),
+                     table.last_error(lent.comm));
+  link_->usable.store(true);
+}
+
+void Communicator::check_lent(const Lent& lent) const {
+  const ddp_nccl_table& table = link_->table;
+  const gpu::Device::Current current(device_);
+  int32_t size = -1;
+  int32_t rank = -1;
+  int32_t device = -1;
+  int32_t code = table.comm_count(lent.comm, &size);
+  if (code == 0) code = table.comm_user_rank(lent.comm, &rank);
+  if (code == 0) code = table.comm_device(lent.comm, &device);
+  if (code != 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "nccl_comm is no communicator of %s: %s (%s)", table.path,
+                     table.error_text(code), table.last_error(nullptr));
+  if (size != lent.size || rank != lent.rank)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "nccl_comm is rank %d of %d, but this is rank %d of a group of %d; lend a communicator of the same "
+                     "ranks in the same order",
+                     rank, size, lent.rank, lent.size);
+  if (device != device_.index())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "nccl_comm is on GPU %d, but this rank works on %s (option device_index)",
+                     device, device_.name().c_str());
 }
 
 /// Until all ranks have come.
@@ -141,10 +192,17 @@ void Communicator::connect(const Place& place, os::Deadline deadline, const std:
 
 Communicator::~Communicator() { abort(); }
 
-const ddp_nccl_table& Communicator::table() const noexcept { return link_->table; }
-
+/// A collective.
 template <class Call>
 void Communicator::call(const char* doing, Call&& body) {
+  std::optional<LaunchOrder::Turn> turn;
+  if (order_ != nullptr) turn.emplace(*order_, link_->usable);
+  call_alone(doing, body);
+  if (turn) turn->done();
+}
+
+template <class Call>
+void Communicator::call_alone(const char* doing, Call&& body) {
   const gpu::Device::Current current(device_);
   const std::lock_guard lock(link_->calling);
   if (!link_->usable.load()) throw make_error(DDP_ERROR_ABORTED, "NCCL was ended before %s", doing);
@@ -187,7 +245,7 @@ void Communicator::broadcast(const void* send, void* receive, int64_t count, ddp
 
 void* Communicator::alloc(int64_t bytes) {
   void* memory = nullptr;
-  call("allocating memory", [&](const ddp_nccl_table& nccl, void*) {
+  call_alone("allocating memory", [&](const ddp_nccl_table& nccl, void*) {
     if (nccl.mem_alloc(&memory, bytes) != 0)
       throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s: %s has no %lld bytes left for the group's memory",
                        device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes));
@@ -238,19 +296,30 @@ void Communicator::abort() noexcept {
   std::unique_lock lock(link_->calling, std::defer_lock);
   for (int64_t waited_ms = 0; !lock.try_lock() && waited_ms < kAbortLimitMs; ++waited_ms)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  Link::end_within(kAbortLimitMs, link_, device_, Link::abort);
+  if (!link_->lent) Link::end_within(kAbortLimitMs, link_, device_, Link::abort);
 }
 
-void Communicator::close(int64_t limit_ms) noexcept {
+void Communicator::close(int64_t limit_ms, const std::function<bool()>& is_broken) noexcept {
+  if (link_->lent) return abort();
   if (!link_->usable.exchange(false)) return;
-  Link::end_within(limit_ms, link_, device_, [deadline = os::Deadline::in_ms(limit_ms)](Link& link) {
+  const auto end = [](Link& link) {
     int32_t code = link.table.comm_finalize(link.comm);
-    while (link.is_in_progress(code) && !deadline.passed()) {
+    while (link.is_in_progress(code) && !link.gives_up.load()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
       code = link.result_of(code);
     }
     link.is_in_progress(code) ? Link::abort(link) : static_cast<void>(link.table.comm_destroy(link.comm));
-  });
+  };
+  os::Deadline deadline = os::Deadline::in_ms(limit_ms);
+  os::Deadline after_break = os::Deadline::never();
+  const auto is_late = [&] {
+    if (after_break.is_never() && is_broken()) after_break = os::Deadline::in_ms(kBrokenMs);
+    if (!deadline.passed() && !after_break.passed()) return false;
+    if (link_->gives_up.exchange(true)) return true;
+    deadline = after_break = os::Deadline::in_ms(kAbortLimitMs);  // to abort, if it is not inside NCCL
+    return false;
+  };
+  Link::end_unless(is_late, link_, device_, end);
 }
 
 }  // namespace ddp::nccl

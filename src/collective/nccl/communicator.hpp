@@ -1,4 +1,5 @@
-// One NCCL communicator: made with a deadline, used by one thread at a time, ended by whoever must.
+// One NCCL communicator: made with a deadline, used by one thread at a time, ended by whoever must; or one that the program
+// lends, which is used alone.
 //
 // No call of NCCL may hold a thread for ever when a rank is gone. The communicator is one that does not block: whoever calls
 // it looks until the call is over, and stops looking when the group breaks. What may block nevertheless (making it where
@@ -15,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "collective/nccl/launch_order.hpp"
 #include "device/gpu/device.hpp"
 #include "os/clock.hpp"
 
@@ -27,11 +29,22 @@ class Communicator {
     int32_t size = 1;
     std::string id;    // DDP_NCCL_ID_BYTES from rank 0
     std::string name;  // for NCCL's own messages
+    int32_t max_ctas = 0;
+  };
+  /// One that the program has made, and where it must be.
+  struct Lent {
+    void* comm = nullptr;
+    int32_t rank = 0;
+    int32_t size = 1;
   };
 
   /// Collective. Throws TIMED_OUT when the others have not come by the deadline (then this process should not try again),
   /// PEER_FAILED, and what `check` throws, which says whether the group still stands.
   Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline,
+               const std::function<void()>& check);
+  /// Uses one that is lent, and never ends it. Local. Throws INVALID_ARGUMENT if it has another size, rank or device, or has
+  /// failed, TIMED_OUT if a call of the lender is still under way, and what `check` throws.
+  Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Lent& lent, os::Deadline deadline,
                const std::function<void()>& check);
   /// Ends it as abort does, unless close() has.
   ~Communicator();
@@ -39,7 +52,8 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   [[nodiscard]] static std::string make_id(const ddp_nccl_table& table);
-  [[nodiscard]] const ddp_nccl_table& table() const noexcept;
+  /// Collectives take their turn there, from now on. It lives as long as they are called.
+  void set_order(LaunchOrder* order) noexcept { order_ = order; }
 
   // Counts are elements; dtype a ddp_dtype; `reduce` a ddp_gpu_reduce. Throw PEER_FAILED with NCCL's words.
   void all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce, void* stream);
@@ -59,19 +73,23 @@ class Communicator {
 
   /// What NCCL has noticed by itself; empty: nothing. Never blocks.
   [[nodiscard]] std::string trouble() const noexcept;
-  /// End what runs on the device, for good, within some two seconds; once.
+  /// End what runs on the device, for good, within some two seconds; once. Of one that is lent: only use it no longer.
   void abort() noexcept;
-  /// The orderly end, once all work on the device is done; turns into abort when it takes longer than `limit_ms`. Throws
-  /// nothing.
-  void close(int64_t limit_ms) noexcept;
+  /// The orderly end, once all work on the device is done. Turns into abort when it takes longer than `limit_ms`, or a
+  /// second longer than all ranks are there, as `is_broken` tells. Throws nothing. Of one that is lent: as abort.
+  void close(int64_t limit_ms, const std::function<bool()>& is_broken) noexcept;
 
  private:
   struct Link;
+  void check_lent(const Lent& lent) const;
   void connect(const Place& place, os::Deadline deadline, const std::function<void()>& check);
   template <class Call>
   void call(const char* doing, Call&& body);
+  template <class Call>
+  void call_alone(const char* doing, Call&& body);
   const gpu::Device& device_;
   std::shared_ptr<Link> link_;
+  LaunchOrder* order_ = nullptr;  // NULL: the first collective has not been made
 };
 
 }  // namespace ddp::nccl

@@ -1,5 +1,6 @@
 #include "collective/nccl/nccl_transport.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "collective/nccl/mean.hpp"
 #include "collective/nccl/sharded.hpp"
 #include "core/attempt.hpp"
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "device/gpu/module.hpp"
 #include "os/log.hpp"
@@ -16,8 +18,35 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr int64_t kCloseMs = 1000;  // for NCCL's orderly end
-constexpr int64_t kFreeMs = 1000;   // for the device to be done with memory when the group is broken
+constexpr int64_t kBrokenMs = 1000;  // for NCCL's end when the group is broken
+constexpr int64_t kFreeMs = 1000;    // for the device to be done with memory when the group is broken
+
+/// For NCCL's orderly end: a node's ranks go through it together, which takes seconds on a loaded one.
+int64_t close_limit_ms(int32_t ranks, int64_t timeout_ms) noexcept {
+  const int64_t limit = std::min<int64_t>(60'000, 10'000 + 500 * int64_t{ranks});
+  return timeout_ms > 0 ? std::min(limit, timeout_ms) : limit;
+}
+
+/// What a rank says before NCCL connects; rank 0's id counts.
+struct Greeting {
+  std::string nccl_id;    // empty: it is lent
+  uint64_t group_id = 0;  // of LaunchOrder
+  std::vector<uint64_t> others;
+};
+std::string bytes_of(const Greeting& greeting) {
+  ByteWriter bytes;
+  bytes.text(greeting.nccl_id).number(greeting.group_id);
+  for (const uint64_t id : greeting.others) bytes.number(id);
+  return std::move(bytes).bytes();
+}
+Greeting greeting_of(const std::string& bytes) {
+  ByteReader reader(bytes);
+  Greeting greeting;
+  greeting.nccl_id = std::string(reader.text());
+  greeting.group_id = reader.number<uint64_t>();
+  while (!reader.at_end()) greeting.others.push_back(reader.number<uint64_t>());
+  return greeting;
+}
 
 int32_t nccl_reduction(ddp_reduce op) noexcept {
   if (op == DDP_MIN) return DDP_GPU_MIN;
@@ -36,48 +65,102 @@ void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op) 
 NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, os::Deadline deadline)
     : context_(context), device_(device), rank_(context.control->rank()), size_(context.control->size()) {
   const ddp_nccl_table* nccl = nullptr;
-  std::string id;
+  const auto check = [&] { context.failure->check(); };
+  const auto lend = [&] {
+    nccl = &gpu::find_nccl(device.table());
+    return std::make_shared<Communicator>(device, *nccl, Communicator::Lent{context.options.nccl_comm, rank_, size_},
+                                          deadline, check);
+  };
+  const bool is_lent = context.options.nccl_comm != nullptr;
+  LaunchCounts here;
   const auto prepare = [&] {
     stream_ = std::make_unique<gpu::Stream>(device, gpu::Stream::Priority::kHigh);
     event_ = std::make_unique<gpu::Event>(device);
-    if (size_ == 1) return;
+    std::shared_ptr<Communicator> lent = is_lent ? lend() : nullptr;
+    if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
-    nccl = &gpu::load_nccl(device.table());
-    if (rank_ != 0) return;
-    const std::optional<Error> problem = try_to<Error>([&] { id = Communicator::make_id(*nccl); });
+    communicator_ = std::move(lent);
+    if (!is_lent) nccl = &gpu::load_nccl(device.table());
+    here = LaunchOrder::present(device.index());
+    Greeting mine;
+    const auto make = [&] { mine.nccl_id = Communicator::make_id(*nccl); };
+    const std::optional<Error> problem = rank_ == 0 && !is_lent ? try_to<Error>(make) : std::nullopt;
     if (problem) throw Error(problem->status(), context.control->member(0).name() + ": " + problem->text());
+    if (rank_ == 0) mine.group_id = new_group_id();
+    for (const auto& other : here) mine.others.push_back(other->id);
+    return bytes_of(mine);
   };
   if (size_ == 1) {
-    prepare();
+    static_cast<void>(prepare());
     return;
   }
-  bootstrap::all_or_none(*context.control, "NCCL", deadline, prepare);
-  id = context.control->gather("NCCL id", id, deadline).front();
-  communicator_ = std::make_shared<Communicator>(device, *nccl, Communicator::Place{rank_, size_, id, "libddp"}, deadline,
-                                                 [&] { context.failure->check(); });
+  const std::vector<std::string> said = bootstrap::all_or_none(*context.control, "NCCL", deadline, prepare);
+  const Greeting first = greeting_of(said.front());
+  std::vector<std::vector<uint64_t>> others;
+  for (const std::string& bytes : said) others.push_back(greeting_of(bytes).others);
+  if (!is_lent)
+    communicator_ = std::make_shared<Communicator>(
+        device, *nccl, Communicator::Place{rank_, size_, first.nccl_id, "libddp", context.options.nccl_max_ctas}, deadline,
+        check);
+  order_ = std::make_unique<LaunchOrder>(device, stream_->get(),
+                                         LaunchOrder::Group{first.group_id, size_, who_orders(nccl->library_version)}, here,
+                                         others, check);
+  communicator_->set_order(order_.get());
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
-  // The first collective makes the connections; better here than in a pass.
+  on_error([&] { try_out(deadline); }, [this](const Error&) { leave_what_is_used(); });
+  if (rank_ == 0) say_what_started(*nccl);
+}
+
+void NcclTransport::say_what_started(const ddp_nccl_table& nccl) const {
+  os::log(DDP_LOG_INFO, "%d ranks: NCCL %d (%s)%s, %s", size_, nccl.library_version, nccl.path,
+          context_.options.nccl_comm != nullptr ? ", with a communicator of the program" : "", device_.table().name);
+  if (order_->has_company())
+    os::log(DDP_LOG_INFO,
+            "%s has several groups: their collectives run one after the other, in the order of the calls, which must be the "
+            "same on all ranks",
+            device_.name().c_str());
+}
+
+/// The first collective makes the connections; better here than in a pass.
+void NcclTransport::try_out(os::Deadline deadline) {
   communicator_->all_reduce(stop_words_->spare(), stop_words_->spare(), 1, DDP_F32, DDP_GPU_SUM, stream_->get());
-  const gpu::Event done(device);
+  const gpu::Event done(device_);
   done.record(stream_->get());
   while (!done.is_done()) {
-    context.failure->check();
+    context_.failure->check();
     if (deadline.passed())
-      throw Error(DDP_ERROR_TIMED_OUT, "NCCL connected the ranks but did not carry out its first collective in time");
+      throw make_error(DDP_ERROR_TIMED_OUT, "NCCL connected the ranks but did not carry out its first collective in time%s",
+                       context_.options.nccl_comm != nullptr
+                           ? "; are the communicators that the ranks lend (nccl_comm) one and the same?"
+                           : "");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (rank_ == 0)
-    os::log(DDP_LOG_INFO, "%d ranks: NCCL %d (%s), %s", size_, nccl->library_version, nccl->path, device.table().name);
 }
+
+uint64_t NcclTransport::order_word() const { return order_ != nullptr ? order_->word() : 0; }
+uint64_t NcclTransport::last_order_word() const noexcept { return order_ != nullptr ? order_->last_word() : 0; }
 
 NcclTransport::~NcclTransport() {
   close(false);
   if (communicator_ != nullptr && communicator_->has_memory() && await_idle()) communicator_->free_all();
+  leave_what_is_used();
+}
+
+/// A lent communicator that its owner has not aborted may keep the device busy for ever, and freeing memory waits for that.
+void NcclTransport::leave_what_is_used() noexcept {
+  if (communicator_ == nullptr || context_.options.nccl_comm == nullptr) return;
+  const std::optional<Error> problem = try_to([this] { await_stream(os::Deadline::in_ms(kFreeMs)); });
+  if (!problem || problem->status() != DDP_ERROR_TIMED_OUT) return;
+  os::log(DDP_LOG_WARNING,
+          "%s still works on collectives of nccl_comm, so some memory is kept for ever; abort the communicator before the "
+          "group is destroyed",
+          device_.name().c_str());
+  static_cast<void>(stop_words_.release());
 }
 
 Communicator& NcclTransport::communicator() {
   context_.failure->check();
-  if (sequence_ended_.load()) throw Error(DDP_ERROR_ABORTED, "an earlier collective of this rank failed");
+  if (flags_.sequence_ended.load()) throw Error(DDP_ERROR_ABORTED, "an earlier collective of this rank failed");
   return *communicator_;
 }
 
@@ -207,20 +290,28 @@ void* NcclTransport::staging(int64_t bytes) {
   return staging_.memory;
 }
 
-/// The communication stream first, which waits for the other ranks and, if the group breaks, perhaps for ever; then the
-/// streams of the program.
-bool NcclTransport::await_idle() noexcept {
-  const auto idle = [&] {
-    const gpu::Event end(device_);
-    end.record(stream_->get());
-    for (os::Deadline deadline = os::Deadline::never(); !end.is_done();) {
-      if (deadline.is_never() && context_.failure->woken()) deadline = os::Deadline::in_ms(kFreeMs);
-      if (deadline.passed()) throw Error(DDP_ERROR_TIMED_OUT, "work on the device does not end");
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+/// The communication stream, which waits for the other ranks and, if the group breaks, perhaps for ever.
+void NcclTransport::await_stream(os::Deadline deadline) {
+  const gpu::Event end(device_);
+  end.record(stream_->get());
+  os::Deadline after_break = flags_.stuck ? os::Deadline::in_ms(1) : os::Deadline::never();
+  flags_.stuck = false;
+  while (!end.is_done()) {
+    if (after_break.is_never() && context_.failure->woken()) after_break = os::Deadline::in_ms(kFreeMs);
+    if (deadline.passed() || after_break.passed()) {
+      flags_.stuck = true;
+      throw Error(DDP_ERROR_TIMED_OUT, "work on the device does not end");
     }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+/// That first, then the streams of the program.
+bool NcclTransport::await_idle() noexcept {
+  const std::optional<Error> problem = try_to([this] {
+    await_stream(os::Deadline::never());
     device_.synchronize();
-  };
-  const std::optional<Error> problem = try_to(idle);
+  });
   return !problem || problem->status() == DDP_ERROR_PEER_FAILED;  // a lost device does nothing any more
 }
 
@@ -245,9 +336,16 @@ void NcclTransport::close(bool in_order) noexcept {
   if (watch_ == nullptr) return;  // one rank, or never connected
   if (!in_order) {
     wake();
-    watch_->await_end(kCloseMs);
+    watch_->await_end(kBrokenMs);
   }
-  if (watch_->stop() && in_order) communicator_->close(kCloseMs);
+  if (watch_->stop() && in_order) close_in_order();
+}
+
+/// The owner of a lent communicator may end it at once; NCCL's own end waits for the device, too.
+void NcclTransport::close_in_order() noexcept {
+  const int64_t limit_ms = close_limit_ms(size_, context_.options.timeout_ms);
+  if (context_.options.nccl_comm != nullptr) static_cast<void>(try_to([&] { await_stream(os::Deadline::in_ms(limit_ms)); }));
+  communicator_->close(limit_ms, [this] { return context_.failure->woken(); });
 }
 
 }  // namespace ddp::nccl

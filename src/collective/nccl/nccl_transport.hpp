@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "collective/nccl/communicator.hpp"
+#include "collective/nccl/launch_order.hpp"
 #include "collective/nccl/stop_words.hpp"
 #include "collective/nccl/watch.hpp"
 #include "collective/transport.hpp"
@@ -45,7 +46,10 @@ class NcclTransport {
   [[nodiscard]] Communicator& communicator();
   /// A collective that the other ranks make is missing here. So NCCL gets none of those that follow: it would take them for
   /// the one that is missing.
-  void end_sequence() noexcept { sequence_ended_.store(true); }
+  void end_sequence() noexcept { flags_.sequence_ended.store(true); }
+  /// LaunchOrder's words, now and at the last collective; 0 with one rank.
+  [[nodiscard]] uint64_t order_word() const;
+  [[nodiscard]] uint64_t last_order_word() const noexcept;
 
   /// What comes on the communication stream waits for what is on `stream` now, or the other way round.
   void order_after(void* stream);
@@ -87,7 +91,12 @@ class NcclTransport {
   void close(bool in_order) noexcept;
 
  private:
+  void try_out(os::Deadline deadline);
+  void say_what_started(const ddp_nccl_table& nccl) const;
+  void await_stream(os::Deadline deadline);
   [[nodiscard]] bool await_idle() noexcept;
+  void close_in_order() noexcept;
+  void leave_what_is_used() noexcept;
   void scale(const Tensor& from, const Tensor& to, double factor, void* stream);
   [[nodiscard]] Tensor terms_like(const Tensor& input, void* stream);
 
@@ -102,11 +111,15 @@ class NcclTransport {
   std::unique_ptr<StopWords> stop_words_;  // set when the group breaks; NULL with one rank
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
+  std::unique_ptr<LaunchOrder> order_;  // NULL with one rank
   struct {
     void* memory = nullptr;  // from alloc
     int64_t bytes = 0;
   } staging_;
-  std::atomic<bool> sequence_ended_{false};
+  struct {
+    std::atomic<bool> sequence_ended{false};
+    std::atomic<bool> stuck{false};  // the device did not become idle when it was waited for last
+  } flags_;
   std::mutex memory_;                // guards own_
   std::map<void*, gpu::Array> own_;  // without NCCL
 };

@@ -6,21 +6,31 @@
 #include <cstring>
 #include <vector>
 
+#include "collective/nccl/launch_order.hpp"
 #include "collective/transport.hpp"
 
 namespace ddp::nccl {
 
-/// Collective. Throws MISMATCH on all ranks.
+/// `order_word`: of NcclTransport. Collective. Throws MISMATCH on all ranks.
 inline void compare_stamps(collective::Transport& transport, const bootstrap::Control& control,
-                           const collective::Stamp& mine) {
+                           const collective::Stamp& mine, uint64_t order_word) {
   const auto size = static_cast<size_t>(control.size());
   if (size == 1) return;
-  std::vector<collective::Stamp> all(size);
-  collective::Stamp sent = mine;
+  struct Sent {
+    collective::Stamp stamp;
+    uint64_t order_word = 0;
+  };
+  std::vector<Sent> all(size);
+  Sent sent{mine, order_word};
   transport.all_gather(flat_tensor(&sent, DDP_U8, sizeof sent),
                        flat_tensor(all.data(), DDP_U8, static_cast<int64_t>(size * sizeof sent)));
-  for (size_t rank = 1; rank < size; ++rank)
-    if (!(all[rank] == all[0])) throw collective::stamp_mismatch(control, 0, all[0], static_cast<int32_t>(rank), all[rank]);
+  uint64_t words = 0;
+  for (size_t rank = 0; rank < size; ++rank) {
+    words |= all[rank].order_word;
+    if (!(all[rank].stamp == all[0].stamp))
+      throw collective::stamp_mismatch(control, 0, all[0].stamp, static_cast<int32_t>(rank), all[rank].stamp);
+  }
+  if (LaunchOrder::differs(words)) throw order_mismatch(mine.describe().c_str());
 }
 
 }  // namespace ddp::nccl

@@ -132,6 +132,10 @@ typedef struct ddp_nccl_table {
   /* Collectives on registered memory may then wait for the hosts of the other ranks, whatever happens to them. */
   int32_t (*comm_register)(void *comm, void *memory, int64_t bytes, void **out_handle);
   int32_t (*comm_deregister)(void *comm, void *handle);
+  /* Of a communicator that somebody else made: ranks, own rank, the number of its device in this process. */
+  int32_t (*comm_count)(void *comm, int32_t *out_size);
+  int32_t (*comm_user_rank)(void *comm, int32_t *out_rank);
+  int32_t (*comm_device)(void *comm, int32_t *out_device);
 } ddp_nccl_table;
 
 typedef struct ddp_gpu_table {
@@ -236,6 +240,11 @@ typedef struct ddp_gpu_table {
   int32_t (*copy_word)(const uint32_t *from, uint32_t *to, void *stream);
   /* Bytes from `from` to `to`; counts are bytes. One launch, where `copy` would be a call for each. */
   int32_t (*copy_bytes)(const ddp_gpu_span *spans, int64_t count, ddp_gpu_stop stop, void *stream);
+
+  /* Which capture the stream is in, by a number that no other capture of the process has; 0: it is not captured. */
+  int32_t (*stream_capture)(void *stream, uint64_t *out_capture);
+  /* As open_nccl, but of files that the process has loaded already: the one whose communicators it has. */
+  int32_t (*find_nccl)(const ddp_nccl_table **out, char *error, int64_t capacity);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

@@ -89,6 +89,16 @@ const ddp_nccl_table& load_nccl(const ddp_gpu_table& table) {
   return *nccl;
 }
 
+const ddp_nccl_table& find_nccl(const ddp_gpu_table& table) {
+  const ddp_nccl_table* nccl = nullptr;
+  std::array<char, 1024> error{};
+  if (table.find_nccl(&nccl, error.data(), static_cast<int64_t>(error.size())) != 0 || nccl == nullptr)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "nccl_comm cannot be used: %s; it must come from the one NCCL of this process, a shared library",
+                     error.data());
+  return *nccl;
+}
+
 void set_table(const ddp_gpu_table* table) noexcept { table_of_tests().store(table); }
 
 }  // namespace ddp::gpu

@@ -27,6 +27,9 @@ namespace ddp::gpu {
 /// Throws NOT_SUPPORTED with what was tried.
 [[nodiscard]] const ddp_nccl_table& load_nccl(const ddp_gpu_table& table);
 
+/// The NCCL that made the communicators of this process: the copy that it has loaded. Throws NOT_SUPPORTED.
+[[nodiscard]] const ddp_nccl_table& find_nccl(const ddp_gpu_table& table);
+
 /// Use this table in the place of the module; NULL: no longer. Tests only, while nothing of a GPU exists.
 void set_table(const ddp_gpu_table* table) noexcept;
 

@@ -15,6 +15,7 @@ int32_t synchronize();
 int32_t load_kernels();
 int32_t relax_capture();
 int32_t open_nccl(const char* path, const ddp_nccl_table** out, char* error, int64_t capacity);
+int32_t find_nccl(const ddp_nccl_table** out, char* error, int64_t capacity);
 
 int32_t alloc(void** out, int64_t bytes);
 int32_t free(void* memory);
@@ -26,6 +27,7 @@ int32_t stream_create(void** out, int32_t high_priority);
 int32_t stream_destroy(void* stream);
 int32_t stream_synchronize(void* stream);
 int32_t stream_is_capturing(void* stream, int32_t* out_capturing);
+int32_t stream_capture(void* stream, uint64_t* out_capture);
 int32_t event_create(void** out, int32_t timing);
 int32_t event_destroy(void* event);
 int32_t event_record(void* event, void* stream);
@@ -85,5 +87,8 @@ int32_t mem_alloc(void** out, int64_t bytes);
 int32_t mem_free(void* memory);
 int32_t comm_register(void* comm, void* memory, int64_t bytes, void** out_handle);
 int32_t comm_deregister(void* comm, void* handle);
+int32_t comm_count(void* comm, int32_t* out_size);
+int32_t comm_user_rank(void* comm, int32_t* out_rank);
+int32_t comm_device(void* comm, int32_t* out_device);
 
 }  // namespace ddp::test::fake_gpu::nccl_entry

@@ -75,6 +75,7 @@ bool begin_capture(void* handle, CaptureMode mode) {
   const StreamPtr stream = handle == nullptr ? nullptr : r.stream_of(handle);
   if (stream == nullptr || stream->capture != nullptr) return false;
   auto capture = std::make_shared<Capture>();
+  capture->number = ++r.state->captures_made;
   capture->origin = stream;
   capture->mode = mode;
   capture->owner = std::this_thread::get_id();

@@ -13,6 +13,7 @@ class Graph {
 };
 
 struct Capture {
+  uint64_t number = 0;
   StreamPtr origin;
   CaptureMode mode = CaptureMode::kGlobal;
   std::thread::id owner;

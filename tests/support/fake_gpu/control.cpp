@@ -234,6 +234,18 @@ void end_death() {
   });
 }
 
+std::vector<int32_t> max_ctas() {
+  return locked([](Runtime& r) {
+    std::map<int64_t, int32_t> by_number;
+    for (const auto& [handle, comm] : r.state->comms) by_number[comm->number] = comm->max_ctas;
+    std::vector<int32_t> all;
+    for (const auto& [number, most] : by_number) all.push_back(most);
+    return all;
+  });
+}
+int64_t running_collectives(int32_t device) {
+  return locked([&](Runtime& r) { return int64_t{r.state->nccl_on_device[device]}; });
+}
 int64_t collectives() {
   return locked([](Runtime& r) { return r.state->collectives; });
 }

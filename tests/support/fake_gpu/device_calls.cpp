@@ -106,4 +106,8 @@ int32_t open_nccl(const char*, const ddp_nccl_table** out, char* error, int64_t 
   });
 }
 
+int32_t find_nccl(const ddp_nccl_table** out, char* error, int64_t capacity) {
+  return open_nccl(nullptr, out, error, capacity);
+}
+
 }  // namespace ddp::test::fake_gpu::entry

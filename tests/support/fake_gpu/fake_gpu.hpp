@@ -51,6 +51,7 @@ struct Options {
   int64_t late_ms = 0;
   /// Not 0: load_kernels, nccl.mem_alloc, and making and ending a communicator take up to so many ms, each rank its own.
   int64_t slow_init_ms = 0;
+  int32_t nccl_at_once = 0;  // for so many collectives a device has room, as others wait there for their ranks; 0: for all
 };
 
 /// What the environment asks for as well, for programs that say nothing: DDP_FAKE_GPU=late,slow_init,looks, each with "=N"
@@ -196,6 +197,11 @@ void let_die(Death death);
 [[nodiscard]] bool is_dead();
 void end_death();
 
+/// Of the communicators that live, in the order of their making.
+[[nodiscard]] std::vector<int32_t> max_ctas();
+
+/// Collectives that run on the device, or wait there for their ranks.
+[[nodiscard]] int64_t running_collectives(int32_t device);
 /// Collectives that ran to their end, counted once for all ranks.
 [[nodiscard]] int64_t collectives();
 

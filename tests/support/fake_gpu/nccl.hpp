@@ -68,6 +68,7 @@ struct Comm {
   int64_t uses = 0;      // of that thread: a group keeps them
   int64_t lookers = 0;   // threads inside comm_async_error
   std::string last_error;
+  int32_t max_ctas = 0;
 
   [[nodiscard]] std::string name() const {
     return "communicator " + std::to_string(number) + " (rank " + std::to_string(rank) + " of " + world->name + ")";

@@ -65,10 +65,21 @@ void arrive(Runtime& r, Collective& collective, const Part& part) {
   ++collective.arrived;
 }
 
+/// The kernel's place on its device, where others may wait for their ranks. False: aborted before there was one.
+bool take_place(Runtime& r, Lock& lock, const Part& part) {
+  const int32_t most = r.state->options.nccl_at_once;
+  int32_t& taken = r.state->nccl_on_device[part.comm->device];
+  r.changed.wait(lock, [&] { return r.stopping || part.comm->aborted || most == 0 || taken < most; });
+  if (r.stopping || (most != 0 && taken >= most)) return false;
+  ++taken;
+  return true;
+}
+
 /// Run by the stream's thread. A missing rank lets it wait for ever, as NCCL's kernel does, until abort.
 void take_part(const Part& part) {
   Runtime& r = runtime();
   Lock lock(r.mutex);
+  const bool has_place = take_place(r, lock, part);
   World& world = *part.comm->world;
   std::shared_ptr<Collective>& place = world.running[part.number];
   if (place == nullptr) place = std::make_shared<Collective>();
@@ -84,6 +95,7 @@ void take_part(const Part& part) {
   r.changed.wait(lock, [&] { return r.stopping || collective->done || part.comm->aborted; });
   if (!collective->done || !collective->agreed) std::memset(part.receive, kAborted, static_cast<size_t>(part.receive_bytes));
   --part.comm->pending;
+  if (has_place) --r.state->nccl_on_device[part.comm->device];
   r.changed.notify_all();
 }
 

@@ -169,6 +169,17 @@ int32_t go_on(Runtime& r, Comm& comm, int32_t code) {
 
 int32_t async_result(const Runtime& r, const Comm& comm) { return r.state->async_errors[static_cast<size_t>(comm.device)]; }
 
+/// One fact about a communicator.
+template <class Fact>
+int32_t ask(void* handle, const char* name, int32_t* out, Fact&& fact) {
+  return entered(nccl_call(name, device_of(handle)), [&](Runtime& r, Lock&) -> int32_t {
+    const CommPtr comm = comm_of(r, handle);
+    if (comm == nullptr || out == nullptr) return kNcclInvalidArgument;
+    *out = fact(*comm);
+    return kNcclOk;
+  });
+}
+
 namespace nccl_entry {
 
 const char* last_error(void* handle) {
@@ -194,7 +205,7 @@ int32_t get_unique_id(void* id) {
   });
 }
 
-int32_t comm_init(void** out, int32_t size, const void* id, int32_t rank, const char*, int32_t) {
+int32_t comm_init(void** out, int32_t size, const void* id, int32_t rank, const char*, int32_t max_ctas) {
   return entered(nccl_call("nccl.comm_init"), [&](Runtime& r, Lock& lock) -> int32_t {
     if (out == nullptr || id == nullptr || size < 1 || rank < 0 || rank >= size) return kNcclInvalidArgument;
     const auto world = r.state->worlds.find(std::string(static_cast<const char*>(id), DDP_NCCL_ID_BYTES));
@@ -203,6 +214,7 @@ int32_t comm_init(void** out, int32_t size, const void* id, int32_t rank, const 
       return kNcclSystem;
     }
     const CommPtr comm = make_comm(r, world->second, rank, out);
+    comm->max_ctas = max_ctas;
     if (r.state->options.nccl_looks > 0) {
       linger(r, lock, comm->device);
       comm->joins_at_ms = delay_of(r, NcclCall::kInit, comm->device);
@@ -278,6 +290,16 @@ int32_t comm_async_error(void* handle, int32_t* out_result) {
       *out_result = async_result(r, *comm);
     return kNcclOk;
   });
+}
+
+int32_t comm_count(void* handle, int32_t* out) {
+  return ask(handle, "nccl.comm_count", out, [](const Comm& comm) { return comm.world->size; });
+}
+int32_t comm_user_rank(void* handle, int32_t* out) {
+  return ask(handle, "nccl.comm_user_rank", out, [](const Comm& comm) { return comm.rank; });
+}
+int32_t comm_device(void* handle, int32_t* out) {
+  return ask(handle, "nccl.comm_device", out, [](const Comm& comm) { return comm.device; });
 }
 
 int32_t comm_register(void* handle, void* memory, int64_t bytes, void** out_handle) {

@@ -122,6 +122,7 @@ struct State {
   std::map<void*, std::string> dead_handles;
   std::vector<StreamPtr> retired;  // destroyed, but not empty yet
   std::vector<CapturePtr> captures;
+  uint64_t captures_made = 0;
 
   Races races;
   Clock known;  // by the host
@@ -142,6 +143,7 @@ struct State {
   std::map<std::pair<NcclCall, int32_t>, int64_t> delays;
   std::string open_nccl_error;
   int64_t collectives = 0;
+  std::map<int32_t, int32_t> nccl_on_device;  // collectives that have a place there
 };
 
 class Runtime {

@@ -91,6 +91,16 @@ int32_t stream_is_capturing(void* handle, int32_t* out_capturing) {
   });
 }
 
+int32_t stream_capture(void* handle, uint64_t* out_capture) {
+  return entered(stream_call("stream_capture", handle), [&](Runtime& r, Lock&) -> int32_t {
+    const StreamPtr stream = r.stream_of(handle);
+    if (stream == nullptr) return kInvalidHandle;
+    if (out_capture == nullptr) return kInvalidValue;
+    *out_capture = stream->capture != nullptr ? stream->capture->number : 0;
+    return kOk;
+  });
+}
+
 int32_t event_create(void** out, int32_t timing) {
   return entered(Call{"event_create"}, [&](Runtime& r, Lock&) -> int32_t {
     if (out == nullptr) return kInvalidValue;

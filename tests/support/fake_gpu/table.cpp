@@ -51,6 +51,7 @@ ddp_gpu_table make_table() {
   t.stream_destroy = entry::stream_destroy;
   t.stream_synchronize = entry::stream_synchronize;
   t.stream_is_capturing = entry::stream_is_capturing;
+  t.stream_capture = entry::stream_capture;
   t.event_create = entry::event_create;
   t.event_destroy = entry::event_destroy;
   t.event_record = entry::event_record;
@@ -63,6 +64,7 @@ ddp_gpu_table make_table() {
   t.relax_capture = entry::relax_capture;
   add_kernels(t);
   t.open_nccl = entry::open_nccl;
+  t.find_nccl = entry::find_nccl;
   return t;
 }
 
@@ -90,6 +92,9 @@ ddp_nccl_table make_nccl_table() {
   t.mem_free = nccl_entry::mem_free;
   t.comm_register = nccl_entry::comm_register;
   t.comm_deregister = nccl_entry::comm_deregister;
+  t.comm_count = nccl_entry::comm_count;
+  t.comm_user_rank = nccl_entry::comm_user_rank;
+  t.comm_device = nccl_entry::comm_device;
   return t;
 }
 

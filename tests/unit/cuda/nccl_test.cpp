@@ -42,6 +42,9 @@ int ncclAllReduce(const void *s, void *r, unsigned long n, int type, int op, voi
 int ncclReduceScatter(const void *s, void *r, unsigned long n, int type, int op, void *c, void *st) { return ncclAllReduce(s, r, n, type, op, c, st); }
 int ncclAllGather(const void *s, void *r, unsigned long n, int type, void *c, void *st) { return ncclAllReduce(s, r, n, type, -1, c, st); }
 int ncclBroadcast(const void *s, void *r, unsigned long n, int type, int root, void *c, void *st) { return ncclAllReduce(s, r, n, type, root, c, st); }
+int ncclCommCount(const void *c, int *n) { *n = 5; return 0; }
+int ncclCommUserRank(const void *c, int *n) { *n = 3; return 0; }
+int ncclCommCuDevice(const void *c, int *n) { *n = 2; return 0; }
 int ncclGroupStart(void) { return 0; }
 int ncclGroupEnd(void) { return 0; }
 )C";
@@ -220,6 +223,43 @@ void what_is_optional_may_be_absent() {
   expect_equal(nccl.comm_deregister(nullptr, handle), 0, "comm_deregister");
 }
 
+void a_communicator_of_somebody_else_says_where_it_is() {
+  const ddp_nccl_table& nccl = opened(played());
+  int32_t size = 0, rank = 0, device = 0;
+  expect(nccl.comm_count(nullptr, &size) == 0 && nccl.comm_user_rank(nullptr, &rank) == 0, "asked");
+  expect(nccl.comm_device(nullptr, &device) == 0, "asked");
+  expect_equal(size * 100 + rank * 10 + device, 532, "size, rank and device");
+}
+
+std::string error_of_finding() {
+  char error[1024] = "";
+  const ddp_nccl_table* nccl = nullptr;
+  const int32_t code = table->find_nccl(&nccl, error, sizeof error);
+  expect_equal(code == 0, nccl != nullptr, "a table for success only");
+  return code == 0 ? "" : error;
+}
+
+constexpr const char* kByItsName = "-DVERSION=22809 -Wl,-soname,libnccl.so.2";
+
+/// The file that a framework has loaded; the program says no path.
+void a_loaded_copy_is_found_and_no_file_is_opened() {
+  expect_contains(error_of_finding(), "has not loaded libnccl.so.2");
+  const std::string library = played(kByItsName);
+  expect(dlopen(library.c_str(), RTLD_NOW) != nullptr, "a framework loads it");
+  expect_equal(error_of_finding(), std::string(), "it is found");
+  expect_equal(std::string(opened("").path), library, "its path");
+}
+
+void communicators_of_another_copy_than_libddps_are_refused() {
+  const std::string own = build_library("other", kPlayed, "-DVERSION=22809");
+  expect_equal(error_of(own.c_str()), std::string(), "libddp's own");
+  expect_equal(error_of_finding(), std::string(), "it is the only one");
+  const std::string library = played(kByItsName);
+  expect(dlopen(library.c_str(), RTLD_NOW) != nullptr, "a framework loads another");
+  expect_contains(error_of_finding(), library);
+  expect_contains(error_of_finding(), own);
+}
+
 /// The real one, if the loader finds it or the toolkit has it.
 std::string real_nccl() {
   for (const char* path : {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"})
@@ -271,6 +311,9 @@ int main() {
       alone_test(dtypes_and_operations_are_nccls),
       alone_test(what_nccl_cannot_reduce_is_a_bad_argument),
       alone_test(what_is_optional_may_be_absent),
+      alone_test(a_communicator_of_somebody_else_says_where_it_is),
+      alone_test(a_loaded_copy_is_found_and_no_file_is_opened),
+      alone_test(communicators_of_another_copy_than_libddps_are_refused),
       alone_test(the_real_nccl_says_its_version_and_makes_ids),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -16,6 +16,12 @@ bool is_capturing(void *stream) {
   return capturing != 0;
 }
 
+uint64_t capture_of(void *stream) {
+  uint64_t capture = 7;
+  assert_ok(api.stream_capture(stream, &capture));
+  return capture;
+}
+
 void expect_refused(int32_t code) { check_equal(api.error_kind(code), DDP_GPU_CAPTURE); }
 
 void captured_work_runs_when_the_graph_is_launched(void **) {
@@ -23,13 +29,14 @@ void captured_work_runs_when_the_graph_is_launched(void **) {
   uint8_t *const array = make_array<uint8_t>({1, 2});
   check(begin_capture(stream));
   check(is_capturing(stream));
-  check(!begin_capture(stream));
+  const uint64_t first = capture_of(stream);
+  check(first != 0 && !begin_capture(stream));
   assert_ok(api.fill(array, 7, 1, stream));
   assert_ok(api.copy(array + 1, array, 1, stream));
   check_equal(pending(stream), 0);
   const GraphPtr graph = end_capture(stream);
   check(graph != nullptr);
-  check(!is_capturing(stream));
+  check(!is_capturing(stream) && capture_of(stream) == 0);
   check(graph_operations(graph) == (std::vector<std::string>{"fill", "copy"}));
   check_equal(values_of(array, 2)[1], 2);
   for (int i = 0; i < 3; ++i) {

@@ -345,6 +345,11 @@ void opening_it_can_fail(void**) {
   set_open_nccl_error("no libnccl.so.2 anywhere");
   check_equal(api.open_nccl(nullptr, &table, error, sizeof error), 1);
   expect_equal(std::string(error), "no libnccl.so.2 anywhere", "text");
+  check_equal(api.find_nccl(&table, error, sizeof error), 1);
+  set_open_nccl_error("");
+  table = nullptr;
+  check_equal(api.find_nccl(&table, error, sizeof error), 0);
+  check(table == &nccl());
 }
 
 }  // namespace

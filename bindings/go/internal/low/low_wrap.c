@@ -1382,27 +1382,52 @@ intgo _wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_nccl_max_ctas_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->reserved = arg2;
+  if (arg1) (arg1)->nccl_max_ctas = arg2;
   
 }
 
 
-int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   
-  result =  ((arg1)->reserved);
+  result =  ((arg1)->nccl_max_ctas);
   _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_group_options_nccl_comm_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  void *arg2 = (void *) 0 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->nccl_comm = arg2;
+  
+}
+
+
+void *_wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  void *result = 0 ;
+  void *_swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result = (void *) ((arg1)->nccl_comm);
+  *(void **)&_swig_go_result = (void *)result; 
   return _swig_go_result;
 }
 

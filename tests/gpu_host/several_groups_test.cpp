@@ -1,0 +1,262 @@
+// Several groups whose collectives run on one GPU: they run in one order on all ranks, and hosts that use the groups in
+// different orders find out.
+#include <cstdlib>
+
+#include "collective/nccl/nccl_transport.hpp"
+#include "gpu_host/small_model.hpp"
+#include "group/split.hpp"
+
+namespace ddp::test {
+namespace {
+
+/// GPUs on which one collective has room at a time.
+class FullGpus {
+ public:
+  FullGpus() {
+    fake_gpu::Options options;
+    options.nccl_looks = 3;
+    options.nccl_at_once = 1;
+    fake_gpu::reset(options);
+    gpu::set_table(&fake_gpu::table());
+  }
+  ~FullGpus() { gpu::set_table(nullptr); }
+  FullGpus(const FullGpus&) = delete;
+  FullGpus& operator=(const FullGpus&) = delete;
+};
+
+/// body(two groups of the same ranks, rank).
+void run_two_groups(int size, const std::function<void(group::Group&, group::Group&, int)>& body) {
+  run_gpu_groups(size, [&](group::Group& first, int rank) {
+    ddp_group_options options = first.options();
+    const auto second = group::split_group(first, {0, rank}, options);
+    static_cast<void>(first.gpu().nccl());
+    static_cast<void>(second->gpu().nccl());
+    body(first, *second, rank);
+    if (!first.health().has_fault()) first.barrier();
+  });
+}
+
+/// Rank 0's GPU comes to the collective of the first group first, rank 1's to that of the second: each would wait for the
+/// other one, and leave the other one no room.
+void gpus_run_the_collectives_of_two_groups_in_one_order(void**) {
+  const FullGpus gpus;
+  run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
+    const GpuStream one(rank), two(rank);
+    GpuArray a(rank, kCount * 4), b(rank, kCount * 4);
+    a.poke(std::vector<float>(kCount, 1));
+    b.poke(std::vector<float>(kCount, 2));
+    first.barrier();
+    void* const held = rank == 0 ? two.get() : one.get();
+    fake_gpu::pause(held);
+    first.all_reduce(a.tensor(first, DDP_F32), DDP_SUM, one.get());
+    second.all_reduce(b.tensor(second, DDP_F32), DDP_SUM, two.get());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // in which the wrong one could begin
+    first.barrier();
+    fake_gpu::resume(held);
+    const bool ended = fake_gpu::wait_idle(5000);
+    if (!ended) first.health().abort(Error(DDP_ERROR_ABORTED, "they wait for each other"));
+    expect(ended, "both collectives end");
+    expect(a.peek<float>() == std::vector<float>(kCount, 2) && b.peek<float>() == std::vector<float>(kCount, 4), "the sums");
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+/// What the first group has enqueued when the second one comes counts too.
+void a_group_that_comes_later_waits_for_what_is_under_way(void**) {
+  const FullGpus gpus;
+  run_gpu_groups(2, [](group::Group& first, int rank) {
+    const GpuStream stream(rank);
+    GpuArray a(rank, kCount * 4);
+    a.poke(std::vector<float>(kCount, 1));
+    static_cast<void>(first.gpu().nccl());
+    first.barrier();
+    if (rank == 1) fake_gpu::pause(stream.get());
+    first.all_reduce(a.tensor(first, DDP_F32), DDP_SUM, stream.get());
+    std::thread goes_on([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (rank == 1) fake_gpu::resume(stream.get());
+    });
+    ddp_group_options options = first.options();
+    options.rendezvous_timeout_ms = 5000;
+    const auto second = group::split_group(first, {0, rank}, options);
+    static_cast<void>(second->gpu().nccl());
+    goes_on.join();
+    stream.synchronize();
+    expect(a.peek<float>() == std::vector<float>(kCount, 2), "the sum");
+    first.barrier();
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+void two_models_in_two_groups_train_beside_each_other(void**) {
+  const FullGpus gpus;
+  run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
+    SmallModel a(first, rank), b(second, rank);
+    for (int step = 0; step < 5; ++step) {
+      a.model.begin_backward(DDP_PASS_REDUCE);
+      write_on(a.stream.get(), a.fresh, a.grad.data());
+      b.pass();
+      a.model.pass().mark_ready(0, a.stream.get());
+      a.model.end_backward(a.stream.get());
+      for (SmallModel* const each : {&a, &b})
+        expect(read_on(each->stream, rank, each->grad.data(), kCount) == std::vector<float>(kCount, 1.5F), "the mean");
+    }
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+void a_call_that_comes_at_another_point_of_a_pass_is_a_mismatch(void**) {
+  const FakeGpus gpus;
+  run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
+    SmallModel world(first, rank);
+    const GpuStream stream(rank);
+    GpuArray sum(rank, kCount * 4);
+    world.pass();
+    first.barrier();
+    world.model.begin_backward(DDP_PASS_REDUCE);
+    if (rank == 0) world.model.pass().mark_ready(0, world.stream.get());
+    const auto call = [&] { second.all_reduce(sum.tensor(second, DDP_F32), DDP_SUM, stream.get()); };
+    const std::string text = expect_error(DDP_ERROR_MISMATCH, call);
+    expect_contains(text, "different orders");
+    expect_contains(text, "all-reduce");
+    first.health().abort(Error(DDP_ERROR_ABORTED, "that was it"));
+  });
+}
+
+void passes_that_mark_in_different_orders_are_a_mismatch(void**) {
+  const FakeGpus gpus;
+  std::atomic<int> told{0};
+  run_gpu_groups(2, [&](group::Group& first, int rank) {
+    const auto second = group::split_group(first, {0, rank}, first.options());
+    SmallModel a(first, rank), b(*second, rank);
+    a.pass();
+    b.pass();
+    first.barrier();
+    SmallModel& early = rank == 0 ? a : b;
+    SmallModel& late = rank == 0 ? b : a;
+    for (SmallModel* const each : {&a, &b}) each->model.begin_backward(DDP_PASS_REDUCE);
+    for (SmallModel* const each : {&early, &late}) each->model.pass().mark_ready(0, each->stream.get());
+    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { a.model.end_backward(a.stream.get()); }), "different orders");
+    ++told;
+    wait_until([&] { return told == 2; });
+    second->health().abort(Error(DDP_ERROR_ABORTED, "that was it"));
+  });
+}
+
+/// Groups of which not all ranks are in the other one have no order to compare, and work all the same.
+void a_group_and_its_halves_work_on_the_same_gpus(void**) {
+  const FullGpus gpus;
+  run_gpu_groups(3, [](group::Group& all, int rank) {
+    static_cast<void>(all.gpu().nccl());
+    const auto half = group::split_group(all, {rank / 2, rank}, all.options());
+    SmallModel wide(all, rank), narrow(*half, rank);
+    const float mean = rank < 2 ? 1.5F : 3.0F;
+    for (int step = 0; step < 3; ++step) {
+      wide.pass();
+      if (rank < 2) narrow.pass();  // the third rank's half is that rank alone
+      expect_equal(read_on(wide.stream, rank, wide.grad.data(), 1)[0], 2.0F, "the mean of all");
+      if (rank < 2) expect_equal(read_on(narrow.stream, rank, narrow.grad.data(), 1)[0], mean, "the mean of the half");
+    }
+    all.barrier();
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+/// Ranks leave a group when they like, and what they have done in it counts as before.
+void groups_come_and_go_beside_a_pass(void**) {
+  const FullGpus gpus;
+  run_gpu_groups(2, [](group::Group& first, int rank) {
+    SmallModel world(first, rank);
+    const GpuStream stream(rank);
+    GpuArray sum(rank, kCount * 4);
+    std::shared_ptr<group::Group> former;
+    for (int round = 0; round < 4; ++round) {
+      if (rank == 0) former.reset();
+      ddp_group_options options = first.options();
+      options.backend = DDP_BACKEND_NCCL;  // rank 1 still has the former group when NCCL starts
+      const auto second = group::split_group(first, {0, rank}, options);
+      former = second;
+      for (int step = 0; step <= round; ++step) {
+        second->all_reduce(sum.tensor(*second, DDP_F32), DDP_SUM, stream.get());
+        world.pass();
+      }
+      expect_equal(read_on(world.stream, rank, world.grad.data(), 1)[0], 1.5F, "the mean");
+    }
+    first.barrier();
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+/// What is captured waits for nothing outside, and for what comes before it in the same capture.
+void a_captured_pass_holds_the_calls_of_another_group(void**) {
+  const FakeGpus gpus;
+  run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
+    SmallModel world(first, rank);
+    GpuArray sum(rank, kCount * 4);
+    sum.poke(std::vector<float>(kCount, 1));
+    void* const stream = world.stream.get();
+    const auto pass = [&] {
+      world.model.begin_backward(DDP_PASS_REDUCE);
+      write_on(stream, world.fresh, world.grad.data());
+      second.all_reduce(sum.tensor(second, DDP_F32), DDP_SUM, stream);
+      world.model.pass().mark_ready(0, stream);
+      world.model.end_backward(stream);
+    };
+    pass();
+    world.stream.synchronize();
+    first.barrier();
+    std::string why;
+    expect(fake_gpu::begin_capture(stream, fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
+    pass();
+    const fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream, &why);
+    expect(graph != nullptr, "the capture ends well: " + why);
+    for (int replay = 0; replay < 2; ++replay) fake_gpu::launch_graph(graph, stream);
+    pass();
+    world.stream.synchronize();
+    expect_equal(sum.peek<float>()[0], 16.0F, "four sums of two");
+    expect_equal(world.grad.peek<float>()[0], 1.5F, "the mean");
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+void where_nccl_keeps_the_order_there_are_no_events_for_it(void**) {
+  for (const bool by_nccl : {false, true}) {
+    if (by_nccl) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
+    const FakeGpus gpus;
+    run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
+      SmallModel a(first, rank), b(second, rank);
+      a.pass();
+      b.pass();
+      expect_equal(read_on(a.stream, rank, a.grad.data(), 1)[0], 1.5F, "the mean");
+      expect_equal(read_on(b.stream, rank, b.grad.data(), 1)[0], 1.5F, "the mean");
+    });
+    expect_equal(fake_gpu::calls("stream_capture") == 0, by_nccl, "is the order left to NCCL?");
+    FakeGpus::expect_correct();
+    unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  }
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(gpus_run_the_collectives_of_two_groups_in_one_order),
+      ddp_test(a_group_that_comes_later_waits_for_what_is_under_way),
+      ddp_test(two_models_in_two_groups_train_beside_each_other),
+      ddp_test(a_call_that_comes_at_another_point_of_a_pass_is_a_mismatch),
+      ddp_test(passes_that_mark_in_different_orders_are_a_mismatch),
+      ddp_test(a_group_and_its_halves_work_on_the_same_gpus),
+      ddp_test(groups_come_and_go_beside_a_pass),
+      ddp_test(a_captured_pass_holds_the_calls_of_another_group),
+      ddp_test(where_nccl_keeps_the_order_there_are_no_events_for_it),
+  };
+  return cmocka_run_group_tests_name("gpu_several_groups", tests, nullptr, nullptr);
+}

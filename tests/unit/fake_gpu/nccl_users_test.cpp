@@ -1,0 +1,97 @@
+// NCCL of the fake GPU with several users: what a communicator says of itself, and two that are in each other's way.
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "unit/fake_gpu/fixture.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::test::fake_gpu;
+
+const ddp_nccl_table& n = nccl();
+
+struct Id {
+  char bytes[DDP_NCCL_ID_BYTES];
+};
+
+Id make_id() {
+  Id id;
+  check_equal(n.get_unique_id(&id), 0);
+  return id;
+}
+
+/// body(rank, communicator) on a thread with a device for each rank; communicators are destroyed afterwards.
+template <class Body>
+void on_world(int32_t size, Body&& body) {
+  const Id id = make_id();
+  on_ranks(size, [&](int32_t rank) {
+    void* comm = nullptr;
+    check_equal(n.comm_init(&comm, size, &id, rank, "test", 0), 0);
+    body(rank, comm);
+    check_equal(n.comm_finalize(comm), 0);
+    check_equal(n.comm_destroy(comm), 0);
+  });
+}
+
+void a_communicator_says_whose_it_is(void**) {
+  on_world(3, [](int32_t rank, void* comm) {
+    int32_t size = 0, number = 0, device = 0;
+    check_equal(n.comm_count(comm, &size), 0);
+    check_equal(n.comm_user_rank(comm, &number), 0);
+    check_equal(n.comm_device(comm, &device), 0);
+    check(size == 3 && number == rank && device == rank);
+  });
+  int32_t size = 0;
+  check_equal(n.error_kind(n.comm_count(&size, &size)), DDP_NCCL_BAD_ARGUMENT);
+}
+
+/// Rank 0 begins that of the first communicator, rank 1 that of the second, and then comes the other one.
+void on_crossed_worlds(const std::function<void(void*, void*)>& then) {
+  const Id first = make_id(), second = make_id();
+  std::atomic<int> begun{0};
+  on_ranks(2, [&](int32_t rank) {
+    void *one = nullptr, *two = nullptr;
+    check_equal(n.comm_init(&one, 2, &first, rank, "", 0), 0);
+    check_equal(n.comm_init(&two, 2, &second, rank, "", 0), 0);
+    float* const data = make_array<float>({1, 2});
+    const auto sum = [&](void* comm, float* at) {
+      check_equal(n.all_reduce(at, at, 1, DDP_F32, DDP_GPU_SUM, comm, make_stream()), 0);
+    };
+    sum(rank == 0 ? one : two, data);
+    while (running_collectives(rank) == 0) std::this_thread::yield();
+    ++begun;
+    while (begun < 2) std::this_thread::yield();
+    sum(rank == 0 ? two : one, data + 1);
+    then(one, two);
+  });
+}
+
+void a_device_without_room_lets_crossed_collectives_hang(void**) {
+  on_crossed_worlds([](void* one, void* two) {
+    check(wait_idle());
+    for (void* const comm : {one, two}) {
+      check_equal(n.comm_finalize(comm), 0);
+      check_equal(n.comm_destroy(comm), 0);
+    }
+  });
+  reset(Options{.nccl_at_once = 1});
+  on_crossed_worlds([](void* one, void* two) {
+    check(!wait_idle(100));
+    for (void* const comm : {one, two}) check_equal(n.comm_abort(comm), 0);
+  });
+  check(wait_idle());
+  check_equal(collectives(), 0);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      fake_gpu_test(a_communicator_says_whose_it_is),
+      fake_gpu_test(a_device_without_room_lets_crossed_collectives_hang),
+  };
+  return cmocka_run_group_tests_name("fake_gpu.nccl_users", tests, nullptr, nullptr);
+}
