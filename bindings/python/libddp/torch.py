@@ -30,6 +30,7 @@ from ._torch_group import group as group
 from ._torch_group import is_alone_among_others
 from ._torch_norm import SyncBatchNorm as SyncBatchNorm
 from ._torch_norm import stream_of
+from ._torch_packs import Packs
 from ._torch_tensors import Buffers, look, name_of
 
 
@@ -68,6 +69,7 @@ class DistributedDataParallel(torch.nn.Module):
         self._open: Optional[bool] = None  # is a pass open, and does it reduce?
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
         self._marked = [False] * len(self._grads)
+        self._packs = Packs(self.model, self._parameters_lent, self._grads)
         self._uneven = bool(options.get("uneven_inputs"))
         resends = choose(Drift, options.get("drift", "report")) == Drift.RESEND
         self._repairs: Optional[int] = 0 if resends else None  # passes that made replicas equal again
@@ -139,10 +141,15 @@ class DistributedDataParallel(torch.nn.Module):
             self._open = self.require_backward_grad_sync
             self.model.begin_backward("reduce" if self._open else "accumulate")
             self._marked = [False] * len(self._grads)
+            self._packs.begin()
             self._on_begin()
-        self._attach(index, parameter)
+        if self._marked[index]:
+            self._packs.flush()  # so that the model can say that it is marked twice
+        if self._marked[index] or not self._packs.take(index):
+            self._attach(index, parameter)
+            self.model.mark_ready(index, stream=stream_of(self._grads[index]))
         self._marked[index] = True
-        self.model.mark_ready(index, stream=stream_of(self._grads[index]))
+        self._packs.count(index)
 
     def _on_begin(self) -> None:
         """Have autograd call when this backward pass ends. Asked for at its beginning, by the outputs' hooks, it is the whole pass;
@@ -153,7 +160,8 @@ class DistributedDataParallel(torch.nn.Module):
             torch.autograd.Variable._execution_engine.queue_callback(end)
 
     def _attach(self, index: int, parameter: torch.Tensor) -> None:
-        """Make p.grad the bucket's memory. After zero_grad(set_to_none=True) autograd made a tensor of its own: one copy."""
+        """Make p.grad the bucket's memory. After zero_grad(set_to_none=True) autograd made a tensor of its own, which is copied; on a GPU
+        together with those of its bucket (Packs)."""
         mine = self._grads[index]
         given = parameter.grad
         if given is mine or given is None:
@@ -162,12 +170,15 @@ class DistributedDataParallel(torch.nn.Module):
             mine.copy_(given.detach().to_dense())
         elif given.data_ptr() != mine.data_ptr():
             mine.copy_(given.detach())
+            if given.is_cuda:
+                given.record_stream(torch.cuda.current_stream(given.device))  # its memory may belong to another stream
         parameter.grad = mine
 
     def _finish(self) -> None:
         self._end = None
         if self._open is None:
             return  # no gradient came
+        self._packs.flush()
         reduces, self._open = self._open, None
         if reduces and self.find_unused_parameters:
             for index, marked in enumerate(self._marked):
@@ -198,6 +209,7 @@ class DistributedDataParallel(torch.nn.Module):
     def _give_up(self) -> None:
         """The last backward() ended with an exception: its pass is still open, and the other ranks wait."""
         self._open = None
+        self._packs.drop()
         with contextlib.suppress(Error):
             self.model.abandon_backward("an exception ended its backward pass", stream=self._stream())
 
@@ -230,6 +242,7 @@ class DistributedDataParallel(torch.nn.Module):
             if parameter.grad is self._grads[index]:
                 parameter.grad = self._grads[index].clone()
         self._hooks, self._grads = [], []
+        self._packs = Packs(self.model, [], [])
         self.model.close()
 
 

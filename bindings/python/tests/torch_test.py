@@ -100,6 +100,69 @@ for step in range(2):
 net.model.check()
 """)
 
+    def test_gradients_of_a_bucket_are_copied_together(self):
+        """As on a GPU, but in host memory, where torch's copies can be counted."""
+        self.run_ranks("""
+import contextlib, copy
+import libddp._torch_packs as packs
+packs._is_packed = lambda tensor: True
+copied = []
+together = torch._foreach_copy_
+torch._foreach_copy_ = lambda targets, sources: copied.append(len(targets)) or together(targets, sources)
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.add_module("a name with spaces", nn.Linear(6, 8))
+        self.layers = nn.Sequential(*[nn.Linear(8, 8) for _ in range(6)], nn.Linear(8, 2))
+        self.extra = nn.Parameter(torch.ones(3))
+    def forward(self, x, extra=False):
+        y = self.layers(getattr(self, "a name with spaces")(x))
+        return y + self.extra.sum() if extra else y
+torch.manual_seed(5)
+alone = Deep()
+net = DDP(copy.deepcopy(alone), find_unused_parameters=True, first_bucket_bytes=256, bucket_bytes=600)
+buckets = net.model.stats()["buckets"]
+assert buckets > 3
+def run(steps):
+    for step, extra in steps:
+        with contextlib.nullcontext() if (step, extra) == steps[-1] else net.no_sync():
+            x, y = batch(step, rank)
+            (net(x, extra) - y).pow(2).mean().backward()
+        for part in range(2):
+            x, y = batch(step, part)
+            (alone(x, extra) - y).pow(2).mean().div(2).backward()
+    for (name, ours), theirs in zip(net.module.named_parameters(), alone.parameters()):
+        assert (ours.grad is None) == (theirs.grad is None), name
+        assert ours.grad is None or torch.allclose(ours.grad, theirs.grad, atol=1e-6), name
+def clear(set_to_none):
+    net.zero_grad(set_to_none=set_to_none), alone.zero_grad(set_to_none=set_to_none), copied.clear()
+for step in range(3):
+    clear(True)
+    run([(step, step == 2)])
+    assert sum(copied) == 16 + (step == 2) and 1 < len(copied) <= buckets, (copied, buckets)
+    for p, mine in zip(net.module.parameters(), net._grads):
+        assert p.grad is None or p.grad.data_ptr() == mine.data_ptr()
+clear(False)
+run([(3, False)])
+assert not copied                      # autograd added to the buckets' memory
+clear(True)
+run([(4, False), (5, True)])           # of the first, nothing is sent
+assert sum(copied) == 17, copied
+""")
+
+    def test_the_buckets_are_read_from_the_plan(self):
+        self.run_ranks("""
+from libddp._torch_packs import buckets_of
+plan = "2 buckets, reduced by the caller's threads\\n" \\
+       "bucket 0: 12 bytes of F32, NCCL, in place: a b c:d e[1:2]\\nbucket 1: 8 bytes of F16, staged 1 of 2: f[0:4] e[1:2][4:8]\\n"
+assert buckets_of(plan, ("a b", "c:d", "e[1:2]", "f")) == [[0], [0], [0, 1], [1]]
+assert buckets_of(plan, ("a b", "c:d", "f")) is None
+assert buckets_of(plan, ("a b", "c:d", "e[1:2]", "f", "g")) is None
+assert buckets_of("something else\\nof two lines", ("a",)) is None
+net = DDP(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2)), first_bucket_bytes=64, bucket_bytes=64)
+assert buckets_of(net.model.plan(), net.model.names) is not None
+""")
+
     def test_names_and_states(self):
         self.run_ranks("""
 net = DDP(Net())
