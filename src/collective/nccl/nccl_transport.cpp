@@ -276,8 +276,8 @@ void* NcclTransport::alloc(int64_t bytes) {
   }
   gpu::Array array(device_, bytes, "the group's memory");
   void* const data = array.data();
-  const std::lock_guard lock(memory_);
-  own_.emplace(data, std::move(array));
+  const std::lock_guard lock(own_.mutex);
+  own_.arrays.emplace(data, std::move(array));
   return data;
 }
 
@@ -323,8 +323,8 @@ bool NcclTransport::free(void* data) noexcept {
             device_.name().c_str(), static_cast<long long>(kFreeMs));
     return true;
   }
-  const std::lock_guard lock(memory_);
-  return own_.erase(data) != 0;
+  const std::lock_guard lock(own_.mutex);
+  return own_.arrays.erase(data) != 0;
 }
 
 void NcclTransport::wake() noexcept {

@@ -120,8 +120,10 @@ class NcclTransport {
     std::atomic<bool> sequence_ended{false};
     std::atomic<bool> stuck{false};  // the device did not become idle when it was waited for last
   } flags_;
-  std::mutex memory_;                // guards own_
-  std::map<void*, gpu::Array> own_;  // without NCCL
+  struct {
+    std::mutex mutex;  // guards arrays
+    std::map<void*, gpu::Array> arrays;
+  } own_;  // without NCCL
 };
 
 /// Throws NOT_SUPPORTED: NCCL cannot take this mean.
