@@ -33,7 +33,7 @@ struct Setting {
 double in_a_row_us(const Setting& s, How how, int repetitions) {
   std::vector<double> all;
   for (int k = 0; k < repetitions; ++k) {
-    s.slow.enqueue(s.stream.get(), 4);
+    s.slow.enqueue(s.stream.get(), 8);
     s.begin.record(s.stream.get());
     for (int j = 0; j < kChain; ++j) s.read_word(how);
     s.end.record(s.stream.get());

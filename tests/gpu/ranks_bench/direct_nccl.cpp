@@ -43,10 +43,7 @@ struct DirectNccl::Calls {
     if (out == nullptr) throw std::runtime_error(std::string("NCCL has no ") + name);
   }
   void make(int rank, int size, const std::array<char, DDP_NCCL_ID_BYTES>& id) {
-    if (is_fake()) {
-      succeed(open_table().comm_init(&fake, size, id.data(), rank, "direct", 0), "comm_init");
-      return settle();
-    }
+    if (is_fake()) return fake_call(open_table().comm_init(&fake, size, id.data(), rank, "direct", 0));
     void* const library = dlopen(open_table().path, RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) throw std::runtime_error(std::string(open_table().path) + " is not loaded");
     find(library, "ncclCommInitRank", init_rank);

@@ -52,9 +52,9 @@ class Table {
   struct Row {
     std::string what;
     int64_t bytes;
-    double ours_us, nccl_us;
-    double bus_factor;     // of bytes / time
-    double most, most_us;  // ours may be at most nccl * most + most_us
+    double ours_us, nccl_us;  // nccl_us 0: there is nothing to compare with
+    double bus_factor;        // of bytes / time
+    double most, most_us;     // ours may be at most nccl * most + most_us
   };
   void add(const Row& row);
   [[nodiscard]] static bool is_met(const Row& row) { return row.ours_us <= row.nccl_us * row.most + row.most_us; }
@@ -75,5 +75,6 @@ Times in_turn(const World& world, int rounds, int calls, const std::function<voi
 
 void measure_collectives(const World& world, Table& table, const Options& options);
 void measure_passes(const World& world, Table& table, const Options& options);
+void measure_marks(const World& world, Table& table, const Options& options);
 
 }  // namespace ddp::bench
