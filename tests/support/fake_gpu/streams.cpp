@@ -68,15 +68,16 @@ void Runtime::await(Stream& stream) {
 }
 
 bool Runtime::may_run(const Stream& stream) const {
-  return !stream.queue.empty() && !is_held(stream) && !stream.paused &&
-         !state->device_paused[static_cast<size_t>(stream.device)];
+  return !stream.queue.empty() && !stream.paused && !state->device_paused[static_cast<size_t>(stream.device)];
 }
 
 void Runtime::run(Stream& stream) {
   Lock lock(mutex);
   for (;;) {
-    while (!stopping && !may_run(stream) && !(stream.queue.empty() && stream.closing)) {
-      if (!stream.queue.empty() && is_held(stream))
+    while (!stopping && !(stream.queue.empty() && stream.closing)) {
+      const bool held = is_held(stream);  // asked once: it ends by itself
+      if (!held && may_run(stream)) break;
+      if (held && !stream.queue.empty())
         stream.wake.wait_until(lock, stream.begins);
       else
         stream.wake.wait(lock);
