@@ -41,16 +41,19 @@ version_of() { "$1" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\
 
 # Files of Debian packages, put together as the toolkit that NVIDIA installs: nvcc finds its parts by its own place.
 fetch_toolkit() { # into $1
-  local to=$1 work option
+  local to=$1 work option mirror
   command -v apt-get >/dev/null && command -v dpkg >/dev/null || fail "--fetch needs apt-get and dpkg" 77
   work=$(mktemp -d) && mkdir -p "$work"/{lists/partial,cache/archives/partial,debs,files} || return 1
-  echo "deb http://deb.debian.org/debian trixie main non-free" >"$work/sources.list"
+  # The mirror that this machine's apt uses for Debian; its own release need not be the one that has CUDA 12.
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m1 '/debian/\?$')
+  [ -n "$mirror" ] || fail "--fetch needs a machine whose apt knows a mirror of Debian" 77
+  echo "deb $mirror trixie main non-free" >"$work/sources.list"
   option=(-o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache"
     -o APT::Sandbox::User=root)
   apt-get "${option[@]}" update >"$work/log" 2>&1 && (cd "$work/debs" && apt-get "${option[@]}" download nvidia-cuda-toolkit nvidia-cuda-dev) >>"$work/log" 2>&1 || {
     tail -5 "$work/log"
     rm -rf "$work"
-    echo "CUDA 12 could not be fetched from deb.debian.org (Debian's keys, /usr/share/keyrings, are needed too)"
+    echo "CUDA 12 could not be fetched from $mirror (Debian's keys, /usr/share/keyrings, are needed too)"
     exit 77
   }
   dpkg --fsys-tarfile "$work"/debs/nvidia-cuda-toolkit_*.deb | tar -x -C "$work/files" ./usr/bin ./usr/lib/nvidia-cuda-toolkit &&
