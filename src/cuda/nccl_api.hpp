@@ -72,6 +72,8 @@ struct Functions {
   Result (*CommCount)(const Comm* comm, int* size);
   Result (*CommUserRank)(const Comm* comm, int* rank);
   Result (*CommCuDevice)(const Comm* comm, int* device);
+  Result (*Send)(const void* data, size_t count, DataType type, int peer, Comm* comm, void* stream);
+  Result (*Recv)(void* data, size_t count, DataType type, int peer, Comm* comm, void* stream);
   // From here on optional.
   const char* (*GetLastError)(Comm* comm);
   Result (*MemAlloc)(void** out, size_t bytes);  // 2.19

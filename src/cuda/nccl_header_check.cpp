@@ -51,6 +51,8 @@ DDP_SAME_CALL(GroupEnd);
 DDP_SAME_CALL(CommCount);
 DDP_SAME_CALL(CommUserRank);
 DDP_SAME_CALL(CommCuDevice);
+DDP_SAME_CALL(Send);
+DDP_SAME_CALL(Recv);
 #if NCCL_VERSION_CODE >= 21903
 DDP_SAME_CALL(CommInitRankConfig);
 DDP_SAME_CALL(CommFinalize);

@@ -57,6 +57,8 @@ const char* find_needed(void* library, Functions& f) {
   if (!find(library, "ncclCommCount", f.CommCount)) return "ncclCommCount";
   if (!find(library, "ncclCommUserRank", f.CommUserRank)) return "ncclCommUserRank";
   if (!find(library, "ncclCommCuDevice", f.CommCuDevice)) return "ncclCommCuDevice";
+  if (!find(library, "ncclSend", f.Send)) return "ncclSend";
+  if (!find(library, "ncclRecv", f.Recv)) return "ncclRecv";
   return nullptr;
 }
 

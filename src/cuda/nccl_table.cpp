@@ -138,6 +138,18 @@ int32_t broadcast(const void* send, void* receive, int64_t count, int32_t dtype,
                                stream);
 }
 
+int32_t send(const void* data, int64_t count, int32_t dtype, int32_t peer, void* comm, void* stream) noexcept {
+  const Elements elements = elements_of(dtype);
+  if (elements.each == 0) return nccl::kInvalidArgument;
+  return functions().Send(data, static_cast<size_t>(count) * elements.each, elements.type, peer, as_comm(comm), stream);
+}
+
+int32_t receive(void* data, int64_t count, int32_t dtype, int32_t peer, void* comm, void* stream) noexcept {
+  const Elements elements = elements_of(dtype);
+  if (elements.each == 0) return nccl::kInvalidArgument;
+  return functions().Recv(data, static_cast<size_t>(count) * elements.each, elements.type, peer, as_comm(comm), stream);
+}
+
 int32_t group_start() noexcept { return functions().GroupStart(); }
 int32_t group_end() noexcept { return functions().GroupEnd(); }
 
@@ -194,6 +206,8 @@ ddp_nccl_table make_table(const nccl::Library& library) noexcept {
   table.comm_count = comm_count;
   table.comm_user_rank = comm_user_rank;
   table.comm_device = comm_device;
+  table.send = send;
+  table.receive = receive;
   return table;
 }
 

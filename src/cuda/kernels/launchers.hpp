@@ -26,8 +26,9 @@ KernelList hash_kernels() noexcept;
 KernelList moments_kernels() noexcept;
 KernelList normalise_kernels() noexcept;
 KernelList word_kernels() noexcept;
+KernelList tree_kernels() noexcept;
 
-std::array<KernelList, 10> all_kernels() noexcept;
+std::array<KernelList, 11> all_kernels() noexcept;
 
 /// Sets the table's functions that launch kernels.
 void fill_kernels(ddp_gpu_table& table) noexcept;
@@ -48,6 +49,9 @@ int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream) noexcept;
 int32_t copy_bytes(const ddp_gpu_span* spans, int64_t count, ddp_gpu_stop stop, void* stream) noexcept;
 int32_t copy_word(const uint32_t* from, uint32_t* to, void* stream) noexcept;
+int32_t move_quotient(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor,
+                      double divisor, ddp_gpu_stop stop, void* stream) noexcept;
+int32_t tree_sum(const ddp_gpu_tree* tree, ddp_gpu_stop stop, void* stream) noexcept;
 
 int64_t bn_scratch_bytes(const ddp_gpu_batch* batch) noexcept;
 int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void* scratch, void* stream) noexcept;

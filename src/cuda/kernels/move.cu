@@ -1,7 +1,9 @@
-// Copies with conversion, factor and limit; copies of bits; zeros. The packing and unpacking of buckets, among others.
-// Tested by unit/cuda/numbers_test.cpp and rules_test.cpp (the formula), tiles_test.cpp (the cutting).
+// Copies with conversion, factor and limit; products that are divided; copies of bits; zeros. The packing and unpacking of
+// buckets, among others.
+// Tested by unit/cuda/numbers_test.cpp and rules_test.cpp (the formula), tiles_test.cpp (the cutting), tree_sum_test.cpp.
 #include <cmath>
 
+#include "cuda/kernels/joins.hpp"
 #include "cuda/kernels/rules.hpp"
 #include "cuda/kernels/spans.cuh"
 
@@ -11,7 +13,7 @@ namespace {
 template <class W>
 struct Shaping {
   W factor;
-  W limit;
+  W limit;  // or what is divided by
   ddp_gpu_stop stop;
 };
 
@@ -44,6 +46,18 @@ struct Shape {
   W factor, limit;
   __device__ __forceinline__ To operator()(From x) const {
     return Narrow<To>::of(shaped(static_cast<W>(widened(x)), factor, limit));
+  }
+};
+
+/// to = from * factor / divisor. A divisor of 1 costs nothing.
+template <class From, class To>
+struct Quotient {
+  using E = From;
+  using Out = To;
+  using W = typename Between<From, To>::Type;
+  W factor, divisor;
+  __device__ __forceinline__ To operator()(From x) const {
+    return Narrow<To>::of(quotient(static_cast<W>(widened(x)), factor, divisor, divisor != 1));
   }
 };
 
@@ -137,10 +151,9 @@ int32_t run(const ddp_gpu_span* spans, int64_t count, double factor, double limi
 }  // namespace
 
 #define DDP_BOTH(Function) address_of(few<Function>), address_of(many<Function>)
-#define DDP_FROM(From)                                                                                                \
-  address_of(few<Shape<From, float>>), address_of(many<Shape<From, float>>), address_of(few<Shape<From, double>>),    \
-      address_of(many<Shape<From, double>>), address_of(few<Shape<From, Half>>), address_of(many<Shape<From, Half>>), \
-      address_of(few<Shape<From, Bfloat>>), address_of(many<Shape<From, Bfloat>>)
+#define DDP_TO(From, To) DDP_BOTH(Shape<From DDP_COMMA To>), DDP_BOTH(Quotient<From DDP_COMMA To>)
+#define DDP_COMMA ,
+#define DDP_FROM(From) DDP_TO(From, float), DDP_TO(From, double), DDP_TO(From, Half), DDP_TO(From, Bfloat)
 
 KernelList move_kernels() noexcept {
   static const void* const kernels[] = {DDP_FROM(float),         DDP_FROM(double),         DDP_FROM(Half),
@@ -160,6 +173,15 @@ int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32
         if (factor == 1 && std::isinf(limit)) return run<Same<Bits>>(spans, count, factor, limit, stop, stream);
       }
       return run<Shape<From, To>>(spans, count, factor, limit, stop, stream);
+    });
+  });
+}
+
+int32_t move_quotient(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor,
+                      double divisor, ddp_gpu_stop stop, void* stream) noexcept {
+  return with_element(from_dtype, [&](auto from) {
+    return with_element(to_dtype, [&](auto to) {
+      return run<Quotient<decltype(from), decltype(to)>>(spans, count, factor, divisor, stop, stream);
     });
   });
 }

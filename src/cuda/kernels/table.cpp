@@ -2,9 +2,9 @@
 
 namespace ddp::cuda {
 
-std::array<KernelList, 10> all_kernels() noexcept {
-  return {move_kernels(), bytes_kernels(), ema_kernels(),     adam_kernels(),      sgd_kernels(),
-          norm_kernels(), hash_kernels(),  moments_kernels(), normalise_kernels(), word_kernels()};
+std::array<KernelList, 11> all_kernels() noexcept {
+  return {move_kernels(), bytes_kernels(),   ema_kernels(),       adam_kernels(), sgd_kernels(), norm_kernels(),
+          hash_kernels(), moments_kernels(), normalise_kernels(), word_kernels(), tree_kernels()};
 }
 
 void fill_kernels(ddp_gpu_table& table) noexcept {
@@ -26,6 +26,8 @@ void fill_kernels(ddp_gpu_table& table) noexcept {
   table.bn_sums = bn_sums;
   table.bn_slopes = bn_slopes;
   table.bn_apply_backward = bn_apply_backward;
+  table.move_quotient = move_quotient;
+  table.tree_sum = tree_sum;
 }
 
 }  // namespace ddp::cuda

@@ -83,8 +83,26 @@ typedef struct ddp_gpu_bn_slopes {
   double *coefficients;            /* written: mean, factor, slope, shift, `channels` of each; or NULL */
 } ddp_gpu_bn_slopes;
 
-/* How NCCL reduces. */
+/* How NCCL, and tree_sum, reduce. */
 enum ddp_gpu_reduce { DDP_GPU_SUM = 0, DDP_GPU_MIN = 2, DDP_GPU_MAX = 3 };
+
+/* One slice of the tensors of all ranks, to be added as device/cpu/reduce.hpp says: a tree over positions. */
+typedef struct ddp_gpu_tree {
+  const void *parts; /* device memory: the slice of rank r begins at element r * stride; that of `rank` is not read */
+  const void *own;   /* the slice of `rank` */
+  void *out;         /* the result. May be `own`, or the place of `rank` among the parts */
+  int64_t stride;
+  int64_t count; /* elements of a slice */
+  int32_t rank;
+  int32_t dtype;          /* of the slices and the result; not complex */
+  int32_t reduce;         /* a ddp_gpu_reduce */
+  int32_t leaves;         /* positions, 1 to 8,192 */
+  const int32_t *rank_at; /* device memory: the rank at each position, -1: nobody; or NULL: rank r is at position r */
+  const double *weights;  /* device memory, of each rank: floats are multiplied by it; or NULL */
+  double divisor;         /* the result is divided by it; 1: it is not */
+  int32_t by_weight;      /* not 0: it is divided by the sum of the weights in F64, formed in the same tree */
+  int32_t rounds_nodes;   /* not 0: every sum is rounded to `dtype`, which has 16 bits */
+} ddp_gpu_tree;
 
 #define DDP_NCCL_ID_BYTES 128
 
@@ -136,6 +154,10 @@ typedef struct ddp_nccl_table {
   int32_t (*comm_count)(void *comm, int32_t *out_size);
   int32_t (*comm_user_rank)(void *comm, int32_t *out_rank);
   int32_t (*comm_device)(void *comm, int32_t *out_device);
+  /* To and from one other rank; the n-th one sent meets the n-th one received. Those between group_start and group_end run
+   * at the same time. */
+  int32_t (*send)(const void *data, int64_t count, int32_t dtype, int32_t peer, void *comm, void *stream);
+  int32_t (*receive)(void *data, int64_t count, int32_t dtype, int32_t peer, void *comm, void *stream);
 } ddp_nccl_table;
 
 typedef struct ddp_gpu_table {
@@ -245,6 +267,12 @@ typedef struct ddp_gpu_table {
   int32_t (*stream_capture)(void *stream, uint64_t *out_capture);
   /* As open_nccl, but of files that the process has loaded already: the one whose communicators it has. */
   int32_t (*find_nccl)(const ddp_nccl_table **out, char *error, int64_t capacity);
+  /* to[i] = from[i] * factor / divisor, widened as in `move`, both rounded, and then once to `to`; a NaN becomes the
+   * positive quiet one without payload. divisor 1: the product alone. from NULL: zeros. */
+  int32_t (*move_quotient)(const ddp_gpu_span *spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor,
+                           double divisor, ddp_gpu_stop stop, void *stream);
+  /* `tree` is read before the call returns. */
+  int32_t (*tree_sum)(const ddp_gpu_tree *tree, ddp_gpu_stop stop, void *stream);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

@@ -52,6 +52,9 @@ int32_t decide(const int64_t* words, double loss_scale, double max_norm, int32_t
                void* stream);
 int32_t copy_bytes(const ddp_gpu_span* spans, int64_t count, ddp_gpu_stop stop, void* stream);
 int32_t copy_word(const uint32_t* from, uint32_t* to, void* stream);
+int32_t move_quotient(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor,
+                      double divisor, ddp_gpu_stop stop, void* stream);
+int32_t tree_sum(const ddp_gpu_tree* tree, ddp_gpu_stop stop, void* stream);
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream);
 
 int64_t bn_scratch_bytes(const ddp_gpu_batch* batch);
@@ -81,6 +84,8 @@ int32_t reduce_scatter(const void* send, void* receive, int64_t receive_count, i
                        void* stream);
 int32_t all_gather(const void* send, void* receive, int64_t send_count, int32_t dtype, void* comm, void* stream);
 int32_t broadcast(const void* send, void* receive, int64_t count, int32_t dtype, int32_t root, void* comm, void* stream);
+int32_t send(const void* data, int64_t count, int32_t dtype, int32_t peer, void* comm, void* stream);
+int32_t receive(void* data, int64_t count, int32_t dtype, int32_t peer, void* comm, void* stream);
 int32_t group_start();
 int32_t group_end();
 int32_t mem_alloc(void** out, int64_t bytes);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 
 #include "core/exact_sum.hpp"
 #include "core/hash.hpp"
@@ -51,7 +52,16 @@ int64_t size_of(int32_t dtype) noexcept { return dtype_size(static_cast<ddp_dtyp
 struct Movement {
   ddp_dtype from, to;
   double factor, limit;
+  double divisor = 0;  // 0: no quotient
 };
+
+void divide(ddp_dtype dtype, double* block, int64_t count, double divisor) {
+  for (int64_t i = 0; dtype == DDP_F64 && i < count; ++i)
+    if (!std::isnan(block[i])) block[i] /= divisor;
+  auto* const single = reinterpret_cast<float*>(block);
+  for (int64_t i = 0; dtype == DDP_F32 && i < count; ++i)
+    if (!std::isnan(single[i])) single[i] /= static_cast<float>(divisor);
+}
 
 void move_span(const Span& span, const Movement& how) {
   const bool wide = how.from == DDP_F64 || how.to == DDP_F64;
@@ -65,10 +75,24 @@ void move_span(const Span& span, const Movement& how) {
       continue;
     }
     cpu::convert(how.from, span.from + at * from_size, between, block, n);
-    if (how.factor != 1) cpu::scale(between, block, n, how.factor);
+    if (how.factor != 1 || how.divisor != 0) cpu::scale(between, block, n, how.factor);  // makes NaNs one
+    if (how.divisor > 0) divide(between, block, n, how.divisor);
     if (!std::isinf(how.limit)) cpu::limit(between, block, n, how.limit);
     cpu::convert(between, block, how.to, span.to + at * to_size, n);
   }
+}
+
+int32_t launch_movement(const char* name, const ddp_gpu_span* spans, int64_t count, const Movement& how, ddp_gpu_stop stop,
+                        void* stream) {
+  return launch(name, stream, [&](Touches& touches) -> Work {
+    std::vector<Span> real;
+    if (!is_floating(how.from) || !is_floating(how.to)) return nullptr;
+    if (!read_spans(touches, spans, count, {dtype_size(how.from), dtype_size(how.to)}, real)) return nullptr;
+    return [how, word = touches.stop_word(stop), real = std::move(real)] {
+      if (is_stopped(word)) return;
+      for (const Span& span : real) move_span(span, how);
+    };
+  });
 }
 
 void write_gate(const int64_t* words, double loss_scale, double max_norm, bool skip_nonfinite, ddp_gpu_gate* gate) {
@@ -89,16 +113,16 @@ void write_gate(const int64_t* words, double loss_scale, double max_norm, bool s
 
 int32_t move(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor, double limit,
              ddp_gpu_stop stop, void* stream) {
-  return launch("move", stream, [&](Touches& touches) -> Work {
-    std::vector<Span> real;
-    if (!is_floating_dtype(from_dtype) || !is_floating_dtype(to_dtype)) return nullptr;
-    if (!read_spans(touches, spans, count, {size_of(from_dtype), size_of(to_dtype)}, real)) return nullptr;
-    const Movement how{static_cast<ddp_dtype>(from_dtype), static_cast<ddp_dtype>(to_dtype), factor, limit};
-    return [=, word = touches.stop_word(stop), real = std::move(real)] {
-      if (is_stopped(word)) return;
-      for (const Span& span : real) move_span(span, how);
-    };
-  });
+  const Movement how{static_cast<ddp_dtype>(from_dtype), static_cast<ddp_dtype>(to_dtype), factor, limit};
+  return launch_movement("move", spans, count, how, stop, stream);
+}
+
+int32_t move_quotient(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor,
+                      double divisor, ddp_gpu_stop stop, void* stream) {
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  if (!(divisor > 0)) return kInvalidValue;
+  const Movement how{static_cast<ddp_dtype>(from_dtype), static_cast<ddp_dtype>(to_dtype), factor, kNoLimit, divisor};
+  return launch_movement("move_quotient", spans, count, how, stop, stream);
 }
 
 int32_t exchange(const ddp_gpu_span* spans, int64_t count, void* stream) {

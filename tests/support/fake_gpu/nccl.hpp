@@ -14,10 +14,19 @@ struct Spec {
   int32_t root = 0;
 };
 
+/// Bytes to or from one other rank.
+struct Transfer {
+  int32_t peer = 0;
+  bool sends = false;
+  void* data = nullptr;
+  int64_t bytes = 0;
+};
+
 struct Arrival {
   bool here = false;
   const void* send = nullptr;  // real addresses
   void* receive = nullptr;
+  std::vector<Transfer> transfers;
 };
 
 /// One collective operation: its ranks' streams meet here.
@@ -101,11 +110,17 @@ struct Request {
   StreamPtr stream;
   const void* send = nullptr;  // device addresses
   void* receive = nullptr;
+  std::vector<Transfer> transfers;  // of sends and receives, which have nothing else
 };
 int32_t submit(Runtime& r, Request request);
+/// The calling thread, between group_start and group_end.
+bool in_group(const Runtime& r);
 
-/// The sums and copies of a collective that all ranks have come to.
-void compute(Collective& collective);
+/// The sums and copies of a collective that all ranks have come to. What is wrong with it; empty: nothing.
+std::string compute(Collective& collective);
+
+/// The name of the sends and receives of a group: they are one operation, to which all ranks must come.
+inline constexpr const char* kTransfers = "nccl.transfers";
 
 /// Bytes of a rank's input and output.
 struct Extent {

@@ -55,6 +55,19 @@ int32_t check(Runtime& r, const Request& request) {
   return kNcclOk;
 }
 
+int32_t check_transfer(Runtime& r, const Request& request, const char* name) {
+  Comm& comm = *request.comm;
+  const Transfer& transfer = request.transfers.front();
+  if (comm.aborted || comm.state != CommState::kReady) return fail(comm, kNcclInvalidUsage, "the communicator is not ready");
+  if (const int32_t code = async_result(r, comm); code != kNcclOk) return fail(comm, code, nccl_code_text(code));
+  const bool wrong = request.stream == nullptr || request.stream->device != comm.device || transfer.peer < 0 ||
+                     transfer.peer >= comm.world->size || transfer.peer == comm.rank || transfer.bytes <= 0 ||
+                     transfer.data == nullptr;
+  if (!wrong) return kNcclOk;
+  r.violate(std::string(name) + " on " + comm.name() + " gets a peer, count, buffer or stream that is none");
+  return fail(comm, kNcclInvalidArgument, "wrong arguments");
+}
+
 bool is_registered(const Runtime& r, const Comm& comm, const void* memory) {
   const Block* const block = r.state->space.find(address_of(memory));
   for (const auto& [handle, registration] : r.state->registrations)
@@ -83,13 +96,31 @@ int32_t start(Spec spec, const void* send, void* receive, void* handle, void* st
     const CommPtr comm = comm_of(r, handle);
     if (comm == nullptr) return kNcclInvalidArgument;
     begin_use(r, lock, *comm, spec.name);
-    Request request{spec, comm, r.stream_of(stream), send, receive};
+    Request request{spec, comm, r.stream_of(stream), send, receive, {}};
     int32_t code = kNcclInvalidArgument;
     if (request.stream != nullptr) code = check(r, request);
     if (request.stream != nullptr && code == kNcclOk) meet_on_host(r, lock, request);
     if (request.stream != nullptr && code == kNcclOk) code = submit(r, std::move(request));
     end_use(*comm);
-    return spec.count == 0 ? code : go_on(r, *comm, code);
+    return spec.count == 0 || in_group(r) ? code : go_on(r, *comm, code);
+  });
+}
+
+/// `transfer`: with elements in the place of bytes.
+int32_t transfer(const char* name, Transfer transfer, int32_t dtype, void* handle, void* stream) {
+  Call call{name, stream};
+  call.has_stream = true;
+  call.is_nccl = true;
+  call.bytes = transfer.bytes *= dtype_size(static_cast<ddp_dtype>(dtype));
+  return entered(call, [&](Runtime& r, Lock& lock) -> int32_t {
+    const CommPtr comm = comm_of(r, handle);
+    if (comm == nullptr) return kNcclInvalidArgument;
+    begin_use(r, lock, *comm, name);
+    Request request{Spec{kTransfers, 1, DDP_U8, DDP_GPU_SUM, 0}, comm, r.stream_of(stream), nullptr, nullptr, {transfer}};
+    int32_t code = check_transfer(r, request, name);
+    if (code == kNcclOk) code = submit(r, std::move(request));
+    end_use(*comm);
+    return in_group(r) ? code : go_on(r, *comm, code);
   });
 }
 
@@ -118,6 +149,14 @@ int32_t all_gather(const void* send, void* receive, int64_t send_count, int32_t 
 
 int32_t broadcast(const void* send, void* receive, int64_t count, int32_t dtype, int32_t root, void* comm, void* stream) {
   return start(Spec{"nccl.broadcast", count, dtype, DDP_GPU_SUM, root}, send, receive, comm, stream);
+}
+
+int32_t send(const void* data, int64_t count, int32_t dtype, int32_t peer, void* comm, void* stream) {
+  return transfer("nccl.send", {peer, true, const_cast<void*>(data), count}, dtype, comm, stream);
+}
+
+int32_t receive(void* data, int64_t count, int32_t dtype, int32_t peer, void* comm, void* stream) {
+  return transfer("nccl.receive", {peer, false, data, count}, dtype, comm, stream);
 }
 
 }  // namespace nccl_entry

@@ -1,4 +1,5 @@
 // Collectives: what a call queues, and how the ranks' streams meet.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -17,11 +18,6 @@ struct Group {
 };
 thread_local Group group;
 
-bool in_group(const Runtime& r) {
-  if (group.generation != r.generation) group = Group{0, r.generation, kNcclOk, {}};
-  return group.depth > 0;
-}
-
 /// One rank's part in a collective.
 struct Part {
   CommPtr comm;
@@ -30,7 +26,14 @@ struct Part {
   const void* send;  // real addresses
   void* receive;
   int64_t receive_bytes;
+  std::vector<Transfer> transfers;
 };
+
+void spoil(const Part& part) {
+  if (part.receive != nullptr) std::memset(part.receive, kAborted, static_cast<size_t>(part.receive_bytes));
+  for (const Transfer& each : part.transfers)
+    if (!each.sends) std::memset(each.data, kAborted, static_cast<size_t>(each.bytes));
+}
 
 std::string metadata_of(const Spec& spec) {
   return std::string(spec.name) + " of " + std::to_string(spec.count) + " " +
@@ -61,7 +64,7 @@ void arrive(Runtime& r, Collective& collective, const Part& part) {
               ": rank " + std::to_string(collective.first) + " has " + metadata_of(collective.spec) + ", rank " +
               std::to_string(part.comm->rank) + " has " + metadata_of(part.spec));
   }
-  collective.ranks[rank] = Arrival{true, part.send, part.receive};
+  collective.ranks[rank] = Arrival{true, part.send, part.receive, part.transfers};
   ++collective.arrived;
 }
 
@@ -86,20 +89,39 @@ void take_part(const Part& part) {
   const std::shared_ptr<Collective> collective = place;
   if (!part.comm->aborted) arrive(r, *collective, part);
   if (collective->arrived == world.size && !is_anyone_aborted(world)) {
-    if (collective->agreed) compute(*collective);
+    const std::string wrong = collective->agreed ? compute(*collective) : std::string();
+    if (!wrong.empty()) r.violate("in collective " + std::to_string(part.number) + " of " + world.name + ", " + wrong);
     collective->done = true;
     ++r.state->collectives;
     world.running.erase(part.number);
     r.changed.notify_all();
   }
   r.changed.wait(lock, [&] { return r.stopping || collective->done || part.comm->aborted; });
-  if (!collective->done || !collective->agreed) std::memset(part.receive, kAborted, static_cast<size_t>(part.receive_bytes));
+  if (!collective->done || !collective->agreed) spoil(part);
   --part.comm->pending;
   if (has_place) --r.state->nccl_on_device[part.comm->device];
   r.changed.notify_all();
 }
 
+int32_t queue_transfers(Runtime& r, const Request& request) {
+  Touches touches(r, *request.stream, request.spec.name);
+  std::vector<Transfer> real = request.transfers;
+  for (Transfer& each : real) {
+    auto* const data = static_cast<std::byte*>(each.data);
+    each.data = each.sends ? const_cast<std::byte*>(touches.read(data, each.bytes)) : touches.write(data, each.bytes);
+  }
+  if (!touches.ok()) return kNcclInvalidArgument;
+  const auto instantiate = [request, real]() -> Work {
+    ++request.comm->pending;
+    const Part part{request.comm, request.comm->next++, request.spec, nullptr, nullptr, 0, real};
+    return [part] { take_part(part); };
+  };
+  r.enqueue(request.stream, Operation{request.spec.name, touches.take(), nullptr, instantiate});
+  return kNcclOk;
+}
+
 int32_t queue(Runtime& r, const Request& request) {
+  if (!request.transfers.empty()) return queue_transfers(r, request);
   const Extent extent = extent_of(request.spec, request.comm->world->size);
   Touches touches(r, *request.stream, request.spec.name);
   const auto* const send = touches.read(static_cast<const std::byte*>(request.send), extent.send);
@@ -107,7 +129,7 @@ int32_t queue(Runtime& r, const Request& request) {
   if (!touches.ok()) return kNcclInvalidArgument;
   const auto instantiate = [&r, request, send, receive, extent]() -> Work {
     ++request.comm->pending;
-    const Part part{request.comm, request.comm->next++, request.spec, send, receive, extent.receive};
+    const Part part{request.comm, request.comm->next++, request.spec, send, receive, extent.receive, {}};
     return [part] { take_part(part); };
   };
   r.enqueue(request.stream, Operation{request.spec.name, touches.take(), nullptr, instantiate});
@@ -122,14 +144,39 @@ void check_group(Runtime& r, const std::vector<Request>& requests) {
     const Extent extent = extent_of(request.spec, request.comm->world->size);
     Clock clock;
     clock.tick(actor);
-    const std::vector<Access> accesses{{address_of(request.send), extent.send, false},
-                                       {address_of(request.receive), extent.receive, true}};
+    std::vector<Access> accesses{{address_of(request.send), extent.send, false},
+                                 {address_of(request.receive), extent.receive, true}};
+    if (!request.transfers.empty()) {
+      const Transfer& only = request.transfers.front();
+      accesses = {{address_of(only.data), only.bytes, !only.sends}};
+    }
     const std::string name = std::string(request.spec.name) + " (operation " + std::to_string(actor + 1) + " of a group)";
     for (std::string& text : races.touch(accesses, actor++, clock, name)) r.violate(std::move(text));
   }
 }
 
+/// Sends and receives of one communicator and stream become one operation, where the first of them stood.
+std::vector<Request> joined(const std::vector<Request>& requests) {
+  std::vector<Request> all;
+  for (const Request& request : requests) {
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Request& other) {
+      return !request.transfers.empty() && !other.transfers.empty() && other.comm == request.comm &&
+             other.stream == request.stream;
+    });
+    if (same == all.end())
+      all.push_back(request);
+    else
+      same->transfers.insert(same->transfers.end(), request.transfers.begin(), request.transfers.end());
+  }
+  return all;
+}
+
 }  // namespace
+
+bool in_group(const Runtime& r) {
+  if (group.generation != r.generation) group = Group{0, r.generation, kNcclOk, {}};
+  return group.depth > 0;
+}
 
 int32_t submit(Runtime& r, Request request) {
   if (request.spec.count == 0) return kNcclOk;
@@ -160,13 +207,15 @@ int32_t group_end() {
     const std::vector<Request> requests = std::exchange(group.requests, {});
     check_group(r, requests);
     int32_t result = kNcclOk;
-    for (const Request& request : requests) {
-      end_use(*request.comm);
+    for (const Request& request : requests) end_use(*request.comm);
+    for (const Request& request : joined(requests)) {
       const int32_t code =
           request.comm->state == CommState::kReady ? queue(r, request) : static_cast<int32_t>(kNcclInvalidUsage);
       if (result == kNcclOk) result = code;
     }
-    return result;
+    int32_t all = result;
+    for (const Request& request : requests) all = go_on(r, *request.comm, result);
+    return all;
   });
 }
 

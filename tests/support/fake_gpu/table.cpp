@@ -16,6 +16,8 @@ void add_kernels(ddp_gpu_table& t) {
   t.decide = entry::decide;
   t.copy_word = entry::copy_word;
   t.copy_bytes = entry::copy_bytes;
+  t.move_quotient = entry::move_quotient;
+  t.tree_sum = entry::tree_sum;
   t.hash = entry::hash;
   t.bn_scratch_bytes = entry::bn_scratch_bytes;
   t.bn_moments = entry::bn_moments;
@@ -95,6 +97,8 @@ ddp_nccl_table make_nccl_table() {
   t.comm_count = nccl_entry::comm_count;
   t.comm_user_rank = nccl_entry::comm_user_rank;
   t.comm_device = nccl_entry::comm_device;
+  t.send = nccl_entry::send;
+  t.receive = nccl_entry::receive;
   return t;
 }
 

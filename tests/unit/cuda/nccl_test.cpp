@@ -45,6 +45,8 @@ int ncclBroadcast(const void *s, void *r, unsigned long n, int type, int root, v
 int ncclCommCount(const void *c, int *n) { *n = 5; return 0; }
 int ncclCommUserRank(const void *c, int *n) { *n = 3; return 0; }
 int ncclCommCuDevice(const void *c, int *n) { *n = 2; return 0; }
+int ncclSend(const void *s, unsigned long n, int type, int peer, void *c, void *st) { return ncclAllReduce(s, 0, n, type, peer, c, st); }
+int ncclRecv(void *r, unsigned long n, int type, int peer, void *c, void *st) { return ncclAllReduce(0, r, n, type, peer, c, st); }
 int ncclGroupStart(void) { return 0; }
 int ncclGroupEnd(void) { return 0; }
 )C";
@@ -196,6 +198,10 @@ void dtypes_and_operations_are_nccls() {
     expect_equal(last[0] * 100 + last[1] * 10 + last[2], c.count * 100 + c.type * 10 + 3, "count, type and root");
     expect_equal(nccl.all_gather(nullptr, nullptr, 5, c.dtype, nullptr, nullptr), 0, "all_gather");
     expect_equal(last[0] * 10 + last[1], c.count * 10 + c.type, "count and type");
+    expect_equal(nccl.send(nullptr, 5, c.dtype, 4, nullptr, nullptr), 0, "send");
+    expect_equal(last[0] * 100 + last[1] * 10 + last[2], c.count * 100 + c.type * 10 + 4, "count, type and peer");
+    expect_equal(nccl.receive(nullptr, 5, c.dtype, 6, nullptr, nullptr), 0, "receive");
+    expect_equal(last[0] * 100 + last[1] * 10 + last[2], c.count * 100 + c.type * 10 + 6, "count, type and peer");
   }
   expect_equal(nccl.reduce_scatter(nullptr, nullptr, 5, DDP_I64, DDP_GPU_MIN, nullptr, nullptr), 0, "reduce_scatter");
   expect_equal(last[2], 3L, "ncclMin");
