@@ -47,12 +47,15 @@ typedef struct ddp_group_options {
   const ddp_store *store;        /**< own rendezvous, or NULL (default); copied by ddp_group_create */
   ddp_sum_order sum_order; /**< DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose
                               ranks are not aligned blocks of a power of two; equal on all ranks */
-  int32_t nccl_max_ctas;   /**< most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64: fewer leave more of it
-                              to   the program's kernels, and communicate more slowly. 0 (default): NCCL chooses. Equal on all
-                              ranks. NCCL_MAX_CTAS in the environment comes before it */
-  void *nccl_comm;         /**< an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
-                              your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
-                              or none (MISMATCH). NULL (default): libddp makes its own */
+  int32_t reproducible;  /**< 1: sums of tensors on GPUs have the bits of sums in host memory. 0 (default): NCCL adds, in an
+                            order of its own, which is faster. Equal on all ranks */
+  int32_t nccl_max_ctas; /**< most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the
+                            GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks.
+                            NCCL_MAX_CTAS in the environment comes before it */
+  int32_t reserved;      /**< 0 */
+  void *nccl_comm;       /**< an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
+                            your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
+                            or none (MISMATCH). NULL (default): libddp makes its own */
 } ddp_group_options;
 
 /**

@@ -46,6 +46,8 @@ void check_options(const ddp_group_options& options, const char* function) {
   if (options.sum_order < DDP_SUM_ORDER_BY_RANK || options.sum_order > DDP_SUM_ORDER_BY_HOST)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: sum_order is %d; it is 0 or 1", function,
                      static_cast<int>(options.sum_order));
+  if (options.reproducible != 0 && options.reproducible != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: reproducible is %d; it is 0 or 1", function, options.reproducible);
   if (options.timeout_ms < 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: timeout_ms is %lld; it is 0 (never) or more", function,
                      static_cast<long long>(options.timeout_ms));

@@ -52,11 +52,11 @@ void check_together(const char* function, const Tensor& input, const Tensor& out
                      describe(input).c_str(), describe(output).c_str());
 }
 
-void check_operation(const char* function, const Tensor& tensor, ddp_reduce op) {
+void check_operation(const Group& group, const char* function, const Tensor& tensor, ddp_reduce op) {
   if (is_complex(tensor.dtype) && op != DDP_SUM && op != DDP_AVERAGE)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s has no minimum and no maximum; complex numbers have no order",
                      function, describe(tensor).c_str());
-  if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op);
+  if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
 }
 
 }  // namespace
@@ -154,7 +154,7 @@ void Group::barrier() {
 }
 
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
-  check_operation("ddp_group_all_reduce", tensor, op);
+  check_operation(*this, "ddp_group_all_reduce", tensor, op);
   const Tensor real = real_view(tensor);
   run_on_tensors(UserCall::kAllReduce, tensor, stamp_of(Collective::kAllReduce, real, op), stream,
                  [&](auto& by, auto... order) { by.all_reduce(real, op, order...); });
@@ -178,7 +178,7 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
                      "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(),
                      static_cast<long long>(output.count * size()));
-  check_operation("ddp_group_reduce_scatter", input, op);
+  check_operation(*this, "ddp_group_reduce_scatter", input, op);
   run_on_tensors(UserCall::kReduceScatter, input, stamp_of(Collective::kReduceScatter, real_view(output), op), stream,
                  [&](auto& by, auto... order) { by.reduce_scatter(real_view(input), real_view(output), op, order...); });
 }

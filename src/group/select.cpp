@@ -72,7 +72,8 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
 void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
                       os::Deadline deadline) {
   const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
-                           std::to_string(static_cast<int>(options.sum_order)) + ", nccl_max_ctas " +
+                           std::to_string(static_cast<int>(options.sum_order)) + ", reproducible " +
+                           std::to_string(options.reproducible) + ", nccl_max_ctas " +
                            std::to_string(options.nccl_max_ctas) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   const std::vector<std::string> all = control.gather("group options", mine, deadline);
@@ -83,6 +84,13 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
           "%s: the ranks ask for different backends, orders or communicators: %s for backend %s, %s for backend %s",
           function, control.member(0).name().c_str(), all[0].c_str(),
           control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str());
+}
+
+/// Between hosts with several ranks the order may be by host; all else adds by rank, sockets between all ranks too.
+LeafMap leaves_of(const bootstrap::Control& control, const ddp_group_options& options) {
+  if (options.sum_order == DDP_SUM_ORDER_BY_RANK || options.backend == DDP_BACKEND_GLOO)
+    return LeafMap::by_rank(control.size());
+  return hierarchy::lay_out(control, options.sum_order).map;
 }
 
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "collective/transport.hpp"
+#include "core/sum_tree.hpp"
 
 namespace ddp::group {
 
@@ -12,8 +13,11 @@ namespace ddp::group {
 [[nodiscard]] std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context,
                                                                       bool threads, os::Deadline deadline);
 
-/// What decides how ranks talk to each other must be the same on all: backend, sum_order, nccl_max_ctas and whether a
-/// communicator is lent, else MISMATCH. Collective.
+/// Which leaf of a sum each rank is, as the transport that was chosen adds.
+[[nodiscard]] LeafMap leaves_of(const bootstrap::Control& control, const ddp_group_options& options);
+
+/// What decides how ranks talk to each other must be the same on all: backend, sum_order, reproducible, nccl_max_ctas and
+/// whether a communicator is lent, else MISMATCH. Collective.
 void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
                       os::Deadline deadline);
 

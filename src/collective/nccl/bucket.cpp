@@ -1,7 +1,6 @@
 #include "collective/nccl/bucket.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/attempt.hpp"
 #include "core/error.hpp"
@@ -11,7 +10,6 @@ namespace ddp::nccl {
 namespace {
 
 constexpr size_t kMostWords = kMostPieces / 64;  // of used bits that a transport takes
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 /// One block of the library's memory, laid out as the plan says?
 bool is_one_block(const collective::BucketSpec& spec) noexcept {
@@ -119,23 +117,29 @@ void Operation::each_part(const Range& range, const Fn& fn) const {
   }
 }
 
-void Operation::pack(const collective::BucketHeader& mine, double factor) {
+void Operation::pack(const collective::BucketHeader& mine, const Scale& by) {
   spans_.clear();
   each_part(Range{0, block_.count()}, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
     const bool contributes = mine.participation.contributors > 0 && mine.uses(piece);
     spans_.push_back(ddp_gpu_span{contributes ? data : nullptr, place, count});
   });
-  move(spec_.rule.dtype, block_.dtype(), factor, nullptr, "packing a bucket");
+  move({spec_.rule.dtype, block_.dtype(), by}, nullptr, "packing a bucket");
 }
 
-void Operation::unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, double factor) {
+void Operation::fill(const collective::BucketHeader& mine, const Scale& by) {
+  if (!block_.is_in_place()) return pack(mine, by);
+  if (mine.participation.contributors > 0) return scale(Range{0, block_.count()}, by);
+  transport_.device().zero(block_.data(), block_.count() * dtype_size(block_.dtype()), transport_.stream());
+}
+
+void Operation::unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, const Scale& by) {
   spans_.clear();
   for (const Range& range : ranges)
     each_part(range, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
       if (joined == nullptr || joined->uses(piece)) spans_.push_back(ddp_gpu_span{place, data, count});
     });
   if (!spans_.empty())
-    move(block_.dtype(), spec_.rule.dtype, factor, transport_.stop_on(transport_.stream()), "writing a bucket back");
+    move({block_.dtype(), spec_.rule.dtype, by}, transport_.stop_on(transport_.stream()), "writing a bucket back");
 }
 
 void Operation::collect(const Range& range, const collective::BucketHeader& uses) {
@@ -143,40 +147,39 @@ void Operation::collect(const Range& range, const collective::BucketHeader& uses
   each_part(range, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
     if (uses.uses(piece)) spans_.push_back(ddp_gpu_span{data, place, count});
   });
-  move(spec_.rule.dtype, block_.dtype(), 1, nullptr, "packing parameters");
+  move({spec_.rule.dtype, block_.dtype(), {}}, nullptr, "packing parameters");
 }
 
-void Operation::scale(const Range& range, double factor) {
-  if (factor == 1 || range.begin == range.end) return;
+void Operation::scale(const Range& range, const Scale& by) {
+  if (by.is_one() || range.begin == range.end) return;
   spans_.assign(1, ddp_gpu_span{block_.at(range.begin), block_.at(range.begin), range.end - range.begin});
-  move(block_.dtype(), block_.dtype(), factor, nullptr, "dividing a bucket");
+  move({block_.dtype(), block_.dtype(), by}, nullptr, "dividing a bucket");
 }
 
-void Operation::move(ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop, const char* doing) {
-  if (spans_.empty()) return;
-  const gpu::Device& device = transport_.device();
-  const gpu::Device::Current current(device);
-  device.check(device.table().move(spans_.data(), static_cast<int64_t>(spans_.size()), from, to, factor, kNoLimit, stop,
-                                   transport_.stream()),
-               doing);
+void Operation::move(const Conversion& how, ddp_gpu_stop stop, const char* doing) {
+  nccl::move(transport_.device(), spans_, how, stop, transport_.stream(), doing);
+}
+
+std::unique_ptr<TreeSum> Operation::make_sum() const {
+  if (transport_.tree() == nullptr || block_.is_empty()) return nullptr;
+  return std::make_unique<TreeSum>(transport_, TreeSum::Shape{spec_.rule, block_.slice_count()});
 }
 
 Bucket::Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
                const collective::ExchangeSpec& spec)
-    : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule), spec.partial_allowed) {}
+    : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule, adder_of(transport)), spec.partial_allowed),
+      sum_(make_sum()) {}
 
 void Bucket::launch(const collective::BucketHeader& mine) {
   if (block().is_empty()) return;
-  const Factors factors = factors_of(spec().rule, mine.participation.weight);
+  const Factors factors = factors_of(spec().rule, mine.participation.weight, adder());
   const Range all{0, block().count()};
-  if (!block().is_in_place())
-    pack(mine, factors.before);
-  else if (mine.participation.contributors == 0)
-    transport().device().zero(block().data(), block().count() * dtype_size(block().dtype()), transport().stream());
+  if (sum_ == nullptr || mine.participation.contributors > 0) fill(mine, factors.before);
+  if (sum_ != nullptr)
+    sum_->all_reduce(block().data(), mine.participation);
   else
-    scale(all, factors.before);
-  transport().communicator().all_reduce(block().data(), block().data(), block().count(), block().dtype(), DDP_GPU_SUM,
-                                        transport().stream());
+    transport().communicator().all_reduce(block().data(), block().data(), block().count(), block().dtype(), DDP_GPU_SUM,
+                                          transport().stream());
   if (block().is_in_place())
     scale(all, factors.after);
   else if (!spec().partial_allowed)
@@ -185,11 +188,12 @@ void Bucket::launch(const collective::BucketHeader& mine) {
 
 void Bucket::settle(const collective::BucketHeader& joined) {
   if (block().is_empty() || !spec().partial_allowed || joined.is_void()) return;
-  unpack({Range{0, block().count()}}, &joined, late_factor(spec().rule, joined));
+  unpack({Range{0, block().count()}}, &joined, late_scale(spec().rule, joined, adder()));
 }
 
 std::string Bucket::describe() const {
   if (transport().size() == 1) return "one GPU";
+  if (sum_ != nullptr) return block().is_in_place() ? "NCCL, reproducible, in place" : "NCCL, reproducible, copied";
   return block().is_in_place()    ? "NCCL, in place"
          : spec().rule.is_wired() ? std::string("NCCL, sent as ") + dtype_name(spec().rule.wire)
                                   : "NCCL, copied";

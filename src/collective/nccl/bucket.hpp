@@ -21,6 +21,7 @@
 
 #include "collective/nccl/mean.hpp"
 #include "collective/nccl/nccl_transport.hpp"
+#include "collective/nccl/tree_sum.hpp"
 #include "collective/transport.hpp"
 
 namespace ddp::nccl {
@@ -60,6 +61,10 @@ class Block {
   std::byte* data_ = nullptr;  // NULL: there is one rank, or there is nothing
 };
 
+[[nodiscard]] inline Adder adder_of(const NcclTransport& transport) noexcept {
+  return transport.tree() != nullptr ? Adder::kTree : Adder::kNccl;
+}
+
 /// Elements of a block.
 struct Range {
   int64_t begin = 0;
@@ -92,23 +97,28 @@ class Operation : public collective::BucketOperation {
   /// This rank's slice.
   [[nodiscard]] Range own() const noexcept;
 
-  /// What this rank contributes, multiplied with `factor`, into the block.
-  void pack(const collective::BucketHeader& mine, double factor);
+  /// What this rank contributes, scaled, into the block.
+  void fill(const collective::BucketHeader& mine, const Scale& by);
   /// The block's elements of these ranges to the pieces; `joined`: of those that it uses, NULL: of all.
   /// Nothing once the group is broken: the program may use that memory for something else then.
-  void unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, double factor);
+  void unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, const Scale& by);
   /// The pieces' elements of this range into the block.
   void collect(const Range& range, const collective::BucketHeader& uses);
   /// In place.
-  void scale(const Range& range, double factor);
+  void scale(const Range& range, const Scale& by);
+  /// Who adds.
+  [[nodiscard]] Adder adder() const noexcept { return adder_of(transport_); }
+  /// NULL: NCCL adds.
+  [[nodiscard]] std::unique_ptr<TreeSum> make_sum() const;
 
  private:
   void settle_once();
+  void pack(const collective::BucketHeader& mine, const Scale& by);
   /// Of each piece what lies in the range.
   template <class Fn>
   void each_part(const Range& range, const Fn& fn) const;
   /// One launch of the spans that were noted, in the order of the communication stream.
-  void move(ddp_dtype from, ddp_dtype to, double factor, ddp_gpu_stop stop, const char* doing);
+  void move(const Conversion& how, ddp_gpu_stop stop, const char* doing);
 
   NcclTransport& transport_;
   std::unique_ptr<collective::BucketOperation> metadata_;
@@ -132,6 +142,8 @@ class Bucket final : public Operation {
  private:
   void launch(const collective::BucketHeader& mine) override;
   void settle(const collective::BucketHeader& joined) override;
+
+  std::unique_ptr<TreeSum> sum_;
 };
 
 }  // namespace ddp::nccl

@@ -243,6 +243,21 @@ void Communicator::broadcast(const void* send, void* receive, int64_t count, ddp
   });
 }
 
+void Communicator::exchange(const std::vector<Transfer>& transfers, void* stream) {
+  call("exchanging slices", [&](const ddp_nccl_table& nccl, void* comm) {
+    int32_t code = nccl.group_start();
+    if (code != 0) return code;
+    for (const Transfer& each : transfers) {
+      if (code != 0) break;
+      code = each.sends ? nccl.send(each.data, each.count, each.dtype, each.peer, comm, stream)
+                        : nccl.receive(each.data, each.count, each.dtype, each.peer, comm, stream);
+      if (link_->is_in_progress(code)) code = 0;  // the end of the group says how it went
+    }
+    const int32_t ended = nccl.group_end();
+    return code != 0 ? code : ended;
+  });
+}
+
 void* Communicator::alloc(int64_t bytes) {
   void* memory = nullptr;
   call_alone("allocating memory", [&](const ddp_nccl_table& nccl, void*) {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collective/nccl/launch_order.hpp"
 #include "device/gpu/device.hpp"
@@ -55,11 +56,23 @@ class Communicator {
   /// Collectives take their turn there, from now on. It lives as long as they are called.
   void set_order(LaunchOrder* order) noexcept { order_ = order; }
 
+  /// Elements to or from another rank.
+  struct Transfer {
+    int32_t peer = 0;
+    bool sends = false;
+    void* data = nullptr;
+    int64_t count = 0;
+    ddp_dtype dtype = DDP_F32;
+  };
+
   // Counts are elements; dtype a ddp_dtype; `reduce` a ddp_gpu_reduce. Throw PEER_FAILED with NCCL's words.
   void all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce, void* stream);
   void reduce_scatter(const void* send, void* receive, int64_t receive_count, ddp_dtype dtype, int32_t reduce, void* stream);
   void all_gather(const void* send, void* receive, int64_t send_count, ddp_dtype dtype, void* stream);
   void broadcast(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t root, void* stream);
+
+  /// All of them at once; the n-th one sent to a rank meets the n-th one that it receives. Every rank has some.
+  void exchange(const std::vector<Transfer>& transfers, void* stream);
 
   /// Memory of NCCL's kind: peers can map it. It is not registered (README.md, "Registered memory"). Throws OUT_OF_MEMORY.
   [[nodiscard]] void* alloc(int64_t bytes);

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <optional>
 #include <thread>
 
 #include "bootstrap/control/consensus.hpp"
 #include "collective/nccl/mean.hpp"
 #include "collective/nccl/sharded.hpp"
+#include "collective/nccl/tree_sum.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
@@ -55,14 +55,16 @@ int32_t nccl_reduction(ddp_reduce op) noexcept {
 
 }  // namespace
 
-void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op) {
-  if (op == DDP_AVERAGE && !is_floating(tensor.dtype))
+void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, bool reproducible) {
+  if (op == DDP_AVERAGE && !is_floating(tensor.dtype) && !reproducible)
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
-                     "%s: %s cannot be averaged there; take DDP_SUM and divide, or reduce it in host memory", function,
-                     describe(tensor).c_str());
+                     "%s: %s cannot be averaged there; take DDP_SUM and divide, reduce it in host memory, or set the group "
+                     "option reproducible",
+                     function, describe(tensor).c_str());
 }
 
-NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, os::Deadline deadline)
+NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, const LeafMap& leaves,
+                             os::Deadline deadline)
     : context_(context), device_(device), rank_(context.control->rank()), size_(context.control->size()) {
   const ddp_nccl_table* nccl = nullptr;
   const auto check = [&] { context.failure->check(); };
@@ -79,6 +81,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     std::shared_ptr<Communicator> lent = is_lent ? lend() : nullptr;
     if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
+    if (context.options.reproducible != 0) tree_ = std::make_unique<TreeOrder>(device, leaves, stream_->get());
     communicator_ = std::move(lent);
     if (!is_lent) nccl = &gpu::load_nccl(device.table());
     here = LaunchOrder::present(device.index());
@@ -193,14 +196,11 @@ void NcclTransport::join() {
 
 ddp_gpu_stop NcclTransport::stop_on(void* stream) { return stop_words_ != nullptr ? stop_words_->copy_on(stream) : nullptr; }
 
-/// Nothing if the factor is 1.
-void NcclTransport::scale(const Tensor& from, const Tensor& to, double factor, void* stream) {
-  if (factor == 1 || from.count == 0) return;
-  const gpu::Device::Current current(device_);
-  const ddp_gpu_span span{from.data, to.data, from.count};
-  device_.check(device_.table().move(&span, 1, from.dtype, to.dtype, factor, std::numeric_limits<double>::infinity(),
-                                     stop_on(stream), stream),
-                "dividing a sum");
+/// Nothing if it is one.
+void NcclTransport::scale(const Tensor& from, const Tensor& to, const Scale& by, void* stream) {
+  if (by.is_one() || from.count == 0) return;
+  move(device_, {ddp_gpu_span{from.data, to.data, from.count}}, {from.dtype, to.dtype, by}, stop_on(stream), stream,
+       "dividing a sum");
 }
 
 std::unique_ptr<collective::BucketOperation> NcclTransport::prepare(const collective::ExchangeSpec& spec,
@@ -216,6 +216,10 @@ std::unique_ptr<collective::BucketOperation> NcclTransport::prepare(const collec
 void NcclTransport::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
+  if (tree_ != nullptr) {
+    tree_->all_reduce(*this, tensor, op);
+    return order_before(stream);
+  }
   const Factors factors = factors_of(cpu::ReduceRule{tensor.dtype, op, size_});
   scale(tensor, tensor, factors.before, stream_->get());
   communicator().all_reduce(tensor.data, tensor.data, tensor.count, tensor.dtype, nccl_reduction(op), stream_->get());
@@ -241,8 +245,12 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
     return;
   }
   order_after(stream);
+  if (tree_ != nullptr) {
+    tree_->reduce_scatter(*this, input, output, op);
+    return order_before(stream);
+  }
   const Factors factors = factors_of(cpu::ReduceRule{input.dtype, op, size_});
-  const Tensor terms = factors.before == 1 ? input : terms_like(input, stream);
+  const Tensor terms = factors.before.is_one() ? input : terms_like(input, stream);
   scale(input, terms, factors.before, stream_->get());
   communicator().reduce_scatter(terms.data, output.data, output.count, output.dtype, nccl_reduction(op), stream_->get());
   scale(output, output, factors.after, stream_->get());

@@ -26,14 +26,20 @@
 #include "collective/nccl/stop_words.hpp"
 #include "collective/nccl/watch.hpp"
 #include "collective/transport.hpp"
+#include "core/sum_tree.hpp"
 #include "device/gpu/device.hpp"
 
 namespace ddp::nccl {
 
+struct Scale;
+class TreeOrder;
+
 class NcclTransport {
  public:
   /// Collective, over the control plane. All ranks throw the same if one cannot: NOT_SUPPORTED, TIMED_OUT, PEER_FAILED.
-  NcclTransport(const collective::TransportContext& context, const gpu::Device& device, os::Deadline deadline);
+  /// `leaves`: which leaf of a sum each rank is, where the library adds.
+  NcclTransport(const collective::TransportContext& context, const gpu::Device& device, const LeafMap& leaves,
+                os::Deadline deadline);
   ~NcclTransport();
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
@@ -59,6 +65,9 @@ class NcclTransport {
   /// after what is on the communication stream now. What follows there comes after it only once it is joined.
   [[nodiscard]] void* fork();
   void join();
+
+  /// NULL: NCCL adds; else the library does, in the order of the CPU (group option `reproducible`).
+  [[nodiscard]] const TreeOrder* tree() const noexcept { return tree_.get(); }
 
   /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one
   /// rank.
@@ -97,7 +106,7 @@ class NcclTransport {
   [[nodiscard]] bool await_idle() noexcept;
   void close_in_order() noexcept;
   void leave_what_is_used() noexcept;
-  void scale(const Tensor& from, const Tensor& to, double factor, void* stream);
+  void scale(const Tensor& from, const Tensor& to, const Scale& by, void* stream);
   [[nodiscard]] Tensor terms_like(const Tensor& input, void* stream);
 
   const collective::TransportContext context_;
@@ -112,6 +121,7 @@ class NcclTransport {
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<LaunchOrder> order_;  // NULL with one rank
+  std::unique_ptr<TreeOrder> tree_;
   struct {
     void* memory = nullptr;  // from alloc
     int64_t bytes = 0;
@@ -126,7 +136,7 @@ class NcclTransport {
   } own_;  // without NCCL
 };
 
-/// Throws NOT_SUPPORTED: NCCL cannot take this mean.
-void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op);
+/// Throws NOT_SUPPORTED: NCCL cannot take this mean. `reproducible`: the group's option.
+void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, bool reproducible);
 
 }  // namespace ddp::nccl

@@ -4,19 +4,18 @@ namespace ddp::nccl {
 
 ReduceScatter::ReduceScatter(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
                              const collective::ExchangeSpec& spec)
-    : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule), spec.partial_allowed) {}
+    : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule, adder_of(transport)), spec.partial_allowed),
+      sum_(make_sum()) {}
 
 void ReduceScatter::launch(const collective::BucketHeader& mine) {
   if (block().is_empty()) return;
-  const Factors factors = factors_of(spec().rule, mine.participation.weight);
-  if (!block().is_in_place())
-    pack(mine, factors.before);
-  else if (mine.participation.contributors == 0)
-    transport().device().zero(block().data(), block().count() * dtype_size(block().dtype()), transport().stream());
+  const Factors factors = factors_of(spec().rule, mine.participation.weight, adder());
+  if (sum_ == nullptr || mine.participation.contributors > 0) fill(mine, factors.before);
+  if (sum_ != nullptr)
+    sum_->reduce_scatter(block().data(), mine.participation);
   else
-    scale(Range{0, block().count()}, factors.before);
-  transport().communicator().reduce_scatter(block().data(), block().slice(transport().rank()), block().slice_count(),
-                                            block().dtype(), DDP_GPU_SUM, transport().stream());
+    transport().communicator().reduce_scatter(block().data(), block().slice(transport().rank()), block().slice_count(),
+                                              block().dtype(), DDP_GPU_SUM, transport().stream());
   if (block().is_in_place())
     scale(own(), factors.after);
   else if (!spec().partial_allowed)
@@ -25,7 +24,7 @@ void ReduceScatter::launch(const collective::BucketHeader& mine) {
 
 void ReduceScatter::settle(const collective::BucketHeader& joined) {
   if (block().is_empty() || !spec().partial_allowed || joined.is_void()) return;
-  unpack({own()}, &joined, late_factor(spec().rule, joined));
+  unpack({own()}, &joined, late_scale(spec().rule, joined, adder()));
 }
 
 std::string ReduceScatter::describe() const {
@@ -46,7 +45,7 @@ void AllGather::launch(const collective::BucketHeader& mine) {
   if (!block().is_in_place()) collect(own(), mine);
   transport().communicator().all_gather(block().slice(rank), block().data(), block().slice_count(), block().dtype(),
                                         transport().stream());
-  if (!block().is_in_place()) unpack({Range{0, own().begin}, Range{own().end, block().count()}}, &mine, 1);
+  if (!block().is_in_place()) unpack({Range{0, own().begin}, Range{own().end, block().count()}}, &mine, {});
 }
 
 std::string AllGather::describe() const {

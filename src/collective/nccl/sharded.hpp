@@ -22,6 +22,8 @@ class ReduceScatter final : public Operation {
  private:
   void launch(const collective::BucketHeader& mine) override;
   void settle(const collective::BucketHeader& joined) override;
+
+  std::unique_ptr<TreeSum> sum_;
 };
 
 /// Each rank's slice of the values, as its work left them, goes to all. Started when all ranks agree on what is used.

@@ -1,0 +1,193 @@
+#include "collective/nccl/tree_sum.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "collective/nccl/nccl_transport.hpp"
+#include "core/error.hpp"
+
+namespace ddp::nccl {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+constexpr int64_t kAlignment = 256;
+constexpr int32_t kMostLeaves = 8192;                  // of ddp_gpu_tree
+constexpr int64_t kBlockingBytes = int64_t{32} << 20;  // of the memory of blocking collectives
+constexpr int64_t kWidest = static_cast<int64_t>(sizeof(double));
+
+int64_t aligned(int64_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int32_t reduction_of(ddp_reduce op) noexcept {
+  return op == DDP_MIN ? DDP_GPU_MIN : op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
+}
+
+}  // namespace
+
+int64_t TreeSum::bytes_of(const Shape& shape, int32_t ranks) noexcept {
+  const int64_t slices = aligned(ranks * shape.slice * dtype_size(shape.dtype()));
+  return slices + (shape.sends_weights() ? (ranks + 1) * kWidest : 0);
+}
+
+TreeSum::TreeSum(NcclTransport& transport, const Shape& shape) : transport_(transport), shape_(shape), owns_memory_(true) {
+  const auto ranks = static_cast<size_t>(transport.size());
+  transfers_.reserve((ranks - 1) * (shape.sends_weights() ? 4 : 2));
+  const int64_t bytes = bytes_of(shape, transport.size());
+  memory_ = static_cast<std::byte*>(transport.alloc(bytes));
+  if (!shape.sends_weights()) return;
+  weights_ = reinterpret_cast<double*>(memory_ + bytes) - (ranks + 1);
+  const double one = 1;
+  transport.device().copy(weights_ + ranks, &one, sizeof one, transport.stream());
+}
+
+TreeSum::TreeSum(NcclTransport& transport, const Shape& shape, std::byte* memory)
+    : transport_(transport), shape_(shape), memory_(memory) {}
+
+TreeSum::~TreeSum() {
+  if (owns_memory_) transport_.free(memory_);
+}
+
+std::byte* TreeSum::received(int32_t rank) const noexcept {
+  return memory_ + rank * shape_.slice * dtype_size(shape_.dtype());
+}
+
+void TreeSum::reduce_scatter(std::byte* block, const collective::Participation& mine) {
+  const bool counts = mine.contributors > 0;
+  std::byte* const own = block + transport_.rank() * shape_.slice * dtype_size(shape_.dtype());
+  reduce_scatter(Slices{counts ? block : nullptr, shape_.slice, shape_.slice}, counts ? mine.weight : 0, own, nullptr);
+}
+
+void TreeSum::all_reduce(std::byte* block, const collective::Participation& mine) {
+  reduce_scatter(block, mine);
+  const std::byte* const own = block + transport_.rank() * shape_.slice * dtype_size(shape_.dtype());
+  transport_.communicator().all_gather(own, block, shape_.slice, shape_.dtype(), transport_.stream());
+}
+
+void TreeSum::reduce_scatter(const Slices& slices, double weight, std::byte* out, ddp_gpu_stop stop) {
+  if (slices.data == nullptr) make_neutral(slices.count);
+  if (weights_ != nullptr) set_weight(weight);
+  exchange(slices);
+  const bool counts = slices.data != nullptr;
+  const int64_t begin = transport_.rank() * slices.stride * dtype_size(shape_.dtype());
+  add(counts ? slices.data + begin : received(transport_.rank()), slices.count, out, stop);
+}
+
+/// 0 * -1.
+void TreeSum::make_neutral(int64_t count) const {
+  const gpu::Device& device = transport_.device();
+  const gpu::Device::Current current(device);
+  std::byte* const own = received(transport_.rank());
+  const ddp_gpu_span span{own, own, count};
+  device.zero(own, count * dtype_size(shape_.dtype()), transport_.stream());
+  device.check(device.table().move(&span, 1, shape_.dtype(), shape_.dtype(), -1, kNoLimit, nullptr, transport_.stream()),
+               "leaving out a rank");
+}
+
+/// By a kernel's argument: memory of the host would have to stay as it is until the device has read it.
+void TreeSum::set_weight(double weight) const {
+  const gpu::Device& device = transport_.device();
+  const gpu::Device::Current current(device);
+  const ddp_gpu_span span{weights_ + transport_.size(), weights_ + transport_.rank(), 1};
+  device.check(device.table().move(&span, 1, DDP_F64, DDP_F64, weight, kNoLimit, nullptr, transport_.stream()),
+               "sending a weight");
+}
+
+void TreeSum::exchange(const Slices& slices) {
+  const int32_t rank = transport_.rank();
+  const int64_t size = dtype_size(shape_.dtype());
+  transfers_.clear();
+  for (int32_t peer = 0; peer < transport_.size(); ++peer) {
+    if (peer == rank) continue;
+    const std::byte* const sent = slices.data != nullptr ? slices.data + peer * slices.stride * size : received(rank);
+    transfers_.push_back({peer, true, const_cast<std::byte*>(sent), slices.count, shape_.dtype()});
+    transfers_.push_back({peer, false, received(peer), slices.count, shape_.dtype()});
+    if (weights_ == nullptr) continue;
+    transfers_.push_back({peer, true, weights_ + rank, 1, DDP_F64});
+    transfers_.push_back({peer, false, weights_ + peer, 1, DDP_F64});
+  }
+  transport_.communicator().exchange(transfers_, transport_.stream());
+}
+
+void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_stop stop) const {
+  const cpu::ReduceRule& rule = shape_.rule;
+  const bool averages = rule.op == DDP_AVERAGE && !rule.is_wired();  // wired terms are divided before
+  const TreeOrder& order = *transport_.tree();
+  const bool by_position = rule.op == DDP_SUM || rule.op == DDP_AVERAGE;
+  ddp_gpu_tree tree{};
+  tree.parts = memory_;
+  tree.own = own;
+  tree.out = out;
+  tree.stride = shape_.slice;
+  tree.count = count;
+  tree.rank = transport_.rank();
+  tree.dtype = shape_.dtype();
+  tree.reduce = reduction_of(rule.op);
+  tree.leaves = by_position ? order.leaves() : transport_.size();
+  tree.rank_at = by_position ? order.rank_at() : nullptr;
+  tree.weights = weights_;
+  tree.divisor = averages && weights_ == nullptr ? rule.divisor : 1;
+  tree.by_weight = averages && weights_ != nullptr ? 1 : 0;
+  tree.rounds_nodes = rule.is_wired() ? 1 : 0;
+  const gpu::Device& device = transport_.device();
+  const gpu::Device::Current current(device);
+  device.check(device.table().tree_sum(&tree, stop, transport_.stream()), "adding the slices of all ranks");
+}
+
+TreeOrder::TreeOrder(const gpu::Device& device, const LeafMap& leaves, void* stream)
+    : ranks_(leaves.ranks()),
+      leaves_(static_cast<int32_t>(leaves.total())),
+      bytes_(std::max(kBlockingBytes, ranks_ * kSliceElements * kWidest)) {
+  if (leaves.total() > kMostLeaves)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "the group option reproducible is for up to %d ranks with tensors on GPUs; this group has %d",
+                     kMostLeaves, ranks_);
+  std::vector<int32_t> rank_at;
+  bool by_rank = true;
+  for (int64_t at = 0; at < leaves.total(); ++at) {
+    rank_at.push_back(leaves.rank_at(at));
+    by_rank = by_rank && rank_at.back() == at;
+  }
+  rest_ = gpu::Array(device, ranks_ * kSliceElements * kWidest, "the sums of a group");
+  memory_ = gpu::Array(device, bytes_, "the sums of a group");
+  if (by_rank) return;
+  const auto bytes = static_cast<int64_t>(rank_at.size() * sizeof(int32_t));
+  map_ = gpu::Array(device, bytes, "the order of a group's sums");
+  device.copy(map_.data(), rank_at.data(), bytes, stream);
+  device.synchronize(stream);
+  rank_at_ = reinterpret_cast<const int32_t*>(map_.data());
+}
+
+int64_t TreeOrder::largest_slice(ddp_dtype dtype) const noexcept {
+  return bytes_ / ranks_ / dtype_size(dtype) / kSliceElements * kSliceElements;
+}
+
+void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op) const {
+  const cpu::ReduceRule rule{tensor.dtype, op, ranks_};
+  const int64_t size = dtype_size(tensor.dtype);
+  int64_t at = 0;
+  while (tensor.count - at >= ranks_ * kSliceElements) {
+    const int64_t whole = (tensor.count - at) / ranks_ / kSliceElements * kSliceElements;
+    const int64_t slice = std::min(whole, largest_slice(tensor.dtype));
+    TreeSum(transport, {rule, slice}, memory_.data()).all_reduce(tensor.data + at * size, collective::Participation{});
+    at += ranks_ * slice;
+  }
+  const int64_t rest = (tensor.count - at) * size;
+  if (rest == 0) return;
+  const gpu::Device& device = transport.device();
+  device.copy(rest_.data(), tensor.data + at * size, rest, transport.stream());
+  TreeSum(transport, {rule, kSliceElements}, memory_.data()).all_reduce(rest_.data(), collective::Participation{});
+  device.copy(tensor.data + at * size, rest_.data(), rest, transport.stream());
+}
+
+void TreeOrder::reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op) const {
+  const cpu::ReduceRule rule{input.dtype, op, ranks_};
+  const int64_t size = dtype_size(input.dtype);
+  const int64_t most = largest_slice(input.dtype);
+  for (int64_t at = 0; at < output.count; at += most) {
+    const int64_t count = std::min(most, output.count - at);
+    TreeSum(transport, {rule, count}, memory_.data())
+        .reduce_scatter(TreeSum::Slices{input.data + at * size, output.count, count}, 1, output.data + at * size,
+                        transport.stop_on(transport.stream()));
+  }
+}
+
+}  // namespace ddp::nccl
