@@ -1,6 +1,7 @@
 // The kernels of the module that move, sum and compare, called through its table as the library calls them, beside the CPU's
 // loops: the same bits for every dtype, length, alignment and number of spans. A NaN is a NaN, whatever its payload.
 #include "device/cpu/arrays.hpp"
+#include "device/cpu/reduce.hpp"
 #include "gpu/support/kernel_arrays.hpp"
 
 using namespace ddp;
@@ -201,16 +202,69 @@ void a_hash_depends_on_the_bytes_alone(void**) {
   }
 }
 
+void a_quotient_is_divided(void**) {
+  const card::Stream stream(kGpu);
+  for (const ddp_dtype dtype : kFloats) {
+    Arrays source(dtype, all_lengths(dtype, 1, true), 1);
+    std::vector<std::string> wanted;
+    std::vector<ddp_gpu_span> spans;
+    for (size_t k = 0; k < source.host.size(); ++k) {
+      wanted.push_back(source.host[k]);
+      const void* const in = source.host[k].data();
+      void* const out = wanted.back().data();
+      cpu::reduce(cpu::ReduceRule{dtype, DDP_AVERAGE, 3}, &in, 1, &out, 1, source.count(k));
+      spans.push_back({source.at(k), source.at(k), source.count(k)});
+    }
+    GPU_CALL(move_quotient(spans.data(), static_cast<int64_t>(spans.size()), dtype, dtype, 1, 3, nullptr, stream.get()));
+    stream.wait();
+    const auto got = source.read();
+    for (size_t k = 0; k < got.size(); ++k) expect(got[k] == wanted[k], "divided, " + std::string(dtype_name(dtype)));
+  }
+}
+
+/// All bits, a NaN's too: ranks in host memory and ranks on a GPU agree.
+void a_tree_sum_has_the_bits_of_the_cpu(void**) {
+  const card::Stream stream(kGpu);
+  for (const ddp_dtype dtype : kFloats)
+    for (const int32_t ranks : {1, 2, 3, 5, 8, 9, 17, 24})
+      for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX})
+        for (const int64_t count : {1, 1024, 20'011}) {
+          std::vector<std::string> slices;
+          std::vector<const void*> in;
+          std::string all;
+          for (int32_t r = 0; r < ranks; ++r)
+            slices.push_back(with_specials(dtype, numbers(dtype, count, static_cast<uint64_t>(r))));
+          for (const std::string& each : slices) in.push_back(each.data()), all += each;
+          std::string wanted(slices[0].size(), '\0');
+          void* const out = wanted.data();
+          cpu::reduce(cpu::ReduceRule{dtype, op, ranks}, in.data(), ranks, &out, 1, count);
+          Arrays parts(dtype, {all}, 0), result(dtype, {wanted}, 1);
+          ddp_gpu_tree tree{};
+          tree.parts = tree.own = parts.at(0);
+          tree.out = result.at(0);
+          tree.stride = tree.count = count;
+          tree.dtype = dtype;
+          tree.reduce = op == DDP_MIN ? DDP_GPU_MIN : op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
+          tree.leaves = ranks;
+          tree.divisor = op == DDP_AVERAGE ? ranks : 1;
+          GPU_CALL(tree_sum(&tree, nullptr, stream.get()));
+          stream.wait();
+          expect(result.read()[0] == wanted,
+                 std::string(dtype_name(dtype)) + ", " + std::to_string(ranks) + " ranks, op " + std::to_string(op));
+        }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   card::need_devices(1);
   const CMUnitTest tests[] = {
-      ddp_test(move_converts_scales_and_limits),   ddp_test(move_works_in_place_and_writes_zeros),
-      ddp_test(thousands_of_spans_are_all_done),   ddp_test(exchange_swaps_bytes),
-      ddp_test(norms_have_the_bits_of_the_cpu),    ddp_test(the_largest_magnitude_is_found),
-      ddp_test(a_decision_is_that_of_the_policy),  ddp_test(a_word_of_the_host_arrives),
-      ddp_test(a_hash_depends_on_the_bytes_alone),
+      ddp_test(move_converts_scales_and_limits),    ddp_test(move_works_in_place_and_writes_zeros),
+      ddp_test(thousands_of_spans_are_all_done),    ddp_test(exchange_swaps_bytes),
+      ddp_test(norms_have_the_bits_of_the_cpu),     ddp_test(the_largest_magnitude_is_found),
+      ddp_test(a_decision_is_that_of_the_policy),   ddp_test(a_word_of_the_host_arrives),
+      ddp_test(a_hash_depends_on_the_bytes_alone),  ddp_test(a_quotient_is_divided),
+      ddp_test(a_tree_sum_has_the_bits_of_the_cpu),
   };
   return card::run_matching(tests, argc, argv);
 }

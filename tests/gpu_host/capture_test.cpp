@@ -64,97 +64,105 @@ struct Captured {
 };
 
 void a_captured_pass_can_be_launched_again(void**) {
-  for (const bool owned : {false, true}) {
-    const FakeGpus gpus;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
-      Captured captured(group, rank, owned);
-      SgdOptions options;
-      options.rate = 1;
-      optim::Sgd sgd(captured.model, options, options);
-      float wanted = 0;
-      for (int replay = 1; replay <= 3; ++replay) {
-        for (const float each : captured.launch(rank, replay))
-          expect_equal(each, 1.5F * static_cast<float>(replay), "the mean of the replay");
-        sgd.step(captured.stream.get());  // a launch makes new gradients, of which the model hears nothing
-        wanted -= 1.5F * static_cast<float>(replay);
-        for (const float each : read_on(captured.stream, rank, captured.value.data(), kCount))
-          expect_equal(each, wanted, "the step");
-      }
-      group.barrier();
-    });
-    FakeGpus::expect_correct(owned ? "in place" : "copied");
-    FakeGpus::expect_nothing_left();
-  }
+  each_adder([](const ddp_group_options& with) {
+    for (const bool owned : {false, true}) {
+      const FakeGpus gpus;
+      run_gpu_groups_with(2, with, [&](group::Group& group, int rank) {
+        Captured captured(group, rank, owned);
+        SgdOptions options;
+        options.rate = 1;
+        optim::Sgd sgd(captured.model, options, options);
+        float wanted = 0;
+        for (int replay = 1; replay <= 3; ++replay) {
+          for (const float each : captured.launch(rank, replay))
+            expect_equal(each, 1.5F * static_cast<float>(replay), "the mean of the replay");
+          sgd.step(captured.stream.get());  // a launch makes new gradients, of which the model hears nothing
+          wanted -= 1.5F * static_cast<float>(replay);
+          for (const float each : read_on(captured.stream, rank, captured.value.data(), kCount))
+            expect_equal(each, wanted, "the step");
+        }
+        group.barrier();
+      });
+      FakeGpus::expect_correct(owned ? "in place" : "copied");
+      FakeGpus::expect_nothing_left();
+    }
+  });
 }
 
 /// Copies of all models use one block. One that is too small for a new model stays where it is, because graphs use it.
 void a_larger_model_leaves_a_graph_as_it_is(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
-    Captured captured(group, rank, false);
-    GpuArray value(rank, kCount * 80), grad(rank, kCount * 80);
-    value.poke(std::vector<float>(kCount * 20, 0));
-    grad.poke(std::vector<float>(kCount * 20, static_cast<float>(rank)));
-    model::Model larger(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), one_bucket());
-    const Tensor lent = grad.tensor(group, DDP_F32);
-    larger.add_parameter("w", value.tensor(group, DDP_F32), &lent);
-    larger.commit(captured.stream.get());
-    for (int replay = 1; replay <= 3; ++replay) {
-      larger.begin_backward(DDP_PASS_REDUCE);
-      larger.pass().mark_ready(0, captured.stream.get());
-      larger.end_backward(captured.stream.get());
-      for (const float each : captured.launch(rank, replay))
-        expect_equal(each, 1.5F * static_cast<float>(replay), "the mean of the replay");
-    }
-    for (const float each : read_on(captured.stream, rank, grad.data(), kCount * 20)) expect_equal(each, 0.5F, "the mean");
-    group.barrier();
+  each_adder([](const ddp_group_options& with) {
+    const FakeGpus gpus;
+    run_gpu_groups_with(2, with, [&](group::Group& group, int rank) {
+      Captured captured(group, rank, false);
+      GpuArray value(rank, kCount * 80), grad(rank, kCount * 80);
+      value.poke(std::vector<float>(kCount * 20, 0));
+      grad.poke(std::vector<float>(kCount * 20, static_cast<float>(rank)));
+      model::Model larger(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), one_bucket());
+      const Tensor lent = grad.tensor(group, DDP_F32);
+      larger.add_parameter("w", value.tensor(group, DDP_F32), &lent);
+      larger.commit(captured.stream.get());
+      for (int replay = 1; replay <= 3; ++replay) {
+        larger.begin_backward(DDP_PASS_REDUCE);
+        larger.pass().mark_ready(0, captured.stream.get());
+        larger.end_backward(captured.stream.get());
+        for (const float each : captured.launch(rank, replay))
+          expect_equal(each, 1.5F * static_cast<float>(replay), "the mean of the replay");
+      }
+      for (const float each : read_on(captured.stream, rank, grad.data(), kCount * 20)) expect_equal(each, 0.5F, "the mean");
+      group.barrier();
+    });
+    FakeGpus::expect_correct();
+    FakeGpus::expect_nothing_left();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 void destroying_the_model_waits_for_a_launch(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
-    Captured captured(group, rank, true);
-    group.barrier();
-    fake_gpu::pause(captured.stream.get());
-    fake_gpu::launch_graph(captured.graph, captured.stream.get());
-    std::atomic<bool> destroyed{false};
-    std::thread destroyer([&] {
-      captured.model.reset();
-      destroyed = true;
+  each_adder([](const ddp_group_options& with) {
+    const FakeGpus gpus;
+    run_gpu_groups_with(2, with, [&](group::Group& group, int rank) {
+      Captured captured(group, rank, true);
+      group.barrier();
+      fake_gpu::pause(captured.stream.get());
+      fake_gpu::launch_graph(captured.graph, captured.stream.get());
+      std::atomic<bool> destroyed{false};
+      std::thread destroyer([&] {
+        captured.model.reset();
+        destroyed = true;
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      expect(!destroyed.load(), "the launch is still to come");
+      fake_gpu::resume(captured.stream.get());
+      destroyer.join();
+      expect_equal(fake_gpu::pending(captured.stream.get()), int64_t{0}, "operations that are left");
+      group.barrier();
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    expect(!destroyed.load(), "the launch is still to come");
-    fake_gpu::resume(captured.stream.get());
-    destroyer.join();
-    expect_equal(fake_gpu::pending(captured.stream.get()), int64_t{0}, "operations that are left");
-    group.barrier();
+    FakeGpus::expect_correct();
+    FakeGpus::expect_nothing_left();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 /// What a launch that breaks off leaves behind does not reach the program's own memory.
 void a_launch_that_breaks_off_writes_no_gradient(void**) {
-  const FakeGpus gpus;
-  std::atomic<bool> launched{false};
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
-    Captured captured(group, rank, false);
-    group.barrier();
-    if (rank == 1) {
-      wait_until([&] { return launched.load(); });
-      group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
-      return;
-    }
-    fake_gpu::launch_graph(captured.graph, captured.stream.get());
-    launched = true;
-    expect(fake_gpu::wait_idle(), "the device comes to an end");
-    for (const float each : read_on(captured.stream, rank, captured.where, kCount))
-      expect_equal(each, 1.0F, "the gradient of this rank, as the graph began");
+  each_adder([](const ddp_group_options& with) {
+    const FakeGpus gpus;
+    std::atomic<bool> launched{false};
+    run_gpu_groups_with(2, with, [&](group::Group& group, int rank) {
+      Captured captured(group, rank, false);
+      group.barrier();
+      if (rank == 1) {
+        wait_until([&] { return launched.load(); });
+        group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+        return;
+      }
+      fake_gpu::launch_graph(captured.graph, captured.stream.get());
+      launched = true;
+      expect(fake_gpu::wait_idle(), "the device comes to an end");
+      for (const float each : read_on(captured.stream, rank, captured.where, kCount))
+        expect_equal(each, 1.0F, "the gradient of this rank, as the graph began");
+    });
+    FakeGpus::expect_nothing_left();
   });
-  FakeGpus::expect_nothing_left();
 }
 
 }  // namespace

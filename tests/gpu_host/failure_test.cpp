@@ -42,60 +42,64 @@ void an_error_that_nccl_reports_breaks_the_group_within_a_second(void**) {
 
 /// Rank 1 leaves without its half of a pass; rank 0's collective never ends by itself.
 void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
-  const FakeGpus gpus;
-  std::atomic<bool> marked{false};
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
-    SmallModel world(group, rank);
-    world.pass();
-    world.stream.synchronize();
-    const std::vector<float> before = read_on(world.stream, rank, world.grad.data(), kCount);
-    expect_equal(before[0], 1.5F, "the mean");
-    group.barrier();
-    if (rank == 1) {
-      wait_until([&] { return marked.load(); });
-      group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
-      return;
-    }
-    world.model.begin_backward(DDP_PASS_REDUCE);
-    world.model.pass().mark_ready(0, world.stream.get());
-    marked = true;
-    expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { world.model.end_backward(world.stream.get()); }), "had enough");
-    expect(fake_gpu::wait_idle(), "the device comes to an end");
-    expect(read_on(world.stream, rank, world.grad.data(), kCount) == before, "the gradient is what it was");
+  each_adder([](const ddp_group_options& options) {
+    const FakeGpus gpus;
+    std::atomic<bool> marked{false};
+    run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
+      SmallModel world(group, rank);
+      world.pass();
+      world.stream.synchronize();
+      const std::vector<float> before = read_on(world.stream, rank, world.grad.data(), kCount);
+      expect_equal(before[0], 1.5F, "the mean");
+      group.barrier();
+      if (rank == 1) {
+        wait_until([&] { return marked.load(); });
+        group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+        return;
+      }
+      world.model.begin_backward(DDP_PASS_REDUCE);
+      world.model.pass().mark_ready(0, world.stream.get());
+      marked = true;
+      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { world.model.end_backward(world.stream.get()); }), "had enough");
+      expect(fake_gpu::wait_idle(), "the device comes to an end");
+      expect(read_on(world.stream, rank, world.grad.data(), kCount) == before, "the gradient is what it was");
+    });
+    FakeGpus::expect_nothing_left();
   });
-  FakeGpus::expect_nothing_left();
 }
 
 /// The pass ended well for the hosts; then rank 1's device never comes, and rank 1 goes away.
 void an_update_behind_a_broken_collective_changes_nothing(void**) {
-  const FakeGpus gpus;
-  std::atomic<bool> ended{false};
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
-    SmallModel world(group, rank);
-    world.pass();
-    world.stream.synchronize();
-    group.barrier();
-    if (rank == 1) fake_gpu::pause_device(1);
-    group.barrier();
-    world.pass();
-    group.barrier();
-    if (rank == 1) {
-      group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
-      wait_until([&] { return ended.load(); });
-      fake_gpu::resume_device(1);
-      return;
-    }
-    first_error(group, DDP_ERROR_ABORTED);
-    // The program, which does not know yet, has an update enqueued that believes in the gradient.
-    const ddp_gpu_span span{world.grad.data(), world.value.data(), kCount};
-    expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(),
-                                  group.gpu().stop_on(world.stream.get()), world.stream.get()) == 0,
-           "an update");
-    world.stream.synchronize();
-    expect(world.value.peek<float>() == std::vector<float>(kCount, 1), "the parameter is what it was");
-    ended = true;
+  each_adder([](const ddp_group_options& options) {
+    const FakeGpus gpus;
+    std::atomic<bool> ended{false};
+    run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
+      SmallModel world(group, rank);
+      world.pass();
+      world.stream.synchronize();
+      group.barrier();
+      if (rank == 1) fake_gpu::pause_device(1);
+      group.barrier();
+      world.pass();
+      group.barrier();
+      if (rank == 1) {
+        group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+        wait_until([&] { return ended.load(); });
+        fake_gpu::resume_device(1);
+        return;
+      }
+      first_error(group, DDP_ERROR_ABORTED);
+      // The program, which does not know yet, has an update enqueued that believes in the gradient.
+      const ddp_gpu_span span{world.grad.data(), world.value.data(), kCount};
+      expect(fake_gpu::table().move(&span, 1, DDP_F32, DDP_F32, 1, std::numeric_limits<double>::infinity(),
+                                    group.gpu().stop_on(world.stream.get()), world.stream.get()) == 0,
+             "an update");
+      world.stream.synchronize();
+      expect(world.value.peek<float>() == std::vector<float>(kCount, 1), "the parameter is what it was");
+      ended = true;
+    });
+    FakeGpus::expect_nothing_left();
   });
-  FakeGpus::expect_nothing_left();
 }
 
 void a_lost_gpu_is_named_on_every_rank(void**) {
@@ -182,40 +186,44 @@ void a_lost_gpu_in_a_step_ends_the_group(void**) {
 /// Every call of the runtime and of NCCL in a pass fails once: an error, or a pass that was right; and the ranks agree about
 /// the group.
 void every_call_of_a_pass_may_fail(void**) {
-  for (const char* const function : {"event_record", "stream_wait", "move", "copy_word", "nccl.all_reduce", "set_device",
-                                     "get_device", "stream_is_capturing"})
-    for (int64_t nth = 1; nth <= 6; ++nth) {
-      const FakeGpus gpus;
-      run_gpu_groups(2, [&](group::Group& group, int rank) {
-        SmallModel world(group, rank);
-        world.pass();
-        world.stream.synchronize();
-        group.barrier();
-        fake_gpu::Fault fault;
-        fault.function = function;
-        fault.nth = nth;
-        fault.kind = std::string(function).rfind("nccl.", 0) == 0 ? int32_t{DDP_NCCL_FAILED} : int32_t{DDP_GPU_OTHER};
-        fault.device = 1;
-        write_on(world.stream.get(), world.fresh, world.grad.data());
-        group.barrier();
-        if (rank == 1) fake_gpu::inject(fault);
-        group.barrier();
-        bool failed = false;
-        try {
-          world.model.begin_backward(DDP_PASS_REDUCE);
-          world.model.pass().mark_ready(0, world.stream.get());
-          world.model.end_backward(world.stream.get());
-        } catch (const Error& error) {
-          failed = true;
-          expect(!error.text().empty(), "it says why");
-        }
-        fake_gpu::clear_faults();
-        if (!failed && rank == 1) {
+  each_adder([](const ddp_group_options& options) {
+    for (const char* const function : {"event_record", "stream_wait", "move", "copy_word", "nccl.all_reduce", "set_device",
+                                       "get_device", "stream_is_capturing", "move_quotient", "tree_sum", "nccl.group_start",
+                                       "nccl.send", "nccl.receive", "nccl.group_end", "nccl.all_gather"})
+      for (int64_t nth = 1; nth <= (function[0] == 'n' || function[0] == 't' ? 2 : 6); ++nth) {
+        const FakeGpus gpus;
+        run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
+          SmallModel world(group, rank);
+          world.pass();
           world.stream.synchronize();
-          expect_equal(world.grad.peek<float>()[0], 1.5F, std::string(function) + " " + std::to_string(nth) + ": the mean");
-        }
-      });
-    }
+          group.barrier();
+          fake_gpu::Fault fault;
+          fault.function = function;
+          fault.nth = nth;
+          fault.kind = std::string(function).rfind("nccl.", 0) == 0 ? int32_t{DDP_NCCL_FAILED} : int32_t{DDP_GPU_OTHER};
+          fault.device = 1;
+          write_on(world.stream.get(), world.fresh, world.grad.data());
+          group.barrier();
+          if (rank == 1) fake_gpu::inject(fault);
+          group.barrier();
+          bool failed = false;
+          try {
+            world.model.begin_backward(DDP_PASS_REDUCE);
+            world.model.pass().mark_ready(0, world.stream.get());
+            world.model.end_backward(world.stream.get());
+          } catch (const Error& error) {
+            failed = true;
+            expect(!error.text().empty(), "it says why");
+          }
+          fake_gpu::clear_faults();
+          if (!failed && rank == 1) {
+            world.stream.synchronize();
+            expect_equal(world.grad.peek<float>()[0], 1.5F,
+                         std::string(function) + " " + std::to_string(nth) + ": the mean");
+          }
+        });
+      }
+  });
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <cstring>
 #include <optional>
 
+#include "bootstrap/failure.hpp"
 #include "collective/nccl/nccl_transport.hpp"
+#include "model/join.hpp"
 #include "model/uneven.hpp"
 #include "optim/adam.hpp"
 #include "support/gpu_world.hpp"
@@ -108,6 +110,8 @@ struct Way {
   bool shard = false, in_backward = false, weights = false, owned = true, unused = false;
   ddp_dtype wire{};
   bool skips = false;  // the last rank, the second pass
+  bool voids = false;  // the second pass
+  bool joins = false;  // the last rank, after one pass
 };
 
 /// What training leaves: parameters, gradients (not of a sharded step), state of the optimizer.
@@ -128,6 +132,7 @@ class Trainee {
     options.wire = way.wire;
     if (way.weights) options.divisor = DDP_DIVISOR_WEIGHTS;
     if (way.unused) options.unused = DDP_UNUSED_ALLOW;
+    options.uneven_inputs = way.joins ? 1 : 0;
     model_ = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     here_.reserve(2 * kCounts.size());
     there_.reserve(2 * kCounts.size());
@@ -148,13 +153,19 @@ class Trainee {
   ~Trainee() { model_->close(); }
 
   void train() {
-    for (int pass = 0; pass < 3; ++pass) {
-      if (way_.skips && pass == 1 && group_.size() > 1 && group_.rank() == group_.size() - 1)
+    const bool last = group_.size() > 1 && group_.rank() == group_.size() - 1;
+    for (int pass = 0; pass < 3 && !(way_.joins && last && pass > 0); ++pass) {
+      if (way_.voids && pass == 1) {
+        void_pass();
+        continue;
+      }
+      if (way_.skips && pass == 1 && last)
         skip_backward(*model_, order());
       else
         backward(pass);
       optimizer_->step(order());
     }
+    if (way_.joins) join(*model_, order());
   }
   [[nodiscard]] Trained result() {
     Trained all;
@@ -189,6 +200,19 @@ class Trainee {
       if (used) model_->pass().mark_ready(index, order());
     }
     model_->end_backward(order());
+  }
+  /// The first rank gives up before its last gradient.
+  void void_pass() {
+    model_->begin_backward(DDP_PASS_REDUCE);
+    for (int32_t p = model_->table().parameter_count(); p-- > 0;) {
+      const Tensor& grad = model_->table().parameter(p).grad;
+      write(grad, random_numbers(dtype_, grad.count, static_cast<uint64_t>(77 + p)));
+      if (group_.rank() > 0 || p > 0) model_->pass().mark_ready(p, order());
+    }
+    if (group_.rank() == 0)
+      abandon_backward(*model_, "a test", order());
+    else
+      static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { model_->end_backward(order()); }));
   }
   void write(const Tensor& to, const Bytes& bytes) {
     if (on_gpu_) stream_->synchronize();
@@ -295,6 +319,56 @@ void terms_of_16_bits_have_the_bits_of_host_memory(void**) {
   }
 }
 
+void void_passes_and_ranks_out_of_data_do_as_in_host_memory(void**) {
+  const FakeGpus gpus(3);
+  run_reproducible(3, [&](group::Group& group, int) {
+    for (const bool weights : {false, true})
+      for (const bool joins : {false, true}) {
+        Way way;
+        way.weights = weights;
+        way.voids = !joins;
+        way.joins = joins;
+        expect_equal_training(trained(group, DDP_F32, way, true), trained(group, DDP_F32, way, false),
+                              std::string(joins ? "joins" : "void") + (weights ? ", weights" : ""));
+      }
+    group.barrier();
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+/// Hosts that have their ranks by turns: leaves that are nobody's.
+void ranks_by_host_are_added_host_by_host(void**) {
+  constexpr int64_t kCount = 40'000;
+  const std::vector<int32_t> host_of{0, 1, 0, 1, 1};
+  const LeafMap map = LeafMap::by_host(host_of);
+  std::vector<Bytes> inputs;
+  for (uint64_t rank = 0; rank < host_of.size(); ++rank) inputs.push_back(random_numbers(DDP_F32, kCount, rank));
+  std::vector<cpu::SumPart> parts;
+  for (int64_t at = 0; at < map.total(); ++at)
+    if (map.rank_at(at) >= 0)
+      parts.push_back(cpu::SumPart{at, at + 1, inputs[static_cast<size_t>(map.rank_at(at))].data(), true, 1});
+  expect(static_cast<int64_t>(parts.size()) < map.total(), "there are holes");
+  Bytes wanted(inputs[0].size());
+  void* const to = wanted.data();
+  cpu::combine(cpu::ReduceRule{DDP_F32, DDP_AVERAGE, 5}, parts.data(), 5, map.total(), &to, 1, kCount);
+  const FakeGpus gpus;
+  run_reproducible(5, [&](group::Group& group, int rank) {
+    bootstrap::Failure failure;
+    const collective::TransportContext context{&group.control(), &failure, with_reproducible(1)};
+    nccl::NcclTransport transport(context, group.gpu().device(), map, os::Deadline::in_ms(20'000));
+    const GpuStream stream(rank);
+    GpuArray all(rank, kCount * 4);
+    all.poke(inputs[static_cast<size_t>(rank)]);
+    transport.all_reduce(all.tensor(group, DDP_F32), DDP_AVERAGE, stream.get());
+    stream.synchronize();
+    expect(all.peek<std::byte>() == wanted, "the sum by hosts");
+    group.barrier();
+    transport.close(true);
+  });
+  FakeGpus::expect_correct();
+}
+
 void without_the_option_the_bits_are_nccls(void**) {
   const FakeGpus gpus;
   run_gpu_groups_with(3, with_reproducible(0), [&](group::Group& group, int rank) {
@@ -355,6 +429,8 @@ int main() {
                               ddp_test(a_large_tensor_is_summed_in_parts),
                               ddp_test(trained_models_have_the_bits_of_host_memory),
                               ddp_test(terms_of_16_bits_have_the_bits_of_host_memory),
+                              ddp_test(void_passes_and_ranks_out_of_data_do_as_in_host_memory),
+                              ddp_test(ranks_by_host_are_added_host_by_host),
                               ddp_test(without_the_option_the_bits_are_nccls),
                               ddp_test(passes_allocate_nothing),
                               ddp_test(ranks_that_differ_are_told)};

@@ -60,6 +60,15 @@ inline void run_gpu_groups(int size, const std::function<void(group::Group&, int
   run_gpu_groups_with(size, world_options(), body);
 }
 
+/// Once with NCCL's sums, once with the library's.
+inline void each_adder(const std::function<void(const ddp_group_options&)>& body) {
+  for (const int32_t reproducible : {0, 1}) {
+    ddp_group_options options = world_options();
+    options.reproducible = reproducible;
+    body(options);
+  }
+}
+
 /// Memory of the program on the calling thread's current device.
 class GpuArray {
  public:
