@@ -46,6 +46,7 @@ type GroupOptions struct {
 	RendezvousTimeout time.Duration // how long NewGroup waits for all ranks
 	Store             Store         // own rendezvous, with the address store://
 	SumOrder          SumOrder      // ByRank; equal on all ranks
+	Reproducible      bool          // sums of tensors on GPUs have the bits of sums in host memory; equal on all ranks
 	NCCLMaxCTAs       int           // most blocks of the GPU that NCCL takes, 1 to 64; 0: NCCL chooses; equal on all ranks
 
 	// NCCLComm is an ncclComm_t of the same ranks that is lent to the group, which never ends it; all ranks lend one, or none.
@@ -60,7 +61,7 @@ func DefaultGroupOptions() *GroupOptions {
 		Rank: int(c.GetRank()), WorldSize: int(c.GetWorld_size()), Backend: Backend(c.GetBackend()), DeviceIndex: int(c.GetDevice_index()),
 		Timeout: milliseconds(c.GetTimeout_ms()), Heartbeat: milliseconds(c.GetHeartbeat_ms()),
 		DeadAfter: milliseconds(c.GetDead_after_ms()), RendezvousTimeout: milliseconds(c.GetRendezvous_timeout_ms()),
-		SumOrder: SumOrder(c.GetSum_order()), NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
+		SumOrder: SumOrder(c.GetSum_order()), Reproducible: c.GetReproducible() != 0, NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
 	}
 }
 
@@ -88,6 +89,7 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 	c.SetWorld_size(int32(positive(o.WorldSize, -1)))
 	c.SetBackend(int32(o.Backend))
 	c.SetSum_order(int32(o.SumOrder))
+	c.SetReproducible(flag(o.Reproducible))
 	c.SetNccl_max_ctas(int32(o.NCCLMaxCTAs))
 	c.SetNccl_comm(o.NCCLComm)
 	c.SetTimeout_ms(positive(wholeMilliseconds(o.Timeout), c.GetTimeout_ms()))

@@ -156,7 +156,7 @@ DDP_API ddp_status ddp_group_barrier(ddp_group *group);
  * @param tensor this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
  * @param op AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
  * A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of
- * integers is not supported there.
+ * integers is not supported there. With the group option `reproducible` all of the above holds there too.
  * @param stream of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there
  *        in the order of this stream
  * Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU

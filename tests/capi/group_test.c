@@ -20,6 +20,7 @@ static void options_have_the_documented_defaults(void **state) {
   check_int(options.dead_after_ms, 10000);
   check_int(options.rendezvous_timeout_ms, 120000);
   check_true(options.store == NULL);
+  check_int(options.reproducible, 0);
   check_int(options.nccl_max_ctas, 0);
   check_true(options.nccl_comm == NULL);
 }
@@ -60,6 +61,8 @@ static void create_refuses_options_that_cannot_be_right(void **state) {
     options.member = (value);                                     \
     check_refused("local://wrong", &options, __FILE__, __LINE__); \
   } while (0)
+  REFUSED(reproducible, 2);
+  REFUSED(reproducible, -1);
   REFUSED(rank, 1);
   REFUSED(rank, -2);
   REFUSED(world_size, 0);

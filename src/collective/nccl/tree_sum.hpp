@@ -7,7 +7,7 @@
 // Cost: a rank sends and receives (n - 1) / n of the bytes once, as in a reduce-scatter of NCCL's, but straight to all
 // others; it needs memory for that, as much again as what is summed. Nothing is allocated after a TreeSum was made.
 // Threads: as the transport.
-// Tested by gpu_host/reproducible_test.cpp.
+// Tested by gpu_host/reproducible_test.cpp and gpu_host/reproducible_training_test.cpp.
 #pragma once
 
 #include <cstddef>

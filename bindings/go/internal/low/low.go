@@ -372,8 +372,12 @@ extern void _wrap_ddp_group_options_store_set_low_a876b01328600b42(uintptr_t arg
 extern uintptr_t _wrap_ddp_group_options_store_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_sum_order_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_reproducible_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_reproducible_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_nccl_max_ctas_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_nccl_comm_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
 extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_a876b01328600b42(void);
@@ -1530,6 +1534,19 @@ func (arg1 SwigcptrDdp_group_options) GetSum_order() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_group_options) SetReproducible(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_reproducible_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetReproducible() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_reproducible_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrDdp_group_options) SetNccl_max_ctas(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -1540,6 +1557,19 @@ func (arg1 SwigcptrDdp_group_options) GetNccl_max_ctas() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	swig_r = (int32)(C._wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_group_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -1592,8 +1622,12 @@ type Ddp_group_options interface {
 	GetStore() (_swig_ret Ddp_store)
 	SetSum_order(arg2 int32)
 	GetSum_order() (_swig_ret int32)
+	SetReproducible(arg2 int32)
+	GetReproducible() (_swig_ret int32)
 	SetNccl_max_ctas(arg2 int32)
 	GetNccl_max_ctas() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
 	SetNccl_comm(arg2 unsafe.Pointer)
 	GetNccl_comm() (_swig_ret unsafe.Pointer)
 }

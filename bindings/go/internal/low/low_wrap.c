@@ -1382,6 +1382,31 @@ intgo _wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(struct ddp_grou
 }
 
 
+void _wrap_ddp_group_options_reproducible_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reproducible = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_reproducible_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reproducible);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_ddp_group_options_nccl_max_ctas_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
@@ -1402,6 +1427,31 @@ int _wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(struct ddp_gr
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   
   result =  ((arg1)->nccl_max_ctas);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
   _swig_go_result = result; 
   return _swig_go_result;
 }

@@ -1,0 +1,81 @@
+// Sends and receives of the fake NCCL.
+#include <string>
+
+#include "unit/fake_gpu/fixture.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::test::fake_gpu;
+
+const ddp_nccl_table& n = nccl();
+
+struct Id {
+  char bytes[DDP_NCCL_ID_BYTES];
+};
+
+Id make_id() {
+  Id id;
+  check_equal(n.get_unique_id(&id), 0);
+  return id;
+}
+
+/// body(rank, communicator) on a thread with a device for each rank; communicators are destroyed afterwards.
+template <class Body>
+void on_world(int32_t size, Body&& body) {
+  const Id id = make_id();
+  on_ranks(size, [&](int32_t rank) {
+    void* comm = nullptr;
+    check_equal(n.comm_init(&comm, size, &id, rank, "test", 0), 0);
+    body(rank, comm);
+    check_equal(n.comm_finalize(comm), 0);
+    check_equal(n.comm_destroy(comm), 0);
+  });
+}
+
+/// Two messages for each pair, in a ring and back; all at once.
+void what_is_sent_is_received_in_order(void**) {
+  on_world(3, [](int32_t rank, void* comm) {
+    const auto r = static_cast<float>(rank);
+    float* const own = make_array<float>({r, 10 * r});
+    float* const others = make_array<float>({-1, -1, -1, -1});
+    check_equal(n.group_start(), 0);
+    for (const int32_t peer : {(rank + 1) % 3, (rank + 2) % 3}) {
+      float* const to = others + (peer == (rank + 1) % 3 ? 0 : 2);
+      check_equal(n.send(own, 1, DDP_F32, peer, comm, nullptr), 0);
+      check_equal(n.receive(to, 1, DDP_F32, peer, comm, nullptr), 0);
+      check_equal(n.send(own + 1, 1, DDP_F32, peer, comm, nullptr), 0);
+      check_equal(n.receive(to + 1, 1, DDP_F32, peer, comm, nullptr), 0);
+    }
+    check_equal(n.group_end(), 0);
+    assert_ok(api.stream_synchronize(nullptr));
+    const auto next = static_cast<float>((rank + 1) % 3), after = static_cast<float>((rank + 2) % 3);
+    check(values_of(others, 4) == (std::vector<float>{next, 10 * next, after, 10 * after}));
+  });
+  check(violations().empty());
+}
+
+void bytes_that_nobody_receives_are_a_violation(void**) {
+  on_world(2, [](int32_t rank, void* comm) {
+    float* const data = make_array<float>({1, 2});
+    check_equal(n.group_start(), 0);
+    if (rank == 0) check_equal(n.send(data, 2, DDP_F32, 1, comm, nullptr), 0);
+    if (rank == 1) check_equal(n.receive(data, 1, DDP_F32, 0, comm, nullptr), 0);
+    check_equal(n.group_end(), 0);
+    assert_ok(api.stream_synchronize(nullptr));
+  });
+  check_equal(violations().size(), size_t{1});
+  check(violations()[0].find("receives 4 bytes from rank 0, which sends 8") != std::string::npos);
+  clear_violations();
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      fake_gpu_test(what_is_sent_is_received_in_order),
+      fake_gpu_test(bytes_that_nobody_receives_are_a_violation),
+  };
+  return cmocka_run_group_tests_name("fake_gpu.transfers", tests, nullptr, nullptr);
+}
