@@ -116,7 +116,7 @@ std::vector<std::vector<std::byte>> trained(group::Group& group, int rank, ddp_d
   here.reserve(2 * counts.size());
   there.reserve(2 * counts.size());
   for (size_t p = 0; p < counts.size(); ++p) {
-    const Tensor value = lend(std::vector<double>(static_cast<size_t>(counts[p]), 1.0));
+    const Tensor value = lend(std::vector<double>(static_cast<size_t>(counts[p])));
     const Tensor grad = lend(std::vector<double>(static_cast<size_t>(counts[p])));
     model->add_parameter("p" + std::to_string(p), value, way.owned ? nullptr : &grad);
   }

@@ -19,7 +19,7 @@ inline Bytes random_numbers(ddp_dtype dtype, int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int64_t i = 0; i < count; ++i) {
     const double number = static_cast<double>(static_cast<int64_t>(random() >> 11)) * 0x1p-52 - 1;
-    const double scaled = std::ldexp(number, static_cast<int>(random() % 8));
+    const double scaled = i % 50 == 0 ? -0.0 : std::ldexp(number, static_cast<int>(random() % 8));  // -0 on all ranks
     if (is_floating(dtype))
       set_element(dtype, bytes.data(), static_cast<size_t>(i), scaled);
     else
