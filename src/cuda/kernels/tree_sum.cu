@@ -87,7 +87,7 @@ struct TreeParameters {
 };
 
 template <class E, class Join, bool many>
-__global__ void __launch_bounds__(kThreads) tree_kernel(const __grid_constant__ TreeParameters p) {
+__global__ void __launch_bounds__(kThreads, many ? 1 : 2) tree_kernel(const __grid_constant__ TreeParameters p) {
   if (halted(p.stop)) return;
   const ddp_gpu_tree& tree = p.tree;
   __shared__ double divisor;
