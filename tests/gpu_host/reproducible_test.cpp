@@ -2,6 +2,7 @@
 // numbers are. NCCL of the fake adds in another order than the CPU, so without the option the bits are others.
 #include "bootstrap/failure.hpp"
 #include "collective/nccl/nccl_transport.hpp"
+#include "collective/nccl/tree_sum.hpp"
 #include "gpu_host/reproducible_group.hpp"
 
 namespace ddp::test {
@@ -63,6 +64,31 @@ void a_large_tensor_is_summed_in_parts(void**) {
     group.all_reduce(flat_tensor(whole.data(), DDP_F32, 3 * kEach), DDP_AVERAGE);
     expect(all.peek<std::byte>() == whole, "all-reduce");
     expect(part.peek<std::byte>() == own, "reduce-scatter");
+    group.barrier();
+  });
+  FakeGpus::expect_correct();
+}
+
+/// More than the group's memory holds: it grows, and what used it before goes on.
+void a_large_bucket_is_summed_at_once(void**) {
+  constexpr int64_t kSlice = int64_t{3} << 20;
+  const FakeGpus gpus;
+  run_reproducible(3, [&](group::Group& group, int rank) {
+    const GpuStream stream(rank);
+    nccl::NcclTransport& transport = group.gpu().nccl();
+    const cpu::ReduceRule rule{DDP_F32, DDP_AVERAGE, 3};
+    nccl::TreeSum small(transport, {rule, 1024}), large(transport, {rule, kSlice});
+    for (const auto& [sum, slice] : {std::pair{&large, kSlice}, {&small, int64_t{1024}}}) {
+      Bytes whole = random_numbers(DDP_F32, 3 * slice, static_cast<uint64_t>(rank));
+      GpuArray all(rank, static_cast<int64_t>(whole.size()));
+      all.poke(whole);
+      transport.order_after(stream.get());
+      sum->all_reduce(static_cast<std::byte*>(all.data()), collective::Participation{});
+      transport.order_before(stream.get());
+      stream.synchronize();
+      group.all_reduce(flat_tensor(whole.data(), DDP_F32, 3 * slice), DDP_AVERAGE);
+      expect(all.peek<std::byte>() == whole, "the sum of slices of " + std::to_string(slice));
+    }
     group.barrier();
   });
   FakeGpus::expect_correct();
@@ -137,11 +163,9 @@ void ranks_that_differ_are_told(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
-      ddp_test(collectives_have_the_bits_of_host_memory),
-      ddp_test(a_large_tensor_is_summed_in_parts),
-      ddp_test(ranks_by_host_are_added_host_by_host),
-      ddp_test(without_the_option_the_bits_are_nccls),
-      ddp_test(ranks_that_differ_are_told),
+      ddp_test(collectives_have_the_bits_of_host_memory), ddp_test(a_large_tensor_is_summed_in_parts),
+      ddp_test(a_large_bucket_is_summed_at_once),         ddp_test(ranks_by_host_are_added_host_by_host),
+      ddp_test(without_the_option_the_bits_are_nccls),    ddp_test(ranks_that_differ_are_told),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -67,7 +67,7 @@ class NcclTransport {
   void join();
 
   /// NULL: NCCL adds; else the library does, in the order of the CPU (group option `reproducible`).
-  [[nodiscard]] const TreeOrder* tree() const noexcept { return tree_.get(); }
+  [[nodiscard]] TreeOrder* tree() const noexcept { return tree_.get(); }
 
   /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one
   /// rank.

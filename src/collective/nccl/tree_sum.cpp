@@ -10,12 +10,9 @@ namespace ddp::nccl {
 namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-constexpr int64_t kAlignment = 256;
 constexpr int32_t kMostLeaves = 8192;                  // of ddp_gpu_tree
 constexpr int64_t kBlockingBytes = int64_t{32} << 20;  // of the memory of blocking collectives
 constexpr int64_t kWidest = static_cast<int64_t>(sizeof(double));
-
-int64_t aligned(int64_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 int32_t reduction_of(ddp_reduce op) noexcept {
   return op == DDP_MIN ? DDP_GPU_MIN : op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
@@ -23,27 +20,17 @@ int32_t reduction_of(ddp_reduce op) noexcept {
 
 }  // namespace
 
-int64_t TreeSum::bytes_of(const Shape& shape, int32_t ranks) noexcept {
-  const int64_t slices = aligned(ranks * shape.slice * dtype_size(shape.dtype()));
-  return slices + (shape.sends_weights() ? (ranks + 1) * kWidest : 0);
-}
-
-TreeSum::TreeSum(NcclTransport& transport, const Shape& shape) : transport_(transport), shape_(shape), owns_memory_(true) {
-  const auto ranks = static_cast<size_t>(transport.size());
-  transfers_.reserve((ranks - 1) * (shape.sends_weights() ? 4 : 2));
-  const int64_t bytes = bytes_of(shape, transport.size());
-  memory_ = static_cast<std::byte*>(transport.alloc(bytes));
+TreeSum::TreeSum(NcclTransport& transport, const Shape& shape)
+    : transport_(transport),
+      shape_(shape),
+      memory_(transport.tree()->reserve(transport.size() * shape.slice * dtype_size(shape.dtype()))) {
+  const int32_t ranks = transport.size();
+  transfers_.reserve(static_cast<size_t>(ranks - 1) * (shape.sends_weights() ? 4 : 2));
   if (!shape.sends_weights()) return;
-  weights_ = reinterpret_cast<double*>(memory_ + bytes) - (ranks + 1);
+  weight_memory_ = gpu::Array(transport.device(), (ranks + 1) * kWidest, "the weights of the ranks");
+  weights_ = reinterpret_cast<double*>(weight_memory_.data());
   const double one = 1;
   transport.device().copy(weights_ + ranks, &one, sizeof one, transport.stream());
-}
-
-TreeSum::TreeSum(NcclTransport& transport, const Shape& shape, std::byte* memory)
-    : transport_(transport), shape_(shape), memory_(memory) {}
-
-TreeSum::~TreeSum() {
-  if (owns_memory_) transport_.free(memory_);
 }
 
 std::byte* TreeSum::received(int32_t rank) const noexcept {
@@ -133,7 +120,8 @@ void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_s
 }
 
 TreeOrder::TreeOrder(const gpu::Device& device, const LeafMap& leaves, void* stream)
-    : ranks_(leaves.ranks()),
+    : device_(device),
+      ranks_(leaves.ranks()),
       leaves_(static_cast<int32_t>(leaves.total())),
       bytes_(std::max(kBlockingBytes, ranks_ * kSliceElements * kWidest)) {
   if (leaves.total() > kMostLeaves)
@@ -147,7 +135,7 @@ TreeOrder::TreeOrder(const gpu::Device& device, const LeafMap& leaves, void* str
     by_rank = by_rank && rank_at.back() == at;
   }
   rest_ = gpu::Array(device, ranks_ * kSliceElements * kWidest, "the sums of a group");
-  memory_ = gpu::Array(device, bytes_, "the sums of a group");
+  memory_.emplace_back(device, bytes_, "the sums of a group");
   if (by_rank) return;
   const auto bytes = static_cast<int64_t>(rank_at.size() * sizeof(int32_t));
   map_ = gpu::Array(device, bytes, "the order of a group's sums");
@@ -156,35 +144,44 @@ TreeOrder::TreeOrder(const gpu::Device& device, const LeafMap& leaves, void* str
   rank_at_ = reinterpret_cast<const int32_t*>(map_.data());
 }
 
+std::byte* TreeOrder::reserve(int64_t bytes) {
+  if (bytes > bytes_) {
+    const int64_t larger = std::max(bytes, 2 * bytes_);
+    memory_.emplace_back(device_, larger, "the sums of a group");
+    bytes_ = larger;
+  }
+  return memory_.back().data();
+}
+
 int64_t TreeOrder::largest_slice(ddp_dtype dtype) const noexcept {
   return bytes_ / ranks_ / dtype_size(dtype) / kSliceElements * kSliceElements;
 }
 
-void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op) const {
+void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op) {
   const cpu::ReduceRule rule{tensor.dtype, op, ranks_};
   const int64_t size = dtype_size(tensor.dtype);
   int64_t at = 0;
   while (tensor.count - at >= ranks_ * kSliceElements) {
     const int64_t whole = (tensor.count - at) / ranks_ / kSliceElements * kSliceElements;
     const int64_t slice = std::min(whole, largest_slice(tensor.dtype));
-    TreeSum(transport, {rule, slice}, memory_.data()).all_reduce(tensor.data + at * size, collective::Participation{});
+    TreeSum(transport, {rule, slice}).all_reduce(tensor.data + at * size, collective::Participation{});
     at += ranks_ * slice;
   }
   const int64_t rest = (tensor.count - at) * size;
   if (rest == 0) return;
   const gpu::Device& device = transport.device();
   device.copy(rest_.data(), tensor.data + at * size, rest, transport.stream());
-  TreeSum(transport, {rule, kSliceElements}, memory_.data()).all_reduce(rest_.data(), collective::Participation{});
+  TreeSum(transport, {rule, kSliceElements}).all_reduce(rest_.data(), collective::Participation{});
   device.copy(tensor.data + at * size, rest_.data(), rest, transport.stream());
 }
 
-void TreeOrder::reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op) const {
+void TreeOrder::reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op) {
   const cpu::ReduceRule rule{input.dtype, op, ranks_};
   const int64_t size = dtype_size(input.dtype);
   const int64_t most = largest_slice(input.dtype);
   for (int64_t at = 0; at < output.count; at += most) {
     const int64_t count = std::min(most, output.count - at);
-    TreeSum(transport, {rule, count}, memory_.data())
+    TreeSum(transport, {rule, count})
         .reduce_scatter(TreeSum::Slices{input.data + at * size, output.count, count}, 1, output.data + at * size,
                         transport.stop_on(transport.stream()));
   }

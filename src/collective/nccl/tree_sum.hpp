@@ -5,7 +5,8 @@
 // Terms travel as they are, or rounded to the wire type; weights are sent beside them, because an owner multiplies.
 // A rank that does not count sends -0.0, which changes no bit.
 // Cost: a rank sends and receives (n - 1) / n of the bytes once, as in a reduce-scatter of NCCL's, but straight to all
-// others; it needs memory for that, as much again as what is summed. Nothing is allocated after a TreeSum was made.
+// others; it needs memory for that, as much as what is summed, which all sums of a group share, because they follow each
+// other on the communication stream. Nothing is allocated after a TreeSum was made.
 // Threads: as the transport.
 // Tested by gpu_host/reproducible_test.cpp and gpu_host/reproducible_training_test.cpp.
 #pragma once
@@ -46,15 +47,10 @@ class TreeSum {
     [[nodiscard]] bool sends_weights() const noexcept { return rule.by_weight && !rule.is_wired(); }
   };
 
-  /// Takes memory from the transport. Throws OUT_OF_MEMORY.
+  /// Throws OUT_OF_MEMORY.
   TreeSum(NcclTransport& transport, const Shape& shape);
-  /// In `memory`, of bytes_of(), without weights.
-  TreeSum(NcclTransport& transport, const Shape& shape, std::byte* memory);
-  ~TreeSum();
   TreeSum(const TreeSum&) = delete;
   TreeSum& operator=(const TreeSum&) = delete;
-
-  [[nodiscard]] static int64_t bytes_of(const Shape& shape, int32_t ranks) noexcept;
 
   /// A block of one slice for each rank, of the shape's length: this rank's becomes the sum, or all do. What a rank that
   /// does not count has in the block is not read.
@@ -80,8 +76,8 @@ class TreeSum {
 
   NcclTransport& transport_;
   const Shape shape_;
-  std::byte* memory_ = nullptr;
-  bool owns_memory_ = false;
+  std::byte* const memory_;  // the group's
+  gpu::Array weight_memory_;
   double* weights_ = nullptr;  // on the device: of all ranks, and then 1; NULL: none are sent
   std::vector<Communicator::Transfer> transfers_;
 };
@@ -89,27 +85,33 @@ class TreeSum {
 /// The order of the sums of a group, and its blocking collectives in that order.
 class TreeOrder {
  public:
-  /// Memory for blocking collectives is taken now. Throws OUT_OF_MEMORY, NOT_SUPPORTED (more ranks than the kernel adds).
+  /// Memory for blocking collectives is taken now, and serves buckets that fit. Throws OUT_OF_MEMORY, NOT_SUPPORTED (more
+  /// ranks than the kernel adds).
   TreeOrder(const gpu::Device& device, const LeafMap& leaves, void* stream);
 
   [[nodiscard]] int32_t leaves() const noexcept { return leaves_; }
   /// As ddp_gpu_tree has it.
   [[nodiscard]] const int32_t* rank_at() const noexcept { return rank_at_; }
 
+  /// Where sums receive slices, one after the other on the communication stream. What was too small is kept with the group,
+  /// because a graph may use it. Throws OUT_OF_MEMORY.
+  [[nodiscard]] std::byte* reserve(int64_t bytes);
+
   // On the communication stream, in parts that fit into the memory. As NcclTransport's.
-  void all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op) const;
-  void reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op) const;
+  void all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op);
+  void reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op);
 
  private:
   [[nodiscard]] int64_t largest_slice(ddp_dtype dtype) const noexcept;
 
+  const gpu::Device& device_;
   int32_t ranks_;
   int32_t leaves_;
   gpu::Array map_;
   const int32_t* rank_at_ = nullptr;
   gpu::Array rest_;  // the end of a tensor that is no whole number of slices
   int64_t bytes_;
-  gpu::Array memory_;
+  std::vector<gpu::Array> memory_;  // the last one, of bytes_, is in use
 };
 
 }  // namespace ddp::nccl
