@@ -77,7 +77,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   LaunchCounts here;
   const auto prepare = [&] {
     stream_ = std::make_unique<gpu::Stream>(device, gpu::Stream::Priority::kHigh);
-    event_ = std::make_unique<gpu::Event>(device);
+    ordering_.event = std::make_unique<gpu::Event>(device);
     std::shared_ptr<Communicator> lent = is_lent ? lend() : nullptr;
     if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
@@ -168,25 +168,25 @@ Communicator& NcclTransport::communicator() {
 }
 
 void NcclTransport::order_after(void* stream) {
-  const std::lock_guard lock(ordering_);
-  event_->record(stream);
-  event_->hold_back(stream_->get());
+  const std::lock_guard lock(ordering_.mutex);
+  ordering_.event->record(stream);
+  ordering_.event->hold_back(stream_->get());
 }
 
 void NcclTransport::order_before(void* stream) {
   {
-    const std::lock_guard lock(ordering_);
-    event_->record(stream_->get());
-    event_->hold_back(stream);
+    const std::lock_guard lock(ordering_.mutex);
+    ordering_.event->record(stream_->get());
+    ordering_.event->hold_back(stream);
   }
   if (size_ > 1 && !device_.is_capturing(stream)) watch_->expect_end_of(stream);
 }
 
 void* NcclTransport::fork() {
   if (side_stream_ == nullptr) side_stream_ = std::make_unique<gpu::Stream>(device_, gpu::Stream::Priority::kNormal);
-  const std::lock_guard lock(ordering_);
-  event_->record(stream_->get());
-  event_->hold_back(side_stream_->get());
+  const std::lock_guard lock(ordering_.mutex);
+  ordering_.event->record(stream_->get());
+  ordering_.event->hold_back(side_stream_->get());
   return side_stream_->get();
 }
 

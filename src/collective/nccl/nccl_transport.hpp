@@ -115,8 +115,10 @@ class NcclTransport {
   const int32_t size_;
   std::unique_ptr<gpu::Stream> stream_;
   std::unique_ptr<gpu::Stream> side_stream_;  // of fork(); NULL: nobody has
-  std::mutex ordering_;                       // guards event_ between record and wait
-  std::unique_ptr<gpu::Event> event_;
+  struct {
+    std::mutex mutex;  // guards event between record and wait
+    std::unique_ptr<gpu::Event> event;
+  } ordering_;
   std::unique_ptr<StopWords> stop_words_;  // set when the group breaks; NULL with one rank
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
