@@ -240,9 +240,10 @@ void sweep(int64_t offset, const Sweep& body) {
     }
 }
 
-/// While NCCL connects nobody knows who is late.
+/// The other ranks wait for their own GPUs then, where NCCL connects or rank 0's values come, and do not know who is late.
 bool meets_in_nccl(const std::string& what) {
-  return what.find("comm_init") != std::string::npos || what.find("call 2 of rank 1, all_reduce") != std::string::npos ||
+  return what.find("comm_init") != std::string::npos || what.find("broadcast") != std::string::npos ||
+         what.find("call 2 of rank 1, all_reduce") != std::string::npos ||
          what.find("call 3 of rank 0, all_reduce") != std::string::npos;
 }
 
@@ -257,7 +258,8 @@ void expect_survivors_well(const World& world, const World& good, ddp_status sta
       continue;
     }
     expect_equal(std::string(status_name(story.status)), std::string(status_name(status)), what + ": " + story.text);
-    if (!meets_in_nccl(what)) expect_contains(story.text, "rank " + std::to_string(world.bad));
+    if (status != DDP_ERROR_TIMED_OUT || !meets_in_nccl(what))
+      expect_contains(story.text, "rank " + std::to_string(world.bad));
     expect(story.ms < 3000, what + ": known after " + std::to_string(story.ms) + " ms");
     expect_equal(fake_gpu::live(rank).total(), int64_t{0}, what + ": left on the device of rank " + std::to_string(rank));
   }
