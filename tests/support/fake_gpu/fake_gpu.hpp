@@ -13,7 +13,9 @@
 // Forks: as with CUDA, a child cannot use what its parent made. Its calls fail and are a violation, which the parent sees
 // too; touching device or pinned memory ends it.
 // Arithmetic: the CPU's kernels, so the fake is an oracle that knows nothing of the CUDA code.
-// NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree on is checked.
+// NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree on is checked. Its sums
+// begin at rank 1, because NCCL's order is not the CPU's; sends and receives of a group are one operation, to which all
+// ranks must come.
 //
 // As a runtime does: `free` waits until its device is idle, host_free until nothing uses the block; a copy to pageable
 // memory blocks. As NCCL does: mem_free waits for nobody, so memory that may still be in use is a violation; in a collective
