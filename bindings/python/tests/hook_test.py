@@ -84,8 +84,8 @@ class Hooks(Test):
                 return [grad[0] for grad in grads]
 
             self.assertEqual(ranks(2, run), [[0.5, 1.5, 2.5]] * 2)
-        with self.assertRaisesRegex(libddp.InvalidArgumentError, "wire is 1"):
-            libddp.Model(libddp.Group(), wire="f32")
+        with self.assertRaisesRegex(libddp.InvalidArgumentError, "wire is 2"):
+            libddp.Model(libddp.Group(), wire="f64")
         with self.assertRaisesRegex(TypeError, "PowerSGD"):
             libddp.Model(libddp.Group()).set_hook("bf16")
 

@@ -41,9 +41,9 @@ class OwnValues(Test):
             sgd = libddp.SGD(model, rate=1.0)
             for _ in range(2):
                 model.zero_grad()
-                with model.backward() as backward:
+                with model.backward():
                     model.grad(0).buffer()[:] = array("d", [group.rank] * 3)
-                    backward.ready(0)
+                    model.mark_ready(0)
                 sgd.step()
             return kept.tolist()
 

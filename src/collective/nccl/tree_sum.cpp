@@ -30,7 +30,8 @@ TreeSum::TreeSum(NcclTransport& transport, const Shape& shape)
   weight_memory_ = gpu::Array(transport.device(), (ranks + 1) * kWidest, "the weights of the ranks");
   weights_ = reinterpret_cast<double*>(weight_memory_.data());
   const double one = 1;
-  transport.device().copy(weights_ + ranks, &one, sizeof one, transport.stream());
+  transport.device().copy(weights_ + ranks, &one, sizeof one, nullptr);
+  transport.device().synchronize(nullptr);  // it may be read late
 }
 
 std::byte* TreeSum::received(int32_t rank) const noexcept {
