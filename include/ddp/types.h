@@ -54,7 +54,9 @@ typedef enum ddp_status DDP_INT32 {
   DDP_ERROR_MISMATCH = 8,         /**< ranks disagree; the text names the first difference and the ranks */
   DDP_ERROR_IO = 9,               /**< a file, a port or a name could not be used; the text names it */
   DDP_ERROR_CALLBACK = 10,        /**< a user callback returned an error; its text is kept */
-  DDP_ERROR_INTERNAL = 11         /**< a defect of libddp; please report the text */
+  DDP_ERROR_INTERNAL = 11,        /**< a defect of libddp; please report the text */
+  DDP_ERROR_TOO_FEW_RANKS = 12,   /**< of ddp_group_recover: too few ranks are left to go on; the text names them */
+  DDP_ERROR_FENCED = 13           /**< of ddp_group_recover: this rank was silent, and the others have gone on without it */
 } ddp_status;
 
 /** Element type of a tensor. Since 0.1. */

@@ -57,6 +57,8 @@ void check_options(const ddp_group_options& options, const char* function) {
                      "dead_after_ms above heartbeat_ms",
                      function, static_cast<long long>(options.heartbeat_ms), static_cast<long long>(options.dead_after_ms),
                      static_cast<long long>(options.rendezvous_timeout_ms));
+  if (options.recoverable != 0 && options.recoverable != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: recoverable is %d; it is 0 or 1", function, options.recoverable);
   check_nccl_options(options, function);
 }
 

@@ -34,11 +34,12 @@ void* MemoryHolds::alloc(const std::shared_ptr<Arena>& arena, int64_t bytes) {
   return data;
 }
 
-void MemoryHolds::free(const Arena& arena, void* data) {
+void MemoryHolds::free(const std::vector<std::shared_ptr<Arena>>& arenas, void* data) {
   std::shared_ptr<Arena> last;  // ends without the lock
   const std::lock_guard lock(mutex_);
   const auto entry = blocks_.find(static_cast<std::byte*>(data));
-  if (entry == blocks_.end() || entry->second.arena.get() != &arena || !entry->second.owned)
+  if (entry == blocks_.end() || !entry->second.owned ||
+      std::find(arenas.begin(), arenas.end(), entry->second.arena) == arenas.end())
     throw Error(DDP_ERROR_INVALID_ARGUMENT,
                 "ddp_group_free: this memory does not come from ddp_group_alloc of this group, or was freed already");
   entry->second.owned = false;

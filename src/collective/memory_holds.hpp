@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "collective/arena.hpp"
 #include "os/process.hpp"
@@ -26,8 +27,8 @@ class MemoryHolds {
 
   /// A zeroed block with an owner. Throws OUT_OF_MEMORY.
   [[nodiscard]] void* alloc(const std::shared_ptr<Arena>& arena, int64_t bytes);
-  /// Its owner is done with it. Throws INVALID_ARGUMENT if it is no block of this arena that still has its owner.
-  void free(const Arena& arena, void* data);
+  /// Its owner is done with it. Throws INVALID_ARGUMENT if it is no block of one of these arenas that still has its owner.
+  void free(const std::vector<std::shared_ptr<Arena>>& arenas, void* data);
   /// The owners of all blocks of an arena are gone.
   void end(const Arena& arena) noexcept;
 

@@ -1,6 +1,7 @@
 #include "collective/single.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "collective/host_allocator.hpp"
 
@@ -42,13 +43,15 @@ class SingleExchange final : public BucketOperation {
 
 class SingleTransport final : public Transport {
  public:
+  explicit SingleTransport(std::shared_ptr<Arena> arena) : heap_(std::move(arena)) {}
+
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_AUTO; }
   [[nodiscard]] bool pollable() const noexcept override { return true; }
 
   [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return heap_; }
 
   [[nodiscard]] bool can(Collective) const noexcept override { return true; }
-  [[nodiscard]] std::unique_ptr<Transport> open_channel(int32_t) override { return make_single_transport(); }
+  [[nodiscard]] std::unique_ptr<Transport> open_channel(int32_t) override { return make_single_transport(heap_); }
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override {
     return std::make_unique<SingleExchange>(spec);
   }
@@ -65,11 +68,13 @@ class SingleTransport final : public Transport {
       std::memmove(output.data, input.data, static_cast<size_t>(output.bytes()));
   }
 
-  std::shared_ptr<HostAllocator> heap_ = std::make_shared<HostAllocator>();
+  const std::shared_ptr<Arena> heap_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_single_transport() { return std::make_unique<SingleTransport>(); }
+std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Arena> arena) {
+  return std::make_unique<SingleTransport>(arena != nullptr ? std::move(arena) : std::make_shared<HostAllocator>());
+}
 
 }  // namespace ddp::collective

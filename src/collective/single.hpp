@@ -8,6 +8,7 @@
 
 namespace ddp::collective {
 
-[[nodiscard]] std::unique_ptr<Transport> make_single_transport();
+/// `arena`: NULL for one of its own.
+[[nodiscard]] std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Arena> arena = nullptr);
 
 }  // namespace ddp::collective

@@ -226,6 +226,7 @@ struct TransportContext {
   ddp_group_options options{};
   OpenQueues* queues = nullptr;  // those of other channels are worked on while a caller waits; NULL: there are none
   int32_t channel = 0;
+  std::shared_ptr<Arena> arena{};  // of the group before it recovered: what lies there stays where it is; NULL: none
 };
 
 [[nodiscard]] inline TransportContext of_channel(TransportContext context, int32_t channel) noexcept {

@@ -68,6 +68,8 @@ const char* status_name(ddp_status status) noexcept {
     case DDP_ERROR_IO: return "DDP_ERROR_IO";
     case DDP_ERROR_CALLBACK: return "DDP_ERROR_CALLBACK";
     case DDP_ERROR_INTERNAL: return "DDP_ERROR_INTERNAL";
+    case DDP_ERROR_TOO_FEW_RANKS: return "DDP_ERROR_TOO_FEW_RANKS";
+    case DDP_ERROR_FENCED: return "DDP_ERROR_FENCED";
   }
   return "unknown ddp_status";
 }

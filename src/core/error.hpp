@@ -4,6 +4,7 @@
 // Tested by unit/core/error_test.cpp.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
@@ -32,9 +33,18 @@ class Error : public std::exception {
     return copy;
   }
 
+  /// The rank that failed or was late, if the error is about one; else -1.
+  [[nodiscard]] int32_t culprit() const noexcept { return culprit_; }
+  [[nodiscard]] Error about(int32_t rank) const noexcept {
+    Error copy(*this);
+    copy.culprit_ = rank;
+    return copy;
+  }
+
  private:
   ddp_status status_;
   bool agreed_ = false;
+  int32_t culprit_ = -1;
   std::shared_ptr<const std::string> text_;
 };
 

@@ -94,6 +94,11 @@ void Channels::shutdown() noexcept {
     if (transport != nullptr) transport->shutdown();
 }
 
+void Channels::stop() noexcept {
+  own_ = nullptr;
+  for (auto transport = transports_.rbegin(); transport != transports_.rend(); ++transport) transport->reset();
+}
+
 Channel::Channel(Group& group) : group_(group), number_(group.channels().take(group)), queues_(group.channels().queues()) {}
 Channel::~Channel() { group_.channels().give_back(number_); }
 

@@ -66,8 +66,10 @@ class Channels {
   void check_idle(const char* function, bool in_passes) const;
 
   [[nodiscard]] collective::OpenQueues& queues() noexcept { return queues_; }
-  /// In good order; the last call.
+  /// In good order; the last call but stop().
   void shutdown() noexcept;
+  /// The transports end; nobody uses them any more.
+  void stop() noexcept;
 
  private:
   void add(int32_t number);

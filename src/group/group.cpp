@@ -1,5 +1,6 @@
 #include "group/group.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 
@@ -17,6 +18,8 @@
 #include "group/consensus.hpp"
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
+#include "group/survival.hpp"
+#include "os/log.hpp"
 
 namespace ddp::group {
 
@@ -25,11 +28,18 @@ using collective::Collective;
 using collective::Stamp;
 
 struct Group::Impl {
-  Impl(std::unique_ptr<bootstrap::Control> with, const ddp_group_options& asked, const Origin& from)
-      : options(asked), origin(from), control(std::move(with)) {}
+  Impl(std::unique_ptr<bootstrap::Control> with, const ddp_group_options& asked, const Origin& from,
+       std::shared_ptr<Survival> before, Arenas memory_of_before)
+      : options(asked),
+        origin(from),
+        survival(std::move(before)),
+        arenas(std::move(memory_of_before)),
+        control(std::move(with)) {}
 
   const ddp_group_options options;
   const Origin origin;
+  const std::shared_ptr<Survival> survival;  // NULL: the group cannot recover
+  Arenas arenas;
   // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
   bootstrap::Failure failure;
   std::unique_ptr<bootstrap::Control> control;
@@ -39,8 +49,10 @@ struct Group::Impl {
   std::optional<Memory> memory;
   Rows rows;           // the last sparse sum
   std::mutex closing;  // close() once
+  ddp_backend backend = DDP_BACKEND_AUTO;
 
   void connect(const char* function);
+  void retire() noexcept;
 };
 
 namespace {
@@ -59,30 +71,52 @@ void check_operation(const Group& group, const char* function, const Tensor& ten
   if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
 }
 
+std::shared_ptr<Survival> make_survival(const ddp_group_options& options, const Group::Origin& origin) {
+  if (options.recoverable == 0) return nullptr;
+  if (origin.threads)
+    throw Error(DDP_ERROR_NOT_SUPPORTED,
+                "ddp_group_create: recoverable is 1, but the ranks are threads of one process (local://), of which none can "
+                "die alone; leave it 0");
+  return std::make_shared<Survival>();
+}
+
 }  // namespace
 
 Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Group::~Group() {
   close();
-  const std::shared_ptr<collective::Arena> arena = impl_->channels.first().arena();
+  const Arenas arenas = impl_->arenas;
   impl_.reset();  // no thread touches the memory any more
-  collective::MemoryHolds::instance().end(*arena);
+  for (const auto& arena : arenas) collective::MemoryHolds::instance().end(*arena);
 }
 
 void Group::Impl::connect(const char* function) {
   gpu.emplace(*control, failure, health, options, origin.local_rank);
-  memory.emplace(options, health, channels, *gpu);
-  const collective::TransportContext context{control.get(), &failure, options, &channels.queues()};
+  memory.emplace(options, health, arenas, *gpu);
+  collective::TransportContext context{control.get(), &failure, options, &channels.queues()};
+  if (!arenas.empty()) context.arena = arenas.back();
   // The failure callback may come at any time from now on; it only touches what outlives the control plane.
   control->on_failure([this](const Error& cause) {
     failure.set(cause, bootstrap::texts::is_goodbye(*control, cause) ? bootstrap::Failure::Wake::kNo
                                                                      : bootstrap::Failure::Wake::kYes);
   });
   const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
+  if (survival != nullptr) survival->formed(*control);
   agree_on_options(*control, options, function, deadline);
+  if (survival != nullptr) survival->confirm(*control, deadline);
   channels.start(choose_transport(context, origin.threads, deadline), context);
+  backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
+  if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
   failure.add_waker([this] { channels.first().wake(); });
+}
+
+/// The group has broken: the transports end, and what says so stays.
+void Group::Impl::retire() noexcept {
+  gpu->close(false);
+  failure.set(Error());  // if somebody left in good order, nobody was woken yet
+  failure.quiesce();
+  channels.stop();
 }
 
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
@@ -94,7 +128,7 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
 
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
                                    const Origin& origin, const char* function) {
-  auto impl = std::make_unique<Impl>(std::move(control), options, origin);
+  auto impl = std::make_unique<Impl>(std::move(control), options, origin, make_survival(options, origin), Arenas());
   on_error([&] { impl->connect(function); },
            [&](const Error& error) {
              if (error.is_agreed()) return;
@@ -108,9 +142,7 @@ std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, 
 
 int32_t Group::rank() const noexcept { return impl_->control->rank(); }
 int32_t Group::size() const noexcept { return impl_->control->size(); }
-ddp_backend Group::backend() const noexcept {
-  return impl_->options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : impl_->channels.first().backend();
-}
+ddp_backend Group::backend() const noexcept { return impl_->backend; }
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
 Health& Group::health() const noexcept { return impl_->health; }
 Gpu& Group::gpu() const noexcept { return *impl_->gpu; }
@@ -207,6 +239,38 @@ std::vector<std::string> Group::gather(std::string_view what, std::string_view m
   health().check_usable();
   return or_break(*this, Part::kExchange,
                   [&] { return impl_->control->gather(what, mine, os::Deadline::in_ms(impl_->options.timeout_ms)); });
+}
+
+bool Group::is_broken() const noexcept { return impl_->failure.broken(); }
+std::vector<int32_t> Group::failed() const {
+  if (!is_broken()) return {};
+  return Survival::suspects(*impl_->control, impl_->failure, impl_->options.dead_after_ms);
+}
+Survival* Group::survival() noexcept { return impl_->survival.get(); }
+
+int32_t Group::recover(const bootstrap::RecoveryRule& rule) {
+  Survival& survival = *impl_->survival;
+  for (;;) {
+    const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
+    for (const auto& follower : followers) follower->leave_group();
+    impl_->retire();
+    std::unique_ptr<bootstrap::Control> control = survival.meet(*impl_->control, impl_->failure, rule, impl_->options);
+    auto next =
+        std::make_unique<Impl>(std::move(control), impl_->options, impl_->origin, impl_->survival, impl_->arenas);
+    int32_t source = -1;
+    const std::optional<Error> failed = try_to([&] {
+      on_error([&] { next->connect("ddp_group_recover"); },
+               [&](const Error& error) {
+                 if (!error.is_agreed()) next->health.give_up("ddp_group_recover", error);
+               });
+      impl_.swap(next);
+      for (const auto& follower : followers) source = std::max(source, follower->rejoin_group());
+      static_cast<void>(gather("recovery", ""));
+    });
+    if (!failed.has_value()) return source;
+    if (!breaks_group(failed->status())) throw Error(*failed);
+    os::log(DDP_LOG_WARNING, "the recovery begins again: %s", failed->what());
+  }
 }
 
 void Group::close() noexcept {

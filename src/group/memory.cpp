@@ -2,7 +2,6 @@
 
 #include "collective/memory_holds.hpp"
 #include "collective/nccl/nccl_transport.hpp"
-#include "group/channels.hpp"
 #include "group/gpu.hpp"
 #include "group/health.hpp"
 
@@ -18,12 +17,12 @@ void* Memory::alloc_beside(const Tensor& tensor, int64_t bytes) {
 }
 
 void* Memory::alloc_in_host(int64_t bytes) {
-  return collective::MemoryHolds::instance().alloc(channels_.first().arena(), bytes);
+  return collective::MemoryHolds::instance().alloc(arenas_.back(), bytes);
 }
 
 void Memory::free(void* data) {
-  if (nccl::NcclTransport* const nccl = gpu_.existing_nccl(); nccl == nullptr || !nccl->free(data))
-    collective::MemoryHolds::instance().free(*channels_.first().arena(), data);
+  if (nccl::NcclTransport* const nccl = gpu_.existing_nccl(); nccl != nullptr && nccl->free(data)) return;
+  collective::MemoryHolds::instance().free(arenas_, data);
 }
 
 }  // namespace ddp::group

@@ -4,21 +4,26 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "collective/arena.hpp"
 #include "core/tensor.hpp"
 #include "ddp/group.h"
 
 namespace ddp::group {
 
-class Channels;
 class Gpu;
 class Health;
+
+/// Where a group's host memory lies: what is allocated comes from the last one; the others are of before a recovery.
+using Arenas = std::vector<std::shared_ptr<collective::Arena>>;
 
 class Memory {
  public:
   /// All of them live longer.
-  Memory(const ddp_group_options& options, const Health& health, Channels& channels, Gpu& gpu) noexcept
-      : options_(options), health_(health), channels_(channels), gpu_(gpu) {}
+  Memory(const ddp_group_options& options, const Health& health, const Arenas& arenas, Gpu& gpu) noexcept
+      : options_(options), health_(health), arenas_(arenas), gpu_(gpu) {}
 
   /// Shared memory, or memory of the GPU in a group that was made for NCCL.
   [[nodiscard]] void* alloc(int64_t bytes);
@@ -31,7 +36,7 @@ class Memory {
 
   const ddp_group_options& options_;
   const Health& health_;
-  Channels& channels_;
+  const Arenas& arenas_;
   Gpu& gpu_;
 };
 

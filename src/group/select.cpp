@@ -74,7 +74,8 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
   const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
                            std::to_string(static_cast<int>(options.sum_order)) + ", reproducible " +
                            std::to_string(options.reproducible) + ", nccl_max_ctas " +
-                           std::to_string(options.nccl_max_ctas) +
+                           std::to_string(options.nccl_max_ctas) + ", recoverable " +
+                           std::to_string(options.recoverable) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   const std::vector<std::string> all = control.gather("group options", mine, deadline);
   for (size_t rank = 1; rank < all.size(); ++rank)
@@ -97,7 +98,7 @@ std::unique_ptr<collective::Transport> choose_transport(const collective::Transp
                                                         os::Deadline deadline) {
   // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
   const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
-  if (context.control->size() == 1) return collective::make_single_transport();
+  if (context.control->size() == 1) return collective::make_single_transport(context.arena);
   if (threads && wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
   if (threads) return shm::make_transport(context, true, deadline);
   if (wanted == DDP_BACKEND_LOCAL)

@@ -3,6 +3,7 @@
 #include "bootstrap/control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "device/device.hpp"
+#include "group/consensus.hpp"
 #include "model/commit.hpp"
 #include "model/requirements.hpp"
 #include "os/log.hpp"
@@ -132,6 +133,12 @@ void Model::commit(void* stream) {
         DDP_ERROR_NOT_SUPPORTED,
         "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
+  if (group_->survival() != nullptr) require_recoverable();
+  static_cast<void>(join_group(stream));
+  if (group_->survival() != nullptr) group_->survival()->follow(weak_from_this());
+}
+
+int32_t Model::join_group(void* stream) {
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
   number_ = group_->channels().next_model();
   if (has_gpu_tensors(table_)) static_cast<void>(group_->gpu().nccl());
@@ -141,14 +148,42 @@ void Model::commit(void* stream) {
   const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
   Plan plan = plan_buckets(items, limits_of(options_, group_->size()), oversized);
   allocate(plan, stream);
-  distribute_values(*group_, table_, 0, stream);
-  replicas_.distribute_loaded(stream);
+  const int32_t source = replicas_.make_equal(stream);
   const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;
   pass_ = std::make_unique<pass::Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   pass_->attach(optimizer_slot_.update());
+  pass_->results().go_on_from(replicas_.final_passes());
+  return source;
+}
+
+/// Memory of GPUs does not outlive what a recovery replaces.
+void Model::require_recoverable() const {
+  if (has_gpu_tensors(table_))
+    throw Error(DDP_ERROR_NOT_SUPPORTED,
+                "ddp_model_commit: the model has tensors on a GPU, and the group was made with recoverable = 1, which is for "
+                "models in host memory; leave it 0, and go on from a checkpoint when a rank has died");
+}
+
+// A pass that is open ends as it must in a broken group: what its optimizer has changed is taken back.
+void Model::leave_group() noexcept {
+  if (pass_ == nullptr) return;
+  if (pass_->is_open()) static_cast<void>(try_to([this] { pass_->end(); }));
+  pass_->leave_open();
+  replicas_.leave();
+  pass_.reset();
+}
+
+int32_t Model::rejoin_group() {
+  const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kCommit);
+  return join_group(nullptr);
 }
 
 void Model::allocate(const Plan& plan, void* stream) {
+  if (std::exchange(is_allocated_, true)) {  // ranks that are new may lack memory for theirs
+    group::all_or_none(*group_, "gradient memory", [] {});
+    if (options_.own_values != 0) group::all_or_none(*group_, "memory for values", [] {});
+    return;
+  }
   gradient_memory_.allocate(
       table_, plan, "gradient memory", [](const Parameter& parameter) { return parameter.owned_grad; },
       [this](int32_t index, std::byte* data) { table_.parameter(index).grad.data = data; });

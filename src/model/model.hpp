@@ -15,6 +15,7 @@
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "group/group.hpp"
+#include "group/survival.hpp"
 #include "model/flat_memory.hpp"
 #include "model/gradients.hpp"
 #include "model/optimizer_slot.hpp"
@@ -38,10 +39,10 @@ struct CheckpointInfo {
 };
 
 /// `stream`: a cudaStream_t in whose order tensors on a GPU are read and written; it means nothing to others.
-class Model {
+class Model : public group::Follower, public std::enable_shared_from_this<Model> {
  public:
   Model(std::shared_ptr<group::Group> group, const ddp_model_options& options);
-  ~Model();
+  ~Model() override;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
@@ -58,6 +59,8 @@ class Model {
   void set_hook(pass::Hook hook);
   void commit(void* stream = nullptr);
   void set_grad(int32_t index, void* data);
+  void leave_group() noexcept override;
+  [[nodiscard]] int32_t rejoin_group() override;
   /// The model's handle is gone: lent memory is not used any more.
   void close() noexcept;
 
@@ -88,7 +91,10 @@ class Model {
   void require_building(const char* function) const;
   void require_pulled(const char* function) const;
   void require_host_parameters() const;
-  /// Memory that libddp provides.
+  void require_recoverable() const;
+  /// The ranks agree on the model, and passes can be made. Gives as Replicas::make_equal(). Collective.
+  int32_t join_group(void* stream);
+  /// Memory that libddp provides, if it has not done so yet.
   void allocate(const Plan& plan, void* stream);
 
   std::shared_ptr<group::Group> group_;
@@ -106,6 +112,7 @@ class Model {
   std::unique_ptr<pass::Pass> pass_;  // from commit on; destroyed before the gradients that it reduces
   ddp_pass mode_ = DDP_PASS_REDUCE;   // of the last pass
   bool closed_ = false;
+  bool is_allocated_ = false;
 };
 
 }  // namespace ddp::model

@@ -36,6 +36,10 @@ class ReplicaState {
   /// Values of these parameters (by index) were loaded without what this state holds beside them. Nothing may be under way
   /// on a GPU.
   virtual void follow_loaded_values(const std::vector<bool>&) {}
+  /// Steps that have made it what it is: the state of a rank that has made more is ahead.
+  [[nodiscard]] virtual int64_t steps() const noexcept { return 0; }
+  /// The ranks of the group are others now, so what this rank holds of a state in parts is nobody's: forget it.
+  virtual void lose_parts() noexcept {}
   /// Does every rank hold all of the state?
   [[nodiscard]] virtual bool is_replicated() const noexcept { return true; }
 };

@@ -1,12 +1,15 @@
 #include "model/replicas.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "bootstrap/control/call_state.hpp"
 #include "core/hash.hpp"
 #include "device/gpu/transfer.hpp"
+#include "model/commit.hpp"
 #include "model/drift.hpp"
 #include "model/model.hpp"
+#include "model/replica_source.hpp"
 #include "model/replicate.hpp"
 #include "model/requirements.hpp"
 
@@ -72,11 +75,43 @@ void Replicas::fill(ddp_model_stats& stats) const noexcept {
   stats.repairs = repairs_;
 }
 
-void Replicas::distribute_loaded(void* stream) {
-  bool any = false;
-  for (const std::string& answer : model_.group().gather("loaded state", has_loaded_ ? "1" : "0"))
-    any = any || answer == "1";
-  if (any) replicate(model_.group(), "ddp_model_commit", {}, kept_equal(), 0, stream);
+void Replicas::leave() noexcept {
+  is_new_ = false;
+  final_passes_ = model_.pass().results().final_passes();
+  is_whole_ = model_.values().is_whole();
+  rank_before_ = model_.group().rank();
+  size_before_ = model_.group().size();
+}
+
+int32_t Replicas::make_equal(void* stream) {
+  constexpr const char* kName = "ddp_group_recover";
+  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, is_new_ ? 0 : hash(), rank_before_,
+                      size_before_};
+  for (const auto& state : kept_equal()) mine.steps += state->steps();
+  std::vector<ReplicaVersion> all;
+  for (const std::string& answer : model_.group().gather("replicas", write_version(mine)))
+    all.push_back(read_version(answer));
+  for (const ReplicaVersion& each : all) final_passes_ = std::max(final_passes_, each.final_passes);
+  const ReplicaSource found = find_source(all);
+  switch (found.sends) {
+    case ReplicaSource::Sends::kValues: distribute_values(model_.group(), model_.table(), found.rank, stream); break;
+    case ReplicaSource::Sends::kValuesAndStates: replicate_from(found.rank, is_new_ ? "ddp_model_commit" : kName, stream); break;
+    case ReplicaSource::Sends::kNothing:
+      if (!found.same_ranks) lose_parts();
+      return -1;
+    case ReplicaSource::Sends::kNoneIsWhole: model_.values().tear(); return -1;
+  }
+  model_.values().end_load({});
+  if (found.is_recovery) lose_parts();
+  return found.is_recovery ? found.rank : -1;
+}
+
+void Replicas::lose_parts() {
+  for (const auto& state : kept_equal()) {
+    if (state->is_replicated()) continue;
+    state->lose_parts();
+    model_.values().lose_optimizer();
+  }
 }
 
 void Replicas::replicate_from(int32_t source, const char* function, void* stream) {

@@ -37,16 +37,28 @@ class Replicas {
 
   /// This rank loaded what others may not have; commit gives rank 0's to everybody.
   void set_loaded() noexcept { has_loaded_ = true; }
-  /// The kept states of rank 0, if any rank has loaded. For commit. Collective.
-  void distribute_loaded(void* stream);
+  /// The ranks have met: the values of one of them for everybody, and the kept states, if any rank has loaded or a recovery
+  /// needs it (replica_source.hpp). Gives that rank, -1 if all had the same. Collective.
+  int32_t make_equal(void* stream);
+  /// The group has broken: note how far this rank has come.
+  void leave() noexcept;
+  /// Of all ranks, the most when they met.
+  [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
   /// Parameters, buffers and kept states of `source` for everybody. `function` names the caller in errors. Collective.
   void replicate_from(int32_t source, const char* function, void* stream);
 
  private:
+  void lose_parts();
+
   Model& model_;
   std::mutex keeping_;  // guards kept_equal_: their owners are destroyed on any thread
   std::vector<std::weak_ptr<ReplicaState>> kept_equal_;
   bool has_loaded_ = false;
+  bool is_new_ = true;  // has made no passes in an earlier group
+  bool is_whole_ = true;
+  int64_t final_passes_ = 0;
+  int32_t rank_before_ = -1;
+  int32_t size_before_ = 0;
   int64_t checks_ = 0;
   int64_t repairs_ = 0;
 };

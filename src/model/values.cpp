@@ -6,11 +6,21 @@ namespace ddp::model {
 
 void Values::require_whole(const char* function) const {
   const bool optimizer = torn_.optimizer || (model_.is_committed() && model_.pass().results().is_torn());
+  if (torn_.optimizer && torn_.is_lost)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: ranks that are gone held parts of the optimizer's state (shard = 1); load a checkpoint with the "
+                     "optimizer",
+                     function);
   if (torn_.parameters || optimizer)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: a pass or a load that failed has changed only a part of the %s; load a checkpoint%s", function,
                      optimizer ? "parameters and of the optimizer's state" : "parameters",
                      optimizer ? " with the optimizer" : "");
+}
+
+bool Values::is_whole() const noexcept {
+  const bool pass_is_torn = model_.is_committed() && model_.pass().results().is_torn();
+  return !torn_.parameters && !torn_.optimizer && !pass_is_torn;
 }
 
 void Values::require_own(const char* function, const void* owner) const {

@@ -14,6 +14,7 @@ class Values {
   /// Throws INVALID_STATE if only a part of a change has reached the parameters or the optimizer. `function` names the
   /// caller in the text.
   void require_whole(const char* function) const;
+  [[nodiscard]] bool is_whole() const noexcept;
   /// Throws INVALID_STATE while averages stand in the place of the parameters; but not for `owner`.
   void require_own(const char* function, const void* owner = nullptr) const;
 
@@ -25,9 +26,12 @@ class Values {
   struct Torn {
     bool parameters = false;
     bool optimizer = false;
+    bool is_lost = false;  // with ranks that have died
   };
   /// Parameters and the optimizer's state are changed in part, for good.
   void tear() noexcept { torn_ = Torn{true, true}; }
+  /// Ranks that are gone had a part of the optimizer's state.
+  void lose_optimizer() noexcept { torn_ = Torn{false, true, true}; }
   /// A load begins to change parameters, and the optimizer's state if `optimizer`. Returns what was torn before.
   [[nodiscard]] Torn begin_load(bool optimizer) noexcept;
   /// It has changed all that it brings; `torn`: what is still torn.

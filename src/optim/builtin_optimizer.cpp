@@ -120,6 +120,12 @@ void BuiltinOptimizer::follow_loaded_values(const std::vector<bool>& loaded) {
   if (policy_.master_weights) masters_.begin_anew(model().table(), loaded, [&](int32_t index) { return owned(index); });
 }
 
+void BuiltinOptimizer::lose_parts() noexcept {
+  if (store() != nullptr) store()->clear();
+  masters_.clear();
+  undo_ = Undo();
+}
+
 void BuiltinOptimizer::flush(void* stream) {
   if (undoes_) undo_.flush(model().table(), stream);
   if (updates().empty()) return;

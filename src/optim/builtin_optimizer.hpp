@@ -76,6 +76,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   [[nodiscard]] bool restore() noexcept final;
   void tear() noexcept final { model().values().tear(); }
   void count_step() noexcept final { count_all(); }
+  void lose_parts() noexcept final;
   void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;
 

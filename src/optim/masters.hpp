@@ -22,6 +22,7 @@ class Masters {
   void allocate(const Parameters& table, Owned&& owned) {
     copies_.allocate(table, [&](int32_t index) { return has(table.parameter(index)) ? owned(index) : OwnedParts(); });
   }
+  void clear() noexcept { copies_.clear(); }
   [[nodiscard]] const OptimizerState& store() const noexcept { return copies_; }
   /// The copies of these parameters, if there are any yet, begin anew from the values. Waits for the GPU.
   void begin_anew(const Parameters& table, const std::vector<bool>& which, const std::function<OwnedParts(int32_t)>& owned);

@@ -2,7 +2,7 @@
 // owns (one behind the other), of the type that its arithmetic uses, and on the GPU on which it lies.
 // In host memory the arrays of all parameters that come together are one array, so that those of small parameters lie on
 // huge pages too.
-// Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change.
+// Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change but for clear().
 // Tested by unit/optim/optimizer_state_test.cpp.
 #pragma once
 
@@ -41,6 +41,12 @@ class OptimizerState {
       whole = OwnedSpan{index, 0, table.parameter(index).value.count};
       return OwnedParts(&whole, 1);
     });
+  }
+  /// Arrays of other parts can be allocated.
+  void clear() noexcept {
+    parts_.clear();
+    places_.clear();
+    blocks_.clear();
   }
   [[nodiscard]] size_t arrays() const noexcept { return arrays_; }
   /// Arrays of this parameter: none if no element of it is owned, or none were made.

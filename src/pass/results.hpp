@@ -48,6 +48,11 @@ class Results {
   void capture() noexcept { was_captured_ = true; }
   void tear() noexcept { torn_ = true; }
   [[nodiscard]] bool take_torn() noexcept { return std::exchange(torn_, false); }
+  /// The passes of before are those of another group; what is in the gradients is nobody's.
+  void go_on_from(int64_t final_passes) noexcept {
+    final_passes_ = final_passes;
+    if (final_passes > 0) gradients_ = Gradients::kVoid;
+  }
   /// The gradients were set to zero: nothing that was accumulated is left.
   void forget_gradients() noexcept {
     if (gradients_ != Gradients::kFinal) gradients_ = Gradients::kOwn;

@@ -61,6 +61,13 @@ void ClientState::frame(Frame&& frame, int64_t now_ns) {
 }
 
 void ClientState::joined(messages::Table&& table) {
+  if (config_.recovers) {
+    const auto me = std::find_if(table.members.begin(), table.members.end(),
+                                 [this](const Member& member) { return member.id == config_.me.rank; });
+    if (me == table.members.end()) throw Error(DDP_ERROR_IO, "a table without this rank");
+    config_.me.rank = me->rank;
+    config_.size = static_cast<int32_t>(table.members.size());
+  }
   if (table.members.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a table of another world size");
   const auto is_clock = [](int64_t ms) { return ms > 0 && ms <= kSlowestClockMs; };
   if (!is_clock(table.heartbeat_ms) || !is_clock(table.dead_after_ms)) throw Error(DDP_ERROR_IO, "clocks that cannot be");
@@ -70,6 +77,7 @@ void ClientState::joined(messages::Table&& table) {
   server_ = table.members.front();
   phase_ = Phase::kRunning;
   act(ClientAction::Kind::kJoined);
+  actions_.back().rank = config_.me.rank;
   actions_.back().members = std::move(table.members);
 }
 

@@ -23,6 +23,7 @@ struct ClientConfig {
   int64_t dead_after_ms = 10'000;
   int64_t left_ms = 0;   // until the rendezvous is over; 0: never
   int64_t limit_ms = 0;  // the same from its beginning
+  bool recovers = false;  // me.rank is an id; rank and size come with the table
 };
 
 /// To be done by the owner, in this order.
@@ -30,7 +31,7 @@ struct ClientAction {
   enum class Kind {
     kSend,      // type, body
     kFinish,    // close once everything is sent
-    kJoined,    // members
+    kJoined,    // rank, members
     kRefused,   // error: rank 0 does not want this rank, or somebody did not come
     kLost,      // the connection ended before the group had formed: look for rank 0 again
     kAnswer,    // sequence, blobs or error
@@ -41,6 +42,7 @@ struct ClientAction {
   Kind kind = Kind::kFinish;
   FrameType type = FrameType::kBeat;
   SharedBody body;
+  int32_t rank = -1;
   std::vector<Member> members;
   uint64_t sequence = 0;
   std::vector<std::string> blobs;

@@ -27,6 +27,7 @@ struct Member {
   int64_t pid = 0;
   std::string address;      // numeric address under which this rank reaches rank 0, "" if none
   int32_t world_rank = -1;  // in a group made by ddp_group_split: the rank in the group that was made by ddp_group_create
+  int32_t id = -1;          // its rank when the group was created; it stays when a recovery gives it another rank
 
   /// "rank 3 (host b, pid 4711)", "rank 1 (world rank 3, host b, pid 4711)"
   [[nodiscard]] std::string name() const {
@@ -75,6 +76,14 @@ class Control {
   /// In which call this rank is and what it waits for. The control plane tells the others; if all ranks wait and none can go
   /// on, it breaks the group with MISMATCH.
   [[nodiscard]] virtual CallState& calls() noexcept { return calls_; }
+
+  /// What was last heard of a rank.
+  struct Sign {
+    int64_t at_ns = 0;  // 0: nothing
+    int64_t pass = -1;
+    int32_t bucket = -1;
+  };
+  [[nodiscard]] virtual Sign last_sign(int32_t) const { return Sign{}; }
 
   /// What is known of another rank: "last heard 0.4 s ago, in pass 17, bucket 1". For error texts.
   [[nodiscard]] virtual std::string describe_progress(int32_t rank) const = 0;

@@ -36,7 +36,7 @@ void expect_end(const ByteReader& reader) {
 
 void put_member(ByteWriter& writer, const Member& member) {
   const auto cut = [](const std::string& text) { return std::string_view(text).substr(0, limits::kHostBytes); };
-  writer.number(member.rank).number(member.world_rank).number(member.pid);
+  writer.number(member.rank).number(member.world_rank).number(member.id).number(member.pid);
   writer.text(cut(member.host)).text(cut(member.boot_id)).text(cut(member.address));
 }
 
@@ -44,6 +44,7 @@ Member get_member(ByteReader& reader) {
   Member member;
   member.rank = reader.number<int32_t>();
   member.world_rank = reader.number<int32_t>();
+  member.id = reader.number<int32_t>();
   member.pid = reader.number<int64_t>();
   member.host = get_text(reader, limits::kHostBytes);
   member.boot_id = get_text(reader, limits::kHostBytes);
@@ -52,14 +53,16 @@ Member get_member(ByteReader& reader) {
 }
 
 void put_error(ByteWriter& writer, const Error& error) {
-  writer.number(static_cast<int32_t>(error.status())).text(std::string_view(error.text()).substr(0, limits::kTextBytes));
+  writer.number(static_cast<int32_t>(error.status())).number(error.culprit());
+  writer.text(std::string_view(error.text()).substr(0, limits::kTextBytes));
 }
 
 Error get_error(ByteReader& reader) {
   const auto status = reader.number<int32_t>();
+  const auto culprit = reader.number<int32_t>();
   std::string text = get_text(reader, limits::kTextBytes);
   if (status <= DDP_OK || status > 64) refuse("a status that does not exist");
-  return Error(static_cast<ddp_status>(status), std::move(text));
+  return Error(static_cast<ddp_status>(status), std::move(text)).about(culprit);
 }
 
 UserCall get_call(ByteReader& reader) {

@@ -134,27 +134,28 @@ Socket listen_at(const Endpoint& where, int& error) {
   return listens ? std::move(socket) : Socket();
 }
 
-Socket connect_to(const Endpoint& where, os::Deadline deadline, int& error) {
+Socket begin_connect(const Endpoint& where, int& error) {
   Socket socket = open_socket(where.address.ss_family);
   error = 0;
-  if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.address), where.length) != 0) {
-    error = errno;
-    if (socket && (error == EINPROGRESS || error == EINTR)) {
-      error = ETIMEDOUT;
-      if (wait_for(socket, POLLOUT, deadline)) {
-        socklen_t length = sizeof error;
-        if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-      }
-    }
-  }
-  if (error != 0) return Socket();
+  if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.address), where.length) != 0) error = errno;
+  if (error == EINPROGRESS || error == EINTR) error = 0;
+  return error == 0 ? std::move(socket) : Socket();
+}
+
+int connect_error(const Socket& socket, const Endpoint& where) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (error != 0) return error;
   // A port that nobody listens on can, on one host, connect to itself.
   const Endpoint mine = local_end(socket);
-  if (mine.port() == where.port() && mine.host() == where.host()) {
-    error = ECONNREFUSED;
-    return Socket();
-  }
-  return socket;
+  return mine.port() == where.port() && mine.host() == where.host() ? ECONNREFUSED : 0;
+}
+
+Socket connect_to(const Endpoint& where, os::Deadline deadline, int& error) {
+  Socket socket = begin_connect(where, error);
+  if (error == 0) error = wait_for(socket, POLLOUT, deadline) ? connect_error(socket, where) : ETIMEDOUT;
+  return error == 0 ? std::move(socket) : Socket();
 }
 
 Endpoint local_end(const Socket& socket) {

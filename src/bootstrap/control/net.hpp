@@ -63,6 +63,12 @@ struct Endpoint {
 /// Listen on exactly this address and port (0: any). An empty socket and `error` set to errno if that is not possible.
 [[nodiscard]] Socket listen_at(const Endpoint& where, int& error);
 
+/// Begin to connect; it is decided when the socket can be written to. An empty socket and `error` set to errno if it failed
+/// at once.
+[[nodiscard]] Socket begin_connect(const Endpoint& where, int& error);
+/// 0, or why the connection that was begun failed. ECONNREFUSED too if the socket is connected to itself.
+[[nodiscard]] int connect_error(const Socket& socket, const Endpoint& where);
+
 /// An empty socket and `error` set to errno if nobody answers in time.
 [[nodiscard]] Socket connect_to(const Endpoint& where, os::Deadline deadline, int& error);
 

@@ -41,6 +41,7 @@ class Server::Impl {
         tick_(std::chrono::milliseconds(
             std::clamp<int64_t>(std::min(config.heartbeat_ms, config.dead_after_ms / limits::kTicksInSilence), 1, 100))),
         secured_(config.token.has_value()),
+        recovers_(config.recovers),
         last_words_(metadata_of(config.world_rank)),
         state_(std::move(config)),
         listener_(io_, listener.get()),
@@ -60,6 +61,25 @@ class Server::Impl {
     }
     io_.stop();
     thread_.join();
+  }
+
+  std::vector<int32_t> present() const {
+    const std::lock_guard lock(here_.mutex);
+    return here_.ids;
+  }
+
+  void dismiss(const Error& why) {
+    asio::post(io_, [this, why] {
+      state_.dismiss(why);
+      act();
+    });
+  }
+
+  void form(std::vector<int32_t> ids) {
+    asio::post(io_, [this, ids = std::move(ids)] {
+      state_.form(ids);
+      act();
+    });
   }
 
  private:
@@ -172,6 +192,13 @@ class Server::Impl {
     });
     state_.tick(os::now_ns());
     act();
+    note_present();
+  }
+
+  void note_present() {
+    if (!recovers_) return;
+    const std::lock_guard lock(here_.mutex);
+    here_.ids = state_.present();
   }
 
   void finish_all() {
@@ -206,6 +233,7 @@ class Server::Impl {
   int64_t dead_after_ms_;
   std::chrono::milliseconds tick_;
   bool secured_;
+  bool recovers_;
   const SharedBody last_words_;  // made in time
   ServerState state_;
   asio::posix::stream_descriptor listener_;
@@ -216,6 +244,10 @@ class Server::Impl {
   bool formed_ = false;
   bool finishing_ = false;
 
+  struct Here {
+    mutable std::mutex mutex;  // guards the ids
+    std::vector<int32_t> ids;
+  } here_;
   struct Done {
     std::mutex mutex;  // guards the flag
     std::condition_variable changed;
@@ -231,6 +263,9 @@ Server::~Server() {
   if (impl_) stop(os::Deadline::in_ms(500));
 }
 
+std::vector<int32_t> Server::present() const { return impl_->present(); }
+void Server::form(std::vector<int32_t> ids) { impl_->form(std::move(ids)); }
+void Server::dismiss(const Error& why) { impl_->dismiss(why); }
 void Server::stop(os::Deadline deadline) { impl_->stop(deadline); }
 
 }  // namespace ddp::bootstrap

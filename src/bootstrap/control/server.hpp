@@ -4,7 +4,9 @@
 // waits for anybody. Threads: construct, stop() and destroy from one thread. Tested by process/control_test.cpp.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "bootstrap/control/net.hpp"
 #include "bootstrap/control/server_state.hpp"
@@ -20,6 +22,12 @@ class Server {
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
+
+  /// Of a recovery: the ids of those who were here at the last tick; any thread.
+  [[nodiscard]] std::vector<int32_t> present() const;
+  /// Of a recovery, see ServerState::form().
+  void form(std::vector<int32_t> ids);
+  void dismiss(const Error& why);
 
   /// Everything that is still to be said is sent, then all connections end; at the deadline in any case.
   void stop(os::Deadline deadline);

@@ -108,6 +108,8 @@ void ServerState::join(ConnectionId id, Connection& connection, messages::Join&&
   const int32_t rank = connection.rank;
   if (connection.size != config_.size) return refuse(id, texts::different_size(rank, connection.size, 0, config_.size));
   if (rank < 0 || rank >= config_.size) return refuse(id, texts::rank_out_of_range(rank, config_.size));
+  if (std::find(config_.fenced.begin(), config_.fenced.end(), rank) != config_.fenced.end())
+    return refuse(id, texts::fenced(join.member));
   MemberSlot& slot = slot_of(rank);
   if (slot.state != MemberSlot::State::kFree) return refuse(id, texts::duplicate_rank(member(rank)));
   connection.phase = Connection::Phase::kJoined;
@@ -119,13 +121,52 @@ void ServerState::join(ConnectionId id, Connection& connection, messages::Join&&
   if (join.left_ms > 0 && join.left_ms < INT64_MAX / (4 * kMs)) slot.deadline_ns = now_ns + join.left_ms * kMs;
   members_[static_cast<size_t>(rank)] = std::move(join.member);
   members_[static_cast<size_t>(rank)].rank = rank;
-  if (++taken_ == config_.size) form();
+  members_[static_cast<size_t>(rank)].id = rank;
+  if (++taken_ == config_.size && !config_.recovers) form();
 }
 
 void ServerState::free_slot(int32_t rank) {
   slot_of(rank) = MemberSlot();
   slot_of(rank).gone_again = true;
   --taken_;
+}
+
+std::vector<int32_t> ServerState::present() const {
+  std::vector<int32_t> ids;
+  for (int32_t rank = 0; phase_ == Phase::kForming && rank < config_.size; ++rank)
+    if (slots_[static_cast<size_t>(rank)].state == MemberSlot::State::kTaken) ids.push_back(rank);
+  return ids;
+}
+
+void ServerState::form(const std::vector<int32_t>& ids) {
+  if (phase_ != Phase::kForming || ids != present()) return;  // somebody has come or gone meanwhile
+  renumber();
+  form();
+}
+
+void ServerState::dismiss(const Error& why) {
+  for (const int32_t id : present()) {
+    refuse(slot_of(id).connection, why);
+    free_slot(id);
+  }
+}
+
+/// Those who are here become ranks 0, 1, ... in the order of their ids.
+void ServerState::renumber() {
+  std::vector<Member> members;
+  std::vector<MemberSlot> slots;
+  for (const int32_t id : present()) {
+    const auto rank = static_cast<int32_t>(members.size());
+    connections_[slot_of(id).connection].rank = rank;
+    slots.push_back(slot_of(id));
+    members.push_back(member(id));
+    members.back().rank = rank;
+  }
+  members_ = std::move(members);
+  slots_ = std::move(slots);
+  config_.size = static_cast<int32_t>(members_.size());
+  gathers_ = GatherRounds(members_);
+  deadlocks_ = DeadlockWatch(members_);
 }
 
 void ServerState::form() {

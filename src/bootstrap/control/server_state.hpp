@@ -37,6 +37,9 @@ struct ServerConfig {
   int64_t dead_after_ms = 10'000;
   std::string place;  // where rank 0 listens and what to do if that is out of reach, for the error text; "" if it cannot be
   int32_t world_rank = -1;  // of rank 0, as in Member
+  bool recovers = false;    // ranks of a broken group meet: `size` is how many it ever had, ranks are their ids, and the
+                            // group forms with those that form() names, who are numbered anew
+  std::vector<int32_t> fenced{};  // ids that the others went on without
 };
 
 /// To be done by the owner, in this order.
@@ -67,6 +70,12 @@ class ServerState {
   /// The connection sent what cannot be understood.
   void broke(ConnectionId id, const std::string& how, int64_t now_ns);
   void tick(int64_t system_ns);
+  /// Of a recovery: the ids of those who are here.
+  [[nodiscard]] std::vector<int32_t> present() const;
+  /// Of a recovery: the group forms, if exactly these are here.
+  void form(const std::vector<int32_t>& ids);
+  /// Of a recovery: it fails, for all who are here.
+  void dismiss(const Error& why);
   /// The server is about to end: a cause that waits for a better one is told now, or nobody would hear it.
   void settle();
 
@@ -104,6 +113,7 @@ class ServerState {
   void join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
   void free_slot(int32_t rank);
   void form();
+  void renumber();
   void member_frame(Connection& connection, Frame&& frame, int64_t now_ns);
   void gather(int32_t rank, messages::Gather&& gather, int64_t now_ns);
   void beat(int32_t rank, const messages::Beat& beat);

@@ -24,6 +24,7 @@ SharedBody words(const Error& cause) { return std::make_shared<const Body>(messa
 
 constexpr int64_t kGraceMs = 2'000;  // rank 0 names those who are late; this long it may take
 constexpr int64_t kWaitStepMs = 250;
+constexpr int64_t kLookStepMs = 50;  // while the group forms
 constexpr size_t kServerBytes = limits::kGatherBytes + (size_t{16} << 20);  // the longest body rank 0 may send
 
 class TcpControl final : public Control {
@@ -79,7 +80,7 @@ class TcpControl final : public Control {
       if (check) check();
       lock.lock();
     };
-    if (!wait_awake(lock, left_ms <= 0 ? INT64_MAX : left_ms + kGraceMs, decided, look))
+    if (!wait_awake(lock, left_ms <= 0 ? INT64_MAX : left_ms + kGraceMs, kLookStepMs, decided, look))
       throw texts::rank0_never_came("the meeting", limit_ms, "it admitted this rank and then fell silent");
     if (refusal_.has_value()) throw Error(*refusal_);
     return joined_;
@@ -100,14 +101,13 @@ class TcpControl final : public Control {
     pass_.store(pass, std::memory_order_relaxed);
     bucket_.store(bucket, std::memory_order_relaxed);
   }
+  Sign last_sign(int32_t rank) const override {
+    const std::lock_guard lock(mutex_);
+    return heard_[static_cast<size_t>(rank)];
+  }
   std::string describe_progress(int32_t rank) const override;
 
  private:
-  struct Heard {
-    int64_t at_ns = 0;
-    int64_t pass = -1;
-    int32_t bucket = -1;
-  };
 
   void run() {
     while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
@@ -137,16 +137,16 @@ class TcpControl final : public Control {
   // Wait for `ready`, at most `ms`; a step in which this process stood still counts no longer than another. After each step
   // `look` runs.
   template <class Ready, class Look>
-  bool wait_awake(std::unique_lock<std::mutex>& lock, int64_t ms, Ready ready, Look look) {
-    for (; ms > 0; ms -= kWaitStepMs) {
-      if (changed_.wait_for(lock, std::chrono::milliseconds(std::min(ms, kWaitStepMs)), ready)) return true;
+  bool wait_awake(std::unique_lock<std::mutex>& lock, int64_t ms, int64_t step_ms, Ready ready, Look look) {
+    for (; ms > 0; ms -= step_ms) {
+      if (changed_.wait_for(lock, std::chrono::milliseconds(std::min(ms, step_ms)), ready)) return true;
       look();
     }
     return ready();
   }
   template <class Ready>
   bool wait_awake(std::unique_lock<std::mutex>& lock, int64_t ms, Ready ready) {
-    return wait_awake(lock, ms, ready, [] {});
+    return wait_awake(lock, ms, kWaitStepMs, ready, [] {});
   }
 
   // All below on the control thread (or before it runs).
@@ -169,7 +169,7 @@ class TcpControl final : public Control {
     changed_.notify_all();
   }
 
-  const int32_t rank_, size_;
+  int32_t rank_, size_;                        // fixed before wait_joined() returns, as members_
   HandlerMemory abort_memory_, leave_memory_;  // before io_
   std::vector<Member> members_;                // fixed before wait_joined() returns
   std::atomic<int64_t> pass_{-1};
@@ -195,7 +195,7 @@ class TcpControl final : public Control {
   uint64_t answered_ = 0;  // gathers answered
   std::vector<std::string> blobs_;
   std::optional<Error> answer_error_;
-  std::vector<Heard> heard_;
+  std::vector<Sign> heard_;
 
   std::unique_ptr<Server> server_;  // on rank 0
   std::thread thread_;
@@ -215,10 +215,12 @@ void TcpControl::act() {
       }
       case ClientAction::Kind::kJoined: {
         const std::lock_guard lock(mutex_);
-        last_error_ = texts::gave_up(action.members[static_cast<size_t>(rank_)], nullptr, Error().text());
+        last_error_ = texts::gave_up(action.members[static_cast<size_t>(action.rank)], nullptr, Error().text());
         last_words_ = words(*last_error_);
+        rank_ = action.rank;
         members_ = std::move(action.members);
-        heard_.assign(members_.size(), Heard{os::now_ns(), -1, -1});
+        size_ = static_cast<int32_t>(members_.size());
+        heard_.assign(members_.size(), Sign{os::now_ns(), -1, -1});
         joined_ = true;
         break;
       }
@@ -357,8 +359,7 @@ void TcpControl::on_failure(std::function<void(const Error&)> fn) {
 }
 
 std::string TcpControl::describe_progress(int32_t rank) const {
-  const std::lock_guard lock(mutex_);
-  const Heard& heard = heard_[static_cast<size_t>(rank)];
+  const Sign heard = last_sign(rank);
   return texts::progress((os::now_ns() - heard.at_ns) / 1'000'000, heard.pass, heard.bucket);
 }
 

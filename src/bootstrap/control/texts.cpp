@@ -72,15 +72,16 @@ bool is_goodbye(const Control& control, const Error& cause) noexcept {
   return false;
 }
 
-Error left_group(const Member& who) { return error(DDP_ERROR_ABORTED, who.name() + " left the group"); }
+Error left_group(const Member& who) { return error(DDP_ERROR_ABORTED, who.name() + " left the group").about(who.rank); }
 
 Error gone(const Member& who) {
-  return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed without a goodbye");
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed without a goodbye").about(who.rank);
 }
 
 Error server_gone(const Member& rank0) {
   return error(DDP_ERROR_PEER_FAILED,
-               rank0.name() + ", which hosts the rendezvous, is gone: its connection closed without a goodbye");
+               rank0.name() + ", which hosts the rendezvous, is gone: its connection closed without a goodbye")
+      .about(rank0.rank);
 }
 
 Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket) {
@@ -88,16 +89,16 @@ Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket) 
       who.name() + " was silent for more than " + seconds(limit_ms) + " (stopped, or its host is unreachable)";
   const std::string place = where(pass, bucket);
   if (!place.empty()) text += "; last seen " + place;
-  return error(DDP_ERROR_PEER_FAILED, text);
+  return error(DDP_ERROR_PEER_FAILED, text).about(who.rank);
 }
 
 Error gave_up(const Member& who, const char* function, std::string_view why) {
   const std::string where = function != nullptr ? std::string(" in ") + function : std::string();
-  return error(DDP_ERROR_PEER_FAILED, who.name() + " could not go on" + where + ": " + std::string(why));
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " could not go on" + where + ": " + std::string(why)).about(who.rank);
 }
 
 Error broke_protocol(const Member& who, std::string_view how) {
-  return error(DDP_ERROR_PEER_FAILED, who.name() + " broke the control protocol: " + std::string(how));
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " broke the control protocol: " + std::string(how)).about(who.rank);
 }
 
 Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b) {
@@ -109,7 +110,7 @@ Error different_calls(const Member& a, std::string_view call_a, const Member& b,
 Error gather_timed_out(const std::vector<Member>& missing, std::string_view call, int64_t ms, std::string_view detail) {
   std::string text = list_members(missing) + " did not join " + std::string(call) + " within " + seconds(ms);
   if (missing.size() == 1 && !detail.empty()) text += ": " + std::string(detail);
-  return error(DDP_ERROR_TIMED_OUT, text);
+  return error(DDP_ERROR_TIMED_OUT, text).about(missing.empty() ? -1 : missing.front().rank);
 }
 
 Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place) {
@@ -185,6 +186,27 @@ Error token_needed(std::string_view address) {
 Error rank0_never_came(std::string_view place, int64_t ms, std::string_view detail) {
   return error(DDP_ERROR_TIMED_OUT, "rank 0 did not come to " + std::string(place) + " within " + seconds(ms) +
                                         (detail.empty() ? "" : ": " + std::string(detail)));
+}
+
+Error fenced(const Member& who) {
+  return error(DDP_ERROR_FENCED, who.name() +
+                                     " was silent for too long, and the others have gone on without it; end this process, "
+                                     "and start a new one");
+}
+
+Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks) {
+  return error(DDP_ERROR_TOO_FEW_RANKS, "ddp_group_recover: " + list_ranks(here) + (here.size() == 1 ? " is" : " are") +
+                                            " left and " + list_ranks(dead) + (dead.size() == 1 ? " is" : " are") +
+                                            " dead, but min_ranks is " + std::to_string(min_ranks));
+}
+
+Error minority(const std::vector<int32_t>& here, const std::vector<int32_t>& silent, bool allow_half) {
+  return error(DDP_ERROR_TOO_FEW_RANKS,
+               "ddp_group_recover: " + list_ranks(silent) + (silent.size() == 1 ? " is" : " are") +
+                   " silent, not seen to be dead, and may go on without " + list_ranks(here) +
+                   "; only more than half of the ranks may" +
+                   (allow_half ? ", or half of them with the lowest one" : ", or half of them with allow_half") +
+                   ": end this process");
 }
 
 Error already_left() { return error(DDP_ERROR_INVALID_STATE, "this rank has left the group"); }

@@ -87,6 +87,13 @@ struct Absent {
 /// TIMED_OUT: rank 0 was not found; `detail` is what happened at the last try.
 [[nodiscard]] Error rank0_never_came(std::string_view place, int64_t ms, std::string_view detail);
 
+/// FENCED: "rank 3 (...) was silent for too long, and the others have gone on without it".
+[[nodiscard]] Error fenced(const Member& who);
+
+/// TOO_FEW_RANKS: what is missing for a recovery; ids as they were when the group was created.
+[[nodiscard]] Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks);
+[[nodiscard]] Error minority(const std::vector<int32_t>& here, const std::vector<int32_t>& silent, bool allow_half);
+
 /// INVALID_STATE: a call after leave().
 [[nodiscard]] Error already_left();
 

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kConnectMs = 2'000;
 constexpr int64_t kBannerMs = 1'000;
+constexpr int64_t kReachMs = 1'500;  // of a watch, after which what it looks at is out of reach
 constexpr int64_t kWelcomeMs = 5'000;
 constexpr size_t kAnswerBytes = limits::kTextBytes + 64;
 
@@ -97,13 +98,17 @@ Probe greet(net::Socket socket, FrameReader& reader, const Address& target, cons
 
 }  // namespace
 
-Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline) {
-  int error = 0;
-  net::Socket socket = net::connect_to(target.where, sooner(deadline, kConnectMs), error);
+namespace {
+
+net::Socket require_descriptors(net::Socket socket, const Address& target, int error) {
   if (!socket && status_of_errno(error, DDP_OK) != DDP_OK)
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "no connection to %s can be made: %s%s", target.where.text().c_str(),
                      std::strerror(error), advice_of_errno(error));
-  if (!socket) return nobody(target.where.text() + ": " + std::strerror(error));
+  return socket;
+}
+
+/// The other side will speak first.
+Probe enter_at(net::Socket socket, const Address& target, int32_t rank, int32_t size, os::Deadline deadline) {
   FrameReader reader(kAnswerBytes);
   const auto banner = read_banner(socket, reader, sooner(deadline, kBannerMs));
   if (!banner.has_value()) return {Probe::Answer::kForeign, {}, {}, "another program listens at " + target.where.text()};
@@ -118,6 +123,59 @@ Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline dead
   if (banner->wants_token != target.token.has_value()) return refused(texts::token_on_one_side(banner->wants_token));
   const auth::Claim claim{banner->nonce, auth::random_nonce(), target.group, rank, size};
   return greet(std::move(socket), reader, target, claim, deadline);
+}
+
+}  // namespace
+
+Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline) {
+  int error = 0;
+  net::Socket socket =
+      require_descriptors(net::connect_to(target.where, sooner(deadline, kConnectMs), error), target, error);
+  if (!socket) return nobody(target.where.text() + ": " + std::strerror(error));
+  return enter_at(std::move(socket), target, rank, size, deadline);
+}
+
+void Watch::begin() {
+  int error = 0;
+  if (reached_by_.is_never()) reached_by_ = os::Deadline::in_ms(kReachMs);
+  socket_ = require_descriptors(net::begin_connect(target_.where, error), target_, error);
+  if (!socket_ && error == ECONNREFUSED) state_ = State::kGone;
+}
+
+void Watch::look_whether_connected() {
+  if (reached_by_.passed()) state_ = State::kUnreachable;
+  pollfd connected{socket_.get(), POLLOUT, 0};
+  if (!socket_ || ::poll(&connected, 1, 0) <= 0) return;
+  const int error = net::connect_error(socket_, target_.where);
+  if (error == ECONNREFUSED) state_ = State::kGone;
+  if (error != 0) return socket_.reset();
+  state_ = State::kListening;
+  reached_by_ = os::Deadline::never();
+}
+
+// Nothing, a banner, or the end of the connection: of whoever served, or of a process with connections that it never took.
+void Watch::look_at_answer() {
+  char first = 0;
+  const ssize_t seen = ::recv(socket_.get(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
+  if (seen > 0) state_ = State::kServing;
+  if (seen > 0 || (seen < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  socket_.reset();
+  state_ = State::kConnecting;
+}
+
+Watch::State Watch::look() {
+  if (state_ == State::kGone) return state_;
+  if (!socket_) begin();
+  if (state_ == State::kConnecting || state_ == State::kUnreachable) look_whether_connected();
+  if (state_ == State::kListening) look_at_answer();
+  return state_;
+}
+
+Probe Watch::enter(int32_t rank, int32_t size, os::Deadline deadline) {
+  Probe answer = enter_at(std::move(socket_), target_, rank, size, deadline);
+  const bool is_other = answer.answer == Probe::Answer::kForeign || answer.answer == Probe::Answer::kOtherGroup;
+  state_ = is_other ? State::kGone : State::kConnecting;
+  return answer;
 }
 
 Probe::Answer peek(const Address& target, os::Deadline deadline) {

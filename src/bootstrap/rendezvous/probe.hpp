@@ -2,11 +2,12 @@
 //
 // The server speaks first, so that a foreign service is told nothing: its banner says which group it is. Blocking, with a
 // limit at every step. Any thread.
-// Tested by process/rendezvous_test.cpp.
+// Tested by process/rendezvous_test.cpp and capi/recovery_test.cpp.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "bootstrap/control/auth.hpp"
 #include "bootstrap/control/net.hpp"
@@ -38,6 +39,36 @@ struct Probe {
 };
 
 [[nodiscard]] Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline);
+
+/// A place where somebody may come to serve later. A connection to it is held open, which shows whether its process lives.
+/// One thread.
+class Watch {
+ public:
+  enum class State {
+    kConnecting,
+    kUnreachable,  // nothing has answered for a while; it may still
+    kListening,  // its process, or at least its kernel, is there, but nobody serves
+    kServing,    // with our group's banner
+    kGone        // nothing listens any more, or another program: for good
+  };
+  explicit Watch(Address target) : target_(std::move(target)) {}
+
+  /// Never waits. Throws OUT_OF_MEMORY.
+  [[nodiscard]] State look();
+  /// Whoever serves there is asked to let this rank in. Only while it serves; afterwards the connection is made anew.
+  [[nodiscard]] Probe enter(int32_t rank, int32_t size, os::Deadline deadline);
+  [[nodiscard]] const Address& target() const noexcept { return target_; }
+
+ private:
+  void begin();
+  void look_whether_connected();
+  void look_at_answer();
+
+  Address target_;
+  State state_ = State::kConnecting;
+  net::Socket socket_;
+  os::Deadline reached_by_ = os::Deadline::never();
+};
 
 /// Only look who is there: kAdmitted means our group.
 [[nodiscard]] Probe::Answer peek(const Address& target, os::Deadline deadline);

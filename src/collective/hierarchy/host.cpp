@@ -37,7 +37,7 @@ HostMemory connect(const collective::TransportContext& context, const Layout& la
   HostMemory memory;
   const std::optional<Error> problem = try_to([&] {
     memory.mesh = connect(control);
-    memory.exchange = static_cast<std::byte*>(memory.mesh.own->alloc(kExchangeBytes));
+    memory.exchange = static_cast<std::byte*>(memory.mesh.own->alloc_for_transport(kExchangeBytes));
   });
   if (problem && breaks_group(problem->status())) throw Error(*problem);
   bootstrap::all_or_none(*context.control, "hosts", deadline, [&] {
@@ -50,7 +50,7 @@ HostMemory connect(const collective::TransportContext& context, const Layout& la
 
 HostMemory connect_host(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline) {
   return connect(context, layout, deadline,
-                 [&](bootstrap::Control& control) { return shm::connect_processes(control, deadline); });
+                 [&](bootstrap::Control& control) { return shm::connect_processes(control, deadline, context.arena); });
 }
 
 HostMemory add_channel(const collective::TransportContext& context, const Layout& layout, const shm::Mesh& mesh,

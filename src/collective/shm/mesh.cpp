@@ -33,13 +33,17 @@ bool on_one_host(const bootstrap::Control& control) noexcept {
   return !first.empty();
 }
 
-Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline) {
+Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline, const std::shared_ptr<collective::Arena>& kept) {
   Mesh mesh = empty_mesh(control);
   std::unique_ptr<FdExchange> exchange;
   std::vector<std::string> answers;
   const std::optional<Error> problem = try_to([&] {
     answers = bootstrap::all_or_none(control, "shm addresses", deadline, [&] {
-      mesh.own = std::make_shared<Region>(Region::default_limit(mesh.size));
+      mesh.own = std::dynamic_pointer_cast<Region>(kept);
+      if (mesh.own != nullptr)
+        mesh.own->renew();
+      else
+        mesh.own = std::make_shared<Region>(Region::default_limit(mesh.size));
       exchange = std::make_unique<FdExchange>();
       return ByteWriter().text(exchange->address()).number(mesh.own->mapping()->size()).bytes();
     });
@@ -84,7 +88,7 @@ Mesh connect_threads(bootstrap::Control& control, os::Deadline deadline) {
 Mesh add_pages(const Mesh& mesh, bootstrap::Control& control, os::Deadline deadline) {
   Mesh added = mesh;
   const std::vector<std::string> answers = bootstrap::all_or_none(control, "channel", deadline, [&] {
-    void* const memory = mesh.own->alloc(sizeof(Page));
+    void* const memory = mesh.own->alloc_for_transport(sizeof(Page));
     new (memory) Page;
     return ByteWriter().number(mesh.own->offset_of(memory, sizeof(Page))).bytes();
   });

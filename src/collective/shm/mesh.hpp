@@ -28,7 +28,9 @@ struct Mesh {
 
 /// Collective. Throws the reason why the ranks cannot share memory, the same on every rank (NOT_SUPPORTED: different hosts,
 /// other namespaces, no memfd, no UNIX sockets; OUT_OF_MEMORY).
-[[nodiscard]] Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline);
+/// `kept`: the own region of before, whose memory stays where it is; NULL, or another arena: a new one.
+[[nodiscard]] Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline,
+                                     const std::shared_ptr<collective::Arena>& kept = nullptr);
 
 /// Collective; all ranks are threads of this process.
 [[nodiscard]] Mesh connect_threads(bootstrap::Control& control, os::Deadline deadline);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "core/attempt.hpp"
 #include "os/huge_pages.hpp"
@@ -41,19 +42,24 @@ Fd open_memfd(int64_t size) {
 Mapping::Mapping(int fd, int64_t size) : size_(size) {
   const auto length = static_cast<size_t>(size);
   void* const place = os::reserve_addresses(length);
-  void* const base = place == nullptr
-                         ? MAP_FAILED
-                         : mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
-  if (base == MAP_FAILED) {
-    const int error = errno;
-    if (place != nullptr) os::unmap(place, length);
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be mapped (%s)",
-                     static_cast<long long>(size), std::strerror(error));
-  }
-  base_ = static_cast<std::byte*>(base);
-  (void)madvise(base, length, MADV_DONTDUMP);
-  (void)madvise(base, length, MADV_HUGEPAGE);
+  on_error([&] { map(place, fd); },
+           [&](const Error&) {
+             if (place != nullptr) os::unmap(place, length);
+           });
+  base_ = static_cast<std::byte*>(place);
 }
+
+void Mapping::map(void* place, int fd) const {
+  const auto length = static_cast<size_t>(size_);
+  if (place == nullptr ||
+      mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) == MAP_FAILED)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be mapped (%s)",
+                     static_cast<long long>(size_), std::strerror(errno));
+  (void)madvise(place, length, MADV_DONTDUMP);
+  (void)madvise(place, length, MADV_HUGEPAGE);
+}
+
+void Mapping::map_again(int fd) { map(base_, fd); }
 
 Mapping::~Mapping() {
   if (base_ != nullptr) os::unmap(base_, static_cast<size_t>(size_));
@@ -147,6 +153,36 @@ void* Region::alloc(int64_t bytes) {
   std::byte* data = mapping_->base() + begin;
   std::memset(data, 0, static_cast<size_t>(wanted));  // also the first touch, by the rank that uses it
   return data;
+}
+
+void* Region::alloc_for_transport(int64_t bytes) {
+  of_transport_.reserve(of_transport_.size() + 1);
+  of_transport_.push_back(alloc(bytes));
+  return of_transport_.back();
+}
+
+void Region::renew() {
+  for (void* const memory : std::exchange(of_transport_, {})) static_cast<void>(free(memory));
+  Fd fd = open_memfd(mapping_->size());
+  const std::lock_guard lock(mutex_);
+  for (const auto& [begin, end] : used_) copy_to(fd.get(), begin, end);
+  mapping_->map_again(fd.get());
+  fd_ = std::move(fd);
+  reserve({0, round_up(kHeader, os::kHugePage)});
+  for (auto entry = used_.cbegin(); entry != used_.cend(); ++entry) reserve(blocks_of(entry));
+  new (mapping_->base()) Page;
+}
+
+/// Bytes of the mapping to the same place in a file.
+void Region::copy_to(int fd, int64_t begin, int64_t end) const {
+  for (int64_t at = begin; at < end;) {
+    const ssize_t written = pwrite(fd, mapping_->base() + at, static_cast<size_t>(end - at), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0)
+      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be copied (%s)",
+                       static_cast<long long>(end - begin), std::strerror(errno));
+    at += written;
+  }
 }
 
 bool Region::free(void* data) noexcept {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "collective/arena.hpp"
 #include "collective/shm/fd.hpp"
@@ -23,6 +24,7 @@ namespace ddp::shm {
 class Mapping {
  public:
   Mapping(int fd, int64_t size);  // begins on a huge page's boundary; throws OUT_OF_MEMORY; does not keep the fd
+  void map_again(int fd);         // another file in its place; throws OUT_OF_MEMORY
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -32,6 +34,8 @@ class Mapping {
   [[nodiscard]] Page& page() const noexcept { return *reinterpret_cast<Page*>(base_); }
 
  private:
+  void map(void* place, int fd) const;
+
   std::byte* base_ = nullptr;
   int64_t size_ = 0;
 };
@@ -51,6 +55,13 @@ class Region final : public collective::Arena {
 
   [[nodiscard]] void* alloc(int64_t bytes) override;
   [[nodiscard]] bool free(void* data) noexcept override;
+  /// Memory of the transport itself, until the region is renewed.
+  [[nodiscard]] void* alloc_for_transport(int64_t bytes);
+
+  /// Other memory with the same contents at the same addresses, and a new page: who mapped the old one, and may still write
+  /// to it, does not reach this rank any more. Nobody uses the region meanwhile. Throws as the constructor; then nothing
+  /// has changed.
+  void renew();
 
   /// Offset of memory that lies wholly inside one allocation; kNotInReach otherwise.
   [[nodiscard]] int64_t offset_of(const void* data, int64_t bytes) const noexcept;
@@ -63,12 +74,14 @@ class Region final : public collective::Arena {
   using Used = std::map<int64_t, int64_t>;  // begin -> end of each allocation, in bytes from the base
   [[nodiscard]] Blocks blocks_of(Used::const_iterator entry) const noexcept;
   void reserve(Blocks blocks);
+  void copy_to(int fd, int64_t begin, int64_t end) const;
   void release(Blocks blocks) noexcept;
 
   Fd fd_;
   std::shared_ptr<Mapping> mapping_;
-  mutable std::mutex mutex_;  // guards used_
+  mutable std::mutex mutex_;  // guards all below
   Used used_;
+  std::vector<void*> of_transport_;
 };
 
 /// Ask for the pages of a span now, for writing, so that the first pass does not pay for page faults. Best effort.

@@ -158,7 +158,8 @@ class SocketTransport : public collective::Transport {
         size_(context.control->size()),
         calls_(context.control->calls()),
         numbers_(calls_, context.channel),
-        member_(context, table, address, options, all_ranks(size_), one_rank_each(size_), context.options.timeout_ms) {}
+        member_(context, table, address, options, all_ranks(size_), one_rank_each(size_), context.options.timeout_ms),
+        heap_(context.arena != nullptr ? context.arena : std::make_shared<collective::HostAllocator>()) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
@@ -233,7 +234,7 @@ class SocketTransport : public collective::Transport {
   bootstrap::CallState& calls_;
   SequenceNumbers numbers_;
   SocketMember member_;
-  std::shared_ptr<collective::HostAllocator> heap_ = std::make_shared<collective::HostAllocator>();
+  const std::shared_ptr<collective::Arena> heap_;
 };
 
 }  // namespace

@@ -1,0 +1,40 @@
+// Which ranks of a broken group may go on, so that never two parts of it do. Pure.
+// Tested by unit/bootstrap/quorum_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ddp::bootstrap {
+
+/// What the rank that decides knows of another, or of itself.
+enum class Standing {
+  kHere,
+  kExpected,  // alive, as far as anybody knows: it may still come
+  kSilent,    // it may be dead, or on the other side of a cut
+  kDead       // seen to be
+};
+
+struct RecoveryRule {
+  int32_t min_ranks = 1;
+  bool allow_half = false;   // half of the ranks may go on, if the lowest one is among them
+  int64_t wait_ms = 60'000;  // for ranks that live but do not come
+};
+
+enum class Verdict {
+  kWait,
+  kForm,      // with those who are here
+  kTooFew,    // fewer than min_ranks
+  kMinority,  // others may live, and they may be as many
+};
+
+/// Ids of the ranks of a group, in ascending order.
+using Membership = std::vector<int32_t>;
+
+/// `by_id`: the standing of every id. `memberships`: the last one that all its ranks have confirmed, and each that was formed
+/// after it: those who are here must be able to go on in every one of them. If ranks are only silent, that takes more than
+/// half of those that are not dead.
+[[nodiscard]] Verdict judge(const std::vector<Standing>& by_id, const std::vector<Membership>& memberships,
+                            const RecoveryRule& rule);
+
+}  // namespace ddp::bootstrap

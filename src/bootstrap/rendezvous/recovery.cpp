@@ -1,0 +1,223 @@
+#include "bootstrap/rendezvous/recovery.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "bootstrap/control/identity.hpp"
+#include "bootstrap/control/server.hpp"
+#include "bootstrap/control/tcp_control.hpp"
+#include "bootstrap/control/texts.hpp"
+#include "bootstrap/rendezvous/probe.hpp"
+#include "bootstrap/rendezvous/record_store.hpp"
+#include "bootstrap/rendezvous/token.hpp"
+#include "core/attempt.hpp"
+#include "os/log.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+constexpr int64_t kSuspectMs = 1'000;  // for a rank that was silent when the group broke
+constexpr int64_t kFencedMs = 5'000;   // for others, if this rank was silent itself: they have gone on by then, or come
+constexpr auto kPause = std::chrono::milliseconds(10);
+constexpr const char* kGroupName = "recovery";
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+Address address_of(const Record& record) {
+  const auto [host, port] = net::split_place(record.address);
+  auth::Token token = read_token(environment);
+  if (!token.has_value() && !record.token.empty()) token = record.token;
+  return Address{net::resolve(host, os::Deadline::in_ms(0)).front().with_port(port),
+                 auth::group_id("", record.word, kGroupName), std::move(token)};
+}
+
+Record read(const std::string& text) {
+  const std::optional<Record> record = read_record(text);
+  if (!record.has_value()) throw Error(DDP_ERROR_INTERNAL, "a rank said where it can be found in a way nobody understands");
+  return *record;
+}
+
+class Recovery {
+ public:
+  Recovery(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule, const ddp_group_options& options)
+      : standby_(standby), lost_(lost), rule_(rule), options_(options), own_(address_of(read(standby.record()))) {
+    for (const std::string& record : lost.records) watches_.emplace_back(address_of(read(record)));
+    suspected_.resize(watches_.size());
+    for (const int32_t id : lost.suspects) suspected_[at(id)] = true;
+    if (suspected_[at(lost.id)]) rule_.wait_ms = std::min(rule_.wait_ms, kFencedMs);
+    standing_.assign(watches_.size(), Standing::kDead);
+    const os::Deadline deadline = os::Deadline::in_ms(rule_.wait_ms);
+    came_by_ = deadline;
+  }
+
+  std::unique_ptr<Control> run() {
+    for (;; std::this_thread::sleep_for(kPause)) {
+      look();
+      const std::optional<int32_t> leader = lowest_before_this();
+      std::unique_ptr<Control> control = leader.has_value() ? follow(*leader) : lead();
+      if (control != nullptr) return control;
+    }
+  }
+
+ private:
+  static size_t at(int32_t id) noexcept { return static_cast<size_t>(id); }
+
+  void look() {
+    for (const int32_t id : lost_.memberships.front())
+      standing_[at(id)] = id == lost_.id ? Standing::kHere : standing_of(watches_[at(id)].look(), suspected_[at(id)]);
+  }
+
+  [[nodiscard]] Standing standing_of(Watch::State state, bool suspected) const {
+    switch (state) {
+      case Watch::State::kGone: return suspected_[at(lost_.id)] ? Standing::kSilent : Standing::kDead;
+      case Watch::State::kUnreachable: return Standing::kSilent;
+      case Watch::State::kListening:
+        return (suspected ? suspect_came_by_ : came_by_).passed() ? Standing::kSilent : Standing::kExpected;
+      case Watch::State::kConnecting:
+      case Watch::State::kServing: break;
+    }
+    return Standing::kExpected;
+  }
+
+  /// Of those that are expected.
+  [[nodiscard]] std::optional<int32_t> lowest_before_this() const {
+    for (const int32_t id : lost_.memberships.front())
+      if (id < lost_.id && standing_[at(id)] == Standing::kExpected) return id;
+    return std::nullopt;
+  }
+
+  [[nodiscard]] bool is_lower_serving() {
+    for (const int32_t id : lost_.memberships.front())
+      if (id < lost_.id && watches_[at(id)].look() == Watch::State::kServing) return true;
+    return false;
+  }
+
+  std::unique_ptr<Control> follow(int32_t leader) {
+    Watch& watch = watches_[at(leader)];
+    if (watch.look() != Watch::State::kServing) return nullptr;
+    const os::Deadline deadline = os::Deadline::in_ms(options_.dead_after_ms);
+    Probe answer = watch.enter(lost_.id, size(), deadline);
+    if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
+    if (answer.answer != Probe::Answer::kAdmitted) return nullptr;
+    std::unique_ptr<Server> none;
+    std::unique_ptr<Control> control = join(std::move(*answer.admission), watch.target(), none, {});
+    if (control == nullptr) suspected_[at(leader)] = true;  // it has died, or is silent now, or follows a lower one
+    return control;
+  }
+
+  /// NULL: a lower rank serves too.
+  std::unique_ptr<Control> lead() {
+    ServerConfig config;
+    config.size = size();
+    config.group = own_.group;
+    config.token = own_.token;
+    config.heartbeat_ms = options_.heartbeat_ms;
+    config.dead_after_ms = options_.dead_after_ms;
+    config.world_rank = lost_.world_rank;
+    config.recovers = true;
+    const Membership& members = lost_.memberships.front();
+    for (int32_t id = 0; id < size(); ++id)
+      if (std::find(members.begin(), members.end(), id) == members.end()) config.fenced.push_back(id);
+    auto server = std::make_unique<Server>(standby_.listener(), std::move(config));
+    Probe answer = probe(own_, lost_.id, size(), os::Deadline::in_ms(options_.dead_after_ms));
+    if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
+    if (answer.answer != Probe::Answer::kAdmitted) return nullptr;
+    bool yields = false;
+    std::unique_ptr<Control> control;
+    const std::optional<Error> failed = try_to([&] {
+      control = join(std::move(*answer.admission), own_, server, [&] {
+        yields = is_lower_serving();
+        if (yields) throw Error(DDP_ERROR_INTERNAL, "a lower rank serves");
+        decide(*server);
+      });
+    });
+    if (failed.has_value() && !yields) throw Error(*failed);
+    return control;
+  }
+
+  void decide(Server& server) {
+    look();
+    const std::vector<int32_t> here = server.present();
+    if (std::find(here.begin(), here.end(), lost_.id) == here.end()) return;
+    for (const int32_t id : here) standing_[at(id)] = Standing::kHere;
+    switch (judge(standing_, lost_.memberships, rule_)) {
+      case Verdict::kWait: return;
+      case Verdict::kForm: return server.form(here);
+      case Verdict::kTooFew: return server.dismiss(texts::too_few(here, all(Standing::kDead), rule_.min_ranks));
+      case Verdict::kMinority: return server.dismiss(texts::minority(here, all(Standing::kSilent), rule_.allow_half));
+    }
+  }
+
+  [[nodiscard]] std::vector<int32_t> all(Standing standing) const {
+    std::vector<int32_t> ids;
+    for (const int32_t id : lost_.memberships.front())
+      if (standing_[at(id)] == standing) ids.push_back(id);
+    return ids;
+  }
+
+  std::unique_ptr<Control> join(Admission admission, const Address& target, std::unique_ptr<Server>& server,
+                                const std::function<void()>& check) {
+    net::tune(admission.socket.get(), options_.dead_after_ms);
+    ClientConfig config;
+    config.me = this_member(lost_.id);
+    config.me.world_rank = lost_.world_rank;
+    config.me.address = target.where.is_loopback() ? "127.0.0.1" : net::local_end(admission.socket).host();
+    config.size = size();
+    config.heartbeat_ms = options_.heartbeat_ms;
+    config.dead_after_ms = options_.dead_after_ms;
+    config.recovers = true;
+    return join_over_tcp(std::move(admission), std::move(config), server, check);
+  }
+
+  [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(watches_.size()); }
+
+  const Standby& standby_;
+  const LostGroup& lost_;
+  RecoveryRule rule_;
+  const ddp_group_options& options_;
+  const Address own_;
+  std::vector<Watch> watches_;      // by id
+  std::vector<bool> suspected_;     // the same
+  std::vector<Standing> standing_;  // the same; dead: not a member
+  os::Deadline came_by_ = os::Deadline::never();
+  const os::Deadline suspect_came_by_ = os::Deadline::in_ms(kSuspectMs);
+};
+
+net::Socket listen_on(const std::string& address) {
+  int error = 0;
+  net::Socket socket = net::listen_at(net::resolve(address, os::Deadline::in_ms(0)).front(), error);
+  if (!socket)
+    throw make_error(status_of_errno(error, DDP_ERROR_IO), "a rank cannot listen at %s for a recovery: %s%s",
+                     address.c_str(), std::strerror(error), advice_of_errno(error));
+  return socket;
+}
+
+}  // namespace
+
+Standby::Standby(const std::string& address) : socket_(listen_on(address)), in_forks_(socket_.get()) {
+  const Member me = this_member(0);
+  record_ = write_record(Record{net::local_end(socket_).text(), auth::random_token(),
+                                read_token(environment).has_value() ? "" : auth::random_token(), me.host, me.boot_id});
+}
+
+net::Socket Standby::listener() const {
+  net::Socket copy(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy)
+    throw make_error(status_of_errno(errno, DDP_ERROR_IO), "a rank cannot serve a recovery: %s%s", std::strerror(errno),
+                     advice_of_errno(errno));
+  return copy;
+}
+
+std::unique_ptr<Control> meet_again(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule,
+                                    const ddp_group_options& options) {
+  return Recovery(standby, lost, rule, options).run();
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,54 @@
+// How the ranks of a broken group meet again, without a rendezvous and whoever of them died.
+//
+// Every rank of a group that can recover listens at an address of its own from the start, and all know all addresses. When
+// the group has broken, the lowest rank that is alive serves there, and the others join it. Who is lower is looked at by a
+// connection that is held open: refused is dead, silent is unknown. Nobody waits long for a rank that was silent before, or
+// that is out of reach. The one who serves decides when the group forms, and with whom (quorum.hpp).
+// Threads: one.
+// Tested by unit/bootstrap/quorum_test.cpp and capi/recovery_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/control/control.hpp"
+#include "bootstrap/control/net.hpp"
+#include "bootstrap/rendezvous/quorum.hpp"
+#include "ddp/group.h"
+#include "os/closed_in_forks.hpp"
+
+namespace ddp::bootstrap {
+
+/// A rank's own address, with the socket that listens there as long as this lives. A fork does not keep it open.
+class Standby {
+ public:
+  /// Listens at a numeric address. Throws IO or OUT_OF_MEMORY.
+  explicit Standby(const std::string& address);
+  /// For the others.
+  [[nodiscard]] const std::string& record() const noexcept { return record_; }
+  /// The socket once more.
+  [[nodiscard]] net::Socket listener() const;
+
+ private:
+  net::Socket socket_;
+  os::ClosedInForks in_forks_;
+  std::string record_;
+};
+
+/// What a rank knows of its group when it has broken.
+struct LostGroup {
+  int32_t id = 0;                       // of this rank
+  int32_t world_rank = -1;              // as in Member
+  std::vector<std::string> records;     // of all ranks' addresses, by id
+  std::vector<int32_t> suspects;        // ids of those that were silent
+  std::vector<Membership> memberships;  // as judge() takes them
+};
+
+/// Meet the ranks that are left. Blocks up to rule.wait_ms and some seconds. Throws TOO_FEW_RANKS or FENCED if this rank
+/// cannot go on.
+[[nodiscard]] std::unique_ptr<Control> meet_again(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule,
+                                                  const ddp_group_options& options);
+
+}  // namespace ddp::bootstrap

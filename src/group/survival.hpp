@@ -1,0 +1,60 @@
+// What lets a group go on after ranks have died: where every rank can be found then, who belongs to the group, and what has
+// to follow when the others have met again. It outlives what a recovery replaces.
+// Threads: one.
+// Tested by capi/recovery_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/control/control.hpp"
+#include "bootstrap/failure.hpp"
+#include "bootstrap/rendezvous/quorum.hpp"
+#include "bootstrap/rendezvous/recovery.hpp"
+#include "os/clock.hpp"
+
+namespace ddp::group {
+
+/// What is built on a group's ranks (a model) and is built again on those that are left.
+class Follower {
+ public:
+  virtual ~Follower() = default;
+  /// The group has broken, and its transports end: let go of them.
+  virtual void leave_group() noexcept = 0;
+  /// The ranks have met. Collective; followers come in the order in which they began to follow. Gives the rank whose state
+  /// all have now, -1 if they had the same.
+  virtual int32_t rejoin_group() = 0;
+};
+
+class Survival {
+ public:
+  /// The ranks of this control plane are the group now. Local, before the first exchange.
+  void formed(const bootstrap::Control& control);
+  /// All of them know that, because an exchange has completed: tell each other where they are found. Collective. Throws the
+  /// same on all ranks.
+  void confirm(bootstrap::Control& control, os::Deadline deadline);
+
+  /// Ranks that the failure names, or that were silent before it, by rank.
+  [[nodiscard]] static std::vector<int32_t> suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
+                                                     int64_t dead_after_ms);
+  /// See bootstrap::meet_again(). `old` is the control plane that broke.
+  [[nodiscard]] std::unique_ptr<bootstrap::Control> meet(const bootstrap::Control& old, const bootstrap::Failure& failure,
+                                                         const bootstrap::RecoveryRule& rule,
+                                                         const ddp_group_options& options);
+
+  void follow(std::weak_ptr<Follower> follower);
+  [[nodiscard]] std::vector<std::shared_ptr<Follower>> followers();
+  /// 1 for the group as it was created, one more after each recovery.
+  [[nodiscard]] int64_t generation() const noexcept { return generation_; }
+
+ private:
+  std::unique_ptr<bootstrap::Standby> standby_;
+  std::vector<std::string> records_;                // by id
+  std::vector<bootstrap::Membership> memberships_;  // the last that is confirmed, and those formed after it
+  std::vector<std::weak_ptr<Follower>> followers_;
+  int64_t generation_ = 0;
+};
+
+}  // namespace ddp::group

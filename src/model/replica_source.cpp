@@ -1,0 +1,67 @@
+#include "model/replica_source.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/bytes.hpp"
+
+namespace ddp::model {
+namespace {
+
+/// At the first commit parameters are sent anyway; the optimizers' state only where a rank may have loaded another one.
+ReplicaSource at_first_commit(const std::vector<ReplicaVersion>& by_rank) {
+  const bool loaded = std::any_of(by_rank.begin(), by_rank.end(), [](const ReplicaVersion& each) { return each.loaded; });
+  return {loaded ? ReplicaSource::Sends::kValuesAndStates : ReplicaSource::Sends::kValues, 0, false, false};
+}
+
+bool are_alike(const ReplicaVersion& a, const ReplicaVersion& b) noexcept {
+  return !a.is_new && !b.is_new && a.is_whole && b.is_whole && a.final_passes == b.final_passes && a.steps == b.steps &&
+         a.hash == b.hash;
+}
+
+}  // namespace
+
+std::string write_version(const ReplicaVersion& version) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(version.is_new)).number(static_cast<uint8_t>(version.loaded));
+  writer.number(static_cast<uint8_t>(version.is_whole)).number(version.final_passes).number(version.steps);
+  writer.number(version.hash).number(version.rank).number(version.size);
+  return std::move(writer).bytes();
+}
+
+ReplicaVersion read_version(std::string_view bytes) {
+  ByteReader reader(bytes);
+  ReplicaVersion version;
+  version.is_new = reader.number<uint8_t>() != 0;
+  version.loaded = reader.number<uint8_t>() != 0;
+  version.is_whole = reader.number<uint8_t>() != 0;
+  version.final_passes = reader.number<int64_t>();
+  version.steps = reader.number<int64_t>();
+  version.hash = reader.number<uint64_t>();
+  version.rank = reader.number<int32_t>();
+  version.size = reader.number<int32_t>();
+  return version;
+}
+
+ReplicaSource find_source(const std::vector<ReplicaVersion>& by_rank) {
+  if (std::all_of(by_rank.begin(), by_rank.end(), [](const ReplicaVersion& each) { return each.is_new; }))
+    return at_first_commit(by_rank);
+  int32_t source = -1;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const ReplicaVersion& each = by_rank[rank];
+    if (each.is_new || !each.is_whole) continue;
+    const auto age = [](const ReplicaVersion& of) { return std::tie(of.final_passes, of.steps); };
+    if (source < 0 || age(each) < age(by_rank[static_cast<size_t>(source)])) source = static_cast<int32_t>(rank);
+  }
+  if (source < 0) return {ReplicaSource::Sends::kNoneIsWhole, 0, true, false};
+  const bool same = std::all_of(by_rank.begin(), by_rank.end(), [&](const ReplicaVersion& each) {
+    return are_alike(each, by_rank[static_cast<size_t>(source)]);
+  });
+  bool same_ranks = same;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank)
+    same_ranks = same_ranks && by_rank[rank].rank == static_cast<int32_t>(rank) &&
+                 by_rank[rank].size == static_cast<int32_t>(by_rank.size());
+  return {same ? ReplicaSource::Sends::kNothing : ReplicaSource::Sends::kValuesAndStates, source, true, same_ranks};
+}
+
+}  // namespace ddp::model

@@ -1,0 +1,112 @@
+// Ranks die and the others go on in their processes: whoever dies, over every transport, with every way to update, and the
+// weights are those of a replay of who took part in which step.
+#include <csignal>
+#include <cstdio>
+
+#include "support/on_processes.hpp"
+#include "support/survivor.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+Survival plan_on(Hosts hosts, int32_t ranks, Update update, const Folder& folder) {
+  Survival plan;
+  plan.rendezvous = "file://" + folder.path() + "/meet";
+  plan.ranks = ranks;
+  plan.update = update;
+  plan.backend = options_on(hosts).backend;
+  if (ddp_recover_options_init(&plan.rule, sizeof plan.rule) != DDP_OK) throw Error(DDP_ERROR_INTERNAL, "no options");
+  plan.rule.wait_ms = 10'000;
+  return plan;
+}
+
+struct Killing {
+  int rank;
+  const char* after;  // what the rank has said
+  int signal = SIGKILL;
+};
+
+/// Trains while ranks are killed. What the survivors tell is the same, and is what the replay gives.
+Story train_and_kill(Hosts hosts, const Survival& plan, const std::vector<Killing>& killings) {
+  Procs procs(plan.ranks, [&](int rank, Reporter& report) {
+    if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    return write_story(Survivor(plan, rank, report).run());
+  });
+  std::vector<bool> dead(static_cast<size_t>(plan.ranks));
+  for (const Killing& killing : killings) {
+    procs.wait_for(killing.rank, killing.after);
+    sleep_ms(7);
+    procs.signal(killing.rank, killing.signal);
+    dead[static_cast<size_t>(killing.rank)] = true;
+  }
+  Story told;
+  const std::vector<ProcResult> results = procs.wait(60'000);
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const ProcResult& result = results[static_cast<size_t>(rank)];
+    if (dead[static_cast<size_t>(rank)]) continue;
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe() + "\n" + result.said);
+    const Story story = read_story(result.text);
+    expect(static_cast<int64_t>(story.members.size()) == plan.steps, "all steps were made: " + result.text);
+    if (told.members.empty()) told = story;
+    expect(story.members == told.members && story.hash == told.hash, "the survivors tell the same: " + result.text);
+  }
+  expect(told.hash == replay(told.members), "the weights are those of the replay: " + write_story(told));
+  for (int rank = 0; rank < plan.ranks; ++rank)
+    expect(((told.members.back() >> rank & 1) != 0) == !dead[static_cast<size_t>(rank)],
+           "the last step was made by the survivors");
+  expect(told.members.front() == (uint64_t{1} << plan.ranks) - 1, "the first step was made by all");
+  return told;
+}
+
+template <Hosts kHosts, Update kUpdate>
+void a_rank_dies(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  const Folder folder;
+  train_and_kill(kHosts, plan_on(kHosts, 4, kUpdate, folder), {{2, "step 20"}});
+}
+
+template <Hosts kHosts>
+void rank_0_dies(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  const Folder folder;
+  train_and_kill(kHosts, plan_on(kHosts, 4, Update::kSgd, folder), {{0, "step 20"}});
+}
+
+template <Hosts kHosts>
+void one_after_the_other_until_one_is_left(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  const Folder folder;
+  Survival plan = plan_on(kHosts, 4, Update::kInBackward, folder);
+  plan.steps = 80;
+  plan.own_values = true;
+  train_and_kill(kHosts, plan, {{0, "step 10"}, {3, "step 20"}, {1, "step 30"}});
+}
+
+void two_die_at_once(void**) {
+  const Folder folder;
+  train_and_kill(Hosts::kShared, plan_on(Hosts::kShared, 4, Update::kSgd, folder), {{0, "step 20"}, {1, "step 20"}});
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test((a_rank_dies<Hosts::kShared, Update::kSgd>)),
+      ddp_test((a_rank_dies<Hosts::kShared, Update::kInBackward>)),
+      ddp_test((a_rank_dies<Hosts::kShared, Update::kOwn>)),
+      ddp_test((a_rank_dies<Hosts::kGloo, Update::kSgd>)),
+      ddp_test((a_rank_dies<Hosts::kGloo, Update::kInBackward>)),
+      ddp_test((a_rank_dies<Hosts::kSeveral, Update::kInBackward>)),
+      ddp_test(rank_0_dies<Hosts::kShared>),
+      ddp_test(rank_0_dies<Hosts::kGloo>),
+      ddp_test(rank_0_dies<Hosts::kSeveral>),
+      ddp_test(one_after_the_other_until_one_is_left<Hosts::kShared>),
+      ddp_test(one_after_the_other_until_one_is_left<Hosts::kGloo>),
+      ddp_test(two_die_at_once),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,271 @@
+// A training whose ranks die: every rank goes on through ddp_group_recover and notes who took part in each step, and a replay
+// of those notes in one process says what the weights must be. Gradients are small integers and all factors powers of two,
+// so each operation is exact or rounded once, whatever the order of the sum.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddp/experimental.h"
+#include "support/group_procs.hpp"
+
+namespace ddp::test {
+
+enum class Update { kOwn, kSgd, kInBackward, kShard };
+
+struct Survival {
+  std::string rendezvous;
+  int32_t ranks = 4;
+  ddp_backend backend = DDP_BACKEND_AUTO;
+  Update update = Update::kSgd;
+  int64_t steps = 60;
+  int64_t pause_ms = 5;  // what a step computes
+  int64_t dead_after_ms = 1'000;
+  ddp_recover_options rule{};
+  bool own_values = false;
+};
+
+constexpr int64_t kSizes[] = {7, 5'000, 70'000};
+constexpr float kMomentum = 0.5F, kRate = 0.0625F;
+
+inline float gradient_of(int32_t id, int64_t step, int64_t element) noexcept {
+  return static_cast<float>((id * 7 + step * 3 + element) % 11 - 5);
+}
+
+/// What one rank came to: "step members;..." and the weights' hash.
+struct Story {
+  std::vector<uint64_t> members;  // by step, a bit for each id
+  uint64_t hash = 0;
+};
+
+inline uint64_t hash_of(const std::vector<std::vector<float>>& weights) noexcept {
+  uint64_t hash = 1469598103934665603U;
+  for (const std::vector<float>& each : weights) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(each.data());
+    for (size_t at = 0; at < each.size() * sizeof(float); ++at) hash = (hash ^ bytes[at]) * 1099511628211U;
+  }
+  return hash;
+}
+
+inline std::string write_story(const Story& story) {
+  std::string text = std::to_string(story.hash);
+  for (const uint64_t members : story.members) text += " " + std::to_string(members);
+  return text;
+}
+
+inline Story read_story(const std::string& text) {
+  Story story;
+  size_t at = 0;
+  story.hash = std::stoull(text, &at);
+  for (size_t used = 0; at < text.size(); at += used) story.members.push_back(std::stoull(text.substr(at), &used));
+  return story;
+}
+
+/// What the weights must be after these steps.
+inline uint64_t replay(const std::vector<uint64_t>& members_of_steps) {
+  std::vector<std::vector<float>> weights, momenta;
+  for (const int64_t size : kSizes) {
+    weights.emplace_back(static_cast<size_t>(size), 1.0F);
+    momenta.emplace_back(static_cast<size_t>(size), 0.0F);
+  }
+  for (size_t step = 0; step < members_of_steps.size(); ++step) {
+    const uint64_t members = members_of_steps[step];
+    const auto count = static_cast<float>(__builtin_popcountll(members));
+    for (size_t p = 0; p < weights.size(); ++p) {
+      for (size_t i = 0; i < weights[p].size(); ++i) {
+        float sum = 0;
+        for (int32_t id = 0; id < 64; ++id)
+          if ((members >> id & 1) != 0) sum += gradient_of(id, static_cast<int64_t>(step), static_cast<int64_t>(i));
+        momenta[p][i] = kMomentum * momenta[p][i] + sum / count;
+        weights[p][i] -= kRate * momenta[p][i];
+      }
+    }
+  }
+  return hash_of(weights);
+}
+
+/// One rank of it.
+class Survivor {
+ public:
+  Survivor(const Survival& plan, int32_t id, Reporter& report) : plan_(plan), id_(id), report_(report) {
+    for (const int64_t size : kSizes) {
+      weights_.emplace_back(static_cast<size_t>(size), 1.0F);
+      momenta_.emplace_back(static_cast<size_t>(size), 0.0F);
+    }
+    must(create_group());
+    must(create_model());
+  }
+  ~Survivor() {
+    ddp_optimizer_destroy(optimizer_);
+    ddp_model_destroy(model_);
+    ddp_group_destroy(group_);
+  }
+  Survivor(const Survivor&) = delete;
+  Survivor& operator=(const Survivor&) = delete;
+
+  Story run() {
+    go_on(learn_members());
+    while (step_ < plan_.steps) {
+      const ddp_status status = train_step();
+      if (status == DDP_OK) {
+        story_.members.push_back(members_);
+        if (optimizer_ != nullptr) ++step_;
+        if (step_ % 10 == 0) report_.say("step " + std::to_string(step_));
+      }
+      go_on(status);
+    }
+    go_on(ddp_group_barrier(group_));
+    story_.hash = hash_of(values());
+    return story_;
+  }
+
+ private:
+  static void must(ddp_status status) {
+    if (status != DDP_OK) throw Error(status, ddp_last_error());
+  }
+
+  ddp_status create_group() {
+    ddp_group_options options;
+    must(ddp_group_options_init(&options, sizeof options));
+    options.rank = id_;
+    options.world_size = plan_.ranks;
+    options.backend = plan_.backend;
+    options.heartbeat_ms = std::min<int64_t>(plan_.dead_after_ms / 5, 100);
+    options.dead_after_ms = plan_.dead_after_ms;
+    options.timeout_ms = 20'000;
+    options.recoverable = 1;
+    return ddp_group_create(plan_.rendezvous.c_str(), &options, &group_);
+  }
+
+  ddp_status create_model() {
+    ddp_model_options options;
+    must(ddp_model_options_init(&options, sizeof options));
+    options.bucket_bytes = 100'000;
+    options.own_values = plan_.own_values ? 1 : 0;
+    must(ddp_model_create(group_, &options, &model_));
+    for (size_t p = 0; p < weights_.size(); ++p) {
+      ddp_tensor value;
+      const auto count = static_cast<int64_t>(weights_[p].size());
+      must(ddp_tensor_init(&value, weights_[p].data(), DDP_F32, 1, &count));
+      must(ddp_model_add_parameter(model_, ("p" + std::to_string(p)).c_str(), &value, nullptr, nullptr));
+    }
+    if (plan_.update == Update::kOwn) must(add_own_state());
+    if (plan_.update != Update::kOwn) must(create_optimizer());
+    must(ddp_model_commit(model_, nullptr));
+    return DDP_OK;
+  }
+
+  /// As buffers: so a recovery sends it with the model.
+  ddp_status add_own_state() {
+    ddp_tensor tensor;
+    const int64_t one = 1;
+    must(ddp_tensor_init(&tensor, &step_, DDP_I64, 1, &one));
+    must(ddp_model_add_buffer(model_, "step", &tensor, nullptr));
+    for (size_t p = 0; p < momenta_.size(); ++p) {
+      const auto count = static_cast<int64_t>(momenta_[p].size());
+      must(ddp_tensor_init(&tensor, momenta_[p].data(), DDP_F32, 1, &count));
+      must(ddp_model_add_buffer(model_, ("momentum" + std::to_string(p)).c_str(), &tensor, nullptr));
+    }
+    return DDP_OK;
+  }
+
+  ddp_status create_optimizer() {
+    ddp_optimizer_options options;
+    ddp_sgd_options rule;
+    must(ddp_optimizer_options_init(&options, sizeof options));
+    must(ddp_sgd_options_init(&rule, sizeof rule));
+    options.in_backward = plan_.update == Update::kInBackward ? 1 : 0;
+    options.shard = plan_.update == Update::kShard ? 1 : 0;
+    rule.rate = kRate;
+    rule.momentum = kMomentum;
+    return ddp_optimizer_create_sgd(model_, &rule, &options, &optimizer_);
+  }
+
+  /// Who are we? An exchange of its own, as a program has them.
+  ddp_status learn_members() {
+    std::vector<int64_t> ids(static_cast<size_t>(ddp_group_size(group_)));
+    int64_t mine = id_;
+    const int64_t one = 1;
+    const auto all = static_cast<int64_t>(ids.size());
+    ddp_tensor input, output;
+    must(ddp_tensor_init(&input, &mine, DDP_I64, 1, &one));
+    must(ddp_tensor_init(&output, ids.data(), DDP_I64, 1, &all));
+    const ddp_status status = ddp_group_all_gather(group_, &input, &output, nullptr);
+    if (status != DDP_OK) return status;
+    members_ = 0;
+    for (const int64_t id : ids) members_ |= uint64_t{1} << id;
+    return DDP_OK;
+  }
+
+  [[nodiscard]] float* gradient_at(size_t parameter) const {
+    ddp_tensor tensor;
+    must(ddp_model_get_grad(model_, static_cast<int32_t>(parameter), &tensor));
+    return static_cast<float*>(tensor.data);
+  }
+
+  ddp_status train_step() {
+    if (const ddp_status status = ddp_model_begin_backward(model_, DDP_PASS_REDUCE); status != DDP_OK) return status;
+    for (size_t p = weights_.size(); p-- > 0;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(plan_.pause_ms) / weights_.size());
+      auto* const gradient = gradient_at(p);
+      for (size_t i = 0; i < weights_[p].size(); ++i)
+        gradient[i] = gradient_of(id_, step_, static_cast<int64_t>(i));
+      if (const ddp_status status = ddp_model_mark_ready(model_, static_cast<int32_t>(p), nullptr); status != DDP_OK)
+        return status;
+    }
+    if (const ddp_status status = ddp_model_end_backward(model_, nullptr); status != DDP_OK) return status;
+    if (optimizer_ != nullptr) return ddp_optimizer_step(optimizer_, nullptr);
+    for (size_t p = 0; p < weights_.size(); ++p) {
+      const float* const gradient = gradient_at(p);
+      for (size_t i = 0; i < weights_[p].size(); ++i) {
+        momenta_[p][i] = kMomentum * momenta_[p][i] + gradient[i];
+        weights_[p][i] -= kRate * momenta_[p][i];
+      }
+    }
+    ++step_;
+    return DDP_OK;
+  }
+
+  /// Goes on after what breaks a group, as often as it takes; throws anything else.
+  void go_on(ddp_status status) {
+    while (status != DDP_OK) {
+      if (status != DDP_ERROR_PEER_FAILED && status != DDP_ERROR_ABORTED && status != DDP_ERROR_TIMED_OUT) must(status);
+      ddp_recovery recovery{};
+      recovery.struct_size = sizeof recovery;
+      must(ddp_group_recover(group_, &plan_.rule, &recovery));
+      report_.say("recovered " + std::to_string(recovery.size) + " in " + std::to_string(recovery.seconds));
+      if (optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
+      story_.members.resize(static_cast<size_t>(step_));
+      status = learn_members();
+    }
+  }
+
+  [[nodiscard]] std::vector<std::vector<float>> values() const {
+    if (!plan_.own_values) return weights_;
+    std::vector<std::vector<float>> copies;
+    for (size_t p = 0; p < weights_.size(); ++p) {
+      ddp_tensor value;
+      must(ddp_model_get_value(model_, static_cast<int32_t>(p), &value));
+      const auto* const first = static_cast<const float*>(value.data);
+      copies.emplace_back(first, first + weights_[p].size());
+    }
+    return copies;
+  }
+
+  const Survival& plan_;
+  const int32_t id_;
+  Reporter& report_;
+  std::vector<std::vector<float>> weights_, momenta_;
+  ddp_group* group_ = nullptr;
+  ddp_model* model_ = nullptr;
+  ddp_optimizer* optimizer_ = nullptr;
+  uint64_t members_ = 0;
+  int64_t step_ = 0;
+  Story story_;
+};
+
+}  // namespace ddp::test
