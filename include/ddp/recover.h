@@ -18,28 +18,28 @@ extern "C" {
 /** Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1. */
 typedef struct ddp_recover_options {
   int64_t struct_size; /**< set by init */
-  int64_t wait_ms;     /**< how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes;
-                            0: as long as it takes (default 60,000). Ranks that were silent, or are out of reach, are not
-                            waited for: about a second */
-  int32_t min_ranks;   /**< with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1) */
-  int32_t allow_half;  /**< ranks that are silent may live on the other side of a cut, so more than half of those that are not
-                            seen to be dead must be here. 1: half of them may go on too, if the lowest is among them; of two
-                            ranks, rank 0. 0 (default) */
+  int64_t wait_ms;   /**< how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes;
+                          0: as long as it takes (default 60,000). Ranks that were silent, or are out of reach, are not
+                          waited for: about a second */
+  int32_t min_ranks; /**< with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1) */
+  int32_t allow_half; /**< ranks that are silent may live on the other side of a cut, so more than half of those that are not
+                           seen to be dead must be here. 1: half of them may go on too, if the lowest is among them; of two
+                           ranks, rank 0. 0 (default) */
 } ddp_recover_options;
 
 /** What a recovery came to. The caller sets struct_size. Since 0.1. */
 typedef struct ddp_recovery {
-  int64_t struct_size;    /**< sizeof(ddp_recovery) */
-  int64_t generation;     /**< 1 for the group as it was created, and one more with each recovery */
-  int32_t rank;           /**< of this rank, now */
-  int32_t size;           /**< number of ranks, now */
-  int32_t previous_rank;  /**< of this rank, before */
-  int32_t previous_size;  /**< number of ranks, before */
-  int32_t source;         /**< rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not
-                               ahead of others; -1: all had the same, or there is no model. What the program keeps itself
-                               it sends from there (ddp_group_broadcast) */
-  int32_t reserved;       /**< 0 */
-  double seconds;         /**< how long the call took */
+  int64_t struct_size;   /**< sizeof(ddp_recovery) */
+  int64_t generation;    /**< 1 for the group as it was created, and one more with each recovery */
+  int32_t rank;          /**< of this rank, now */
+  int32_t size;          /**< number of ranks, now */
+  int32_t previous_rank; /**< of this rank, before */
+  int32_t previous_size; /**< number of ranks, before */
+  int32_t source;        /**< rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not
+                              ahead of others; -1: all had the same, or there is no model. What the program keeps itself
+                              it sends from there (ddp_group_broadcast) */
+  int32_t reserved;      /**< 0 */
+  double seconds;        /**< how long the call took */
 } ddp_recovery;
 
 /** What was last heard of a rank. The caller sets struct_size. Since 0.1. */

@@ -255,8 +255,7 @@ int32_t Group::recover(const bootstrap::RecoveryRule& rule) {
     for (const auto& follower : followers) follower->leave_group();
     impl_->retire();
     std::unique_ptr<bootstrap::Control> control = survival.meet(*impl_->control, impl_->failure, rule, impl_->options);
-    auto next =
-        std::make_unique<Impl>(std::move(control), impl_->options, impl_->origin, impl_->survival, impl_->arenas);
+    auto next = std::make_unique<Impl>(std::move(control), impl_->options, impl_->origin, impl_->survival, impl_->arenas);
     int32_t source = -1;
     const std::optional<Error> failed = try_to([&] {
       on_error([&] { next->connect("ddp_group_recover"); },
@@ -264,7 +263,10 @@ int32_t Group::recover(const bootstrap::RecoveryRule& rule) {
                  if (!error.is_agreed()) next->health.give_up("ddp_group_recover", error);
                });
       impl_.swap(next);
-      for (const auto& follower : followers) source = std::max(source, follower->rejoin_group());
+      size_t common = followers.size();  // some ranks may have been on their way to one more
+      for (const std::string& count : gather("followers", std::to_string(common)))
+        common = std::min(common, static_cast<size_t>(std::stoul(count)));
+      for (size_t i = 0; i < common; ++i) source = std::max(source, followers[i]->rejoin_group());
       static_cast<void>(gather("recovery", ""));
     });
     if (!failed.has_value()) return source;

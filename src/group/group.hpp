@@ -79,8 +79,8 @@ class Group {
   [[nodiscard]] std::vector<int32_t> failed() const;
   /// NULL unless the option recoverable is set.
   [[nodiscard]] Survival* survival() noexcept;
-  /// Go on with the ranks that are left, in the place of the broken group. No other call uses the group meanwhile. Collective
-  /// over them. Gives the rank whose state the models of all have now, -1 if they had the same or there is none.
+  /// Go on with the ranks that are left, in the place of the broken group. No other call uses the group meanwhile.
+  /// Collective over them. Gives the rank whose state the models of all have now, -1 if they had the same or there is none.
   int32_t recover(const bootstrap::RecoveryRule& rule);
   /// Leave; idempotent. Everything later throws INVALID_STATE.
   void close() noexcept;

@@ -16,9 +16,7 @@ void* Memory::alloc_beside(const Tensor& tensor, int64_t bytes) {
   return tensor.is_on_gpu() ? gpu_.nccl().alloc(bytes) : alloc_in_host(bytes);
 }
 
-void* Memory::alloc_in_host(int64_t bytes) {
-  return collective::MemoryHolds::instance().alloc(arenas_.back(), bytes);
-}
+void* Memory::alloc_in_host(int64_t bytes) { return collective::MemoryHolds::instance().alloc(arenas_.back(), bytes); }
 
 void Memory::free(void* data) {
   if (nccl::NcclTransport* const nccl = gpu_.existing_nccl(); nccl != nullptr && nccl->free(data)) return;

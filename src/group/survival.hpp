@@ -44,7 +44,9 @@ class Survival {
                                                          const bootstrap::RecoveryRule& rule,
                                                          const ddp_group_options& options);
 
+  /// Once for each, in the same order on all ranks.
   void follow(std::weak_ptr<Follower> follower);
+  void unfollow(const Follower& follower) noexcept;
   [[nodiscard]] std::vector<std::shared_ptr<Follower>> followers();
   /// 1 for the group as it was created, one more after each recovery.
   [[nodiscard]] int64_t generation() const noexcept { return generation_; }

@@ -119,7 +119,22 @@ void Model::set_hook(pass::Hook hook) {
 }
 
 void Model::commit(void* stream) {
+  if (std::exchange(rejoined_, false) && pass_ != nullptr) return;
   require_building("ddp_model_commit");
+  follow_group();
+  on_error<Error>([&] { commit_now(stream); },
+                  [this](const Error& error) {
+                    if (breaks_group(error.status()) || !std::exchange(follows_, false)) return;
+                    group_->survival()->unfollow(*this);
+                  });
+}
+
+void Model::follow_group() {
+  if (group_->survival() == nullptr || std::exchange(follows_, true)) return;
+  group_->survival()->follow(weak_from_this());
+}
+
+void Model::commit_now(void* stream) {
   group_->check_idle("ddp_model_commit");
   if (table_.parameters().empty())
     os::log(
@@ -135,7 +150,6 @@ void Model::commit(void* stream) {
   if (hook_.copies()) require_host_parameters();
   if (group_->survival() != nullptr) require_recoverable();
   static_cast<void>(join_group(stream));
-  if (group_->survival() != nullptr) group_->survival()->follow(weak_from_this());
 }
 
 int32_t Model::join_group(void* stream) {
@@ -153,15 +167,17 @@ int32_t Model::join_group(void* stream) {
   pass_ = std::make_unique<pass::Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   pass_->attach(optimizer_slot_.update());
   pass_->results().go_on_from(replicas_.final_passes());
+  was_committed_ = true;
   return source;
 }
 
 /// Memory of GPUs does not outlive what a recovery replaces.
 void Model::require_recoverable() const {
   if (has_gpu_tensors(table_))
-    throw Error(DDP_ERROR_NOT_SUPPORTED,
-                "ddp_model_commit: the model has tensors on a GPU, and the group was made with recoverable = 1, which is for "
-                "models in host memory; leave it 0, and go on from a checkpoint when a rank has died");
+    throw Error(
+        DDP_ERROR_NOT_SUPPORTED,
+        "ddp_model_commit: the model has tensors on a GPU, and the group was made with recoverable = 1, which is for "
+        "models in host memory; leave it 0, and go on from a checkpoint when a rank has died");
 }
 
 // A pass that is open ends as it must in a broken group: what its optimizer has changed is taken back.
@@ -175,11 +191,12 @@ void Model::leave_group() noexcept {
 
 int32_t Model::rejoin_group() {
   const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kCommit);
+  rejoined_ = !was_committed_;
   return join_group(nullptr);
 }
 
 void Model::allocate(const Plan& plan, void* stream) {
-  if (std::exchange(is_allocated_, true)) {  // ranks that are new may lack memory for theirs
+  if (is_allocated_) {  // ranks that are new may lack memory for theirs
     group::all_or_none(*group_, "gradient memory", [] {});
     if (options_.own_values != 0) group::all_or_none(*group_, "memory for values", [] {});
     return;
@@ -187,7 +204,11 @@ void Model::allocate(const Plan& plan, void* stream) {
   gradient_memory_.allocate(
       table_, plan, "gradient memory", [](const Parameter& parameter) { return parameter.owned_grad; },
       [this](int32_t index, std::byte* data) { table_.parameter(index).grad.data = data; });
-  if (options_.own_values == 0) return;
+  if (options_.own_values != 0) allocate_values(plan, stream);
+  is_allocated_ = true;
+}
+
+void Model::allocate_values(const Plan& plan, void* stream) {
   std::vector<std::byte*> places(table_.parameters().size());
   value_memory_.allocate(
       table_, plan, "memory for values", [](const Parameter&) { return true; },
@@ -289,6 +310,7 @@ pass::Pass& Model::pass() const {
 void Model::close() noexcept {
   if (closed_) return;
   closed_ = true;
+  if (follows_) group_->survival()->unfollow(*this);
   if (pass_ == nullptr || !pass_->is_open()) return;
   if (try_to([this] {
         group_->health().abort(

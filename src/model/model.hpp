@@ -89,13 +89,17 @@ class Model : public group::Follower, public std::enable_shared_from_this<Model>
  private:
   void require_live(const char* function) const;
   void require_building(const char* function) const;
+  /// From now on a recovery of the group builds the model again. Local.
+  void follow_group();
   void require_pulled(const char* function) const;
   void require_host_parameters() const;
   void require_recoverable() const;
+  void commit_now(void* stream);
   /// The ranks agree on the model, and passes can be made. Gives as Replicas::make_equal(). Collective.
   int32_t join_group(void* stream);
   /// Memory that libddp provides, if it has not done so yet.
   void allocate(const Plan& plan, void* stream);
+  void allocate_values(const Plan& plan, void* stream);
 
   std::shared_ptr<group::Group> group_;
   ddp_model_options options_;
@@ -113,6 +117,9 @@ class Model : public group::Follower, public std::enable_shared_from_this<Model>
   ddp_pass mode_ = DDP_PASS_REDUCE;   // of the last pass
   bool closed_ = false;
   bool is_allocated_ = false;
+  bool was_committed_ = false;
+  bool follows_ = false;   // commit was called in a group that can recover
+  bool rejoined_ = false;  // a recovery has done what a commit that failed was to do
 };
 
 }  // namespace ddp::model

@@ -85,8 +85,7 @@ void Replicas::leave() noexcept {
 
 int32_t Replicas::make_equal(void* stream) {
   constexpr const char* kName = "ddp_group_recover";
-  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, is_new_ ? 0 : hash(), rank_before_,
-                      size_before_};
+  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, is_new_ ? 0 : hash(), rank_before_, size_before_};
   for (const auto& state : kept_equal()) mine.steps += state->steps();
   std::vector<ReplicaVersion> all;
   for (const std::string& answer : model_.group().gather("replicas", write_version(mine)))
@@ -95,7 +94,9 @@ int32_t Replicas::make_equal(void* stream) {
   const ReplicaSource found = find_source(all);
   switch (found.sends) {
     case ReplicaSource::Sends::kValues: distribute_values(model_.group(), model_.table(), found.rank, stream); break;
-    case ReplicaSource::Sends::kValuesAndStates: replicate_from(found.rank, is_new_ ? "ddp_model_commit" : kName, stream); break;
+    case ReplicaSource::Sends::kValuesAndStates:
+      replicate_from(found.rank, is_new_ ? "ddp_model_commit" : kName, stream);
+      break;
     case ReplicaSource::Sends::kNothing:
       if (!found.same_ranks) lose_parts();
       return -1;

@@ -2,8 +2,8 @@
 // owns (one behind the other), of the type that its arithmetic uses, and on the GPU on which it lies.
 // In host memory the arrays of all parameters that come together are one array, so that those of small parameters lie on
 // huge pages too.
-// Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change but for clear().
-// Tested by unit/optim/optimizer_state_test.cpp.
+// Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change
+// but for clear(). Tested by unit/optim/optimizer_state_test.cpp.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// A training whose ranks die: every rank goes on through ddp_group_recover and notes who took part in each step, and a replay
-// of those notes in one process says what the weights must be. Gradients are small integers and all factors powers of two,
-// so each operation is exact or rounded once, whatever the order of the sum.
+// A training whose ranks die: every rank goes on through ddp_group_recover and notes who took part in each step, and a
+// replay of those notes in one process says what the weights must be. Gradients are small integers and all factors powers of
+// two, so each operation is exact or rounded once, whatever the order of the sum.
 #pragma once
 
 #include <chrono>
@@ -108,6 +108,10 @@ class Survivor {
   Survivor& operator=(const Survivor&) = delete;
 
   Story run() {
+    report_.say("created");
+    const auto commit = [&] { return ddp_model_commit(model_, nullptr); };
+    for (ddp_status status = commit(); status != DDP_OK; status = commit()) go_on(status);
+    report_.say("committed");
     go_on(learn_members());
     while (step_ < plan_.steps) {
       const ddp_status status = train_step();
@@ -155,7 +159,6 @@ class Survivor {
     }
     if (plan_.update == Update::kOwn) must(add_own_state());
     if (plan_.update != Update::kOwn) must(create_optimizer());
-    must(ddp_model_commit(model_, nullptr));
     return DDP_OK;
   }
 
@@ -207,13 +210,18 @@ class Survivor {
     return static_cast<float*>(tensor.data);
   }
 
+  [[nodiscard]] float* value_at(size_t parameter) const {
+    ddp_tensor tensor;
+    must(ddp_model_get_value(model_, static_cast<int32_t>(parameter), &tensor));
+    return static_cast<float*>(tensor.data);
+  }
+
   ddp_status train_step() {
     if (const ddp_status status = ddp_model_begin_backward(model_, DDP_PASS_REDUCE); status != DDP_OK) return status;
     for (size_t p = weights_.size(); p-- > 0;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(plan_.pause_ms) / weights_.size());
       auto* const gradient = gradient_at(p);
-      for (size_t i = 0; i < weights_[p].size(); ++i)
-        gradient[i] = gradient_of(id_, step_, static_cast<int64_t>(i));
+      for (size_t i = 0; i < weights_[p].size(); ++i) gradient[i] = gradient_of(id_, step_, static_cast<int64_t>(i));
       if (const ddp_status status = ddp_model_mark_ready(model_, static_cast<int32_t>(p), nullptr); status != DDP_OK)
         return status;
     }
@@ -221,9 +229,10 @@ class Survivor {
     if (optimizer_ != nullptr) return ddp_optimizer_step(optimizer_, nullptr);
     for (size_t p = 0; p < weights_.size(); ++p) {
       const float* const gradient = gradient_at(p);
+      float* const value = value_at(p);
       for (size_t i = 0; i < weights_[p].size(); ++i) {
         momenta_[p][i] = kMomentum * momenta_[p][i] + gradient[i];
-        weights_[p][i] -= kRate * momenta_[p][i];
+        value[i] -= kRate * momenta_[p][i];
       }
     }
     ++step_;
@@ -245,12 +254,9 @@ class Survivor {
   }
 
   [[nodiscard]] std::vector<std::vector<float>> values() const {
-    if (!plan_.own_values) return weights_;
     std::vector<std::vector<float>> copies;
     for (size_t p = 0; p < weights_.size(); ++p) {
-      ddp_tensor value;
-      must(ddp_model_get_value(model_, static_cast<int32_t>(p), &value));
-      const auto* const first = static_cast<const float*>(value.data);
+      const float* const first = value_at(p);
       copies.emplace_back(first, first + weights_[p].size());
     }
     return copies;

@@ -150,6 +150,7 @@ void ClientState::tick(int64_t system_ns, int64_t pass, int32_t bucket) {
   const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
   const int64_t now_ns = clock_.at(system_ns);
   if (stood_still) heard_ns_ = now_ns;
+  if (stood_still) stood_still_until_ns_ = system_ns;
   if (waits && now_ns - heard_ns_ > config_.dead_after_ms * kMs) {
     if (phase_ == Phase::kJoining) return closed(system_ns);
     return lose(texts::silent(*server_, config_.dead_after_ms, server_pass_, server_bucket_));

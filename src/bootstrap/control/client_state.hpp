@@ -21,8 +21,8 @@ struct ClientConfig {
   int32_t size = 1;
   int64_t heartbeat_ms = 1'000;
   int64_t dead_after_ms = 10'000;
-  int64_t left_ms = 0;   // until the rendezvous is over; 0: never
-  int64_t limit_ms = 0;  // the same from its beginning
+  int64_t left_ms = 0;    // until the rendezvous is over; 0: never
+  int64_t limit_ms = 0;   // the same from its beginning
   bool recovers = false;  // me.rank is an id; rank and size come with the table
 };
 
@@ -70,6 +70,8 @@ class ClientState {
   void saw_death(int32_t rank);
   void leave();
 
+  /// When this process last went on after it had stood still, long enough for others to count it as dead; 0: never.
+  [[nodiscard]] int64_t stood_still_until_ns() const noexcept { return stood_still_until_ns_; }
   /// How often to call tick().
   [[nodiscard]] int64_t tick_ms() const noexcept;
   [[nodiscard]] std::vector<ClientAction> take() { return std::exchange(actions_, {}); }
@@ -91,6 +93,7 @@ class ClientState {
   os::AwakeClock clock_;  // the times below are its
   int64_t heard_ns_ = 0;
   int64_t last_beat_ns_ = 0;
+  int64_t stood_still_until_ns_ = 0;  // by the system's clock
   int64_t server_pass_ = -1;
   int32_t server_bucket_ = -1;
   std::vector<ClientAction> actions_;

@@ -84,6 +84,9 @@ class Control {
     int32_t bucket = -1;
   };
   [[nodiscard]] virtual Sign last_sign(int32_t) const { return Sign{}; }
+  /// Did this process stand still (stopped, or its machine paused) when the group broke or afterwards, or shortly before, so
+  /// that the others may count it as dead?
+  [[nodiscard]] virtual bool stood_still() const { return false; }
 
   /// What is known of another rank: "last heard 0.4 s ago, in pass 17, bucket 1". For error texts.
   [[nodiscard]] virtual std::string describe_progress(int32_t rank) const = 0;

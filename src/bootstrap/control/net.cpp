@@ -137,7 +137,8 @@ Socket listen_at(const Endpoint& where, int& error) {
 Socket begin_connect(const Endpoint& where, int& error) {
   Socket socket = open_socket(where.address.ss_family);
   error = 0;
-  if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.address), where.length) != 0) error = errno;
+  if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.address), where.length) != 0)
+    error = errno;
   if (error == EINPROGRESS || error == EINTR) error = 0;
   return error == 0 ? std::move(socket) : Socket();
 }

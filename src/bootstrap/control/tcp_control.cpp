@@ -24,13 +24,17 @@ SharedBody words(const Error& cause) { return std::make_shared<const Body>(messa
 
 constexpr int64_t kGraceMs = 2'000;  // rank 0 names those who are late; this long it may take
 constexpr int64_t kWaitStepMs = 250;
-constexpr int64_t kLookStepMs = 50;  // while the group forms
+constexpr int64_t kLookStepMs = 50;                                         // while the group forms
 constexpr size_t kServerBytes = limits::kGatherBytes + (size_t{16} << 20);  // the longest body rank 0 may send
 
 class TcpControl final : public Control {
  public:
   TcpControl(Admission admission, ClientConfig config)
-      : rank_(config.me.rank), size_(config.size), state_(std::move(config)), timer_(io_) {
+      : rank_(config.me.rank),
+        size_(config.size),
+        dead_after_ns_(config.dead_after_ms * 1'000'000),
+        state_(std::move(config)),
+        timer_(io_) {
     FrameReader reader(kServerBytes);
     FrameWriter writer;
     if (admission.keys.has_value()) {
@@ -105,10 +109,13 @@ class TcpControl final : public Control {
     const std::lock_guard lock(mutex_);
     return heard_[static_cast<size_t>(rank)];
   }
+  bool stood_still() const override {
+    const int64_t until_ns = stood_still_until_ns_.load();
+    return until_ns != 0 && until_ns > broke_ns_.load() - dead_after_ns_;
+  }
   std::string describe_progress(int32_t rank) const override;
 
  private:
-
   void run() {
     while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
       os::log(DDP_LOG_ERROR, "the control thread of rank %d: %s", rank_, error->what());
@@ -152,6 +159,7 @@ class TcpControl final : public Control {
   // All below on the control thread (or before it runs).
   void tick() {
     state_.tick(os::now_ns(), pass_.load(std::memory_order_relaxed), bucket_.load(std::memory_order_relaxed));
+    stood_still_until_ns_.store(state_.stood_still_until_ns());
     if (const auto news = call_watch_.look(calls(), os::now_ns())) state_.blocked(news->blocked);
     act();
     timer_.expires_after(std::chrono::milliseconds(state_.tick_ms()));
@@ -169,7 +177,10 @@ class TcpControl final : public Control {
     changed_.notify_all();
   }
 
-  int32_t rank_, size_;                        // fixed before wait_joined() returns, as members_
+  int32_t rank_, size_;  // fixed before wait_joined() returns, as members_
+  const int64_t dead_after_ns_;
+  std::atomic<int64_t> broke_ns_{INT64_MAX};  // when the first cause came
+  std::atomic<int64_t> stood_still_until_ns_{0};
   HandlerMemory abort_memory_, leave_memory_;  // before io_
   std::vector<Member> members_;                // fixed before wait_joined() returns
   std::atomic<int64_t> pass_{-1};
@@ -257,6 +268,7 @@ void TcpControl::break_group(const Error& cause) {
   settled_ = cause;
   if (cause_.has_value()) return;
   cause_ = cause;
+  broke_ns_.store(os::now_ns());
   const auto fn = std::exchange(on_failure_, nullptr);
   changed_.notify_all();
   if (!fn || left_) return;
@@ -297,6 +309,7 @@ void TcpControl::abort(const Error& cause) noexcept {
   const std::lock_guard lock(mutex_);
   if (cause_.has_value() || left_) return;
   cause_ = cause;
+  broke_ns_.store(os::now_ns());
   if (try_to([&] { told_ = words(cause); })) told_ = last_words_;  // without memory for this cause
   on_failure_ = nullptr;                                           // whoever breaks the group knows
   changed_.notify_all();

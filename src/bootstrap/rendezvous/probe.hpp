@@ -47,9 +47,9 @@ class Watch {
   enum class State {
     kConnecting,
     kUnreachable,  // nothing has answered for a while; it may still
-    kListening,  // its process, or at least its kernel, is there, but nobody serves
-    kServing,    // with our group's banner
-    kGone        // nothing listens any more, or another program: for good
+    kListening,    // its process, or at least its kernel, is there, but nobody serves
+    kServing,      // with our group's banner
+    kGone          // nothing listens any more, or another program: for good
   };
   explicit Watch(Address target) : target_(std::move(target)) {}
 

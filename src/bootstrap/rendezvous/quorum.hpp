@@ -31,9 +31,9 @@ enum class Verdict {
 /// Ids of the ranks of a group, in ascending order.
 using Membership = std::vector<int32_t>;
 
-/// `by_id`: the standing of every id. `memberships`: the last one that all its ranks have confirmed, and each that was formed
-/// after it: those who are here must be able to go on in every one of them. If ranks are only silent, that takes more than
-/// half of those that are not dead.
+/// `by_id`: the standing of every id. `memberships`: the last one that all its ranks have confirmed, and each that was
+/// formed after it: those who are here must be able to go on in every one of them. If ranks are only silent, that takes more
+/// than half of those that are not dead.
 [[nodiscard]] Verdict judge(const std::vector<Standing>& by_id, const std::vector<Membership>& memberships,
                             const RecoveryRule& rule);
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "bootstrap/control/identity.hpp"
 #include "bootstrap/control/server.hpp"
@@ -51,10 +52,9 @@ class Recovery {
     for (const std::string& record : lost.records) watches_.emplace_back(address_of(read(record)));
     suspected_.resize(watches_.size());
     for (const int32_t id : lost.suspects) suspected_[at(id)] = true;
-    if (suspected_[at(lost.id)]) rule_.wait_ms = std::min(rule_.wait_ms, kFencedMs);
     standing_.assign(watches_.size(), Standing::kDead);
-    const os::Deadline deadline = os::Deadline::in_ms(rule_.wait_ms);
-    came_by_ = deadline;
+    came_by_ = os::Deadline::in_ms(rule.wait_ms);
+    if (suspected_[at(lost.id)]) suspect_this();
   }
 
   std::unique_ptr<Control> run() {
@@ -69,7 +69,15 @@ class Recovery {
  private:
   static size_t at(int32_t id) noexcept { return static_cast<size_t>(id); }
 
+  /// This process stood still, so others may have counted it as dead, and ended by now.
+  void suspect_this() {
+    suspected_[at(lost_.id)] = true;
+    came_by_ = os::Deadline::in_ms(kFencedMs);
+  }
+
   void look() {
+    const int64_t now_ns = os::now_ns();
+    if (now_ns - std::exchange(looked_ns_, now_ns) > options_.dead_after_ms * 1'000'000 / 2) suspect_this();
     for (const int32_t id : lost_.memberships.front())
       standing_[at(id)] = id == lost_.id ? Standing::kHere : standing_of(watches_[at(id)].look(), suspected_[at(id)]);
   }
@@ -107,7 +115,7 @@ class Recovery {
     if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
     if (answer.answer != Probe::Answer::kAdmitted) return nullptr;
     std::unique_ptr<Server> none;
-    std::unique_ptr<Control> control = join(std::move(*answer.admission), watch.target(), none, {});
+    std::unique_ptr<Control> control = join(std::move(*answer.admission), watch.target(), none, [this] { look(); });
     if (control == nullptr) suspected_[at(leader)] = true;  // it has died, or is silent now, or follows a lower one
     return control;
   }
@@ -180,13 +188,14 @@ class Recovery {
 
   const Standby& standby_;
   const LostGroup& lost_;
-  RecoveryRule rule_;
+  const RecoveryRule rule_;
   const ddp_group_options& options_;
   const Address own_;
   std::vector<Watch> watches_;      // by id
   std::vector<bool> suspected_;     // the same
   std::vector<Standing> standing_;  // the same; dead: not a member
   os::Deadline came_by_ = os::Deadline::never();
+  int64_t looked_ns_ = os::now_ns();
   const os::Deadline suspect_came_by_ = os::Deadline::in_ms(kSuspectMs);
 };
 
