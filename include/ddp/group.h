@@ -57,6 +57,10 @@ typedef struct ddp_group_options {
   void *nccl_comm;     /**< an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
                           your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
                           or none (MISMATCH). NULL (default): libddp makes its own */
+  int32_t join;     /**< 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1, in
+                       the place of a rank that died or as one more. rank and world_size are what the group makes them
+                       (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment */
+  int32_t reserved; /**< 0 */
 } ddp_group_options;
 
 /**

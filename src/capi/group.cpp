@@ -1,6 +1,9 @@
 // ddp/group.h.
 #include "ddp/group.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "collective/memory_holds.hpp"
@@ -59,6 +62,10 @@ void check_options(const ddp_group_options& options, const char* function) {
                      static_cast<long long>(options.rendezvous_timeout_ms));
   if (options.recoverable != 0 && options.recoverable != 1)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: recoverable is %d; it is 0 or 1", function, options.recoverable);
+  if (options.join != 0 && (options.join != 1 || options.recoverable != 1))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: join is %d and recoverable %d; a rank that joins has 1 for both, other ranks 0 for join", function,
+                     options.join, options.recoverable);
   check_nccl_options(options, function);
 }
 
@@ -110,6 +117,7 @@ ddp_status ddp_group_create(const char* rendezvous, const ddp_group_options* opt
   return guarded([&] {
     require(out_group, "ddp_group_create", "out_group");
     ddp_group_options read = read_options(options, default_options(), "ddp_group_create");
+    if (const char* const join = std::getenv("DDP_JOIN"); join != nullptr && std::string_view(join) == "1") read.join = 1;
     check_options(read, "ddp_group_create");
     ddp_store store{};
     if (read.store != nullptr) {

@@ -1,6 +1,7 @@
 #include "group/group.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -57,6 +58,8 @@ struct Group::Impl {
 
 namespace {
 
+constexpr const char* kNewcomer = "new";  // has no models yet: it commits those of the others, one after the other
+
 void check_together(const char* function, const Tensor& input, const Tensor& output) {
   if (input.is_on_gpu() != output.is_on_gpu())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
@@ -71,13 +74,22 @@ void check_operation(const Group& group, const char* function, const Tensor& ten
   if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
 }
 
-std::shared_ptr<Survival> make_survival(const ddp_group_options& options, const Group::Origin& origin) {
+std::shared_ptr<Survival> make_survival(const ddp_group_options& options, bool threads, std::string join_path) {
   if (options.recoverable == 0) return nullptr;
-  if (origin.threads)
+  if (threads)
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_group_create: recoverable is 1, but the ranks are threads of one process (local://), of which none can "
                 "die alone; leave it 0");
-  return std::make_shared<Survival>();
+  return std::make_shared<Survival>(std::move(join_path));
+}
+
+/// Where a rank that joins finds rank 0; "" if nobody has said.
+std::string join_path_of(const bootstrap::Meeting& meeting) {
+  const char* const path = secure_getenv("DDP_JOIN_FILE");
+  const std::string name = meeting.group_name.empty() ? "" : "." + meeting.group_name;
+  if (path != nullptr && *path != '\0') return path + name;
+  if (meeting.kind != bootstrap::Meeting::Kind::kFile || meeting.private_place) return "";
+  return meeting.place + name + ".join";
 }
 
 }  // namespace
@@ -104,7 +116,7 @@ void Group::Impl::connect(const char* function) {
   const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
   if (survival != nullptr) survival->formed(*control);
   agree_on_options(*control, options, function, deadline);
-  if (survival != nullptr) survival->confirm(*control, deadline);
+  if (survival != nullptr) survival->confirm(*control, options, deadline);
   channels.start(choose_transport(context, origin.threads, deadline), context);
   backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
   if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
@@ -120,15 +132,25 @@ void Group::Impl::retire() noexcept {
 }
 
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
+  ddp_group_options known = options;
+  if (options.join != 0 && rendezvous != nullptr && std::string_view(rendezvous).substr(0, 7) == "file://")
+    known.rank = 0, known.world_size = 1;  // the group says what they are
   const bootstrap::Meeting meeting =
-      bootstrap::resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
-  return form(bootstrap::meet(meeting, options), options,
-              {meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank}, "ddp_group_create");
+      bootstrap::resolve_meeting(rendezvous, known, [](const char* name) -> const char* { return ::getenv(name); });
+  const Origin origin{meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank};
+  std::shared_ptr<Survival> survival = make_survival(options, origin.threads, join_path_of(meeting));
+  if (options.join == 0)
+    return form(bootstrap::meet(meeting, options), options, origin, "ddp_group_create", std::move(survival));
+  std::unique_ptr<bootstrap::Control> control = survival->join(options);
+  std::shared_ptr<Group> group = form(std::move(control), options, origin, "ddp_group_create", std::move(survival));
+  static_cast<void>(group->gather("followers", kNewcomer));
+  return group;
 }
 
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
-                                   const Origin& origin, const char* function) {
-  auto impl = std::make_unique<Impl>(std::move(control), options, origin, make_survival(options, origin), Arenas());
+                                   const Origin& origin, const char* function, std::shared_ptr<Survival> survival) {
+  if (survival == nullptr) survival = make_survival(options, origin.threads, "");
+  auto impl = std::make_unique<Impl>(std::move(control), options, origin, std::move(survival), Arenas());
   on_error([&] { impl->connect(function); },
            [&](const Error& error) {
              if (error.is_agreed()) return;
@@ -265,9 +287,8 @@ int32_t Group::recover(const bootstrap::RecoveryRule& rule) {
       impl_.swap(next);
       size_t common = followers.size();  // some ranks may have been on their way to one more
       for (const std::string& count : gather("followers", std::to_string(common)))
-        common = std::min(common, static_cast<size_t>(std::stoul(count)));
+        if (count != kNewcomer) common = std::min(common, static_cast<size_t>(std::stoul(count)));
       for (size_t i = 0; i < common; ++i) source = std::max(source, followers[i]->rejoin_group());
-      static_cast<void>(gather("recovery", ""));
     });
     if (!failed.has_value()) return source;
     if (!breaks_group(failed->status())) throw Error(*failed);

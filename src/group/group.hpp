@@ -43,7 +43,7 @@ class Group {
   /// Over a control plane that has all ranks. `function` is the public call, for error texts. Collective.
   [[nodiscard]] static std::shared_ptr<Group> form(std::unique_ptr<bootstrap::Control> control,
                                                    const ddp_group_options& options, const Origin& origin,
-                                                   const char* function);
+                                                   const char* function, std::shared_ptr<Survival> survival = nullptr);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

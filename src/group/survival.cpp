@@ -6,12 +6,15 @@
 #include <utility>
 
 #include "bootstrap/control/consensus.hpp"
+#include "bootstrap/rendezvous/record_store.hpp"
 #include "collective/socket/address.hpp"
+#include "core/attempt.hpp"
 
 namespace ddp::group {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
+constexpr const char* kLoopback = "127.0.0.1";  // of a group of one
 
 }  // namespace
 
@@ -21,14 +24,53 @@ void Survival::formed(const bootstrap::Control& control) {
   memberships_.push_back(std::move(members));
 }
 
-void Survival::confirm(bootstrap::Control& control, os::Deadline deadline) {
+void Survival::confirm(bootstrap::Control& control, const ddp_group_options& options, os::Deadline deadline) {
   memberships_.erase(memberships_.begin(), memberships_.end() - 1);
   ++generation_;
-  if (!records_.empty() || control.size() == 1) return;  // an address is for life
-  records_ = bootstrap::all_or_none(control, "recovery addresses", deadline, [&] {
-    standby_ = std::make_unique<bootstrap::Standby>(socket::socket_address(control, secure_getenv("DDP_SOCKET_IFNAME")));
+  const std::vector<std::string> records = bootstrap::all_or_none(control, "recovery addresses", deadline, [&] {
+    if (standby_ == nullptr)
+      standby_ = std::make_unique<bootstrap::Standby>(
+          control.size() == 1 ? kLoopback : socket::socket_address(control, secure_getenv("DDP_SOCKET_IFNAME")));
     return standby_->record();
   });
+  const bootstrap::Membership& members = memberships_.back();
+  records_.resize(std::max(records_.size(), static_cast<size_t>(members.back()) + 1));
+  for (size_t rank = 0; rank < records.size(); ++rank) records_[static_cast<size_t>(members[rank])] = records[rank];
+  if (control.rank() != 0 || join_path_.empty()) return;
+  lobby_ = bootstrap::open_lobby(*standby_, describe(control), options);
+  publish();
+}
+
+Survival::~Survival() { withdraw(); }
+
+void Survival::publish() {
+  published_ = standby_->record();
+  bootstrap::open_file_board(join_path_)->put(published_);
+}
+
+void Survival::withdraw() noexcept {
+  if (published_.empty()) return;
+  static_cast<void>(try_to([&] { bootstrap::open_file_board(join_path_)->remove(published_); }));
+}
+
+std::unique_ptr<bootstrap::Control> Survival::join(const ddp_group_options& options) const {
+  if (join_path_.empty())
+    throw Error(DDP_ERROR_INVALID_ARGUMENT,
+                "ddp_group_create: join is 1, but nothing says where the group is: use the rendezvous file:///path of the "
+                "others, or set DDP_JOIN_FILE to the same path on all ranks");
+  const std::unique_ptr<bootstrap::RecordStore> board = bootstrap::open_file_board(join_path_);
+  return bootstrap::join_standing([&] { return board->get(1); }, options);
+}
+
+bool Survival::is_joined_by_others() const {
+  if (lobby_ == nullptr) return false;
+  const std::vector<int32_t> here = lobby_->present();
+  return !here.empty() && here.back() >= static_cast<int32_t>(records_.size());
+}
+
+bootstrap::LostGroup Survival::describe(const bootstrap::Control& control) const {
+  const bootstrap::Member& me = control.member(control.rank());
+  return {me.id, me.world_rank, records_, {}, memberships_};
 }
 
 std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
@@ -46,10 +88,9 @@ std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const
 
 std::unique_ptr<bootstrap::Control> Survival::meet(const bootstrap::Control& old, const bootstrap::Failure& failure,
                                                    const bootstrap::RecoveryRule& rule, const ddp_group_options& options) {
-  const bootstrap::Member& me = old.member(old.rank());
-  bootstrap::LostGroup lost{me.id, me.world_rank, records_, {}, memberships_};
+  bootstrap::LostGroup lost = describe(old);
   for (const int32_t rank : suspects(old, failure, options.dead_after_ms)) lost.suspects.push_back(old.member(rank).id);
-  return bootstrap::meet_again(*standby_, lost, rule, options);
+  return bootstrap::meet_again(*standby_, lost, rule, options, std::move(lobby_));
 }
 
 void Survival::follow(std::weak_ptr<Follower> follower) {

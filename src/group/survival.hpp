@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/control/control.hpp"
@@ -30,11 +31,20 @@ class Follower {
 
 class Survival {
  public:
+  /// `join_path`: a file in which rank 0 says where new ranks find it; "": no rank can join.
+  explicit Survival(std::string join_path) : join_path_(std::move(join_path)) {}
+  ~Survival();
+
+  /// For a rank that wants to join. Blocks.
+  [[nodiscard]] std::unique_ptr<bootstrap::Control> join(const ddp_group_options& options) const;
+
   /// The ranks of this control plane are the group now. Local, before the first exchange.
   void formed(const bootstrap::Control& control);
   /// All of them know that, because an exchange has completed: tell each other where they are found. Collective. Throws the
   /// same on all ranks.
-  void confirm(bootstrap::Control& control, os::Deadline deadline);
+  void confirm(bootstrap::Control& control, const ddp_group_options& options, os::Deadline deadline);
+  /// Does a rank wait to be taken in? On rank 0; a lock. False elsewhere.
+  [[nodiscard]] bool is_joined_by_others() const;
 
   /// Ranks that the failure names, or that were silent before it, by rank.
   [[nodiscard]] static std::vector<int32_t> suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
@@ -52,11 +62,18 @@ class Survival {
   [[nodiscard]] int64_t generation() const noexcept { return generation_; }
 
  private:
+  [[nodiscard]] bootstrap::LostGroup describe(const bootstrap::Control& control) const;
+  void publish();
+  void withdraw() noexcept;
+
+  const std::string join_path_;
   std::unique_ptr<bootstrap::Standby> standby_;
   std::vector<std::string> records_;                // by id
   std::vector<bootstrap::Membership> memberships_;  // the last that is confirmed, and those formed after it
   std::vector<std::weak_ptr<Follower>> followers_;
   int64_t generation_ = 0;
+  std::unique_ptr<bootstrap::Server> lobby_;  // of rank 0, while the group stands
+  std::string published_;
 };
 
 }  // namespace ddp::group

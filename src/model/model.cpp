@@ -272,8 +272,16 @@ void Model::begin_backward(ddp_pass mode) {
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_model_begin_backward: DDP_PASS_LOCAL needs an optimizer that holds all of its state; with shard = 1 "
                 "every rank has a part");
+  if (mode == DDP_PASS_REDUCE) let_others_join();
   pass_->begin(mode);
   mode_ = mode;
+}
+
+/// A rank that waits to join is taken in by a recovery, which begins with the end of the group that stands.
+void Model::let_others_join() {
+  group::Survival* const survival = group_->survival();
+  if (survival == nullptr || !survival->is_joined_by_others()) return;
+  group_->health().abort(Error(DDP_ERROR_ABORTED, "a new rank waits to join the group: call ddp_group_recover"));
 }
 
 void Model::end_backward(void* stream) {

@@ -95,6 +95,7 @@ class Model : public group::Follower, public std::enable_shared_from_this<Model>
   void require_host_parameters() const;
   void require_recoverable() const;
   void commit_now(void* stream);
+  void let_others_join();
   /// The ranks agree on the model, and passes can be made. Gives as Replicas::make_equal(). Collective.
   int32_t join_group(void* stream);
   /// Memory that libddp provides, if it has not done so yet.

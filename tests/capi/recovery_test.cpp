@@ -86,6 +86,39 @@ void one_after_the_other_until_one_is_left(void**) {
   train_and_kill(kHosts, plan, {{0, "step 10"}, {3, "step 20"}, {1, "step 30"}});
 }
 
+/// Two ranks come to three, one after the other, and one of the first ones dies in between.
+template <Hosts kHosts, Update kUpdate>
+void ranks_join(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  const Folder folder;
+  Survival plan = plan_on(kHosts, 3, kUpdate, folder);
+  plan.steps = 120;
+  const auto body = [&](int id, Reporter& report, bool joins) {
+    if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(id / 2).c_str(), 1);
+    return write_story(Survivor(plan, id, report, joins).run());
+  };
+  Procs first(3, [&](int rank, Reporter& report) { return body(rank, report, false); });
+  first.wait_for(1, "step 10");
+  Procs fourth(1, [&](int, Reporter& report) { return body(3, report, true); });
+  fourth.wait_for(0, "step");
+  first.signal(0, SIGKILL);
+  Procs fifth(1, [&](int, Reporter& report) { return body(4, report, true); });
+  std::vector<ProcResult> results = first.wait(60'000);
+  results.erase(results.begin());
+  for (Procs* const more : {&fourth, &fifth}) results.push_back(more->wait(10'000).front());
+  Story told;
+  for (const ProcResult& result : results) {
+    expect(result.exit_code == 0, result.describe() + "\n" + result.said);
+    Story story = read_story(result.text);
+    if (told.members.empty()) told = story;
+    for (size_t step = 0; step < story.members.size() && story.members[step] == 0; ++step)
+      story.members[step] = told.members[step];  // before it joined
+    expect(story.members == told.members && story.hash == told.hash, "all tell the same: " + result.text);
+  }
+  expect(told.hash == replay(told.members), "the weights are those of the replay: " + write_story(told));
+  expect(told.members.front() == 0b00111 && told.members.back() == 0b11110, "who was there: " + write_story(told));
+}
+
 void two_die_at_once(void**) {
   const Folder folder;
   train_and_kill(Hosts::kShared, plan_on(Hosts::kShared, 4, Update::kSgd, folder), {{0, "step 20"}, {1, "step 20"}});
@@ -107,6 +140,10 @@ int main() {
       ddp_test(one_after_the_other_until_one_is_left<Hosts::kShared>),
       ddp_test(one_after_the_other_until_one_is_left<Hosts::kGloo>),
       ddp_test(two_die_at_once),
+      ddp_test((ranks_join<Hosts::kShared, Update::kSgd>)),
+      ddp_test((ranks_join<Hosts::kShared, Update::kOwn>)),
+      ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward>)),
+      ddp_test((ranks_join<Hosts::kSeveral, Update::kSgd>)),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -91,7 +91,9 @@ inline uint64_t replay(const std::vector<uint64_t>& members_of_steps) {
 /// One rank of it.
 class Survivor {
  public:
-  Survivor(const Survival& plan, int32_t id, Reporter& report) : plan_(plan), id_(id), report_(report) {
+  /// `joins`: it is new, and the group stands.
+  Survivor(const Survival& plan, int32_t id, Reporter& report, bool joins = false)
+      : plan_(plan), id_(id), joins_(joins), report_(report) {
     for (const int64_t size : kSizes) {
       weights_.emplace_back(static_cast<size_t>(size), 1.0F);
       momenta_.emplace_back(static_cast<size_t>(size), 0.0F);
@@ -112,6 +114,8 @@ class Survivor {
     const auto commit = [&] { return ddp_model_commit(model_, nullptr); };
     for (ddp_status status = commit(); status != DDP_OK; status = commit()) go_on(status);
     report_.say("committed");
+    if (joins_ && optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
+    story_.members.assign(static_cast<size_t>(step_), 0);  // who made those it does not know
     go_on(learn_members());
     while (step_ < plan_.steps) {
       const ddp_status status = train_step();
@@ -142,6 +146,8 @@ class Survivor {
     options.dead_after_ms = plan_.dead_after_ms;
     options.timeout_ms = 20'000;
     options.recoverable = 1;
+    options.join = joins_ ? 1 : 0;
+    if (joins_) options.rank = options.world_size = -1;
     return ddp_group_create(plan_.rendezvous.c_str(), &options, &group_);
   }
 
@@ -264,6 +270,7 @@ class Survivor {
 
   const Survival& plan_;
   const int32_t id_;
+  const bool joins_;
   Reporter& report_;
   std::vector<std::vector<float>> weights_, momenta_;
   ddp_group* group_ = nullptr;

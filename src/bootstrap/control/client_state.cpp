@@ -62,11 +62,9 @@ void ClientState::frame(Frame&& frame, int64_t now_ns) {
 
 void ClientState::joined(messages::Table&& table) {
   if (config_.recovers) {
-    const auto me = std::find_if(table.members.begin(), table.members.end(),
-                                 [this](const Member& member) { return member.id == config_.me.rank; });
-    if (me == table.members.end()) throw Error(DDP_ERROR_IO, "a table without this rank");
-    config_.me.rank = me->rank;
+    config_.me.rank = table.receiver;
     config_.size = static_cast<int32_t>(table.members.size());
+    if (table.receiver < 0 || table.receiver >= config_.size) throw Error(DDP_ERROR_IO, "a table without this rank");
   }
   if (table.members.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a table of another world size");
   const auto is_clock = [](int64_t ms) { return ms > 0 && ms <= kSlowestClockMs; };

@@ -151,7 +151,7 @@ Join read_join(std::string_view body) {
 
 std::string write(const Table& message) {
   ByteWriter writer;
-  writer.number(message.heartbeat_ms).number(message.dead_after_ms);
+  writer.number(message.heartbeat_ms).number(message.dead_after_ms).number(message.receiver);
   writer.number(static_cast<uint32_t>(message.members.size()));
   for (const Member& member : message.members) put_member(writer, member);
   return std::move(writer).bytes();
@@ -162,6 +162,7 @@ Table read_table(std::string_view body) {
   Table table;
   table.heartbeat_ms = reader.number<int64_t>();
   table.dead_after_ms = reader.number<int64_t>();
+  table.receiver = reader.number<int32_t>();
   const auto count = reader.number<uint32_t>();
   for (uint32_t i = 0; i < count; ++i) {  // grows only with what is really there
     table.members.push_back(get_member(reader));

@@ -49,7 +49,8 @@ struct Join {
 struct Table {
   int64_t heartbeat_ms = 0;
   int64_t dead_after_ms = 0;
-  std::vector<Member> members;
+  int32_t receiver = -1;  // after a recovery: which of the members it is sent to; else -1
+  std::vector<Member> members{};
 };
 
 struct Gather {

@@ -105,8 +105,10 @@ void ServerState::greet(ConnectionId id, Connection& connection, const messages:
 }
 
 void ServerState::join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns) {
+  if (config_.recovers) make_room(connection.rank);
   const int32_t rank = connection.rank;
-  if (connection.size != config_.size) return refuse(id, texts::different_size(rank, connection.size, 0, config_.size));
+  if (!config_.recovers && connection.size != config_.size)
+    return refuse(id, texts::different_size(rank, connection.size, 0, config_.size));
   if (rank < 0 || rank >= config_.size) return refuse(id, texts::rank_out_of_range(rank, config_.size));
   if (std::find(config_.fenced.begin(), config_.fenced.end(), rank) != config_.fenced.end())
     return refuse(id, texts::fenced(join.member));
@@ -123,6 +125,15 @@ void ServerState::join(ConnectionId id, Connection& connection, messages::Join&&
   members_[static_cast<size_t>(rank)].rank = rank;
   members_[static_cast<size_t>(rank)].id = rank;
   if (++taken_ == config_.size && !config_.recovers) form();
+}
+
+/// For a rank that is new, which gets the next id, or that knows of more ranks than this one.
+void ServerState::make_room(int32_t& id) {
+  if (id == kNewRank) id = config_.size;
+  if (id < config_.size || id >= limits::kRanks) return;
+  config_.size = id + 1;
+  members_.resize(static_cast<size_t>(config_.size));
+  slots_.resize(static_cast<size_t>(config_.size));
 }
 
 void ServerState::free_slot(int32_t rank) {
@@ -177,8 +188,12 @@ void ServerState::form() {
     if (connection.phase == Connection::Phase::kUnauthenticated || connection.phase == Connection::Phase::kAdmitted)
       late.push_back(id);
   for (const ConnectionId id : late) drop(id);
-  send_to_members(FrameType::kTable,
-                  body(messages::write(messages::Table{config_.heartbeat_ms, config_.dead_after_ms, members_})));
+  messages::Table table{config_.heartbeat_ms, config_.dead_after_ms, -1, members_};
+  if (!config_.recovers) return send_to_members(FrameType::kTable, body(messages::write(table)));
+  for (int32_t rank = 0; rank < config_.size; ++rank) {
+    table.receiver = rank;
+    send(slot_of(rank).connection, FrameType::kTable, body(messages::write(table)));
+  }
 }
 
 void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t now_ns) {

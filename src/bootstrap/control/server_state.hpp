@@ -29,6 +29,9 @@ namespace ddp::bootstrap {
 
 using ConnectionId = uint64_t;
 
+/// In the place of an id: a rank that was not in the group.
+inline constexpr int32_t kNewRank = -1;
+
 struct ServerConfig {
   int32_t size = 1;
   auth::GroupId group{};
@@ -111,6 +114,7 @@ class ServerState {
 
   void greet(ConnectionId id, Connection& connection, const messages::Hello& hello);
   void join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
+  void make_room(int32_t& id);
   void free_slot(int32_t rank);
   void form();
   void renumber();

@@ -194,6 +194,11 @@ Error fenced(const Member& who) {
                                      "and start a new one");
 }
 
+Error not_taken_in(int64_t ms) {
+  return error(DDP_ERROR_TIMED_OUT, "the group did not take this rank in within " + seconds(ms) +
+                                        "; it does so when its rank 0 next calls ddp_model_begin_backward");
+}
+
 Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks) {
   return error(DDP_ERROR_TOO_FEW_RANKS, "ddp_group_recover: " + list_ranks(here) + (here.size() == 1 ? " is" : " are") +
                                             " left and " + list_ranks(dead) + (dead.size() == 1 ? " is" : " are") +

@@ -90,6 +90,9 @@ struct Absent {
 /// FENCED: "rank 3 (...) was silent for too long, and the others have gone on without it".
 [[nodiscard]] Error fenced(const Member& who);
 
+/// TIMED_OUT: a rank that wants to join.
+[[nodiscard]] Error not_taken_in(int64_t ms);
+
 /// TOO_FEW_RANKS: what is missing for a recovery; ids as they were when the group was created.
 [[nodiscard]] Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks);
 [[nodiscard]] Error minority(const std::vector<int32_t>& here, const std::vector<int32_t>& silent, bool allow_half);

@@ -153,6 +153,8 @@ std::optional<Record> read_record(std::string_view text) {
   return Record{lines[1], lines[2], lines[3], lines[4], lines[5]};
 }
 
+std::unique_ptr<RecordStore> open_file_board(const std::string& path) { return std::make_unique<FileBoard>(path); }
+
 std::unique_ptr<RecordStore> open_board(const Meeting& meeting, const ddp_group_options& options) {
   if (meeting.kind == Meeting::Kind::kStore)
     return std::make_unique<StoreBoard>(*options.store, "ddp/" + meeting.group_name + "/rank0");

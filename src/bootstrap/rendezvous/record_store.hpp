@@ -40,6 +40,7 @@ class RecordStore {
 };
 
 /// Throws IO naming the path, CALLBACK for a store that fails.
+[[nodiscard]] std::unique_ptr<RecordStore> open_file_board(const std::string& path);
 [[nodiscard]] std::unique_ptr<RecordStore> open_board(const Meeting& meeting, const ddp_group_options& options);
 
 }  // namespace ddp::bootstrap

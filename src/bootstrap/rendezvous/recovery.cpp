@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -45,14 +46,34 @@ Record read(const std::string& text) {
   return *record;
 }
 
+ClientConfig client_config(int32_t id, int32_t world_rank, const Admission& admission, const Address& target,
+                           const ddp_group_options& options) {
+  ClientConfig config;
+  config.me = this_member(id);
+  config.me.world_rank = world_rank;
+  config.me.address = target.where.is_loopback() ? "127.0.0.1" : net::local_end(admission.socket).host();
+  config.heartbeat_ms = options.heartbeat_ms;
+  config.dead_after_ms = options.dead_after_ms;
+  config.recovers = true;
+  return config;
+}
+
 class Recovery {
  public:
-  Recovery(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule, const ddp_group_options& options)
-      : standby_(standby), lost_(lost), rule_(rule), options_(options), own_(address_of(read(standby.record()))) {
-    for (const std::string& record : lost.records) watches_.emplace_back(address_of(read(record)));
-    suspected_.resize(watches_.size());
+  Recovery(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule, const ddp_group_options& options,
+           std::unique_ptr<Server> lobby)
+      : standby_(standby),
+        lost_(lost),
+        rule_(rule),
+        options_(options),
+        own_(address_of(read(standby.record()))),
+        lobby_(std::move(lobby)) {
+    for (const int32_t id : lost.memberships.front()) watches_.emplace(id, Watch(address_of(read(lost.records[at(id)]))));
+    int32_t last = 0;
+    for (const Membership& members : lost.memberships) last = std::max(last, members.back());
+    suspected_.resize(at(last + 1));
     for (const int32_t id : lost.suspects) suspected_[at(id)] = true;
-    standing_.assign(watches_.size(), Standing::kDead);
+    standing_.assign(at(last + 1), Standing::kDead);
     came_by_ = os::Deadline::in_ms(rule.wait_ms);
     if (suspected_[at(lost.id)]) suspect_this();
   }
@@ -79,7 +100,7 @@ class Recovery {
     const int64_t now_ns = os::now_ns();
     if (now_ns - std::exchange(looked_ns_, now_ns) > options_.dead_after_ms * 1'000'000 / 2) suspect_this();
     for (const int32_t id : lost_.memberships.front())
-      standing_[at(id)] = id == lost_.id ? Standing::kHere : standing_of(watches_[at(id)].look(), suspected_[at(id)]);
+      standing_[at(id)] = id == lost_.id ? Standing::kHere : standing_of(watches_.at(id).look(), suspected_[at(id)]);
   }
 
   [[nodiscard]] Standing standing_of(Watch::State state, bool suspected) const {
@@ -103,12 +124,12 @@ class Recovery {
 
   [[nodiscard]] bool is_lower_serving() {
     for (const int32_t id : lost_.memberships.front())
-      if (id < lost_.id && watches_[at(id)].look() == Watch::State::kServing) return true;
+      if (id < lost_.id && watches_.at(id).look() == Watch::State::kServing) return true;
     return false;
   }
 
   std::unique_ptr<Control> follow(int32_t leader) {
-    Watch& watch = watches_[at(leader)];
+    Watch& watch = watches_.at(leader);
     if (watch.look() != Watch::State::kServing) return nullptr;
     const os::Deadline deadline = os::Deadline::in_ms(options_.dead_after_ms);
     Probe answer = watch.enter(lost_.id, size(), deadline);
@@ -122,18 +143,7 @@ class Recovery {
 
   /// NULL: a lower rank serves too.
   std::unique_ptr<Control> lead() {
-    ServerConfig config;
-    config.size = size();
-    config.group = own_.group;
-    config.token = own_.token;
-    config.heartbeat_ms = options_.heartbeat_ms;
-    config.dead_after_ms = options_.dead_after_ms;
-    config.world_rank = lost_.world_rank;
-    config.recovers = true;
-    const Membership& members = lost_.memberships.front();
-    for (int32_t id = 0; id < size(); ++id)
-      if (std::find(members.begin(), members.end(), id) == members.end()) config.fenced.push_back(id);
-    auto server = std::make_unique<Server>(standby_.listener(), std::move(config));
+    std::unique_ptr<Server> server = lobby_ != nullptr ? std::move(lobby_) : open_lobby(standby_, lost_, options_);
     Probe answer = probe(own_, lost_.id, size(), os::Deadline::in_ms(options_.dead_after_ms));
     if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
     if (answer.answer != Probe::Answer::kAdmitted) return nullptr;
@@ -154,8 +164,11 @@ class Recovery {
     look();
     const std::vector<int32_t> here = server.present();
     if (std::find(here.begin(), here.end(), lost_.id) == here.end()) return;
-    for (const int32_t id : here) standing_[at(id)] = Standing::kHere;
-    switch (judge(standing_, lost_.memberships, rule_)) {
+    std::vector<Standing> standing = standing_;
+    standing.resize(std::max(standing.size(), at(here.back() + 1)), Standing::kDead);
+    for (const int32_t id : here) standing[at(id)] = Standing::kHere;
+    standing_ = standing;
+    switch (judge(standing, lost_.memberships, rule_)) {
       case Verdict::kWait: return;
       case Verdict::kForm: return server.form(here);
       case Verdict::kTooFew: return server.dismiss(texts::too_few(here, all(Standing::kDead), rule_.min_ranks));
@@ -173,27 +186,21 @@ class Recovery {
   std::unique_ptr<Control> join(Admission admission, const Address& target, std::unique_ptr<Server>& server,
                                 const std::function<void()>& check) {
     net::tune(admission.socket.get(), options_.dead_after_ms);
-    ClientConfig config;
-    config.me = this_member(lost_.id);
-    config.me.world_rank = lost_.world_rank;
-    config.me.address = target.where.is_loopback() ? "127.0.0.1" : net::local_end(admission.socket).host();
-    config.size = size();
-    config.heartbeat_ms = options_.heartbeat_ms;
-    config.dead_after_ms = options_.dead_after_ms;
-    config.recovers = true;
+    ClientConfig config = client_config(lost_.id, lost_.world_rank, admission, target, options_);
     return join_over_tcp(std::move(admission), std::move(config), server, check);
   }
 
-  [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(watches_.size()); }
+  [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(lost_.records.size()); }
 
   const Standby& standby_;
   const LostGroup& lost_;
   const RecoveryRule rule_;
   const ddp_group_options& options_;
   const Address own_;
-  std::vector<Watch> watches_;      // by id
-  std::vector<bool> suspected_;     // the same
-  std::vector<Standing> standing_;  // the same; dead: not a member
+  std::unique_ptr<Server> lobby_;
+  std::map<int32_t, Watch> watches_;  // by id
+  std::vector<bool> suspected_;       // the same
+  std::vector<Standing> standing_;    // the same; dead: not a member
   os::Deadline came_by_ = os::Deadline::never();
   int64_t looked_ns_ = os::now_ns();
   const os::Deadline suspect_came_by_ = os::Deadline::in_ms(kSuspectMs);
@@ -224,9 +231,44 @@ net::Socket Standby::listener() const {
   return copy;
 }
 
+std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost, const ddp_group_options& options) {
+  const Address own = address_of(read(standby.record()));
+  ServerConfig config;
+  config.size = static_cast<int32_t>(lost.records.size());
+  config.group = own.group;
+  config.token = own.token;
+  config.heartbeat_ms = options.heartbeat_ms;
+  config.dead_after_ms = options.dead_after_ms;
+  config.world_rank = lost.world_rank;
+  config.recovers = true;
+  const Membership& members = lost.memberships.front();
+  for (int32_t id = 0; id < config.size; ++id)
+    if (std::find(members.begin(), members.end(), id) == members.end()) config.fenced.push_back(id);
+  return std::make_unique<Server>(standby.listener(), std::move(config));
+}
+
 std::unique_ptr<Control> meet_again(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule,
-                                    const ddp_group_options& options) {
-  return Recovery(standby, lost, rule, options).run();
+                                    const ddp_group_options& options, std::unique_ptr<Server> lobby) {
+  return Recovery(standby, lost, rule, options, std::move(lobby)).run();
+}
+
+std::unique_ptr<Control> join_standing(const std::function<std::string()>& look, const ddp_group_options& options) {
+  const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
+  const auto check = [&] {
+    if (deadline.passed()) throw texts::not_taken_in(options.rendezvous_timeout_ms);
+  };
+  for (;; check(), std::this_thread::sleep_for(kPause)) {
+    const std::optional<Record> record = read_record(look());
+    if (!record.has_value()) continue;
+    const Address target = address_of(*record);
+    Probe answer = probe(target, kNewRank, 0, deadline);
+    if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
+    if (answer.answer != Probe::Answer::kAdmitted) continue;
+    net::tune(answer.admission->socket.get(), options.dead_after_ms);
+    std::unique_ptr<Server> none;
+    ClientConfig config = client_config(kNewRank, -1, *answer.admission, target, options);
+    if (auto control = join_over_tcp(std::move(*answer.admission), std::move(config), none, check)) return control;
+  }
 }
 
 }  // namespace ddp::bootstrap

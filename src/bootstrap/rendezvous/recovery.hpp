@@ -9,12 +9,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/net.hpp"
+#include "bootstrap/control/server.hpp"
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "ddp/group.h"
 #include "os/closed_in_forks.hpp"
@@ -46,9 +48,18 @@ struct LostGroup {
   std::vector<Membership> memberships;  // as judge() takes them
 };
 
+/// Rank 0 of a group that stands listens for ranks that want to join it; when it breaks, this is where all meet.
+[[nodiscard]] std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost,
+                                                 const ddp_group_options& options);
+
+/// Join a group that stands: wait at the place of its rank 0, which `look` gives as a record ("" as long as there is none),
+/// until the group takes new ranks in. Blocks up to options.rendezvous_timeout_ms.
+[[nodiscard]] std::unique_ptr<Control> join_standing(const std::function<std::string()>& look,
+                                                     const ddp_group_options& options);
+
 /// Meet the ranks that are left. Blocks up to rule.wait_ms and some seconds. Throws TOO_FEW_RANKS or FENCED if this rank
-/// cannot go on.
+/// cannot go on. `lobby`: rank 0's, which is used up; else NULL.
 [[nodiscard]] std::unique_ptr<Control> meet_again(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule,
-                                                  const ddp_group_options& options);
+                                                  const ddp_group_options& options, std::unique_ptr<Server> lobby);
 
 }  // namespace ddp::bootstrap
