@@ -102,6 +102,15 @@ int read_failure(int fd) {
   return got == static_cast<ssize_t>(sizeof cause) ? cause : 0;
 }
 
+std::string make_folder() {
+  const char* const place = getenv("TMPDIR");
+  std::string name = std::string(place != nullptr && *place != '\0' ? place : "/tmp") + "/ddprun-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr)
+    throw make_error(DDP_ERROR_IO, "A folder %s cannot be made (%s): set TMPDIR to one that can be written to.",
+                     name.c_str(), strerror(errno));
+  return name;
+}
+
 }  // namespace
 
 std::string find_program(const std::string& name) {
@@ -157,6 +166,10 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
                   ", ranks: " + std::to_string(options.ranks) + ")";
   }
   if (!is_set(job.environment, "PYTHONUNBUFFERED")) set(job.environment, "PYTHONUNBUFFERED=1");
+  if (options.survives()) {
+    job.join_folder = make_folder();
+    set(job.environment, "DDP_JOIN_FILE=" + job.join_folder + "/join");
+  }
   job.terminals = options.terminals;
   job.prefix_width = options.prefix_width();
   if (options.terminals) describe_terminal(options, job.environment);
@@ -168,12 +181,14 @@ std::string refuse_variable(const std::string& name) {
   if (name == "RANK" || name == "LOCAL_RANK") return text + ": each rank gets its own number.";
   if (name == "WORLD_SIZE" || name == "LOCAL_WORLD_SIZE") return text + ": choose the number of ranks with -n.";
   if (name == "MASTER_PORT") return text + ": choose the port with --port.";
+  if (name == "DDP_JOIN" || name == "DDP_JOIN_FILE") return text + ": see --max-restarts.";
   if (name == "MASTER_ADDR") return text + " to 127.0.0.1: all ranks run on this machine.";
   return "";
 }
 
-Rank launch_rank(const Job& job, int32_t rank, int input) {
+Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std::string>& extra) {
   std::vector<std::string> environment = job.environment;
+  for (const std::string& assignment : extra) set(environment, assignment);
   set(environment, "RANK=" + std::to_string(rank));
   set(environment, "LOCAL_RANK=" + std::to_string(rank));
   std::vector<std::string> arguments = job.arguments;

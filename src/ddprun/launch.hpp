@@ -19,11 +19,12 @@ struct Job {
   std::vector<std::string> arguments;  // with the program's name as the user wrote it
   std::vector<std::string> environment;
   int32_t ranks = 1;
-  sigset_t signal_mask{};  // ranks start with it
-  bool terminals = true;   // for the outputs of the ranks
-  int prefix_width = 0;    // columns that the ranks' terminals lack
-  std::string notes;       // what --verbose says about it
-  std::string threads;     // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
+  sigset_t signal_mask{};   // ranks start with it
+  bool terminals = true;    // for the outputs of the ranks
+  int prefix_width = 0;     // columns that the ranks' terminals lack
+  std::string join_folder;  // where new ranks find the others; "": the job does not survive failures
+  std::string notes;        // what --verbose says about it
+  std::string threads;      // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
 };
 
 /// A rank that has been started, in a process group of its own, and our ends of its stdout and stderr (non-blocking).
@@ -42,7 +43,8 @@ struct Rank {
 [[nodiscard]] Job prepare_job(const Options& options, const sigset_t& signal_mask);
 
 /// Start one rank; returns when its program runs. `input` becomes its stdin, -1: /dev/null. Throws if it cannot be started.
-[[nodiscard]] Rank launch_rank(const Job& job, int32_t rank, int input);
+/// `extra`: variables of this start alone.
+[[nodiscard]] Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std::string>& extra = {});
 
 /// Does ddprun set this variable for every rank, so that --env cannot? Then a sentence that says so, else "".
 [[nodiscard]] std::string refuse_variable(const std::string& name);

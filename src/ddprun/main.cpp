@@ -31,6 +31,9 @@ constexpr const char* kFooter =
     "  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT   as torchrun sets them\n"
     "  DDP_TOKEN            a secret that admits only these ranks; one that is set already is kept\n"
     "  OMP_NUM_THREADS      cores / ranks, unless it is set or there is one rank\n"
+    "  DDP_JOIN_FILE        where ranks that are started again find the others (--max-restarts, --min-ranks)\n"
+    "  DDP_JOIN             1 for a rank that is to join the others\n"
+    "  DDP_RESTARTS         how often ranks were started again before this one, if they were\n"
     "  PYTHONUNBUFFERED     1, unless it is set\n"
     "  PAGER, GIT_PAGER     cat\n"
     "  TERM, NO_COLOR       dumb and 1, if the output goes anywhere but to a terminal\n"
@@ -39,13 +42,15 @@ constexpr const char* kFooter =
     "Output      Each line begins with its rank. stdout and stderr of a rank are terminals of their own, so a program\n"
     "            writes its lines at once and none is lost when it is killed. A line without end is shown after a moment.\n"
     "A failure   ddprun names the first rank that fails and shows its last lines. The other ranks get the grace time,\n"
-    "            then SIGTERM, 5 s later SIGKILL.\n"
+    "            then SIGTERM, 5 s later SIGKILL. With --min-ranks and --max-restarts a job goes on: the program then\n"
+    "            makes its group with recoverable = 1 and calls ddp_group_recover.\n"
     "Signals     INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to all ranks. After TERM the ranks get the\n"
     "            grace time, then SIGKILL. A second Ctrl-C sends SIGKILL at once.\n"
     "The end     No rank outlives ddprun, however ddprun ends.\n"
     "\n"
     "Exit code\n"
-    "  0          all ranks succeeded (with --keep-going: at least one)\n"
+    "  0          all ranks succeeded (with --keep-going: at least one; with\n"
+    "             --min-ranks or --max-restarts: enough of them)\n"
     "  1 to 255   that of the rank that failed first; 128 + signal if a signal killed it\n"
     "  128 + S    signal S told ddprun to stop, however the ranks ended: 130 for Ctrl-C, 143 for SIGTERM\n"
     "  124        --timeout was over\n"
@@ -85,6 +90,14 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name("SECONDS");
   app.add_flag("--keep-going", options.keep_going,
                "Let the other ranks go on when one fails; the job succeeds if any rank does");
+  app.add_option(
+         "--max-restarts", options.max_restarts,
+         "Start ranks that fail again, so often: they join the others (DDP_JOIN=1), or, with fewer than --min-ranks left, "
+         "all start again (default: 0)")
+      ->type_name("K");
+  app.add_option("--min-ranks", options.min_ranks,
+                 "Let the other ranks go on when some fail, as long as so many are left; the job succeeds if so many do")
+      ->type_name("M");
   app.add_flag("-v,--verbose", options.verbose, "Say what is set, and how each rank ended");
   app.set_version_flag("--version", std::string("ddprun ") + DDP_VERSION_STRING);
   app.set_help_flag("-h,--help", "Print this help");
@@ -133,6 +146,12 @@ void check(const Options& options) {
   if (options.ranks < 1 || options.ranks > kMostRanks) {
     refuse("-n must be from 1 to " + std::to_string(kMostRanks) + ", not " + std::to_string(options.ranks) + ".");
   }
+  if (options.max_restarts < 0)
+    refuse("--max-restarts must be 0 or more, not " + std::to_string(options.max_restarts) + ".");
+  if (options.min_ranks < 0 || options.min_ranks > options.ranks)
+    refuse("--min-ranks must be from 1 to the number of ranks, " + std::to_string(options.ranks) + ", not " +
+           std::to_string(options.min_ranks) + ".");
+  if (options.survives() && options.keep_going) refuse("--keep-going is --min-ranks 1; give one of them.");
   if (options.port < 0 || options.port > 65535)
     refuse("--port must be from 1 to 65535, not " + std::to_string(options.port) + ".");
   if (!(options.grace_s >= 0 && options.grace_s < 1e9))

@@ -17,11 +17,15 @@ struct Options {
   double timeout_s = 0;                  // 0: none
   double grace_s = 5;
   bool keep_going = false;
+  int32_t max_restarts = 0;
+  int32_t min_ranks = 0;  // 0: not given
   bool terminals = true;  // a pseudo-terminal for each output of a rank, else a pipe
   bool prefix = true;
   bool verbose = false;
   std::vector<std::string> command;  // program and its arguments
 
+  /// Do ranks go on when one has died?
+  [[nodiscard]] bool survives() const { return max_restarts > 0 || min_ranks > 0; }
   [[nodiscard]] bool shows(int32_t rank) const { return shown[static_cast<size_t>(rank)]; }
   /// Columns of the longest prefix.
   [[nodiscard]] int prefix_width() const { return prefix ? static_cast<int>(std::to_string(ranks - 1).size()) + 3 : 0; }

@@ -92,6 +92,20 @@ Relay::Relay(const Options& options) : options_(options), error_screen_(same_pla
 void Relay::add_rank(Fd out, Fd err) {
   const auto rank = static_cast<int32_t>(last_lines_.size());
   last_lines_.emplace_back();
+  open_streams(rank, std::move(out), std::move(err));
+}
+
+void Relay::replace_rank(int32_t rank, Fd out, Fd err) {
+  for (Stream& stream : streams_) {
+    if (stream.rank != rank || !stream.end.open()) continue;
+    while (stream.end.open() && read_some(stream)) {
+    }
+    if (stream.end.open()) end_stream(stream);
+  }
+  open_streams(rank, std::move(out), std::move(err));
+}
+
+void Relay::open_streams(int32_t rank, Fd out, Fd err) {
   for (Fd* end : {&out, &err}) {
     const bool error = end == &err;
     Stream stream;

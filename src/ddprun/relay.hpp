@@ -26,6 +26,8 @@ class Relay {
 
   /// Take over the channels of the next rank.
   void add_rank(Fd out, Fd err);
+  /// Other channels for a rank that was started again.
+  void replace_rank(int32_t rank, Fd out, Fd err);
   /// Append what to wait for, then hand the same entries to handle().
   void append_poll(std::vector<pollfd>& entries) const;
   void handle(const pollfd* entries);
@@ -70,6 +72,7 @@ class Relay {
   void end_line(Stream& stream, std::string_view line, bool ended);
   void end_stream(Stream& stream);
   void drop_overwritten(Stream& stream);
+  void open_streams(int32_t rank, Fd out, Fd err);
   void remember(int32_t rank, std::string_view line);
   [[nodiscard]] bool wants_input(const Stream& stream) const noexcept;
 

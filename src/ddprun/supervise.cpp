@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 
 #include "core/error.hpp"
 #include "ddprun/guard.hpp"
@@ -25,6 +26,7 @@
 #include "ddprun/machine.hpp"
 #include "ddprun/relay.hpp"
 #include "ddprun/report.hpp"
+#include "ddprun/restarts.hpp"
 #include "ddprun/signals.hpp"
 #include "os/clock.hpp"
 
@@ -65,11 +67,25 @@ class Supervisor {
  private:
   enum class Phase { kRunning, kGrace, kTerminated, kKilled, kDraining, kFlushing, kDone };
 
+  /// Ranks that failed and are to be started again.
+  struct Restart {
+    os::Deadline due = os::Deadline::never();
+    bool all = false;  // the others end first
+    int64_t begun_ns = os::now_ns();
+  };
+
   void start();
   void wait_once();
   void handle_signal(int signal);
   void collect_ends();
   void on_failure(const Outcome& outcome);
+  void plan_restart(const Outcome& outcome);
+  void restart();
+  void restart_all();
+  void replace(int32_t rank, bool joins);
+  void reap(size_t rank) noexcept;
+  [[nodiscard]] int32_t count_succeeded() const noexcept;
+  [[nodiscard]] bool only_joining() const noexcept;
   void advance();
   void on_deadline();
   void enter(Phase phase, int64_t for_ms);  // 0 ms: no limit
@@ -97,8 +113,11 @@ class Supervisor {
     int requests = 0;  // signals that ask us to stop
     int signal = 0;    // the first of them, if it came before any failure
   } stop_;
+  Restarts restarts_{options_};
+  Restart restart_;
   bool timed_out_ = false;  // --timeout ended the job
   int exit_code_ = 0;
+  std::vector<bool> joins_;        // by rank: started again, to join the others
   std::vector<pid_t> pids_;        // by rank; empty again once they are reaped
   std::vector<Outcome> outcomes_;  // of the ranks that ended, in that order
   std::vector<pollfd> entries_;
@@ -114,6 +133,7 @@ void Supervisor::start() {
     guard_.watch(started.pid);
     relay_.add_rank(std::move(started.out), std::move(started.err));
   }
+  joins_.resize(pids_.size());
   input_.started();
 }
 
@@ -133,7 +153,7 @@ void Supervisor::wait_once() {
 }
 
 int64_t Supervisor::left_ms() const noexcept {
-  int64_t left = std::min(deadline_.left_ms(), kWakeMs);
+  int64_t left = std::min({deadline_.left_ms(), restart_.due.left_ms(), kWakeMs});
   const int64_t due = relay_.due_ns();
   if (due != Screen::kNever) left = std::min(left, std::max<int64_t>(due - os::now_ns(), 0) / 1'000'000 + 1);
   return left;
@@ -183,6 +203,7 @@ void Supervisor::on_failure(const Outcome& outcome) {
   if (!failed(outcome) || phase_ != Phase::kRunning) return;
   const bool alone = outcomes_.size() == pids_.size() || stop_.requests > 0;
   const std::string text = "rank " + std::to_string(outcome.rank) + " failed (" + describe(outcome) + "); ";
+  if (options_.survives() && stop_.requests == 0) return plan_restart(outcome);
   if (options_.keep_going) {
     if (!alone) relay_.note(text + running_ranks() + " may go on (--keep-going)");
     return;
@@ -191,8 +212,88 @@ void Supervisor::on_failure(const Outcome& outcome) {
   if (!alone) relay_.note(text + running_ranks() + " must exit within " + format_seconds(options_.grace_s) + " (--grace)");
 }
 
+void Supervisor::plan_restart(const Outcome& outcome) {
+  const bool is_first = restart_.due.is_never();
+  relay_.note("rank " + std::to_string(outcome.rank) + " failed (" + describe(outcome) + ")");
+  if (!is_first) return;
+  const int64_t lived_ms = (os::now_ns() - restart_.begun_ns) / 1'000'000;
+  restart_.due = os::Deadline::in_ms(restarts_.most() > restarts_.used() ? restarts_.delay_ms(lived_ms) : 1);
+}
+
+/// Are those that still run such as were started to join the others?
+bool Supervisor::only_joining() const noexcept {
+  for (int32_t rank = 0; rank < job_.ranks; ++rank)
+    if (running(rank) && !joins_[static_cast<size_t>(rank)]) return false;
+  return true;
+}
+
+int32_t Supervisor::count_succeeded() const noexcept {
+  return static_cast<int32_t>(
+      std::count_if(outcomes_.begin(), outcomes_.end(), [](const Outcome& outcome) { return !failed(outcome); }));
+}
+
+/// What has failed by now has one reason.
+void Supervisor::restart() {
+  restart_.due = os::Deadline::never();
+  restart_.begun_ns = os::now_ns();
+  const auto ended = static_cast<int32_t>(outcomes_.size());
+  const Answer answer = restarts_.next(job_.ranks - ended, count_succeeded());
+  const std::string number =
+      " (restart " + std::to_string(restarts_.used()) + " of " + std::to_string(restarts_.most()) + ")";
+  std::vector<int32_t> dead;
+  for (const Outcome& outcome : outcomes_)
+    if (failed(outcome)) dead.push_back(outcome.rank);
+  std::sort(dead.begin(), dead.end());
+  switch (answer) {
+    case Answer::kJoin:
+      relay_.note("starting " + rank_list(dead) + " again, to join " + running_ranks() + number);
+      for (const int32_t rank : dead) replace(rank, true);
+      return;
+    case Answer::kGoOn:
+      if (ended < job_.ranks) relay_.note(running_ranks() + " may go on without " + rank_list(dead));
+      return;
+    case Answer::kRestartAll:
+      restart_.all = true;
+      relay_.note("fewer than " + std::to_string(restarts_.least_ranks()) + " (--min-ranks) are left: starting all again" +
+                  number);
+      break;
+    case Answer::kEnd: break;
+  }
+  if (ended < job_.ranks) enter(Phase::kGrace, to_ms(options_.grace_s));
+}
+
+void Supervisor::restart_all() {
+  restart_ = Restart{};
+  for (int32_t rank = 0; rank < job_.ranks; ++rank) replace(rank, false);
+  enter(Phase::kRunning, options_.timeout_s > 0 ? to_ms(std::max(options_.timeout_s - seconds(), 0.0)) : 0);
+}
+
+/// Its process, which has ended, and what it left running give way to a new one.
+void Supervisor::replace(int32_t rank, bool joins) {
+  const auto at = static_cast<size_t>(rank);
+  kill(-pids_[at], SIGKILL);
+  reap(at);
+  std::erase_if(outcomes_, [&](const Outcome& outcome) { return outcome.rank == rank; });
+  std::vector<std::string> extra{"DDP_RESTARTS=" + std::to_string(restarts_.used())};
+  if (joins) extra.emplace_back("DDP_JOIN=1");
+  Rank started = launch_rank(job_, rank, -1, extra);
+  joins_[at] = joins;
+  pids_[at] = started.pid;
+  guard_.watch(started.pid);
+  relay_.replace_rank(rank, std::move(started.out), std::move(started.err));
+}
+
 void Supervisor::advance() {
-  if (phase_ < Phase::kDraining && outcomes_.size() == pids_.size()) enter(Phase::kDraining, kDrainMs);
+  if (restart_.due.passed() && phase_ == Phase::kRunning) restart();
+  const bool all_ended = phase_ < Phase::kDraining && outcomes_.size() == pids_.size();
+  if (all_ended && restart_.all && stop_.requests == 0 && !timed_out_) return restart_all();
+  if (phase_ == Phase::kRunning && count_succeeded() > 0 && !all_ended && only_joining()) {
+    relay_.note(running_ranks() + " cannot join ranks that have ended, and must exit within " +
+                format_seconds(options_.grace_s) + " (--grace)");
+    enter(Phase::kGrace, to_ms(options_.grace_s));
+  }
+  const bool waits = phase_ == Phase::kRunning && !restart_.due.is_never() && stop_.requests == 0;
+  if (all_ended && !waits) enter(Phase::kDraining, kDrainMs);
   if (phase_ == Phase::kDraining && (!relay_.reading() || deadline_.passed())) {
     relay_.close_inputs();
     end_everything();
@@ -229,15 +330,21 @@ void Supervisor::enter(Phase phase, int64_t for_ms) {
 // What the ranks left running ends here, before their process group numbers are given back to the system.
 void Supervisor::end_everything() noexcept {
   signal_groups(SIGKILL);
-  for (size_t rank = 0; rank < pids_.size(); ++rank) {
-    rusage usage{};
-    while (wait4(pids_[rank], nullptr, 0, &usage) < 0 && errno == EINTR) {
-    }
-    for (auto& outcome : outcomes_) {
-      if (outcome.rank == static_cast<int32_t>(rank)) outcome.peak_kib = usage.ru_maxrss;
-    }
-  }
+  for (size_t rank = 0; rank < pids_.size(); ++rank) reap(rank);
   pids_.clear();
+  if (!job_.join_folder.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(job_.join_folder, ignored);
+  }
+}
+
+void Supervisor::reap(size_t rank) noexcept {
+  rusage usage{};
+  while (wait4(pids_[rank], nullptr, 0, &usage) < 0 && errno == EINTR) {
+  }
+  for (auto& outcome : outcomes_) {
+    if (outcome.rank == static_cast<int32_t>(rank)) outcome.peak_kib = usage.ru_maxrss;
+  }
 }
 
 void Supervisor::report() {
@@ -247,7 +354,8 @@ void Supervisor::report() {
   for (const auto& outcome : outcomes_) {
     if (!failed(outcome)) succeeded.push_back(outcome.rank);
   }
-  const bool survived = options_.keep_going && !succeeded.empty();
+  const bool enough = options_.survives() && static_cast<int32_t>(succeeded.size()) >= restarts_.least_ranks();
+  const bool survived = (options_.keep_going && !succeeded.empty()) || enough;
   exit_code_ = timed_out_           ? kExitTimeout
                : stop_.signal != 0  ? kExitSignalBase + stop_.signal
                : first && !survived ? exit_code(*first)
@@ -262,7 +370,9 @@ void Supervisor::report() {
     const int64_t struck = now < 0 || start_.oom_kills < 0 ? -1 : now - start_.oom_kills;
     lines = failure_report(*first, outcomes_, relay_.last_lines(first->rank), struck);
   }
-  if (first && exit_code_ == 0) lines.push_back(rank_list(succeeded) + " succeeded (--keep-going)");
+  if (restarts_.used() > 0) lines.push_back("restarts: " + std::to_string(restarts_.used()));
+  const char* const why = options_.survives() ? " succeeded (--min-ranks)" : " succeeded (--keep-going)";
+  if (first && exit_code_ == 0) lines.push_back(rank_list(succeeded) + why);
   if (options_.verbose) {
     for (auto& line : rank_report(outcomes_)) lines.push_back(std::move(line));
   }

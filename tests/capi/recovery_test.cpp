@@ -34,7 +34,7 @@ struct Killing {
 Story train_and_kill(Hosts hosts, const Survival& plan, const std::vector<Killing>& killings) {
   Procs procs(plan.ranks, [&](int rank, Reporter& report) {
     if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
-    return write_story(Survivor(plan, rank, report).run());
+    return write_story(Survivor(plan, rank, to(report)).run());
   });
   std::vector<bool> dead(static_cast<size_t>(plan.ranks));
   for (const Killing& killing : killings) {
@@ -95,7 +95,7 @@ void ranks_join(void**) {
   plan.steps = 120;
   const auto body = [&](int id, Reporter& report, bool joins) {
     if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(id / 2).c_str(), 1);
-    return write_story(Survivor(plan, id, report, joins).run());
+    return write_story(Survivor(plan, id, to(report), joins).run());
   };
   Procs first(3, [&](int rank, Reporter& report) { return body(rank, report, false); });
   first.wait_for(1, "step 10");

@@ -103,7 +103,7 @@ void run(uint64_t seed, bool gloo) {
   std::fflush(stdout);
   Procs procs(round.plan.ranks, [&](int rank, Reporter& report) {
     if (round.hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
-    return write_story(Survivor(round.plan, rank, report).run());
+    return write_story(Survivor(round.plan, rank, to(report)).run());
   });
   for (int rank = 0; rank < round.plan.ranks; ++rank) procs.wait_for(rank, "created");
   for (const Round::Blow& blow : round.blows) {

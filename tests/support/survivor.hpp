@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -88,12 +89,16 @@ inline uint64_t replay(const std::vector<uint64_t>& members_of_steps) {
   return hash_of(weights);
 }
 
+inline std::function<void(const std::string&)> to(Reporter& report) {
+  return [&report](const std::string& line) { report.say(line); };
+}
+
 /// One rank of it.
 class Survivor {
  public:
   /// `joins`: it is new, and the group stands.
-  Survivor(const Survival& plan, int32_t id, Reporter& report, bool joins = false)
-      : plan_(plan), id_(id), joins_(joins), report_(report) {
+  Survivor(const Survival& plan, int32_t id, std::function<void(const std::string&)> say, bool joins = false)
+      : plan_(plan), id_(id), joins_(joins), say_(std::move(say)) {
     for (const int64_t size : kSizes) {
       weights_.emplace_back(static_cast<size_t>(size), 1.0F);
       momenta_.emplace_back(static_cast<size_t>(size), 0.0F);
@@ -110,10 +115,10 @@ class Survivor {
   Survivor& operator=(const Survivor&) = delete;
 
   Story run() {
-    report_.say("created");
+    say_("created");
     const auto commit = [&] { return ddp_model_commit(model_, nullptr); };
     for (ddp_status status = commit(); status != DDP_OK; status = commit()) go_on(status);
-    report_.say("committed");
+    say_("committed");
     if (joins_ && optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
     story_.members.assign(static_cast<size_t>(step_), 0);  // who made those it does not know
     go_on(learn_members());
@@ -122,7 +127,7 @@ class Survivor {
       if (status == DDP_OK) {
         story_.members.push_back(members_);
         if (optimizer_ != nullptr) ++step_;
-        if (step_ % 10 == 0) report_.say("step " + std::to_string(step_));
+        if (step_ % 10 == 0) say_("step " + std::to_string(step_));
       }
       go_on(status);
     }
@@ -252,7 +257,7 @@ class Survivor {
       ddp_recovery recovery{};
       recovery.struct_size = sizeof recovery;
       must(ddp_group_recover(group_, &plan_.rule, &recovery));
-      report_.say("recovered " + std::to_string(recovery.size) + " in " + std::to_string(recovery.seconds));
+      say_("recovered " + std::to_string(recovery.size) + " in " + std::to_string(recovery.seconds));
       if (optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
       story_.members.resize(static_cast<size_t>(step_));
       status = learn_members();
@@ -271,7 +276,7 @@ class Survivor {
   const Survival& plan_;
   const int32_t id_;
   const bool joins_;
-  Reporter& report_;
+  const std::function<void(const std::string&)> say_;
   std::vector<std::vector<float>> weights_, momenta_;
   ddp_group* group_ = nullptr;
   ddp_model* model_ = nullptr;

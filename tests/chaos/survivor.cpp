@@ -1,0 +1,64 @@
+// One rank of the training that survives, as a program: for tests that start ranks on hosts of their own or with ddprun.
+//
+//   chaos.survivor RENDEZVOUS RANK RANKS STEPS [half]       RANK join: it joins a group that stands
+//   chaos.survivor env:// - - STEPS                         as the launcher says
+//   chaos.survivor check STORY...                           do stories agree with each other and with their replay?
+//
+// Prints "story HASH MEMBERS..." at its end, or the error.
+#include "support/survivor.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+/// What a rank that joined does not know of the beginning, others do.
+int check(int count, char** stories) {
+  Story told;
+  for (int i = 0; i < count; ++i) {
+    Story story = read_story(stories[i]);
+    if (story.members.size() > told.members.size()) told.members.resize(story.members.size());
+    for (size_t step = 0; step < story.members.size(); ++step) {
+      if (told.members[step] == 0) told.members[step] = story.members[step];
+      if (story.members[step] != 0 && story.members[step] != told.members[step]) return std::puts("other members"), 1;
+    }
+    if (i > 0 && story.hash != told.hash) return std::puts("other weights"), 1;
+    told.hash = story.hash;
+  }
+  if (told.hash != replay(told.members)) return std::puts("not the weights of the replay"), 1;
+  std::printf("%d stories agree; members at the end: %llu\n", count, static_cast<unsigned long long>(told.members.back()));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 2 && std::string(argv[1]) == "check") return check(argc - 2, argv + 2);
+  if (argc < 5) return 2;
+  Survival plan;
+  plan.rendezvous = argv[1];
+  const bool launched = plan.rendezvous == "env://";
+  const bool joins = std::string(argv[2]) == "join" || std::getenv("DDP_JOIN") != nullptr;
+  plan.ranks = launched ? std::atoi(std::getenv("WORLD_SIZE")) : std::atoi(argv[3]);
+  plan.steps = std::atoll(argv[4]);
+  plan.dead_after_ms = 2'000;
+  if (ddp_recover_options_init(&plan.rule, sizeof plan.rule) != DDP_OK) return 1;
+  plan.rule.allow_half = argc > 5 ? 1 : 0;
+  const int id = launched ? std::atoi(std::getenv("RANK")) : joins ? std::atoi(argv[3]) : std::atoi(argv[2]);
+  const auto say = [](const std::string& line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  };
+  try {
+    const Story story = Survivor(plan, id, say, joins).run();
+    std::printf("story %s\n", write_story(story).c_str());
+    return 0;
+  } catch (const Error& error) {
+    std::printf("%s: %s\n", status_name(error.status()), error.what());
+    return 1;
+  }
+}

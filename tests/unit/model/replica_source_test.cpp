@@ -1,0 +1,93 @@
+// Whose state all ranks get: every mixture of new, whole, torn and advanced replicas of three ranks against a search by
+// hand.
+#include "model/replica_source.hpp"
+
+#include "support/check.hpp"
+#include "support/cmocka.hpp"
+
+using namespace ddp::model;
+using ddp::test::expect;
+using ddp::test::expect_equal;
+
+namespace {
+
+using Sends = ReplicaSource::Sends;
+
+ReplicaVersion version(bool is_new, bool is_whole, int64_t passes, int64_t steps, int32_t rank) {
+  ReplicaVersion made;
+  made.is_new = is_new;
+  made.is_whole = is_whole;
+  made.final_passes = passes;
+  made.steps = steps;
+  made.hash = is_new ? 0 : static_cast<uint64_t>(passes * 10 + steps + 1);
+  made.rank = is_new ? -1 : rank;
+  made.size = is_new ? 0 : 3;
+  return made;
+}
+
+/// One of 9 versions of a rank: new, or whole or torn at one of four ages.
+ReplicaVersion numbered(int number, int32_t rank) {
+  if (number == 8) return version(true, true, 0, 0, rank);
+  return version(false, number % 2 == 0, 4 + number / 4, 4 + number / 2 % 2, rank);
+}
+
+void expect_rules(const std::vector<ReplicaVersion>& ranks) {
+  const ReplicaSource found = find_source(ranks);
+  bool all_new = true, all_same = true;
+  for (const ReplicaVersion& each : ranks) all_new = all_new && each.is_new;
+  expect_equal(found.is_recovery, !all_new, "is it a recovery?");
+  if (all_new) return expect(found.sends == Sends::kValues && found.rank == 0, "rank 0's values");
+  int32_t oldest = -1;
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    const ReplicaVersion& each = ranks[static_cast<size_t>(rank)];
+    if (each.is_new || !each.is_whole) continue;
+    if (oldest < 0 || each.final_passes * 100 + each.steps <
+                          ranks[static_cast<size_t>(oldest)].final_passes * 100 + ranks[static_cast<size_t>(oldest)].steps)
+      oldest = rank;
+  }
+  if (oldest < 0) return expect(found.sends == Sends::kNoneIsWhole, "nobody is whole");
+  expect_equal(found.rank, oldest, "the one that is behind");
+  for (const ReplicaVersion& each : ranks)
+    all_same = all_same && !each.is_new && each.is_whole && each.hash == ranks.front().hash;
+  expect(found.sends == (all_same ? Sends::kNothing : Sends::kValuesAndStates), "what is sent");
+  expect_equal(found.same_ranks, all_same, "the ranks are those of before");
+}
+
+void every_mixture_has_the_right_source(void**) {
+  for (int mixture = 0; mixture < 9 * 9 * 9; ++mixture)
+    expect_rules({numbered(mixture % 9, 0), numbered(mixture / 9 % 9, 1), numbered(mixture / 81, 2)});
+}
+
+void a_load_before_commit_sends_the_state_too(void**) {
+  std::vector<ReplicaVersion> ranks(2, version(true, true, 0, 0, 0));
+  ranks[1].loaded = true;
+  expect(find_source(ranks).sends == Sends::kValuesAndStates && find_source(ranks).rank == 0, "rank 0's state");
+}
+
+void other_ranks_or_bits_are_not_the_same(void**) {
+  std::vector<ReplicaVersion> ranks{version(false, true, 4, 4, 0), version(false, true, 4, 4, 1)};
+  expect(!find_source(ranks).same_ranks, "one of three is gone");
+  ranks[1].hash ^= 1;
+  expect(find_source(ranks).sends == Sends::kValuesAndStates, "other bits at one age");
+}
+
+void a_version_survives_its_way(void**) {
+  ReplicaVersion sent = version(false, false, 7, 5, 2);
+  sent.loaded = true;
+  const ReplicaVersion got = read_version(write_version(sent));
+  expect(!got.is_new && got.loaded && !got.is_whole && got.final_passes == 7 && got.steps == 5 && got.hash == sent.hash &&
+             got.rank == 2 && got.size == 3,
+         "all fields");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(every_mixture_has_the_right_source),
+      ddp_test(a_load_before_commit_sends_the_state_too),
+      ddp_test(other_ranks_or_bits_are_not_the_same),
+      ddp_test(a_version_survives_its_way),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
