@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "bootstrap/control/control.hpp"
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
+#include "group/recovery.hpp"
 #include "group/survival.hpp"
 #include "os/clock.hpp"
 
@@ -23,7 +23,7 @@ ddp_recover_options default_options() {
   return options;
 }
 
-bootstrap::RecoveryRule rule_of(const ddp_recover_options& options) {
+group::RecoveryRule rule_of(const ddp_recover_options& options) {
   constexpr const char* kName = "ddp_group_recover";
   if (options.wait_ms < 0 || options.min_ranks < 1 || options.allow_half < 0 || options.allow_half > 1)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
@@ -33,10 +33,10 @@ bootstrap::RecoveryRule rule_of(const ddp_recover_options& options) {
 }
 
 void require_recoverable(group::Group& group) {
-  if (group.survival() == nullptr)
+  if (group::Recovery::survival(group) == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_group_recover: the group was made without the option recoverable = 1; go on from a checkpoint");
-  if (!group.is_broken())
+  if (!group::Recovery::is_broken(group))
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_group_recover: the group is whole; it is for a group in which a call has failed with TIMED_OUT, "
                 "PEER_FAILED or ABORTED");
@@ -56,7 +56,7 @@ ddp_status ddp_group_get_failed(const ddp_group* group, int32_t* ranks, int32_t 
     if (capacity < 0 || (capacity > 0 && ranks == nullptr))
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: capacity is %d; it is the number of elements of ranks, or 0", kName,
                        capacity);
-    const std::vector<int32_t> failed = object->failed();
+    const std::vector<int32_t> failed = group::Recovery::failed(*object);
     const auto fits = std::min(failed.size(), static_cast<size_t>(capacity));
     std::copy_n(failed.begin(), fits, ranks);
     *out_count = static_cast<int32_t>(failed.size());
@@ -71,11 +71,11 @@ ddp_status ddp_group_get_progress(const ddp_group* group, int32_t rank, ddp_rank
     if (rank < 0 || rank >= object->size())
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: rank is %d; the group has the ranks 0 to %d", kName, rank,
                        object->size() - 1);
-    const bootstrap::Control::Sign sign = object->control().last_sign(rank);
+    const group::Recovery::Progress known = group::Recovery::progress(*object, rank);
     ddp_rank_progress progress{};
-    progress.pass = sign.pass;
-    progress.bucket = sign.bucket;
-    progress.silent = sign.at_ns == 0 ? 0 : static_cast<double>(os::now_ns() - sign.at_ns) * 1e-9;
+    progress.pass = known.pass;
+    progress.bucket = known.bucket;
+    progress.silent = known.silent;
     fill_sized(out_progress, progress, kName);
   });
 }
@@ -83,15 +83,15 @@ ddp_status ddp_group_get_progress(const ddp_group* group, int32_t rank, ddp_rank
 ddp_status ddp_group_recover(ddp_group* group, const ddp_recover_options* options, ddp_recovery* out_recovery) {
   constexpr const char* kName = "ddp_group_recover";
   return run_collective(group, kName, [&](group::Group& object) {
-    const bootstrap::RecoveryRule rule = rule_of(read_options(options, default_options(), kName));
+    const group::RecoveryRule rule = rule_of(read_options(options, default_options(), kName));
     if (out_recovery != nullptr) check_struct_size(out_recovery->struct_size, kName);
     require_recoverable(object);
     const int64_t begin = os::now_ns();
     ddp_recovery recovery{};
     recovery.previous_rank = object.rank();
     recovery.previous_size = object.size();
-    recovery.source = object.recover(rule);
-    recovery.generation = object.survival()->generation();
+    recovery.source = group::Recovery::run(object, rule);
+    recovery.generation = group::Recovery::survival(object)->generation();
     recovery.rank = object.rank();
     recovery.size = object.size();
     recovery.seconds = static_cast<double>(os::now_ns() - begin) * 1e-9;

@@ -69,9 +69,12 @@ class Supervisor {
 
   /// Ranks that failed and are to be started again.
   struct Restart {
+    Restarts policy;
     os::Deadline due = os::Deadline::never();
     bool all = false;  // the others end first
     int64_t begun_ns = os::now_ns();
+    void begin() { due = os::Deadline::never(), all = false, begun_ns = os::now_ns(); }
+    std::vector<bool> joins{};  // by rank: started again, to join the others
   };
 
   void start();
@@ -110,14 +113,12 @@ class Supervisor {
     int64_t oom_kills = count_oom_kills();
   } start_;
   struct Stop {
-    int requests = 0;  // signals that ask us to stop
-    int signal = 0;    // the first of them, if it came before any failure
+    int requests = 0;        // signals that ask us to stop
+    int signal = 0;          // the first of them, if it came before any failure
+    bool timed_out = false;  // --timeout ended the job
   } stop_;
-  Restarts restarts_{options_};
-  Restart restart_;
-  bool timed_out_ = false;  // --timeout ended the job
+  Restart restart_{Restarts(options_)};
   int exit_code_ = 0;
-  std::vector<bool> joins_;        // by rank: started again, to join the others
   std::vector<pid_t> pids_;        // by rank; empty again once they are reaped
   std::vector<Outcome> outcomes_;  // of the ranks that ended, in that order
   std::vector<pollfd> entries_;
@@ -133,7 +134,7 @@ void Supervisor::start() {
     guard_.watch(started.pid);
     relay_.add_rank(std::move(started.out), std::move(started.err));
   }
-  joins_.resize(pids_.size());
+  restart_.joins.resize(pids_.size());
   input_.started();
 }
 
@@ -215,15 +216,16 @@ void Supervisor::on_failure(const Outcome& outcome) {
 void Supervisor::plan_restart(const Outcome& outcome) {
   const bool is_first = restart_.due.is_never();
   relay_.note("rank " + std::to_string(outcome.rank) + " failed (" + describe(outcome) + ")");
-  if (!is_first) return;
   const int64_t lived_ms = (os::now_ns() - restart_.begun_ns) / 1'000'000;
-  restart_.due = os::Deadline::in_ms(restarts_.most() > restarts_.used() ? restarts_.delay_ms(lived_ms) : 1);
+  if (!is_first) return;
+  restart_.due =
+      os::Deadline::in_ms(restart_.policy.most() > restart_.policy.used() ? restart_.policy.delay_ms(lived_ms) : 1);
 }
 
 /// Are those that still run such as were started to join the others?
 bool Supervisor::only_joining() const noexcept {
   for (int32_t rank = 0; rank < job_.ranks; ++rank)
-    if (running(rank) && !joins_[static_cast<size_t>(rank)]) return false;
+    if (running(rank) && !restart_.joins[static_cast<size_t>(rank)]) return false;
   return true;
 }
 
@@ -234,16 +236,15 @@ int32_t Supervisor::count_succeeded() const noexcept {
 
 /// What has failed by now has one reason.
 void Supervisor::restart() {
-  restart_.due = os::Deadline::never();
-  restart_.begun_ns = os::now_ns();
+  restart_.begin();
   const auto ended = static_cast<int32_t>(outcomes_.size());
-  const Answer answer = restarts_.next(job_.ranks - ended, count_succeeded());
+  const Answer answer = restart_.policy.next(job_.ranks - ended, count_succeeded());
   const std::string number =
-      " (restart " + std::to_string(restarts_.used()) + " of " + std::to_string(restarts_.most()) + ")";
+      " (restart " + std::to_string(restart_.policy.used()) + " of " + std::to_string(restart_.policy.most()) + ")";
   std::vector<int32_t> dead;
-  for (const Outcome& outcome : outcomes_)
-    if (failed(outcome)) dead.push_back(outcome.rank);
-  std::sort(dead.begin(), dead.end());
+  for (int32_t rank = 0; rank < job_.ranks; ++rank)
+    if (std::any_of(outcomes_.begin(), outcomes_.end(), [&](const auto& each) { return each.rank == rank && failed(each); }))
+      dead.push_back(rank);
   switch (answer) {
     case Answer::kJoin:
       relay_.note("starting " + rank_list(dead) + " again, to join " + running_ranks() + number);
@@ -254,8 +255,8 @@ void Supervisor::restart() {
       return;
     case Answer::kRestartAll:
       restart_.all = true;
-      relay_.note("fewer than " + std::to_string(restarts_.least_ranks()) + " (--min-ranks) are left: starting all again" +
-                  number);
+      relay_.note("fewer than " + std::to_string(restart_.policy.least_ranks()) +
+                  " (--min-ranks) are left: starting all again" + number);
       break;
     case Answer::kEnd: break;
   }
@@ -263,7 +264,7 @@ void Supervisor::restart() {
 }
 
 void Supervisor::restart_all() {
-  restart_ = Restart{};
+  restart_.begin();
   for (int32_t rank = 0; rank < job_.ranks; ++rank) replace(rank, false);
   enter(Phase::kRunning, options_.timeout_s > 0 ? to_ms(std::max(options_.timeout_s - seconds(), 0.0)) : 0);
 }
@@ -274,10 +275,10 @@ void Supervisor::replace(int32_t rank, bool joins) {
   kill(-pids_[at], SIGKILL);
   reap(at);
   std::erase_if(outcomes_, [&](const Outcome& outcome) { return outcome.rank == rank; });
-  std::vector<std::string> extra{"DDP_RESTARTS=" + std::to_string(restarts_.used())};
+  std::vector<std::string> extra{"DDP_RESTARTS=" + std::to_string(restart_.policy.used())};
   if (joins) extra.emplace_back("DDP_JOIN=1");
   Rank started = launch_rank(job_, rank, -1, extra);
-  joins_[at] = joins;
+  restart_.joins[at] = joins;
   pids_[at] = started.pid;
   guard_.watch(started.pid);
   relay_.replace_rank(rank, std::move(started.out), std::move(started.err));
@@ -286,7 +287,7 @@ void Supervisor::replace(int32_t rank, bool joins) {
 void Supervisor::advance() {
   if (restart_.due.passed() && phase_ == Phase::kRunning) restart();
   const bool all_ended = phase_ < Phase::kDraining && outcomes_.size() == pids_.size();
-  if (all_ended && restart_.all && stop_.requests == 0 && !timed_out_) return restart_all();
+  if (all_ended && restart_.all && stop_.requests == 0 && !stop_.timed_out) return restart_all();
   if (phase_ == Phase::kRunning && count_succeeded() > 0 && !all_ended && only_joining()) {
     relay_.note(running_ranks() + " cannot join ranks that have ended, and must exit within " +
                 format_seconds(options_.grace_s) + " (--grace)");
@@ -310,8 +311,8 @@ void Supervisor::on_deadline() {
     signal_groups(SIGKILL);
     return enter(Phase::kKilled, 0);
   }
-  timed_out_ = phase_ == Phase::kRunning;
-  if (timed_out_) {
+  stop_.timed_out = phase_ == Phase::kRunning;
+  if (stop_.timed_out) {
     relay_.note("the time limit of " + format_seconds(options_.timeout_s) + " (--timeout) is over: sending SIGTERM to " +
                 running_ranks());
   } else {
@@ -354,9 +355,9 @@ void Supervisor::report() {
   for (const auto& outcome : outcomes_) {
     if (!failed(outcome)) succeeded.push_back(outcome.rank);
   }
-  const bool enough = options_.survives() && static_cast<int32_t>(succeeded.size()) >= restarts_.least_ranks();
+  const bool enough = options_.survives() && static_cast<int32_t>(succeeded.size()) >= restart_.policy.least_ranks();
   const bool survived = (options_.keep_going && !succeeded.empty()) || enough;
-  exit_code_ = timed_out_           ? kExitTimeout
+  exit_code_ = stop_.timed_out      ? kExitTimeout
                : stop_.signal != 0  ? kExitSignalBase + stop_.signal
                : first && !survived ? exit_code(*first)
                                     : 0;
@@ -370,7 +371,7 @@ void Supervisor::report() {
     const int64_t struck = now < 0 || start_.oom_kills < 0 ? -1 : now - start_.oom_kills;
     lines = failure_report(*first, outcomes_, relay_.last_lines(first->rank), struck);
   }
-  if (restarts_.used() > 0) lines.push_back("restarts: " + std::to_string(restarts_.used()));
+  if (restart_.policy.used() > 0) lines.push_back("restarts: " + std::to_string(restart_.policy.used()));
   const char* const why = options_.survives() ? " succeeded (--min-ranks)" : " succeeded (--keep-going)";
   if (first && exit_code_ == 0) lines.push_back(rank_list(succeeded) + why);
   if (options_.verbose) {

@@ -17,10 +17,11 @@
 #include "core/float_environment.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
+#include "group/group_impl.hpp"
+#include "group/recovery.hpp"
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
-#include "os/log.hpp"
 
 namespace ddp::group {
 
@@ -28,37 +29,7 @@ using bootstrap::UserCall;
 using collective::Collective;
 using collective::Stamp;
 
-struct Group::Impl {
-  Impl(std::unique_ptr<bootstrap::Control> with, const ddp_group_options& asked, const Origin& from,
-       std::shared_ptr<Survival> before, Arenas memory_of_before)
-      : options(asked),
-        origin(from),
-        survival(std::move(before)),
-        arenas(std::move(memory_of_before)),
-        control(std::move(with)) {}
-
-  const ddp_group_options options;
-  const Origin origin;
-  const std::shared_ptr<Survival> survival;  // NULL: the group cannot recover
-  Arenas arenas;
-  // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
-  bootstrap::Failure failure;
-  std::unique_ptr<bootstrap::Control> control;
-  Health health{*control, failure};
-  Channels channels;
-  std::optional<Gpu> gpu;  // these two: from connect() on
-  std::optional<Memory> memory;
-  Rows rows;           // the last sparse sum
-  std::mutex closing;  // close() once
-  ddp_backend backend = DDP_BACKEND_AUTO;
-
-  void connect(const char* function);
-  void retire() noexcept;
-};
-
 namespace {
-
-constexpr const char* kNewcomer = "new";  // has no models yet: it commits those of the others, one after the other
 
 void check_together(const char* function, const Tensor& input, const Tensor& output) {
   if (input.is_on_gpu() != output.is_on_gpu())
@@ -143,7 +114,7 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
     return form(bootstrap::meet(meeting, options), options, origin, "ddp_group_create", std::move(survival));
   std::unique_ptr<bootstrap::Control> control = survival->join(options);
   std::shared_ptr<Group> group = form(std::move(control), options, origin, "ddp_group_create", std::move(survival));
-  static_cast<void>(group->gather("followers", kNewcomer));
+  static_cast<void>(group->gather("followers", Recovery::kNewcomer));
   return group;
 }
 
@@ -261,39 +232,6 @@ std::vector<std::string> Group::gather(std::string_view what, std::string_view m
   health().check_usable();
   return or_break(*this, Part::kExchange,
                   [&] { return impl_->control->gather(what, mine, os::Deadline::in_ms(impl_->options.timeout_ms)); });
-}
-
-bool Group::is_broken() const noexcept { return impl_->failure.broken(); }
-std::vector<int32_t> Group::failed() const {
-  if (!is_broken()) return {};
-  return Survival::suspects(*impl_->control, impl_->failure, impl_->options.dead_after_ms);
-}
-Survival* Group::survival() noexcept { return impl_->survival.get(); }
-
-int32_t Group::recover(const bootstrap::RecoveryRule& rule) {
-  Survival& survival = *impl_->survival;
-  for (;;) {
-    const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
-    for (const auto& follower : followers) follower->leave_group();
-    impl_->retire();
-    std::unique_ptr<bootstrap::Control> control = survival.meet(*impl_->control, impl_->failure, rule, impl_->options);
-    auto next = std::make_unique<Impl>(std::move(control), impl_->options, impl_->origin, impl_->survival, impl_->arenas);
-    int32_t source = -1;
-    const std::optional<Error> failed = try_to([&] {
-      on_error([&] { next->connect("ddp_group_recover"); },
-               [&](const Error& error) {
-                 if (!error.is_agreed()) next->health.give_up("ddp_group_recover", error);
-               });
-      impl_.swap(next);
-      size_t common = followers.size();  // some ranks may have been on their way to one more
-      for (const std::string& count : gather("followers", std::to_string(common)))
-        if (count != kNewcomer) common = std::min(common, static_cast<size_t>(std::stoul(count)));
-      for (size_t i = 0; i < common; ++i) source = std::max(source, followers[i]->rejoin_group());
-    });
-    if (!failed.has_value()) return source;
-    if (!breaks_group(failed->status())) throw Error(*failed);
-    os::log(DDP_LOG_WARNING, "the recovery begins again: %s", failed->what());
-  }
 }
 
 void Group::close() noexcept {

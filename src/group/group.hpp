@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/rendezvous/quorum.hpp"
 #include "core/error.hpp"
 #include "core/tensor.hpp"
 #include "ddp/group.h"
@@ -73,15 +72,6 @@ class Group {
 
   /// As Health::check_usable, and INVALID_STATE while a pass is open or a rank only answers. First line of every collective.
   void check_idle(const char* function) const;
-  /// Has it a cause for which calls fail? Also if a rank left in good order.
-  [[nodiscard]] bool is_broken() const noexcept;
-  /// Ranks that the cause names, or that were silent before it; none while it is not broken.
-  [[nodiscard]] std::vector<int32_t> failed() const;
-  /// NULL unless the option recoverable is set.
-  [[nodiscard]] Survival* survival() noexcept;
-  /// Go on with the ranks that are left, in the place of the broken group. No other call uses the group meanwhile.
-  /// Collective over them. Gives the rank whose state the models of all have now, -1 if they had the same or there is none.
-  int32_t recover(const bootstrap::RecoveryRule& rule);
   /// Leave; idempotent. Everything later throws INVALID_STATE.
   void close() noexcept;
 
@@ -97,6 +87,7 @@ class Group {
   struct Impl;
 
  private:
+  friend struct Recovery;
   explicit Group(std::unique_ptr<Impl> impl);
   template <class Body>
   void run_collective(bootstrap::UserCall call, Body&& body);

@@ -79,7 +79,8 @@ std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const
   const std::optional<Error> cause = failure.cause();
   const int64_t latest_ns = control.last_sign(0).at_ns;  // all signs come through rank 0
   for (int32_t rank = 0; rank < control.size(); ++rank) {
-    const bool named = (cause.has_value() && cause->culprit() == rank) || (rank == control.rank() && control.stood_still());
+    const bool named =
+        (cause.has_value() && cause->culprit() == rank) || (rank == control.rank() && control.last_sign(rank).stood_still);
     const int64_t heard_ns = control.last_sign(rank).at_ns;
     if (named || (heard_ns != 0 && latest_ns - heard_ns > dead_after_ms * kMs / 2)) ranks.push_back(rank);
   }
@@ -96,10 +97,6 @@ std::unique_ptr<bootstrap::Control> Survival::meet(const bootstrap::Control& old
 void Survival::follow(std::weak_ptr<Follower> follower) {
   std::erase_if(followers_, [](const std::weak_ptr<Follower>& each) { return each.expired(); });
   followers_.push_back(std::move(follower));
-}
-
-void Survival::unfollow(const Follower& follower) noexcept {
-  std::erase_if(followers_, [&](const std::weak_ptr<Follower>& each) { return each.lock().get() == &follower; });
 }
 
 std::vector<std::shared_ptr<Follower>> Survival::followers() {

@@ -56,7 +56,6 @@ class Survival {
 
   /// Once for each, in the same order on all ranks.
   void follow(std::weak_ptr<Follower> follower);
-  void unfollow(const Follower& follower) noexcept;
   [[nodiscard]] std::vector<std::shared_ptr<Follower>> followers();
   /// 1 for the group as it was created, one more after each recovery.
   [[nodiscard]] int64_t generation() const noexcept { return generation_; }

@@ -119,19 +119,13 @@ void Model::set_hook(pass::Hook hook) {
 }
 
 void Model::commit(void* stream) {
-  if (std::exchange(rejoined_, false) && pass_ != nullptr) return;
+  if (rejoin_ != nullptr && rejoin_->take_commit()) return;
   require_building("ddp_model_commit");
-  follow_group();
+  if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);
   on_error<Error>([&] { commit_now(stream); },
                   [this](const Error& error) {
-                    if (breaks_group(error.status()) || !std::exchange(follows_, false)) return;
-                    group_->survival()->unfollow(*this);
+                    if (!breaks_group(error.status())) rejoin_.reset();
                   });
-}
-
-void Model::follow_group() {
-  if (group_->survival() == nullptr || std::exchange(follows_, true)) return;
-  group_->survival()->follow(weak_from_this());
 }
 
 void Model::commit_now(void* stream) {
@@ -148,7 +142,7 @@ void Model::commit_now(void* stream) {
         DDP_ERROR_NOT_SUPPORTED,
         "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
-  if (group_->survival() != nullptr) require_recoverable();
+  if (rejoin_ != nullptr) require_recoverable();
   static_cast<void>(join_group(stream));
 }
 
@@ -167,7 +161,6 @@ int32_t Model::join_group(void* stream) {
   pass_ = std::make_unique<pass::Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   pass_->attach(optimizer_slot_.update());
   pass_->results().go_on_from(replicas_.final_passes());
-  was_committed_ = true;
   return source;
 }
 
@@ -180,37 +173,22 @@ void Model::require_recoverable() const {
         "models in host memory; leave it 0, and go on from a checkpoint when a rank has died");
 }
 
-// A pass that is open ends as it must in a broken group: what its optimizer has changed is taken back.
-void Model::leave_group() noexcept {
-  if (pass_ == nullptr) return;
-  if (pass_->is_open()) static_cast<void>(try_to([this] { pass_->end(); }));
-  pass_->leave_open();
-  replicas_.leave();
-  pass_.reset();
-}
-
-int32_t Model::rejoin_group() {
-  const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kCommit);
-  rejoined_ = !was_committed_;
-  return join_group(nullptr);
-}
-
 void Model::allocate(const Plan& plan, void* stream) {
-  if (is_allocated_) {  // ranks that are new may lack memory for theirs
+  if (memory_.is_allocated) {  // ranks that are new may lack memory for theirs
     group::all_or_none(*group_, "gradient memory", [] {});
     if (options_.own_values != 0) group::all_or_none(*group_, "memory for values", [] {});
     return;
   }
-  gradient_memory_.allocate(
+  memory_.gradients.allocate(
       table_, plan, "gradient memory", [](const Parameter& parameter) { return parameter.owned_grad; },
       [this](int32_t index, std::byte* data) { table_.parameter(index).grad.data = data; });
   if (options_.own_values != 0) allocate_values(plan, stream);
-  is_allocated_ = true;
+  memory_.is_allocated = true;
 }
 
 void Model::allocate_values(const Plan& plan, void* stream) {
   std::vector<std::byte*> places(table_.parameters().size());
-  value_memory_.allocate(
+  memory_.values.allocate(
       table_, plan, "memory for values", [](const Parameter&) { return true; },
       [&](int32_t index, std::byte* data) { places[static_cast<size_t>(index)] = data; });
   for (int32_t index = 0; index < table_.parameter_count(); ++index) {
@@ -272,16 +250,9 @@ void Model::begin_backward(ddp_pass mode) {
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_model_begin_backward: DDP_PASS_LOCAL needs an optimizer that holds all of its state; with shard = 1 "
                 "every rank has a part");
-  if (mode == DDP_PASS_REDUCE) let_others_join();
+  if (mode == DDP_PASS_REDUCE && rejoin_ != nullptr) rejoin_->let_others_join();
   pass_->begin(mode);
   mode_ = mode;
-}
-
-/// A rank that waits to join is taken in by a recovery, which begins with the end of the group that stands.
-void Model::let_others_join() {
-  group::Survival* const survival = group_->survival();
-  if (survival == nullptr || !survival->is_joined_by_others()) return;
-  group_->health().abort(Error(DDP_ERROR_ABORTED, "a new rank waits to join the group: call ddp_group_recover"));
 }
 
 void Model::end_backward(void* stream) {
@@ -318,7 +289,7 @@ pass::Pass& Model::pass() const {
 void Model::close() noexcept {
   if (closed_) return;
   closed_ = true;
-  if (follows_) group_->survival()->unfollow(*this);
+  rejoin_.reset();
   if (pass_ == nullptr || !pass_->is_open()) return;
   if (try_to([this] {
         group_->health().abort(

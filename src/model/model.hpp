@@ -15,10 +15,10 @@
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "group/group.hpp"
-#include "group/survival.hpp"
 #include "model/flat_memory.hpp"
 #include "model/gradients.hpp"
 #include "model/optimizer_slot.hpp"
+#include "model/rejoin.hpp"
 #include "model/replicas.hpp"
 #include "model/values.hpp"
 #include "pass/hook.hpp"
@@ -39,10 +39,10 @@ struct CheckpointInfo {
 };
 
 /// `stream`: a cudaStream_t in whose order tensors on a GPU are read and written; it means nothing to others.
-class Model : public group::Follower, public std::enable_shared_from_this<Model> {
+class Model {
  public:
   Model(std::shared_ptr<group::Group> group, const ddp_model_options& options);
-  ~Model() override;
+  ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
@@ -59,8 +59,6 @@ class Model : public group::Follower, public std::enable_shared_from_this<Model>
   void set_hook(pass::Hook hook);
   void commit(void* stream = nullptr);
   void set_grad(int32_t index, void* data);
-  void leave_group() noexcept override;
-  [[nodiscard]] int32_t rejoin_group() override;
   /// The model's handle is gone: lent memory is not used any more.
   void close() noexcept;
 
@@ -87,15 +85,13 @@ class Model : public group::Follower, public std::enable_shared_from_this<Model>
   void require_no_pass(const char* function) const;
 
  private:
+  friend class Rejoin;
   void require_live(const char* function) const;
   void require_building(const char* function) const;
-  /// From now on a recovery of the group builds the model again. Local.
-  void follow_group();
   void require_pulled(const char* function) const;
   void require_host_parameters() const;
   void require_recoverable() const;
   void commit_now(void* stream);
-  void let_others_join();
   /// The ranks agree on the model, and passes can be made. Gives as Replicas::make_equal(). Collective.
   int32_t join_group(void* stream);
   /// Memory that libddp provides, if it has not done so yet.
@@ -107,8 +103,10 @@ class Model : public group::Follower, public std::enable_shared_from_this<Model>
   Parameters table_;
   pass::Hook hook_;
   uint64_t number_ = 0;
-  FlatMemory gradient_memory_{*group_};
-  FlatMemory value_memory_{*group_};
+  struct Memory {
+    FlatMemory gradients, values;
+    bool is_allocated = false;
+  } memory_{FlatMemory(*group_), FlatMemory(*group_)};
   Gradients gradients_{*this, table_};
   Replicas replicas_{*this};
   Values values_{*this};
@@ -117,10 +115,7 @@ class Model : public group::Follower, public std::enable_shared_from_this<Model>
   std::unique_ptr<pass::Pass> pass_;  // from commit on; destroyed before the gradients that it reduces
   ddp_pass mode_ = DDP_PASS_REDUCE;   // of the last pass
   bool closed_ = false;
-  bool is_allocated_ = false;
-  bool was_committed_ = false;
-  bool follows_ = false;   // commit was called in a group that can recover
-  bool rejoined_ = false;  // a recovery has done what a commit that failed was to do
+  std::shared_ptr<Rejoin> rejoin_;  // from commit on, in a group that can recover
 };
 
 }  // namespace ddp::model

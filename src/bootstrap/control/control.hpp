@@ -82,14 +82,13 @@ class Control {
     int64_t at_ns = 0;  // 0: nothing
     int64_t pass = -1;
     int32_t bucket = -1;
+    bool stood_still = false;  // this rank alone knows: stopped, or its machine paused, when the group broke, afterwards or
+                               // shortly before, so that the others may count it as dead
   };
   [[nodiscard]] virtual Sign last_sign(int32_t) const { return Sign{}; }
-  /// Did this process stand still (stopped, or its machine paused) when the group broke or afterwards, or shortly before, so
-  /// that the others may count it as dead?
-  [[nodiscard]] virtual bool stood_still() const { return false; }
 
   /// What is known of another rank: "last heard 0.4 s ago, in pass 17, bucket 1". For error texts.
-  [[nodiscard]] virtual std::string describe_progress(int32_t rank) const = 0;
+  [[nodiscard]] virtual std::string describe_progress(int32_t rank) const;
 
  private:
   CallState calls_;

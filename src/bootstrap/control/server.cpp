@@ -41,7 +41,6 @@ class Server::Impl {
         tick_(std::chrono::milliseconds(
             std::clamp<int64_t>(std::min(config.heartbeat_ms, config.dead_after_ms / limits::kTicksInSilence), 1, 100))),
         secured_(config.token.has_value()),
-        recovers_(config.recovers),
         last_words_(metadata_of(config.world_rank)),
         state_(std::move(config)),
         listener_(io_, listener.get()),
@@ -86,7 +85,7 @@ class Server::Impl {
   void run() {
     while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
       os::log(DDP_LOG_ERROR, "the control server of rank 0: %s", error->what());
-      if (formed_) give_up();  // before that, whoever it hit is refused or comes again
+      if (stage_.formed) give_up();  // before that, whoever it hit is refused or comes again
     }
   }
 
@@ -149,7 +148,7 @@ class Server::Impl {
                    act();
                  },
                  [this, id] {
-                   if (formed_) throw;  // for run()
+                   if (stage_.formed) throw;  // for run()
                    forget(id);
                    state_.broke(id, "", os::now_ns());
                    act();
@@ -163,7 +162,7 @@ class Server::Impl {
       if (action.kind == ServerAction::Kind::kSeal) {
         asio::error_code ignored;
         listener_.close(ignored);
-        formed_ = true;
+        stage_.formed = true;
         continue;
       }
       const auto found = links_.find(action.to);
@@ -196,13 +195,12 @@ class Server::Impl {
   }
 
   void note_present() {
-    if (!recovers_) return;
     const std::lock_guard lock(here_.mutex);
     here_.ids = state_.present();
   }
 
   void finish_all() {
-    finishing_ = true;
+    stage_.finishing = true;
     state_.settle();
     act();
     asio::error_code ignored;
@@ -217,7 +215,7 @@ class Server::Impl {
   }
 
   void check_done() {
-    if (!finishing_ || !links_.empty()) return;
+    if (!stage_.finishing || !links_.empty()) return;
     const std::lock_guard lock(done_.mutex);
     done_.flag = true;
     done_.changed.notify_all();
@@ -233,7 +231,6 @@ class Server::Impl {
   int64_t dead_after_ms_;
   std::chrono::milliseconds tick_;
   bool secured_;
-  bool recovers_;
   const SharedBody last_words_;  // made in time
   ServerState state_;
   asio::posix::stream_descriptor listener_;
@@ -241,8 +238,10 @@ class Server::Impl {
   asio::steady_timer pause_;
   std::unordered_map<ConnectionId, std::shared_ptr<Link>> links_;
   ConnectionId last_id_ = 0;
-  bool formed_ = false;
-  bool finishing_ = false;
+  struct Stage {
+    bool formed = false;
+    bool finishing = false;
+  } stage_;
 
   struct Here {
     mutable std::mutex mutex;  // guards the ids

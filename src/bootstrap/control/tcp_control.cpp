@@ -30,11 +30,7 @@ constexpr size_t kServerBytes = limits::kGatherBytes + (size_t{16} << 20);  // t
 class TcpControl final : public Control {
  public:
   TcpControl(Admission admission, ClientConfig config)
-      : rank_(config.me.rank),
-        size_(config.size),
-        dead_after_ns_(config.dead_after_ms * 1'000'000),
-        state_(std::move(config)),
-        timer_(io_) {
+      : rank_(config.me.rank), size_(config.size), still_(config.dead_after_ms), state_(std::move(config)), timer_(io_) {
     FrameReader reader(kServerBytes);
     FrameWriter writer;
     if (admission.keys.has_value()) {
@@ -107,13 +103,11 @@ class TcpControl final : public Control {
   }
   Sign last_sign(int32_t rank) const override {
     const std::lock_guard lock(mutex_);
-    return heard_[static_cast<size_t>(rank)];
+    Sign sign = heard_[static_cast<size_t>(rank)];
+    const int64_t until_ns = still_.until_ns.load();
+    sign.stood_still = rank == rank_ && until_ns != 0 && until_ns > still_.broke_ns.load() - still_.dead_after_ns;
+    return sign;
   }
-  bool stood_still() const override {
-    const int64_t until_ns = stood_still_until_ns_.load();
-    return until_ns != 0 && until_ns > broke_ns_.load() - dead_after_ns_;
-  }
-  std::string describe_progress(int32_t rank) const override;
 
  private:
   void run() {
@@ -159,7 +153,7 @@ class TcpControl final : public Control {
   // All below on the control thread (or before it runs).
   void tick() {
     state_.tick(os::now_ns(), pass_.load(std::memory_order_relaxed), bucket_.load(std::memory_order_relaxed));
-    stood_still_until_ns_.store(state_.stood_still_until_ns());
+    still_.until_ns.store(state_.stood_still_until_ns());
     if (const auto news = call_watch_.look(calls(), os::now_ns())) state_.blocked(news->blocked);
     act();
     timer_.expires_after(std::chrono::milliseconds(state_.tick_ms()));
@@ -178,11 +172,16 @@ class TcpControl final : public Control {
   }
 
   int32_t rank_, size_;  // fixed before wait_joined() returns, as members_
-  const int64_t dead_after_ns_;
-  std::atomic<int64_t> broke_ns_{INT64_MAX};  // when the first cause came
-  std::atomic<int64_t> stood_still_until_ns_{0};
-  HandlerMemory abort_memory_, leave_memory_;  // before io_
-  std::vector<Member> members_;                // fixed before wait_joined() returns
+  struct Still {
+    explicit Still(int64_t dead_after_ms) : dead_after_ns(dead_after_ms * 1'000'000) {}
+    const int64_t dead_after_ns;
+    std::atomic<int64_t> broke_ns{INT64_MAX};  // when the first cause came
+    std::atomic<int64_t> until_ns{0};          // when this process last went on after it had stood still
+  } still_;
+  struct Posts {
+    HandlerMemory abort, leave;
+  } posts_;                      // before io_
+  std::vector<Member> members_;  // fixed before wait_joined() returns
   std::atomic<int64_t> pass_{-1};
   std::atomic<int32_t> bucket_{-1};
 
@@ -202,8 +201,7 @@ class TcpControl final : public Control {
   SharedBody last_words_;
   std::optional<Error> settled_;  // rank 0's word, if this rank had a cause of its own
   std::function<void(const Error&)> on_failure_;
-  uint64_t asked_ = 0;     // gathers begun
-  uint64_t answered_ = 0;  // gathers answered
+  uint64_t asked_ = 0, answered_ = 0;  // gathers
   std::vector<std::string> blobs_;
   std::optional<Error> answer_error_;
   std::vector<Sign> heard_;
@@ -268,7 +266,7 @@ void TcpControl::break_group(const Error& cause) {
   settled_ = cause;
   if (cause_.has_value()) return;
   cause_ = cause;
-  broke_ns_.store(os::now_ns());
+  still_.broke_ns.store(os::now_ns());
   const auto fn = std::exchange(on_failure_, nullptr);
   changed_.notify_all();
   if (!fn || left_) return;
@@ -309,11 +307,11 @@ void TcpControl::abort(const Error& cause) noexcept {
   const std::lock_guard lock(mutex_);
   if (cause_.has_value() || left_) return;
   cause_ = cause;
-  broke_ns_.store(os::now_ns());
+  still_.broke_ns.store(os::now_ns());
   if (try_to([&] { told_ = words(cause); })) told_ = last_words_;  // without memory for this cause
   on_failure_ = nullptr;                                           // whoever breaks the group knows
   changed_.notify_all();
-  post_in_place(io_, abort_memory_, [this] {
+  post_in_place(io_, posts_.abort, [this] {
     state_.abort(told_);
     act();
   });
@@ -349,7 +347,7 @@ void TcpControl::leave() noexcept {
   if (std::exchange(left_, true)) return;
   on_failure_ = nullptr;
   changed_.notify_all();
-  post_in_place(io_, leave_memory_, [this] {
+  post_in_place(io_, posts_.leave, [this] {
     state_.leave();
     act();
   });
@@ -369,11 +367,6 @@ void TcpControl::on_failure(std::function<void(const Error&)> fn) {
   const Error cause = *cause_;
   lock.unlock();
   fn(cause);
-}
-
-std::string TcpControl::describe_progress(int32_t rank) const {
-  const Sign heard = last_sign(rank);
-  return texts::progress((os::now_ns() - heard.at_ns) / 1'000'000, heard.pass, heard.bucket);
 }
 
 }  // namespace

@@ -5,6 +5,15 @@
 
 #include "bootstrap/control/limits.hpp"
 
+namespace ddp::bootstrap {
+
+std::string Control::describe_progress(int32_t rank) const {
+  const Sign sign = last_sign(rank);
+  return texts::progress((os::now_ns() - sign.at_ns) / 1'000'000, sign.pass, sign.bucket);
+}
+
+}  // namespace ddp::bootstrap
+
 namespace ddp::bootstrap::texts {
 namespace {
 

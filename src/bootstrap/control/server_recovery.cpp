@@ -1,0 +1,56 @@
+// ServerState for a recovery: ids in the place of ranks, ranks that are new, and a group that forms with who is here.
+#include <utility>
+
+#include "bootstrap/control/limits.hpp"
+#include "bootstrap/control/server_state.hpp"
+
+namespace ddp::bootstrap {
+
+std::vector<int32_t> ServerState::present() const {
+  std::vector<int32_t> ids;
+  for (int32_t rank = 0; phase_ == Phase::kForming && rank < config_.size; ++rank)
+    if (slots_[static_cast<size_t>(rank)].state == MemberSlot::State::kTaken) ids.push_back(rank);
+  return ids;
+}
+
+void ServerState::form(const std::vector<int32_t>& ids) {
+  if (phase_ != Phase::kForming || ids != present()) return;  // somebody has come or gone meanwhile
+  renumber();
+  form();
+}
+
+void ServerState::dismiss(const Error& why) {
+  for (const int32_t id : present()) {
+    refuse(slot_of(id).connection, why);
+    free_slot(id);
+  }
+}
+
+/// Those who are here become ranks 0, 1, ... in the order of their ids.
+void ServerState::renumber() {
+  std::vector<Member> members;
+  std::vector<MemberSlot> slots;
+  for (const int32_t id : present()) {
+    const auto rank = static_cast<int32_t>(members.size());
+    connections_[slot_of(id).connection].rank = rank;
+    slots.push_back(slot_of(id));
+    members.push_back(member(id));
+    members.back().rank = rank;
+  }
+  members_ = std::move(members);
+  slots_ = std::move(slots);
+  config_.size = static_cast<int32_t>(members_.size());
+  gathers_ = GatherRounds(members_);
+  deadlocks_ = DeadlockWatch(members_);
+}
+
+/// For a rank that is new, which gets the next id, or that knows of more ranks than this one.
+void ServerState::make_room(int32_t& id) {
+  if (id == kNewRank) id = config_.size;
+  if (id < config_.size || id >= limits::kRanks) return;
+  config_.size = id + 1;
+  members_.resize(static_cast<size_t>(config_.size));
+  slots_.resize(static_cast<size_t>(config_.size));
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,49 @@
+// What a group is made of; a recovery puts another one in its place. For group.cpp and recovery.cpp alone.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "bootstrap/control/control.hpp"
+#include "bootstrap/failure.hpp"
+#include "group/channels.hpp"
+#include "group/gpu.hpp"
+#include "group/group.hpp"
+#include "group/health.hpp"
+#include "group/memory.hpp"
+#include "group/sparse_rows.hpp"
+#include "group/survival.hpp"
+
+namespace ddp::group {
+
+struct Group::Impl {
+  Impl(std::unique_ptr<bootstrap::Control> with, const ddp_group_options& asked, const Origin& from,
+       std::shared_ptr<Survival> before, Arenas memory_of_before)
+      : options(asked),
+        origin(from),
+        survival(std::move(before)),
+        arenas(std::move(memory_of_before)),
+        control(std::move(with)) {}
+
+  const ddp_group_options options;
+  const Origin origin;
+  const std::shared_ptr<Survival> survival;  // NULL: the group cannot recover
+  Arenas arenas;
+  // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
+  bootstrap::Failure failure;
+  std::unique_ptr<bootstrap::Control> control;
+  Health health{*control, failure};
+  Channels channels;
+  std::optional<Gpu> gpu;  // these two: from connect() on
+  std::optional<Memory> memory;
+  Rows rows;           // the last sparse sum
+  std::mutex closing;  // close() once
+  ddp_backend backend = DDP_BACKEND_AUTO;
+
+  void connect(const char* function);
+  void retire() noexcept;
+};
+
+}  // namespace ddp::group

@@ -1,0 +1,44 @@
+#include "model/rejoin.hpp"
+
+#include <utility>
+
+#include "bootstrap/control/call_state.hpp"
+#include "core/attempt.hpp"
+#include "group/recovery.hpp"
+#include "model/model.hpp"
+
+namespace ddp::model {
+
+std::shared_ptr<Rejoin> Rejoin::follow(Model& model) {
+  group::Survival* const survival = group::Recovery::survival(model.group());
+  if (survival == nullptr) return nullptr;
+  auto made = std::make_shared<Rejoin>(model);
+  survival->follow(made);
+  return made;
+}
+
+// A pass that is open ends as it must in a broken group: what its optimizer has changed is taken back.
+void Rejoin::leave_group() noexcept {
+  if (model_.pass_ == nullptr) return;
+  was_committed_ = true;
+  if (model_.pass_->is_open()) static_cast<void>(try_to([this] { model_.pass_->end(); }));
+  model_.pass_->leave_open();
+  model_.replicas_.leave();
+  model_.pass_.reset();
+}
+
+int32_t Rejoin::rejoin_group() {
+  const bootstrap::CallState::In inside(model_.group().calls(), bootstrap::UserCall::kCommit);
+  const int32_t source = model_.join_group(nullptr);
+  has_committed_ = !was_committed_;
+  return source;
+}
+
+bool Rejoin::take_commit() noexcept { return std::exchange(has_committed_, false) && model_.is_committed(); }
+
+void Rejoin::let_others_join() {
+  if (!group::Recovery::survival(model_.group())->is_joined_by_others()) return;
+  model_.group().health().abort(Error(DDP_ERROR_ABORTED, "a new rank waits to join the group: call ddp_group_recover"));
+}
+
+}  // namespace ddp::model

@@ -1,0 +1,36 @@
+// What a model does when its group recovers: it lets go of what is built on the old ranks, and is built again on those that
+// are left, with the state of one of them.
+// Threads: as Model.
+// Tested by capi/recovery_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "group/survival.hpp"
+
+namespace ddp::model {
+
+class Model;
+
+class Rejoin final : public group::Follower {
+ public:
+  /// NULL if the group cannot recover. From now on, while the result lives, a recovery builds the model again. In the same
+  /// order on all ranks.
+  [[nodiscard]] static std::shared_ptr<Rejoin> follow(Model& model);
+  explicit Rejoin(Model& model) noexcept : model_(model) {}
+
+  void leave_group() noexcept override;
+  [[nodiscard]] int32_t rejoin_group() override;
+  /// True once after a recovery that did what a commit which failed was to do.
+  [[nodiscard]] bool take_commit() noexcept;
+  /// If a rank waits to join: the group that stands ends, because a recovery takes that rank in.
+  void let_others_join();
+
+ private:
+  Model& model_;
+  bool was_committed_ = false;
+  bool has_committed_ = false;  // in the place of the program
+};
+
+}  // namespace ddp::model
