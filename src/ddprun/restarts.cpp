@@ -19,6 +19,8 @@ Answer Restarts::next(int32_t running, int32_t succeeded) noexcept {
   return enough ? Answer::kJoin : Answer::kRestartAll;
 }
 
+std::string Restarts::label() const { return " (restart " + std::to_string(used_) + " of " + std::to_string(most_) + ")"; }
+
 int64_t Restarts::delay_ms(int64_t lived_ms) noexcept {
   delay_ms_ = lived_ms > kSoonMs || delay_ms_ == 0 ? kFirstDelayMs : std::min(2 * delay_ms_, kLongestDelayMs);
   return delay_ms_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "ddprun/options.hpp"
 
@@ -28,6 +29,8 @@ class Restarts {
   /// How long to wait before that: what else fails for the same reason does so by then. Longer and longer for ranks that
   /// fail soon after they were started, `lived_ms` ago.
   [[nodiscard]] int64_t delay_ms(int64_t lived_ms) noexcept;
+  /// " (restart 1 of 3)"
+  [[nodiscard]] std::string label() const;
   [[nodiscard]] int32_t used() const noexcept { return used_; }
   [[nodiscard]] int32_t most() const noexcept { return most_; }
   [[nodiscard]] int32_t least_ranks() const noexcept { return least_ranks_; }

@@ -239,15 +239,13 @@ void Supervisor::restart() {
   restart_.begin();
   const auto ended = static_cast<int32_t>(outcomes_.size());
   const Answer answer = restart_.policy.next(job_.ranks - ended, count_succeeded());
-  const std::string number =
-      " (restart " + std::to_string(restart_.policy.used()) + " of " + std::to_string(restart_.policy.most()) + ")";
   std::vector<int32_t> dead;
   for (int32_t rank = 0; rank < job_.ranks; ++rank)
     if (std::any_of(outcomes_.begin(), outcomes_.end(), [&](const auto& each) { return each.rank == rank && failed(each); }))
       dead.push_back(rank);
   switch (answer) {
     case Answer::kJoin:
-      relay_.note("starting " + rank_list(dead) + " again, to join " + running_ranks() + number);
+      relay_.note("starting " + rank_list(dead) + " again, to join " + running_ranks() + restart_.policy.label());
       for (const int32_t rank : dead) replace(rank, true);
       return;
     case Answer::kGoOn:
@@ -255,8 +253,7 @@ void Supervisor::restart() {
       return;
     case Answer::kRestartAll:
       restart_.all = true;
-      relay_.note("fewer than " + std::to_string(restart_.policy.least_ranks()) +
-                  " (--min-ranks) are left: starting all again" + number);
+      relay_.note("too few ranks (--min-ranks) are left: starting all again" + restart_.policy.label());
       break;
     case Answer::kEnd: break;
   }

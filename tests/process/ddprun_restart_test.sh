@@ -25,7 +25,7 @@ check the_folder_is_removed eval '! ls -d "$(sed -n "s/.*file \(.*\)\/join$/\1/p
 # What fails together is one restart, and with nobody left all start again, not to join.
 run 0 -n 3 --max-restarts 1 sh -c '[ -e "$work/again$RANK" ] || { : >"$work/again$RANK"; exit 5; }; echo "second ${DDP_JOIN:-no}"'
 check all_start_again [ "$(grep -c 'second no' "$work/out")" = 3 ]
-check that_is_said note 'fewer than 1 (--min-ranks) are left: starting all again (restart 1 of 1)'
+check that_is_said note 'too few ranks (--min-ranks) are left: starting all again (restart 1 of 1)'
 run 5 -n 2 --max-restarts 1 --grace 0.2 sh -c 'exit 5'
 check it_does_not_restart_for_ever note 'restarts: 1'
 run 0 -n 4 --max-restarts 1 --min-ranks 3 --grace 0.3 sh -c '[ $DDP_RESTARTS ] || { [ $RANK -lt 2 ] && exit 6; sleep 20; }; echo "again $RANK"'
