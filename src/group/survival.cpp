@@ -87,10 +87,12 @@ std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const
   return ranks;
 }
 
-std::unique_ptr<bootstrap::Control> Survival::meet(const bootstrap::Control& old, const bootstrap::Failure& failure,
+std::unique_ptr<bootstrap::Control> Survival::meet(bootstrap::Control& old, const bootstrap::Failure& failure,
                                                    const bootstrap::RecoveryRule& rule, const ddp_group_options& options) {
   bootstrap::LostGroup lost = describe(old);
-  for (const int32_t rank : suspects(old, failure, options.dead_after_ms)) lost.suspects.push_back(old.member(rank).id);
+  std::vector<int32_t> silent = suspects(old, failure, options.dead_after_ms);
+  if (!old.settle().has_value()) silent.push_back(0);  // it was told that the group has broken, and does not answer
+  for (const int32_t rank : silent) lost.suspects.push_back(old.member(rank).id);
   return bootstrap::meet_again(*standby_, lost, rule, options, std::move(lobby_));
 }
 

@@ -50,7 +50,7 @@ class Survival {
   [[nodiscard]] static std::vector<int32_t> suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
                                                      int64_t dead_after_ms);
   /// See bootstrap::meet_again(). `old` is the control plane that broke.
-  [[nodiscard]] std::unique_ptr<bootstrap::Control> meet(const bootstrap::Control& old, const bootstrap::Failure& failure,
+  [[nodiscard]] std::unique_ptr<bootstrap::Control> meet(bootstrap::Control& old, const bootstrap::Failure& failure,
                                                          const bootstrap::RecoveryRule& rule,
                                                          const ddp_group_options& options);
 

@@ -20,6 +20,7 @@
 #include "bootstrap/control/link.hpp"
 #include "bootstrap/control/texts.hpp"
 #include "core/attempt.hpp"
+#include "os/closed_in_forks.hpp"
 #include "os/log.hpp"
 #include "os/thread.hpp"
 
@@ -105,27 +106,27 @@ class Server::Impl {
   }
 
   void wait_to_accept() {
-    listener_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const asio::error_code& error) {
+    listener_.descriptor.async_wait(asio::posix::stream_descriptor::wait_read, [this](const asio::error_code& error) {
       if (!error) accept();
     });
   }
 
   void accept() {
-    for (int i = 0; i < kAcceptsInTurn && listener_.is_open(); ++i) {
-      const int fd = ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    for (int i = 0; i < kAcceptsInTurn && listener_.descriptor.is_open(); ++i) {
+      const int fd = ::accept4(listener_.descriptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd >= 0) {
         admit(net::Socket(fd));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         pause_.expires_after(kAcceptPause);
         pause_.async_wait([this](const asio::error_code& error) {
-          if (!error && listener_.is_open()) wait_to_accept();
+          if (!error && listener_.descriptor.is_open()) wait_to_accept();
         });
         return;
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         break;
       }  // anything else concerns a connection that is gone again
     }
-    if (listener_.is_open()) wait_to_accept();
+    if (listener_.descriptor.is_open()) wait_to_accept();
   }
 
   void admit(net::Socket socket) {
@@ -160,8 +161,7 @@ class Server::Impl {
   void act() {
     for (ServerAction& action : state_.take()) {
       if (action.kind == ServerAction::Kind::kSeal) {
-        asio::error_code ignored;
-        listener_.close(ignored);
+        listener_.close();
         stage_.formed = true;
         continue;
       }
@@ -203,8 +203,7 @@ class Server::Impl {
     stage_.finishing = true;
     state_.settle();
     act();
-    asio::error_code ignored;
-    listener_.close(ignored);
+    listener_.close();
     for (const auto& [id, link] : links_) link->finish();
     check_done();
   }
@@ -233,7 +232,17 @@ class Server::Impl {
   bool secured_;
   const SharedBody last_words_;  // made in time
   ServerState state_;
-  asio::posix::stream_descriptor listener_;
+  // Others see by it that this process has ended, so a fork does not keep it open.
+  struct Door {
+    Door(asio::io_context& io, int fd) : descriptor(io, fd), in_forks(fd) {}
+    void close() {
+      in_forks.forget();
+      asio::error_code ignored;
+      descriptor.close(ignored);
+    }
+    asio::posix::stream_descriptor descriptor;
+    os::ClosedInForks in_forks;
+  } listener_;
   asio::steady_timer timer_;
   asio::steady_timer pause_;
   std::unordered_map<ConnectionId, std::shared_ptr<Link>> links_;

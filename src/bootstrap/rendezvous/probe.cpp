@@ -173,8 +173,8 @@ Watch::State Watch::look() {
 
 Probe Watch::enter(int32_t rank, int32_t size, os::Deadline deadline) {
   Probe answer = enter_at(std::move(socket_), target_, rank, size, deadline);
-  const bool is_other = answer.answer == Probe::Answer::kForeign || answer.answer == Probe::Answer::kOtherGroup;
-  state_ = is_other ? State::kGone : State::kConnecting;
+  // Another group's port: the process that had it has ended. What is no banner may be half of one.
+  state_ = answer.answer == Probe::Answer::kOtherGroup ? State::kGone : State::kConnecting;
   return answer;
 }
 

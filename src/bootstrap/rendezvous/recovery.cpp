@@ -27,6 +27,7 @@ namespace {
 
 constexpr int64_t kSuspectMs = 1'000;  // for a rank that was silent when the group broke
 constexpr int64_t kFencedMs = 5'000;   // for others, if this rank was silent itself: they have gone on by then, or come
+constexpr int64_t kDecideMs = 10'000;  // for a rank that serves, after all have come or are not waited for any more
 constexpr auto kPause = std::chrono::milliseconds(10);
 constexpr const char* kGroupName = "recovery";
 
@@ -75,13 +76,13 @@ class Recovery {
     for (const int32_t id : lost.suspects) suspected_[at(id)] = true;
     standing_.assign(at(last + 1), Standing::kDead);
     came_by_ = os::Deadline::in_ms(rule.wait_ms);
+    if (rule.wait_ms > 0) gave_up_by_ = os::Deadline::in_ms(rule.wait_ms + kDecideMs);
     if (suspected_[at(lost.id)]) suspect_this();
   }
 
   std::unique_ptr<Control> run() {
     for (;; std::this_thread::sleep_for(kPause)) {
-      look();
-      const std::optional<int32_t> leader = lowest_before_this();
+      const std::optional<int32_t> leader = find_leader();
       std::unique_ptr<Control> control = leader.has_value() ? follow(*leader) : lead();
       if (control != nullptr) return control;
     }
@@ -96,11 +97,28 @@ class Recovery {
     came_by_ = os::Deadline::in_ms(kFencedMs);
   }
 
-  void look() {
+  void look_at_clock() {
     const int64_t now_ns = os::now_ns();
     if (now_ns - std::exchange(looked_ns_, now_ns) > options_.dead_after_ms * 1'000'000 / 2) suspect_this();
-    for (const int32_t id : lost_.memberships.front())
-      standing_[at(id)] = id == lost_.id ? Standing::kHere : standing_of(watches_.at(id).look(), suspected_[at(id)]);
+  }
+
+  [[nodiscard]] Standing look_at(int32_t id) {
+    if (id == lost_.id) return Standing::kHere;
+    return standing_of(watches_.at(id).look(), suspected_[at(id)]);
+  }
+
+  /// The lowest rank below this one that serves, else the lowest that is expected. What is behind the first that serves is
+  /// not looked at: there may be many.
+  [[nodiscard]] std::optional<int32_t> find_leader() {
+    look_at_clock();
+    std::optional<int32_t> expected;
+    for (const int32_t id : lost_.memberships.front()) {
+      if (id >= lost_.id) break;
+      if (look_at(id) != Standing::kExpected) continue;
+      if (watches_.at(id).look() == Watch::State::kServing) return id;
+      if (!expected.has_value()) expected = id;
+    }
+    return expected;
   }
 
   [[nodiscard]] Standing standing_of(Watch::State state, bool suspected) const {
@@ -109,22 +127,15 @@ class Recovery {
       case Watch::State::kUnreachable: return Standing::kSilent;
       case Watch::State::kListening:
         return (suspected ? suspect_came_by_ : came_by_).passed() ? Standing::kSilent : Standing::kExpected;
-      case Watch::State::kConnecting:
-      case Watch::State::kServing: break;
+      case Watch::State::kServing: return gave_up_by_.passed() ? Standing::kSilent : Standing::kExpected;
+      case Watch::State::kConnecting: break;
     }
     return Standing::kExpected;
   }
 
-  /// Of those that are expected.
-  [[nodiscard]] std::optional<int32_t> lowest_before_this() const {
-    for (const int32_t id : lost_.memberships.front())
-      if (id < lost_.id && standing_[at(id)] == Standing::kExpected) return id;
-    return std::nullopt;
-  }
-
   [[nodiscard]] bool is_lower_serving() {
     for (const int32_t id : lost_.memberships.front())
-      if (id < lost_.id && watches_.at(id).look() == Watch::State::kServing) return true;
+      if (id < lost_.id && watches_.at(id).look() == Watch::State::kServing && !gave_up_by_.passed()) return true;
     return false;
   }
 
@@ -136,7 +147,14 @@ class Recovery {
     if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
     if (answer.answer != Probe::Answer::kAdmitted) return nullptr;
     std::unique_ptr<Server> none;
-    std::unique_ptr<Control> control = join(std::move(*answer.admission), watch.target(), none, [this] { look(); });
+    std::unique_ptr<Control> control;
+    const auto check = [this] {  // its thread may serve although its program never comes
+      look_at_clock();
+      if (gave_up_by_.passed()) throw Error(DDP_ERROR_TIMED_OUT, "the rank that serves does not come");
+    };
+    const std::optional<Error> failed =
+        try_to([&] { control = join(std::move(*answer.admission), watch.target(), none, check); });
+    if (failed.has_value() && !gave_up_by_.passed()) throw Error(*failed);
     if (control == nullptr) suspected_[at(leader)] = true;  // it has died, or is silent now, or follows a lower one
     return control;
   }
@@ -161,7 +179,8 @@ class Recovery {
   }
 
   void decide(Server& server) {
-    look();
+    look_at_clock();
+    for (const int32_t id : lost_.memberships.front()) standing_[at(id)] = look_at(id);
     const std::vector<int32_t> here = server.present();
     if (std::find(here.begin(), here.end(), lost_.id) == here.end()) return;
     std::vector<Standing> standing = standing_;
@@ -202,6 +221,7 @@ class Recovery {
   std::vector<bool> suspected_;       // the same
   std::vector<Standing> standing_;    // the same; dead: not a member
   os::Deadline came_by_ = os::Deadline::never();
+  os::Deadline gave_up_by_ = os::Deadline::never();
   int64_t looked_ns_ = os::now_ns();
   const os::Deadline suspect_came_by_ = os::Deadline::in_ms(kSuspectMs);
 };
