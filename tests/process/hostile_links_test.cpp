@@ -1,0 +1,83 @@
+// Strangers at the ports of the data links, over the real Gloo module: while the links of a group are made, and later. No
+// rank ends, errs or is blamed, and every sum is right. One rank comes late, so the others listen for a while. Skipped with
+// a printed reason when the module is not there.
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "collective/socket/module.hpp"
+#include "collective/socket/transport.hpp"
+#include "support/check.hpp"
+#include "support/fork_control.hpp"
+#include "support/procs.hpp"
+#include "support/stranger.hpp"
+#include "support/values.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+constexpr int kRanks = 3;
+constexpr int kLate = kRanks - 1;
+constexpr int64_t kLateMs = 300;
+constexpr int64_t kCount = 20'000;
+
+std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure) {
+  ddp_group_options options{};
+  options.timeout_ms = options.rendezvous_timeout_ms = 10'000;
+  return socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
+                                       socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});
+}
+
+std::string train(ForkHub& hub, int rank, Reporter& report) {
+  signal(SIGPIPE, SIG_DFL);
+  ForkControl control(hub, rank, 10'000);
+  bootstrap::Failure failure;
+  control.on_failure([&](const Error& cause) { failure.set(cause); });
+  if (rank == kLate) std::this_thread::sleep_for(std::chrono::milliseconds(kLateMs));
+  const auto links = make_links(control, failure);
+  std::vector<float> data(kCount);
+  for (int step = 0; step < 100; ++step) {
+    std::fill(data.begin(), data.end(), static_cast<float>(rank + step));
+    links->all_reduce(flat_tensor(data.data(), DDP_F32, kCount), DDP_SUM);
+    expect(data.front() == static_cast<float>(3 + 3 * step) && data.back() == data.front(), "sum of step " + std::to_string(step));
+  }
+  report.say("trained");
+  links->shutdown();
+  return "";
+}
+
+template <Attack attack>
+void a_group_forms_and_trains(void**) {
+  ForkHub hub(kRanks);
+  Procs procs(kRanks, [&](int rank, Reporter& report) { return train(hub, rank, report); });
+  hub.release();
+  std::vector<pid_t> targets;
+  for (int rank = 0; rank < kRanks; ++rank) targets.push_back(procs.pid(rank));
+  Stranger stranger(targets, attack);
+  for (const ProcResult& result : procs.wait(20'000))
+    expect(result.exit_code == 0 && !result.timed_out, std::string(attack_name(attack)) + ": " + result.describe());
+  std::printf("%s: %lld connections\n", attack_name(attack), static_cast<long long>(stranger.connections()));
+  expect(stranger.connections() >= 10, "the stranger reached the ports");
+}
+
+}  // namespace
+
+int main() {
+  try {
+    static_cast<void>(socket::load_gloo_module());
+  } catch (const Error& error) {
+    std::printf("skipped: %s\n", error.what());
+    return 77;
+  }
+  const CMUnitTest tests[] = {
+      ddp_test(a_group_forms_and_trains<Attack::kBogusFrames>), ddp_test(a_group_forms_and_trains<Attack::kReset>),
+      ddp_test(a_group_forms_and_trains<Attack::kSilence>),     ddp_test(a_group_forms_and_trains<Attack::kHalfFrame>),
+      ddp_test(a_group_forms_and_trains<Attack::kDrip>),        ddp_test(a_group_forms_and_trains<Attack::kRequest>),
+      ddp_test(a_group_forms_and_trains<Attack::kFlood>),       ddp_test(a_group_forms_and_trains<Attack::kReplay>),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
