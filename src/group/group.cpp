@@ -5,6 +5,7 @@
 
 #include "bootstrap/control/call_state.hpp"
 #include "bootstrap/control/control.hpp"
+#include "bootstrap/control/port_range.hpp"
 #include "bootstrap/control/texts.hpp"
 #include "bootstrap/failure.hpp"
 #include "bootstrap/rendezvous/rendezvous.hpp"
@@ -85,7 +86,9 @@ void Group::Impl::connect(const char* function) {
   failure.add_waker([this] { channels.first().wake(); });
 }
 
-std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
+std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& asked) {
+  ddp_group_options options = asked;
+  bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
   const bootstrap::Meeting meeting =
       bootstrap::resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
   return form(bootstrap::meet(meeting, options), options,

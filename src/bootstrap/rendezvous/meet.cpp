@@ -13,6 +13,7 @@
 #include "bootstrap/control/identity.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/local_hub.hpp"
+#include "bootstrap/control/port_range.hpp"
 #include "bootstrap/control/solo.hpp"
 #include "bootstrap/control/tcp_control.hpp"
 #include "bootstrap/control/texts.hpp"
@@ -46,7 +47,7 @@ class Encounter {
     return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_record();
   }
 
-  /// Rank 0 listens at `here`, port 0; what the others must know is in the record.
+  /// Rank 0 listens at `here`, on a port of the range; what the others must know is in the record.
   std::pair<Listening, Record> listen(net::Endpoint here);
   /// The ranks know where rank 0 is; `listening` on rank 0 alone.
   std::unique_ptr<Control> at_record(Listening* listening, const Record& record);
@@ -146,11 +147,7 @@ std::unique_ptr<Control> Encounter::by_record() {
 }
 
 std::pair<Listening, Record> Encounter::listen(net::Endpoint here) {
-  int error = 0;
-  net::Socket socket = net::listen_at(here, error);
-  if (!socket)
-    throw make_error(status_of_errno(error, DDP_ERROR_IO), "rank 0 cannot listen at %s: %s%s", here.host().c_str(),
-                     std::strerror(error), advice_of_errno(error));
+  net::Socket socket = listen_in_range(here, port_range_of(options_), "rank 0");
   here = net::local_end(socket);
   const Member me = this_member(0);
   Record record{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};

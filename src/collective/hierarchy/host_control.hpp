@@ -24,6 +24,7 @@ class HostControl final : public bootstrap::Control {
   [[nodiscard]] const bootstrap::Member& member(int32_t rank) const noexcept override {
     return group_.member(in_group(rank));
   }
+  [[nodiscard]] bootstrap::auth::Key link_key() const noexcept override { return group_.link_key(); }
 
   [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine,
                                                 os::Deadline deadline) override {
