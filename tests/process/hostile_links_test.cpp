@@ -2,6 +2,7 @@
 // rank ends, errs or is blamed, and every sum is right. One rank comes late, so the others listen for a while. Skipped with
 // a printed reason when the module is not there.
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdio>
@@ -24,6 +25,7 @@ constexpr int kRanks = 3;
 constexpr int kLate = kRanks - 1;
 constexpr int64_t kLateMs = 300;
 constexpr int64_t kCount = 20'000;
+constexpr rlim_t kFewDescriptors = 40;  // fewer than a listener lets wait
 
 std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure) {
   ddp_group_options options{};
@@ -32,8 +34,10 @@ std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, b
                                        socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});
 }
 
-std::string train(ForkHub& hub, int rank, Reporter& report) {
+std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors) {
   signal(SIGPIPE, SIG_DFL);
+  const rlimit few{kFewDescriptors, kFewDescriptors};
+  if (few_descriptors) expect(setrlimit(RLIMIT_NOFILE, &few) == 0, "limit");
   ForkControl control(hub, rank, 10'000);
   bootstrap::Failure failure;
   control.on_failure([&](const Error& cause) { failure.set(cause); });
@@ -50,10 +54,10 @@ std::string train(ForkHub& hub, int rank, Reporter& report) {
   return "";
 }
 
-template <Attack attack>
+template <Attack attack, bool few_descriptors = false>
 void a_group_forms_and_trains(void**) {
   ForkHub hub(kRanks);
-  Procs procs(kRanks, [&](int rank, Reporter& report) { return train(hub, rank, report); });
+  Procs procs(kRanks, [&](int rank, Reporter& report) { return train(hub, rank, report, few_descriptors); });
   hub.release();
   std::vector<pid_t> targets;
   for (int rank = 0; rank < kRanks; ++rank) targets.push_back(procs.pid(rank));
@@ -78,6 +82,7 @@ int main() {
       ddp_test(a_group_forms_and_trains<Attack::kSilence>),     ddp_test(a_group_forms_and_trains<Attack::kHalfFrame>),
       ddp_test(a_group_forms_and_trains<Attack::kDrip>),        ddp_test(a_group_forms_and_trains<Attack::kRequest>),
       ddp_test(a_group_forms_and_trains<Attack::kFlood>),       ddp_test(a_group_forms_and_trains<Attack::kReplay>),
+      {"a_group_with_few_descriptors_forms_and_trains", a_group_forms_and_trains<Attack::kSilence, true>, nullptr, nullptr, nullptr},
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

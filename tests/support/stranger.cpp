@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -19,33 +20,19 @@ namespace ddp::test {
 namespace {
 
 constexpr size_t kFrameBytes = 56;
+constexpr auto kLook = std::chrono::milliseconds(50);
 
-std::set<std::string> sockets_of(pid_t process) {
-  std::set<std::string> found;
+void add_sockets_of(pid_t process, std::set<std::string>& inodes) {
   const std::string folder = "/proc/" + std::to_string(process) + "/fd";
   DIR* directory = opendir(folder.c_str());
-  if (directory == nullptr) return found;
+  if (directory == nullptr) return;
   while (const dirent* entry = readdir(directory)) {
     char target[64] = "";
     const ssize_t bytes = readlink((folder + "/" + entry->d_name).c_str(), target, sizeof target - 1);
     unsigned long inode = 0;
-    if (bytes > 0 && std::sscanf(target, "socket:[%lu]", &inode) == 1) found.insert(std::to_string(inode));
+    if (bytes > 0 && std::sscanf(target, "socket:[%lu]", &inode) == 1) inodes.insert(std::to_string(inode));
   }
   closedir(directory);
-  return found;
-}
-
-void add_ports(const char* table, const std::set<std::string>& inodes, std::set<int>& ports) {
-  std::ifstream file(table);
-  std::string line;
-  std::getline(file, line);
-  while (std::getline(file, line)) {
-    std::istringstream words(line);
-    std::string word[10];
-    for (std::string& one : word) words >> one;
-    if (word[3] != "0A" || inodes.count(word[9]) == 0) continue;  // 0A: LISTEN
-    ports.insert(static_cast<int>(std::stol(word[1].substr(word[1].rfind(':') + 1), nullptr, 16)));
-  }
 }
 
 int connect_to(int port) {
@@ -97,12 +84,20 @@ const char* attack_name(Attack attack) noexcept {
   return kNames[static_cast<size_t>(attack)];
 }
 
-std::set<int> listening_ports(pid_t process) {
-  std::set<int> ports;
-  const std::set<std::string> inodes = sockets_of(process);
-  const std::string net = "/proc/" + std::to_string(process) + "/net/";
-  add_ports((net + "tcp").c_str(), inodes, ports);
-  add_ports((net + "tcp6").c_str(), inodes, ports);
+std::vector<int> listening_ports(const std::vector<pid_t>& processes) {
+  std::set<std::string> inodes;
+  for (const pid_t process : processes) add_sockets_of(process, inodes);
+  std::vector<int> ports;
+  std::ifstream file("/proc/net/tcp");
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    std::string word[10];
+    for (std::string& one : word) words >> one;
+    if (word[3] != "0A" || inodes.count(word[9]) == 0) continue;  // 0A: LISTEN
+    ports.push_back(static_cast<int>(std::stol(word[1].substr(word[1].rfind(':') + 1), nullptr, 16)));
+  }
   return ports;
 }
 
@@ -120,10 +115,15 @@ Stranger::~Stranger() {
 }
 
 void Stranger::run() {
+  std::vector<int> ports;
+  auto next_look = std::chrono::steady_clock::now();
   while (!stop_) {
-    if (!paused_)
-      for (const pid_t target : targets_)
-        for (const int port : listening_ports(target)) attack_port(port);
+    if (std::chrono::steady_clock::now() >= next_look) {  // the kernel's table takes milliseconds to read
+      ports = listening_ports(targets_);
+      next_look = std::chrono::steady_clock::now() + kLook;
+    }
+    for (const int port : ports)
+      if (!paused_) attack_port(port);
     nurse();
     std::this_thread::sleep_for(std::chrono::microseconds(pause_us_));
   }

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -28,8 +27,8 @@ inline constexpr std::array kAllAttacks = {Attack::kBogusFrames, Attack::kReset,
                                            Attack::kDrip,        Attack::kRequest, Attack::kFlood,   Attack::kReplay};
 [[nodiscard]] const char* attack_name(Attack attack) noexcept;
 
-/// TCP ports on which a process listens.
-[[nodiscard]] std::set<int> listening_ports(pid_t process);
+/// TCP ports on which these processes of this network namespace listen.
+[[nodiscard]] std::vector<int> listening_ports(const std::vector<pid_t>& processes);
 
 class Stranger {
  public:

@@ -57,7 +57,8 @@ struct Endpoint {
 [[nodiscard]] std::vector<Endpoint> resolve(const std::string& host, os::Deadline deadline);
 
 /// The address in this process's reach by which others are most likely to find this host: that of DDP_SOCKET_IFNAME, else of
-/// the default route, else the loopback. Throws IO if the named interface has none.
+/// the default route, else the loopback. Throws INVALID_ARGUMENT if it
+/// fits none (interfaces.hpp).
 [[nodiscard]] Endpoint own_address(const char* interface_name);
 
 /// Listen on exactly this address and port (0: any). An empty socket and `error` set to errno if that is not possible.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kLongestWaitMs = 1'000;
-constexpr int64_t kRefusedMs = 10'000;  // a listener that is there does not refuse for so long
+constexpr int64_t kRefusedMs = 5'000;  // a listener that is there does not refuse for so long
 
 net::Socket make_wake() {
   net::Socket wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
