@@ -270,6 +270,8 @@ struct ddp_group_options
     nccl_max_ctas::Int32
     reserved::Int32
     nccl_comm::Ptr{Cvoid}
+    first_port::Int32
+    last_port::Int32
 end
 
 @doc raw"""
@@ -298,7 +300,8 @@ Meet the other ranks and form a group. With a world size of 1 nothing is opened 
 - `options`: NULL: all defaults
 - `out_group`: the new group; destroy with ddp_group_destroy
 Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
-Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret that admits ranks), DDP_SOCKET_IFNAME, DDP_MODULE_PATH.
+Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
+interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
 Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
 TIMED_OUT (names the ranks that did not come), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not
 available, and why), OUT_OF_MEMORY. The process may try again at once.
