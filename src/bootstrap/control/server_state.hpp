@@ -10,6 +10,7 @@
 // Tested by unit/bootstrap/control_server_test.cpp.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -91,6 +92,7 @@ class ServerState {
     int64_t pass = -1;
     int32_t bucket = -1;
     bool gone_again = false;  // free, but a member was here
+    int64_t lost_ns = 0;      // free, because its connection ended then
   };
   enum class Phase { kForming, kFormed, kBroken };
 
@@ -103,6 +105,14 @@ class ServerState {
   void greet(ConnectionId id, Connection& connection, const messages::Hello& hello);
   void join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
   void free_slot(int32_t rank);
+  /// It may have lost no more than its connection: then it comes again at once.
+  void lose(int32_t rank, int64_t system_ns) {
+    free_slot(rank);
+    slot_of(rank).lost_ns = std::max<int64_t>(clock_.at(system_ns), 1);
+  }
+  /// Has somebody lost its connection before the group had formed, and not come again?
+  [[nodiscard]] std::optional<Error> lost_rank(int64_t now_ns) const;
+  void dismiss(const Error& why);
   void form();
   void member_frame(Connection& connection, Frame&& frame, int64_t now_ns);
   void gather(int32_t rank, messages::Gather&& gather, int64_t now_ns);

@@ -76,6 +76,7 @@ class Encounter {
   os::Deadline doubt_ends_ = os::Deadline::never();
   std::string trouble_;             // what the last round met, for the error text
   std::string reached_;             // where rank 0 was looked for
+  std::optional<std::pair<std::string, os::Deadline>> lost_;  // where rank 0 was; it counts as dead from then on
   bool is_meant_for_here_ = false;  // all ranks are on this host: nothing has to be reached from elsewhere
 };
 
@@ -218,6 +219,7 @@ std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Address
   for (int64_t pause_ms = kFirstPauseMs; !deadline_.passed(); pause(pause_ms)) {
     if (auto control = try_spots(look(), server)) return control;
     if (check_) check_();
+    if (lost_ && lost_->second.passed()) throw texts::server_gone_early(lost_->first);
   }
   if (!is_meant_for_here_ && !reached_.empty())
     trouble_ += "; rank 0 was looked for at " + reached_ +
@@ -236,6 +238,7 @@ std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& target
     Probe answer = probe(target, meeting_.rank, meeting_.size, deadline_);
     if (answer.answer == Probe::Answer::kAdmitted) {
       if (auto control = enter(target, std::move(*answer.admission), server)) return control;
+      lost_ = std::pair(target.where.text(), os::Deadline::in_ms(limits::kComeAgainMs));
       return nullptr;  // it went away meanwhile: look again
     }
     if (answer.answer == Probe::Answer::kRefused && !refusal.has_value()) refusal = answer.refusal;
