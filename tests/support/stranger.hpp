@@ -40,8 +40,8 @@ class Stranger {
 
   /// Connections made so far.
   [[nodiscard]] int64_t connections() const noexcept { return connections_; }
-  /// No more new ones; those that are open stay.
-  void pause() noexcept { paused_ = true; }
+  /// No new ones while it rests; those that are open stay.
+  void rest(bool paused) noexcept { paused_ = paused; }
 
  private:
   void run();
