@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ namespace ddp::test {
 namespace {
 
 constexpr size_t kFrameBytes = 56;
+constexpr int kNice = 10;
 constexpr auto kLook = std::chrono::milliseconds(50);
 
 void add_sockets_of(pid_t process, std::set<std::string>& inodes) {
@@ -115,6 +117,8 @@ Stranger::~Stranger() {
 }
 
 void Stranger::run() {
+  // A stranger computes on a machine of his own.
+  static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice));
   std::vector<int> ports;
   auto next_look = std::chrono::steady_clock::now();
   while (!stop_) {

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -147,6 +148,17 @@ void tune(int fd, int64_t dead_after_ms) noexcept {
   const auto limit = static_cast<unsigned int>(std::clamp<int64_t>(dead_after_ms, 1'000, 3'600'000));
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
+}
+
+size_t unauthenticated_limit(size_t wanted) noexcept {
+  constexpr size_t kLeast = 16;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+  return std::min(wanted, std::max<size_t>(limit.rlim_cur / 4, kLeast));
+}
+
+bool is_exhausted(int error) noexcept {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 bool wait_for(const Socket& socket, short events, os::Deadline deadline) {

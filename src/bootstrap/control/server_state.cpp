@@ -62,15 +62,18 @@ void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t n
   const messages::Banner banner{limits::kProtocol, config_.token.has_value(), config_.group, nonce};
   send(id, FrameType::kBanner, body(messages::write(banner)));
 
-  // Too many who have not proved who they are: the one that waits longest goes.
-  size_t unauthenticated = 0;
-  std::optional<ConnectionId> oldest;
-  for (const auto& [other, state] : connections_) {
-    if (state.phase == Connection::Phase::kJoined || state.phase == Connection::Phase::kAdmitted) continue;
-    ++unauthenticated;
-    if (!oldest.has_value()) oldest = other;  // numbers rise
+  const auto is_unauthenticated = [](const auto& one) { return is_unproved(one.second.phase); };
+  const auto count = std::count_if(connections_.begin(), connections_.end(), is_unauthenticated);
+  if (static_cast<size_t>(count) > config_.most_unauthenticated) drop_unauthenticated();
+}
+
+bool ServerState::drop_unauthenticated() {
+  for (const auto& [id, connection] : connections_) {  // numbers rise
+    if (!is_unproved(connection.phase)) continue;
+    drop(id);
+    return true;
   }
-  if (unauthenticated > limits::kUnauthenticatedPending + static_cast<size_t>(config_.size)) drop(*oldest);
+  return false;
 }
 
 void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {

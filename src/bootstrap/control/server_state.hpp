@@ -22,6 +22,7 @@
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/deadlock.hpp"
 #include "bootstrap/control/gather_rounds.hpp"
+#include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/messages.hpp"
 #include "bootstrap/control/texts.hpp"
 #include "os/awake_clock.hpp"
@@ -38,6 +39,7 @@ struct ServerConfig {
   int64_t dead_after_ms = 10'000;
   std::string place;  // where rank 0 listens and what to do if that is out of reach, for the error text; "" if it cannot be
   int32_t world_rank = -1;  // of rank 0, as in Member
+  size_t most_unauthenticated = limits::kUnauthenticatedPending;
 };
 
 /// To be done by the owner, in this order.
@@ -68,6 +70,8 @@ class ServerState {
   /// The connection sent what cannot be understood.
   void broke(ConnectionId id, const std::string& how, int64_t now_ns);
   void tick(int64_t system_ns);
+  /// Drop the unauthenticated peer that waits longest; false if there is none.
+  bool drop_unauthenticated();
   /// The server is about to end: a cause that waits for a better one is told now, or nobody would hear it.
   void settle();
 
@@ -96,6 +100,9 @@ class ServerState {
   };
   enum class Phase { kForming, kFormed, kBroken };
 
+  [[nodiscard]] static bool is_unproved(Connection::Phase phase) noexcept {
+    return phase == Connection::Phase::kUnauthenticated || phase == Connection::Phase::kOver;
+  }
   void send(ConnectionId to, FrameType type, SharedBody body);
   void send_to_members(FrameType type, const SharedBody& body);
   void finish(ConnectionId id);

@@ -20,10 +20,6 @@ constexpr int kAcceptsInTurn = 64;
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kPauseMs = 50;  // when descriptors have run out
 
-bool is_exhausted(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
-
 bool send_all(const net::Socket& socket, const std::string& bytes) {
   // A new socket has room for it.
   return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
@@ -32,11 +28,12 @@ bool send_all(const net::Socket& socket, const std::string& bytes) {
 }  // namespace
 
 LinkListener::LinkListener(const std::string& address, const bootstrap::PortRange& ports, const auth::Key& group)
-    : listener_(bootstrap::listen_in_range(net::resolve(address, os::Deadline::never()).front(), ports, "this rank")) {
+    : listener_(bootstrap::listen_in_range(net::resolve(address, os::Deadline::never()).front(), ports, "this rank")),
+      most_pending_(net::unauthenticated_limit(limits::kUnauthenticatedPending)) {
   const net::Endpoint here = net::local_end(listener_);
   invitation_ = {here.host(), here.port(), auth::random_nonce()};
   token_ = link_token(group, invitation_.secret);
-  pending_.reserve(limits::kUnauthenticatedPending + 1);
+  pending_.reserve(most_pending_ + 1);
 }
 
 void LinkListener::watch(std::vector<pollfd>& polled) {
@@ -61,9 +58,9 @@ void LinkListener::accept_some() {
     net::Socket socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
       add(std::move(socket));
-    } else if (is_exhausted(errno) && !pending_.empty()) {
+    } else if (net::is_exhausted(errno) && !pending_.empty()) {
       drop_one();
-    } else if (is_exhausted(errno)) {
+    } else if (net::is_exhausted(errno)) {
       paused_until_ns_ = os::now_ns() + kPauseMs * kMs;
       return;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -82,7 +79,7 @@ void LinkListener::add(net::Socket socket) {
   }
   pending.socket = std::move(socket);
   pending_.push_back(std::move(pending));
-  if (pending_.size() > limits::kUnauthenticatedPending) drop_one();
+  if (pending_.size() > most_pending_) drop_one();
 }
 
 // No more is read than a hello has: what follows it is for whoever gets the connection.
