@@ -85,8 +85,9 @@ DDP_API ddp_status ddp_group_options_init(ddp_group_options *options, int64_t st
  * Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
  * interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
  * Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
- * TIMED_OUT (names the ranks that did not come), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not
- * available, and why), OUT_OF_MEMORY. The process may try again at once.
+ * TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had come is gone, or cannot be reached for data),
+ * MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The process
+ * may try again at once.
  * With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
  * rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
  * Since 0.1.

@@ -1,8 +1,9 @@
 // A job that trains over Gloo while strangers attack every port that its processes listen on; one is open all the time,
 // because rank 0 also waits for a newcomer. The sums stay right, the newcomer gets in, and a stranger costs little memory.
 //
-//   test.process.hostile_job                a few seconds; speed is printed and not judged, since other programs run beside it
-//   test.process.hostile_job --judge [s]    s seconds (10) for each attack: 80 % of the speed, and the newcomer within 2 s
+//   test.process.hostile_job                a few seconds; speed is printed and not judged, since other programs run beside
+//   it test.process.hostile_job --judge [s]    s seconds (10) for each attack: 80 % of the speed, and the newcomer within 2
+//   s
 //
 // Skipped with a printed reason when the Gloo module is not there.
 #include <malloc.h>
@@ -195,10 +196,14 @@ int main(int argc, char** argv) {
   if (page == MAP_FAILED) return 1;
   board = static_cast<Board*>(page);
   const CMUnitTest tests[] = {
-      ddp_test(the_job_goes_on<Attack::kBogusFrames>), ddp_test(the_job_goes_on<Attack::kReset>),
-      ddp_test(the_job_goes_on<Attack::kSilence>),     ddp_test(the_job_goes_on<Attack::kHalfFrame>),
-      ddp_test(the_job_goes_on<Attack::kDrip>),        ddp_test(the_job_goes_on<Attack::kRequest>),
-      ddp_test(the_job_goes_on<Attack::kFlood>),       ddp_test(the_job_goes_on<Attack::kReplay>),
+      ddp_test(the_job_goes_on<Attack::kBogusFrames>),
+      ddp_test(the_job_goes_on<Attack::kReset>),
+      ddp_test(the_job_goes_on<Attack::kSilence>),
+      ddp_test(the_job_goes_on<Attack::kHalfFrame>),
+      ddp_test(the_job_goes_on<Attack::kDrip>),
+      ddp_test(the_job_goes_on<Attack::kRequest>),
+      ddp_test(the_job_goes_on<Attack::kFlood>),
+      ddp_test(the_job_goes_on<Attack::kReplay>),
       {"the_job_goes_on_with_few_descriptors", the_job_goes_on<Attack::kSilence, true>, nullptr, nullptr, nullptr},
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -30,8 +30,8 @@ constexpr rlim_t kFewDescriptors = 40;  // fewer than a listener lets wait
 std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure) {
   ddp_group_options options{};
   options.timeout_ms = options.rendezvous_timeout_ms = 10'000;
-  return socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
-                                       socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});
+  return socket::make_socket_transport(collective::TransportContext{&control, &failure, options}, socket::load_gloo_module(),
+                                       "127.0.0.1", socket::SocketOptions{});
 }
 
 std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors) {
@@ -47,7 +47,8 @@ std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors
   for (int step = 0; step < 100; ++step) {
     std::fill(data.begin(), data.end(), static_cast<float>(rank + step));
     links->all_reduce(flat_tensor(data.data(), DDP_F32, kCount), DDP_SUM);
-    expect(data.front() == static_cast<float>(3 + 3 * step) && data.back() == data.front(), "sum of step " + std::to_string(step));
+    expect(data.front() == static_cast<float>(3 + 3 * step) && data.back() == data.front(),
+           "sum of step " + std::to_string(step));
   }
   report.say("trained");
   links->shutdown();
@@ -78,11 +79,16 @@ int main() {
     return 77;
   }
   const CMUnitTest tests[] = {
-      ddp_test(a_group_forms_and_trains<Attack::kBogusFrames>), ddp_test(a_group_forms_and_trains<Attack::kReset>),
-      ddp_test(a_group_forms_and_trains<Attack::kSilence>),     ddp_test(a_group_forms_and_trains<Attack::kHalfFrame>),
-      ddp_test(a_group_forms_and_trains<Attack::kDrip>),        ddp_test(a_group_forms_and_trains<Attack::kRequest>),
-      ddp_test(a_group_forms_and_trains<Attack::kFlood>),       ddp_test(a_group_forms_and_trains<Attack::kReplay>),
-      {"a_group_with_few_descriptors_forms_and_trains", a_group_forms_and_trains<Attack::kSilence, true>, nullptr, nullptr, nullptr},
+      ddp_test(a_group_forms_and_trains<Attack::kBogusFrames>),
+      ddp_test(a_group_forms_and_trains<Attack::kReset>),
+      ddp_test(a_group_forms_and_trains<Attack::kSilence>),
+      ddp_test(a_group_forms_and_trains<Attack::kHalfFrame>),
+      ddp_test(a_group_forms_and_trains<Attack::kDrip>),
+      ddp_test(a_group_forms_and_trains<Attack::kRequest>),
+      ddp_test(a_group_forms_and_trains<Attack::kFlood>),
+      ddp_test(a_group_forms_and_trains<Attack::kReplay>),
+      {"a_group_with_few_descriptors_forms_and_trains", a_group_forms_and_trains<Attack::kSilence, true>, nullptr, nullptr,
+       nullptr},
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -62,7 +62,8 @@ void the_others_name(int victim, const char* wanted) {
   expect(took.count() < kAtOnceS, "at once, and not at the end of the rendezvous");
   const auto results = procs.wait();
   for (int rank = 0; rank < 3; ++rank)
-    if (rank != victim) expect(results[static_cast<size_t>(rank)].exit_code == 0, results[static_cast<size_t>(rank)].describe());
+    if (rank != victim)
+      expect(results[static_cast<size_t>(rank)].exit_code == 0, results[static_cast<size_t>(rank)].describe());
 }
 
 void a_killed_rank_is_named_by_those_who_wait(void**) { the_others_name(1, "rank 1 (host"); }

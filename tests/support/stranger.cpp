@@ -81,8 +81,7 @@ void echo(int fd) {
 }  // namespace
 
 const char* attack_name(Attack attack) noexcept {
-  constexpr const char* kNames[] = {"bogus frames", "reset", "silence", "half a frame",
-                                    "drip",         "HTTP",  "flood",   "replay"};
+  constexpr const char* kNames[] = {"bogus frames", "reset", "silence", "half a frame", "drip", "HTTP", "flood", "replay"};
   return kNames[static_cast<size_t>(attack)];
 }
 
@@ -104,11 +103,9 @@ std::vector<int> listening_ports(const std::vector<pid_t>& processes) {
 }
 
 Stranger::Stranger(std::vector<pid_t> targets, Attack attack, size_t most_open, int pause_us)
-    : targets_(std::move(targets)),
-      attack_(attack),
-      most_open_(most_open),
-      pause_us_(pause_us),
-      thread_([this] { run(); }) {}
+    : targets_(std::move(targets)), attack_(attack), most_open_(most_open), pause_us_(pause_us), thread_([this] {
+        run();
+      }) {}
 
 Stranger::~Stranger() {
   stop_ = true;

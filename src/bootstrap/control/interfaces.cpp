@@ -79,7 +79,8 @@ std::vector<Interface> interfaces_here() {
     Interface one{at->ifa_name, {}};
     one.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     std::memcpy(&one.address.address, at->ifa_addr, one.address.length);
-    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr)) continue;
+    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr))
+      continue;
     found.push_back(std::move(one));
   }
   return found;
@@ -89,7 +90,8 @@ Endpoint choose_interface(std::string_view wanted, const std::vector<Interface>&
   if (const std::optional<Endpoint> found = find(wanted, here, family)) return *found;
   std::string all;
   for (const Interface& one : here) all += (all.empty() ? "" : ", ") + one.name + " (" + one.address.host() + ")";
-  throw make_error(DDP_ERROR_INVALID_ARGUMENT, "DDP_SOCKET_IFNAME is \"%s\", and no network interface of this host fits%s; it has %s",
+  throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                   "DDP_SOCKET_IFNAME is \"%s\", and no network interface of this host fits%s; it has %s",
                    std::string(wanted).c_str(),
                    family == Family::kAny  ? ""
                    : family == Family::kV4 ? " and has an IPv4 address, which is needed"

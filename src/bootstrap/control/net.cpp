@@ -83,7 +83,7 @@ std::pair<std::string, int32_t> split_place(const std::string& place) {
 }
 
 Endpoint own_address(const char* interface_name) {
-  if (interface_name != nullptr && *interface_name != '\0') 
+  if (interface_name != nullptr && *interface_name != '\0')
     return choose_interface(interface_name, interfaces_here(), Family::kAny);
   Endpoint found;
   sockaddr_in far4{};
@@ -157,9 +157,7 @@ size_t unauthenticated_limit(size_t wanted) noexcept {
   return std::min(wanted, std::max<size_t>(limit.rlim_cur / 4, kLeast));
 }
 
-bool is_exhausted(int error) noexcept {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
+bool is_exhausted(int error) noexcept { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
 
 bool wait_for(const Socket& socket, short events, os::Deadline deadline) {
   pollfd watched{socket.get(), events, 0};

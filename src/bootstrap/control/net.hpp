@@ -72,8 +72,8 @@ struct Endpoint {
 /// No delay for small frames; the kernel gives up a connection on which nothing is acknowledged for `dead_after_ms`.
 void tune(int fd, int64_t dead_after_ms) noexcept;
 
-/// So many connections may wait unauthenticated: `wanted`, or a quarter of the descriptors that this process may have if that
-/// is less (16 at least), so that strangers leave it enough.
+/// So many connections may wait unauthenticated: `wanted`, or a quarter of the descriptors that this process may have if
+/// that is less (16 at least), so that strangers leave it enough.
 [[nodiscard]] size_t unauthenticated_limit(size_t wanted) noexcept;
 
 /// This process, or the system, has no descriptors or memory for another socket.

@@ -19,9 +19,7 @@ void checked(const PortRange& ports, const std::string& text, const char* source
 
 }  // namespace
 
-std::string PortRange::text() const {
-  return is_any() ? "any" : std::to_string(first) + "-" + std::to_string(last);
-}
+std::string PortRange::text() const { return is_any() ? "any" : std::to_string(first) + "-" + std::to_string(last); }
 
 PortRange read_port_range(const std::string& text, const char* source) {
   PortRange ports;

@@ -29,11 +29,8 @@ constexpr size_t kServerBytes = limits::kGatherBytes + (size_t{16} << 20);  // t
 class TcpControl final : public Control {
  public:
   TcpControl(Admission admission, ClientConfig config)
-      : rank_(config.me.rank),
-        size_(config.size),
-        link_key_(admission.link_key),
-        state_(std::move(config)),
-        timer_(io_) {
+      : rank_(config.me.rank), size_(config.size), state_(std::move(config)), timer_(io_) {
+    set_link_key(admission.link_key);
     FrameReader reader(kServerBytes);
     FrameWriter writer;
     if (admission.keys.has_value()) {
@@ -94,7 +91,6 @@ class TcpControl final : public Control {
   int32_t rank() const noexcept override { return rank_; }
   int32_t size() const noexcept override { return size_; }
   const Member& member(int32_t rank) const noexcept override { return members_[static_cast<size_t>(rank)]; }
-  auth::Key link_key() const noexcept override { return link_key_; }
   std::vector<std::string> gather(std::string_view what, std::string_view mine, os::Deadline deadline) override;
   void abort(const Error& cause) noexcept override;
   std::optional<Error> settle() override;
@@ -175,7 +171,6 @@ class TcpControl final : public Control {
   }
 
   const int32_t rank_, size_;
-  const auth::Key link_key_;
   HandlerMemory abort_memory_, leave_memory_;  // before io_
   std::vector<Member> members_;                // fixed before wait_joined() returns
   std::atomic<int64_t> pass_{-1};

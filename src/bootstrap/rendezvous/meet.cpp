@@ -74,8 +74,8 @@ class Encounter {
   auth::Token token_;
   std::string doubted_;  // the word of a record that leads nowhere
   os::Deadline doubt_ends_ = os::Deadline::never();
-  std::string trouble_;             // what the last round met, for the error text
-  std::string reached_;             // where rank 0 was looked for
+  std::string trouble_;                                       // what the last round met, for the error text
+  std::string reached_;                                       // where rank 0 was looked for
   std::optional<std::pair<std::string, os::Deadline>> lost_;  // where rank 0 was; it counts as dead from then on
   bool is_meant_for_here_ = false;  // all ranks are on this host: nothing has to be reached from elsewhere
 };

@@ -22,8 +22,8 @@ constexpr size_t kLeastTokenBytes = 16;  // whoever sees a proof can try tokens 
 std::string checked(std::string token, const char* source) {
   if (token.size() < kLeastTokenBytes)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "the token of %s has %zu bytes, and less than %zu can be guessed: make one with openssl rand -hex 32", source,
-                     token.size(), kLeastTokenBytes);
+                     "the token of %s has %zu bytes, and less than %zu can be guessed: make one with openssl rand -hex 32",
+                     source, token.size(), kLeastTokenBytes);
   return token;
 }
 

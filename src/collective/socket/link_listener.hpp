@@ -1,10 +1,10 @@
 // Where the other members connect to this one: turns connections into admitted ones, and strangers away.
 //
 // A connection that has not proved who it is costs a descriptor and some 150 bytes. It has 5 s; at most 64 wait at a time
-// (fewer where the process may have few descriptors), then one of them goes, whichever chance picks: in a flood of strangers an honest connection, which needs one round trip,
-// mostly stays, and comes again if not. Without descriptors strangers go first, and nothing is accepted for a moment.
-// Non-blocking; the owner polls. One thread.
-// Tested by unit/collective/connector_test.cpp and process/hostile_links_test.cpp.
+// (fewer where the process may have few descriptors), then one of them goes, whichever chance picks: in a flood of strangers
+// an honest connection, which needs one round trip, mostly stays, and comes again if not. Without descriptors strangers go
+// first, and nothing is accepted for a moment. Non-blocking; the owner polls. One thread. Tested by
+// unit/collective/connector_test.cpp and process/hostile_links_test.cpp.
 #pragma once
 
 #include <poll.h>

@@ -73,8 +73,8 @@ void SocketMember::connect(const collective::TransportContext& context, const st
   ByteWriter mine;
   mine.text(endpoint_->wire());
   if (endpoint_->lanes() > 0) {
-    connector = std::make_shared<Connector>(position(), endpoint_->lanes(), address, bootstrap::port_range_of(context.options),
-                                            control.link_key());
+    connector = std::make_shared<Connector>(position(), endpoint_->lanes(), address,
+                                            bootstrap::port_range_of(context.options), control.link_key());
     context.failure->add_waker([weak = std::weak_ptr<Connector>(connector)] {
       if (const auto alive = weak.lock()) alive->abort();
     });
@@ -114,8 +114,8 @@ void SocketMember::explain(const Connected& how, const std::string& place, boots
     links_.give_up(make_error(DDP_ERROR_PEER_FAILED, "%s cannot be reached for data at %s; %s", who.c_str(),
                               how.trouble.c_str(), kAdvice));
   if (!how.trouble.empty())
-    links_.give_up(make_error(DDP_ERROR_TIMED_OUT, "%s could not be reached for data%s at %s; %s", who.c_str(), within.c_str(),
-                              how.trouble.c_str(), kAdvice));
+    links_.give_up(make_error(DDP_ERROR_TIMED_OUT, "%s could not be reached for data%s at %s; %s", who.c_str(),
+                              within.c_str(), how.trouble.c_str(), kAdvice));
   links_.give_up(make_error(DDP_ERROR_TIMED_OUT, "%s did not connect for data%s to %s; %s", who.c_str(), within.c_str(),
                             place.c_str(), kAdvice));
 }

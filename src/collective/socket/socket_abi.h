@@ -45,10 +45,12 @@ typedef struct ddp_socket_table {
   const char *name; /* "Gloo" */
   const char *wire; /* what is said over a connection: endpoints whose texts differ cannot talk to each other */
 
-  /* Open endpoint `index` of `size`. `set` names the set of endpoints that belong together, for links without connections. */
+  /* Open endpoint `index` of `size`. `set` names the set of endpoints that belong together, for links without connections.
+   */
   int32_t (*create)(int32_t index, int32_t size, const char *set, ddp_socket_endpoint **out, char *error, int64_t capacity);
   /* Make the link to `peer` of `lanes` connected TCP sockets; the n-th is the peer's n-th. Both ends have been admitted, and
-   * nobody has read or written what comes next. The descriptors are the endpoint's when this returns, whatever it returns. */
+   * nobody has read or written what comes next. The descriptors are the endpoint's when this returns, whatever it returns.
+   */
   int32_t (*attach)(ddp_socket_endpoint *endpoint, int32_t peer, const int32_t *descriptors, char *error, int64_t capacity);
   /* The memory stays untouched by the caller (send: unchanged) until the ticket was waited for, or close returned. */
   int32_t (*post_send)(ddp_socket_endpoint *endpoint, int32_t peer, uint64_t slot, const void *data, int64_t bytes,

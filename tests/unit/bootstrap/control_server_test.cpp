@@ -111,7 +111,8 @@ void a_rank_that_dies_before_the_group_forms_is_named_at_once(void**) {
   world.add(3, 4, 120'000);
   world.connect(3);
   world.run();
-  expect(world[3].refused.has_value() && world[3].refused->status() == DDP_ERROR_PEER_FAILED, "who comes later hears it too");
+  expect(world[3].refused.has_value() && world[3].refused->status() == DDP_ERROR_PEER_FAILED,
+         "who comes later hears it too");
 }
 
 void a_rank_that_is_silent_before_the_group_forms_is_named(void**) {

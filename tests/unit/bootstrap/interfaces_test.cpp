@@ -1,10 +1,11 @@
 // Which interface a value of DDP_SOCKET_IFNAME means, on hosts made up here.
+#include "bootstrap/control/interfaces.hpp"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
 #include <cstring>
 
-#include "bootstrap/control/interfaces.hpp"
 #include "support/check.hpp"
 
 using namespace ddp;
@@ -29,10 +30,10 @@ net::Interface interface(const char* name, const char* address) {
 }
 
 const std::vector<net::Interface>& host() {
-  static const std::vector<net::Interface> here{
-      interface("lo", "127.0.0.1"),    interface("docker0", "172.17.0.1"), interface("eth10", "10.0.10.1"),
-      interface("eth1", "fd00::1"),    interface("eth1", "10.0.1.1"),      interface("ib0", "fd00::b"),
-      interface("br-12", "172.18.0.1"), interface("lo", "::1")};
+  static const std::vector<net::Interface> here{interface("lo", "127.0.0.1"),     interface("docker0", "172.17.0.1"),
+                                                interface("eth10", "10.0.10.1"),  interface("eth1", "fd00::1"),
+                                                interface("eth1", "10.0.1.1"),    interface("ib0", "fd00::b"),
+                                                interface("br-12", "172.18.0.1"), interface("lo", "::1")};
   return here;
 }
 
@@ -78,8 +79,10 @@ void this_host_has_a_loopback(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(a_name_in_full_comes_before_one_that_only_begins_so), ddp_test(the_first_of_a_list_that_is_there_counts),
-      ddp_test(names_can_be_excluded), ddp_test(what_fits_nothing_is_said_with_what_is_there),
+      ddp_test(a_name_in_full_comes_before_one_that_only_begins_so),
+      ddp_test(the_first_of_a_list_that_is_there_counts),
+      ddp_test(names_can_be_excluded),
+      ddp_test(what_fits_nothing_is_said_with_what_is_there),
       ddp_test(this_host_has_a_loopback),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -1,5 +1,6 @@
 // The range of ports: how it is written, who wins, and that nothing listens outside of it.
 #include "bootstrap/control/port_range.hpp"
+
 #include "os/clock.hpp"
 #include "support/check.hpp"
 
@@ -27,9 +28,11 @@ void ranges_are_read_whole_or_not_at_all(void**) {
   expect(some.first == 50'000 && some.last == 50'100 && some.text() == "50000-50100", "two numbers");
   const bootstrap::PortRange one = bootstrap::read_port_range("1", "here");
   expect(one.first == 1 && one.last == 1, "one number");
-  for (const char* text : {"", "-", "0", "5-", "-5", "6-5", "1-65536", "0-7", "5 -6", "5-6 ", "5-6-7", "x", "99999999999999"})
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)bootstrap::read_port_range(text, "DDP_PORT_RANGE"); }),
-                    "DDP_PORT_RANGE is \"");
+  for (const char* text :
+       {"", "-", "0", "5-", "-5", "6-5", "1-65536", "0-7", "5 -6", "5-6 ", "5-6-7", "x", "99999999999999"})
+    expect_contains(
+        expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)bootstrap::read_port_range(text, "DDP_PORT_RANGE"); }),
+        "DDP_PORT_RANGE is \"");
 }
 
 void options_come_before_the_environment(void**) {
@@ -40,10 +43,12 @@ void options_come_before_the_environment(void**) {
   expect(options.first_port == 7'000 && options.last_port == 7'010, "from the environment");
   bootstrap::resolve_ports(options, "1-2");
   expect(options.first_port == 7'000, "asked for already");
-  for (const auto& [first, last] : {std::pair(5, 4), std::pair(0, 4), std::pair(4, 0), std::pair(-1, 4), std::pair(4, 65'536)}) {
+  for (const auto& [first, last] :
+       {std::pair(5, 4), std::pair(0, 4), std::pair(4, 0), std::pair(-1, 4), std::pair(4, 65'536)}) {
     options.first_port = first;
     options.last_port = last;
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { bootstrap::resolve_ports(options, nullptr); }), "first_port");
+    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { bootstrap::resolve_ports(options, nullptr); }),
+                    "first_port");
   }
 }
 

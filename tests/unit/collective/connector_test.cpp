@@ -58,7 +58,8 @@ void each_lane_leads_to_its_other_end(void**) {
           const auto& from = links[static_cast<size_t>(a)][static_cast<size_t>(b)][static_cast<size_t>(lane)];
           const auto& to = links[static_cast<size_t>(b)][static_cast<size_t>(a)][static_cast<size_t>(lane)];
           int heard = -1;
-          expect(::write(from.get(), &said, sizeof said) == sizeof said && net::wait_for(to, POLLIN, os::Deadline::in_ms(1'000)) &&
+          expect(::write(from.get(), &said, sizeof said) == sizeof said &&
+                     net::wait_for(to, POLLIN, os::Deadline::in_ms(1'000)) &&
                      ::read(to.get(), &heard, sizeof heard) == sizeof heard && heard == said,
                  "lane " + std::to_string(said));
         }
@@ -104,10 +105,8 @@ void abort_ends_it_from_another_thread(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(each_lane_leads_to_its_other_end),
-      ddp_test(a_member_of_another_group_is_no_member),
-      ddp_test(who_is_missing_is_named),
-      ddp_test(a_port_where_nobody_listens_is_said_long_before_time_is_up),
+      ddp_test(each_lane_leads_to_its_other_end),  ddp_test(a_member_of_another_group_is_no_member),
+      ddp_test(who_is_missing_is_named),           ddp_test(a_port_where_nobody_listens_is_said_long_before_time_is_up),
       ddp_test(abort_ends_it_from_another_thread),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

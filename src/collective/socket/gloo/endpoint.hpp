@@ -1,8 +1,7 @@
-// An endpoint over Gloo: a TCP device, pairs over connections that were admitted elsewhere (pairs.hpp), and an unbound buffer
-// for each message under way. Two pairs lead to each peer, one for each direction of the bytes, because Gloo holds a pair's
-// lock while it reads: what streams in would keep us from sending out.
-// Nothing else of Gloo is used: its collectives cannot be aborted, do not know whom they wait for, and add in another order;
-// its rendezvous knows no admission.
+// An endpoint over Gloo: a TCP device, pairs over connections that were admitted elsewhere (pairs.hpp), and an unbound
+// buffer for each message under way. Two pairs lead to each peer, one for each direction of the bytes, because Gloo holds a
+// pair's lock while it reads: what streams in would keep us from sending out. Nothing else of Gloo is used: its collectives
+// cannot be aborted, do not know whom they wait for, and add in another order; its rendezvous knows no admission.
 //
 // Threads: one at a time, but for abort(). Throws what Gloo throws (std::exception); module.cpp turns it into results.
 // Tested by process/gloo_test.cpp.

@@ -12,13 +12,25 @@ namespace {
 
 namespace tcp = ::gloo::transport::tcp;
 
-// Gloo listens, whether it is to be connected to or not: each pair in older releases, the device in newer ones. So it listens
-// at the broadcast address of the loopback network: a TCP socket may be bound to it, and the kernel neither connects to a
-// broadcast address nor answers who asks to be connected to one (RFC 1122, 4.2.3.10). No packet ever reaches Gloo's accept().
+// Gloo listens, whether it is to be connected to or not: each pair in older releases, the device in newer ones. So it
+// listens at the broadcast address of the loopback network: a TCP socket may be bound to it, and the kernel neither connects
+// to a broadcast address nor answers who asks to be connected to one (RFC 1122, 4.2.3.10). No packet ever reaches Gloo's
+// accept().
 constexpr const char* kUnreachable = "127.255.255.255";
 
 // Of Gloo's waits that we do not use.
 constexpr std::chrono::minutes kUnused{30};
+
+/// Closes what nobody took.
+struct Owned {
+  int descriptor;
+  explicit Owned(int fd) : descriptor(fd) {}
+  ~Owned() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+};
 
 }  // namespace
 
@@ -47,12 +59,9 @@ AdmittedPair::AdmittedPair(tcp::Context* context, tcp::Device* device, int peer,
 }
 
 void AdmittedPairs::attach(int peer, int descriptor) {
-  try {
-    pairs_.at(static_cast<size_t>(peer)) = std::make_unique<AdmittedPair>(this, device_.get(), peer, descriptor);
-  } catch (...) {
-    ::close(descriptor);
-    throw;
-  }
+  Owned owned{descriptor};
+  pairs_.at(static_cast<size_t>(peer)) = std::make_unique<AdmittedPair>(this, device_.get(), peer, descriptor);
+  owned.descriptor = -1;
 }
 
 }  // namespace ddp::gloo
