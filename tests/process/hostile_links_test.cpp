@@ -1,9 +1,11 @@
 // Strangers at the ports of the data links, over the real Gloo module: while the links of a group are made, and later. No
-// rank ends, errs or is blamed, and every sum is right. One rank comes late, so the others listen for a while. Skipped with
-// a printed reason when the module is not there.
+// rank ends, errs or is blamed, and every sum is right. One rank comes when the strangers have found the others' ports.
+// Skipped with a printed reason when the module is not there.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -23,13 +25,15 @@ using namespace ddp::test;
 
 constexpr int kRanks = 3;
 constexpr int kLate = kRanks - 1;
-constexpr int64_t kLateMs = 300;
+constexpr int64_t kEnough = 100;  // connections
 constexpr int64_t kCount = 20'000;
 constexpr rlim_t kFewDescriptors = 40;  // fewer than a listener lets wait
 
+std::atomic<bool>* late_may_come = nullptr;  // shared by the processes
+
 std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure) {
   ddp_group_options options{};
-  options.timeout_ms = options.rendezvous_timeout_ms = 10'000;
+  options.timeout_ms = options.rendezvous_timeout_ms = 30'000;
   return socket::make_socket_transport(collective::TransportContext{&control, &failure, options}, socket::load_gloo_module(),
                                        "127.0.0.1", socket::SocketOptions{});
 }
@@ -38,10 +42,10 @@ std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors
   signal(SIGPIPE, SIG_DFL);
   const rlimit few{kFewDescriptors, kFewDescriptors};
   if (few_descriptors) expect(setrlimit(RLIMIT_NOFILE, &few) == 0, "limit");
-  ForkControl control(hub, rank, 10'000);
+  ForkControl control(hub, rank, 30'000);
   bootstrap::Failure failure;
   control.on_failure([&](const Error& cause) { failure.set(cause); });
-  if (rank == kLate) std::this_thread::sleep_for(std::chrono::milliseconds(kLateMs));
+  while (rank == kLate && !*late_may_come) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const auto links = make_links(control, failure);
   std::vector<float> data(kCount);
   for (int step = 0; step < 100; ++step) {
@@ -57,16 +61,20 @@ std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors
 
 template <Attack attack, bool few_descriptors = false>
 void a_group_forms_and_trains(void**) {
+  *late_may_come = false;
   ForkHub hub(kRanks);
   Procs procs(kRanks, [&](int rank, Reporter& report) { return train(hub, rank, report, few_descriptors); });
   hub.release();
   std::vector<pid_t> targets;
   for (int rank = 0; rank < kRanks; ++rank) targets.push_back(procs.pid(rank));
   Stranger stranger(targets, attack);
-  for (const ProcResult& result : procs.wait(20'000))
+  for (int i = 0; i < 2'000 && stranger.connections() < kEnough; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  *late_may_come = true;
+  for (const ProcResult& result : procs.wait(60'000))
     expect(result.exit_code == 0 && !result.timed_out, std::string(attack_name(attack)) + ": " + result.describe());
   std::printf("%s: %lld connections\n", attack_name(attack), static_cast<long long>(stranger.connections()));
-  expect(stranger.connections() >= 10, "the stranger reached the ports");
+  expect(stranger.connections() >= kEnough, "the stranger reached the ports");
 }
 
 }  // namespace
@@ -78,6 +86,9 @@ int main() {
     std::printf("skipped: %s\n", error.what());
     return 77;
   }
+  void* page = mmap(nullptr, sizeof *late_may_come, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return 1;
+  late_may_come = new (page) std::atomic<bool>(false);
   const CMUnitTest tests[] = {
       ddp_test(a_group_forms_and_trains<Attack::kBogusFrames>),
       ddp_test(a_group_forms_and_trains<Attack::kReset>),
