@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/attempt.hpp"
 #include "support/check.hpp"
 
 using namespace ddp;
@@ -17,10 +18,10 @@ namespace {
 
 constexpr int32_t kLanes = 2;
 
-std::unique_ptr<Connector> member(int32_t index, unsigned char group = 1) {
+std::unique_ptr<Connector> member(int32_t index, unsigned char group = 1, const char* address = "127.0.0.1") {
   auth::Key key{};
   key.fill(group);
-  return std::make_unique<Connector>(index, kLanes, "127.0.0.1", bootstrap::PortRange{}, key);
+  return std::make_unique<Connector>(index, kLanes, address, bootstrap::PortRange{}, key);
 }
 
 struct Set {
@@ -71,6 +72,17 @@ void a_member_of_another_group_is_no_member(void**) {
   set.add(member(1, 2));
   for (const Connected& outcome : set.connect(300)) expect(outcome.result == LinkResult::kTimedOut, "not admitted");
   expect(set.members[0]->turned_away() >= 2, "turned away");
+}
+
+void ipv6_works_where_there_is_some(void**) {
+  Set set(0);
+  if (try_to([&] { set.add(member(0, 1, "::1")); })) {
+    std::printf("no IPv6 here\n");
+    return;
+  }
+  set.add(member(1, 1, "::1"));
+  expect_contains(set.members[0]->place(), "[::1]:");
+  for (const Connected& outcome : set.connect(10'000)) expect(outcome.result == LinkResult::kDone, "connected");
 }
 
 void who_is_missing_is_named(void**) {
