@@ -117,8 +117,11 @@ void abort_ends_it_from_another_thread(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(each_lane_leads_to_its_other_end),  ddp_test(a_member_of_another_group_is_no_member),
-      ddp_test(who_is_missing_is_named),           ddp_test(a_port_where_nobody_listens_is_said_long_before_time_is_up),
+      ddp_test(each_lane_leads_to_its_other_end),
+      ddp_test(a_member_of_another_group_is_no_member),
+      ddp_test(ipv6_works_where_there_is_some),
+      ddp_test(who_is_missing_is_named),
+      ddp_test(a_port_where_nobody_listens_is_said_long_before_time_is_up),
       ddp_test(abort_ends_it_from_another_thread),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
