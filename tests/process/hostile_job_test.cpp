@@ -133,7 +133,6 @@ Figures measure(const std::vector<pid_t>& targets, Attack attack) {
   Figures figures;
   steps_per_s(50);
   const int64_t heap_before = board->heap_bytes;
-  int64_t heap_most = heap_before;
   Stranger stranger(targets, attack, 512);
   std::vector<double> ratios;
   for (int i = 0; i < plan.windows; ++i) {
@@ -141,17 +140,22 @@ Figures measure(const std::vector<pid_t>& targets, Attack attack) {
     const double quiet = steps_per_s(plan.window_ms);
     stranger.rest(false);
     ratios.push_back(steps_per_s(plan.window_ms) / quiet);
-    heap_most = std::max<int64_t>(heap_most, board->heap_bytes);
   }
   for (int i = 0; i < 4'000 && stranger.connections() < kEnough; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::vector<double> heap;  // at one moment connections that are being closed count too
+  for (int i = 0; i < 9; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(7));
+    heap.push_back(static_cast<double>(board->heap_bytes));
+  }
   board->begin_ns = os::now_ns();
   for (int i = 0; i < 12'000 && board->joined_ns == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   figures.speed = median(ratios);
   figures.join_s = static_cast<double>(board->joined_ns - board->begin_ns) / 1e9;
   figures.connections = stranger.connections();
   const auto pending = static_cast<int64_t>(bootstrap::limits::kUnauthenticatedPending);
-  figures.bytes_each = (heap_most - heap_before) / std::clamp<int64_t>(figures.connections, 1, pending);
+  figures.bytes_each =
+      (static_cast<int64_t>(median(heap)) - heap_before) / std::clamp<int64_t>(figures.connections, 1, pending);
   return figures;
 }
 

@@ -1,6 +1,7 @@
 #include "bootstrap/control/server_state.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "bootstrap/control/limits.hpp"
@@ -62,18 +63,19 @@ void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t n
   const messages::Banner banner{limits::kProtocol, config_.token.has_value(), config_.group, nonce};
   send(id, FrameType::kBanner, body(messages::write(banner)));
 
-  const auto is_unauthenticated = [](const auto& one) { return is_unproved(one.second.phase); };
-  const auto count = std::count_if(connections_.begin(), connections_.end(), is_unauthenticated);
-  if (static_cast<size_t>(count) > config_.most_unauthenticated) drop_unauthenticated();
+  drop_unauthenticated(config_.most_unauthenticated);
 }
 
-bool ServerState::drop_unauthenticated() {
-  for (const auto& [id, connection] : connections_) {  // numbers rise
-    if (!is_unproved(connection.phase)) continue;
-    drop(id);
-    return true;
-  }
-  return false;
+// In a flood of strangers an honest connection, which needs one round trip, mostly stays, and comes again if not.
+bool ServerState::drop_unauthenticated(size_t most) {
+  std::vector<const std::pair<const ConnectionId, Connection>*> unproved;
+  for (const auto& one : connections_)
+    if (is_unproved(one.second.phase)) unproved.push_back(&one);
+  if (unproved.size() <= most) return false;
+  uint64_t chance = 0;
+  std::memcpy(&chance, unproved.back()->second.nonce.data(), sizeof chance);  // the kernel's
+  drop(unproved[chance % unproved.size()]->first);
+  return true;
 }
 
 void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {

@@ -7,7 +7,7 @@
 // cause. Causes that are often consequences (a rank reports that its data connection failed) wait kSecondaryCauseMs for a
 // better one (the connection of the rank that died). Cost: an event is O(1), but for answers to all and ticks, O(ranks). One
 // thread.
-// Tested by unit/bootstrap/control_server_test.cpp.
+// Tested by unit/bootstrap/control_server_test.cpp and unit/bootstrap/control_strangers_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -70,8 +70,8 @@ class ServerState {
   /// The connection sent what cannot be understood.
   void broke(ConnectionId id, const std::string& how, int64_t now_ns);
   void tick(int64_t system_ns);
-  /// Drop the unauthenticated peer that waits longest; false if there is none.
-  bool drop_unauthenticated();
+  /// Drop an unauthenticated peer, whichever chance picks, if there are more than `most`. False if none was dropped.
+  bool drop_unauthenticated(size_t most = 0);
   /// The server is about to end: a cause that waits for a better one is told now, or nobody would hear it.
   void settle();
 
