@@ -48,6 +48,8 @@ type GroupOptions struct {
 	SumOrder          SumOrder      // ByRank; equal on all ranks
 	Reproducible      bool          // sums of tensors on GPUs have the bits of sums in host memory; equal on all ranks
 	NCCLMaxCTAs       int           // most blocks of the GPU that NCCL takes, 1 to 64; 0: NCCL chooses; equal on all ranks
+	FirstPort         int           // where to listen, for a firewall between hosts: from this port; 0: DDP_PORT_RANGE, or any
+	LastPort          int           // to this one
 
 	// NCCLComm is an ncclComm_t of the same ranks that is lent to the group, which never ends it; all ranks lend one, or none.
 	NCCLComm unsafe.Pointer
@@ -62,6 +64,7 @@ func DefaultGroupOptions() *GroupOptions {
 		Timeout: milliseconds(c.GetTimeout_ms()), Heartbeat: milliseconds(c.GetHeartbeat_ms()),
 		DeadAfter: milliseconds(c.GetDead_after_ms()), RendezvousTimeout: milliseconds(c.GetRendezvous_timeout_ms()),
 		SumOrder: SumOrder(c.GetSum_order()), Reproducible: c.GetReproducible() != 0, NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
+		FirstPort: int(c.GetFirst_port()), LastPort: int(c.GetLast_port()),
 	}
 }
 
@@ -92,6 +95,8 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 	c.SetReproducible(flag(o.Reproducible))
 	c.SetNccl_max_ctas(int32(o.NCCLMaxCTAs))
 	c.SetNccl_comm(o.NCCLComm)
+	c.SetFirst_port(int32(o.FirstPort))
+	c.SetLast_port(int32(o.LastPort))
 	c.SetTimeout_ms(positive(wholeMilliseconds(o.Timeout), c.GetTimeout_ms()))
 	if o.Timeout == Never {
 		c.SetTimeout_ms(0)

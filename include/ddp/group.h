@@ -57,10 +57,14 @@ typedef struct ddp_group_options {
   void *nccl_comm;     /**< an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
                           your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
                           or none (MISMATCH). NULL (default): libddp makes its own */
-  int32_t join;     /**< 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1, in
-                       the place of a rank that died or as one more. rank and world_size are what the group makes them
-                       (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment */
-  int32_t reserved; /**< 0 */
+  int32_t first_port;  /**< connections between processes are listened for on ports from this one on, for a firewall
+                          between hosts: one port a rank of a host while connections are made, and rank 0's where the
+                          rendezvous names none. 0 (default): DDP_PORT_RANGE in the environment ("50000-50100"), or any */
+  int32_t last_port;   /**< to this one, included; 0 with first_port 0 (default) */
+  int32_t join;        /**< 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1,
+                          in the place of a rank that died or as one more. rank and world_size are what the group makes
+                          them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment */
+  int32_t reserved;    /**< 0 */
 } ddp_group_options;
 
 /**
@@ -83,10 +87,12 @@ DDP_API ddp_status ddp_group_options_init(ddp_group_options *options, int64_t st
  * @param options NULL: all defaults
  * @param out_group the new group; destroy with ddp_group_destroy
  * Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
- * Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret that admits ranks), DDP_SOCKET_IFNAME, DDP_MODULE_PATH.
+ * Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
+ * interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
  * Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
- * TIMED_OUT (names the ranks that did not come), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not
- * available, and why), OUT_OF_MEMORY. The process may try again at once.
+ * TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had come is gone, or cannot be reached for data),
+ * MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The process
+ * may try again at once.
  * With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
  * rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
  * Since 0.1.

@@ -36,7 +36,7 @@ void require_recoverable(group::Group& group) {
   if (group::Recovery::survival(group) == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_group_recover: the group was made without the option recoverable = 1; go on from a checkpoint");
-  if (!group::Recovery::is_broken(group))
+  if (!group::Recovery::await_broken(group))
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_group_recover: the group is whole; it is for a group in which a call has failed with TIMED_OUT, "
                 "PEER_FAILED or ABORTED");

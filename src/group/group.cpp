@@ -7,6 +7,7 @@
 
 #include "bootstrap/control/call_state.hpp"
 #include "bootstrap/control/control.hpp"
+#include "bootstrap/control/port_range.hpp"
 #include "bootstrap/control/texts.hpp"
 #include "bootstrap/failure.hpp"
 #include "bootstrap/rendezvous/rendezvous.hpp"
@@ -102,7 +103,9 @@ void Group::Impl::retire() noexcept {
   channels.stop();
 }
 
-std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& options) {
+std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& asked) {
+  ddp_group_options options = asked;
+  bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
   ddp_group_options known = options;
   if (options.join != 0 && rendezvous != nullptr && std::string_view(rendezvous).substr(0, 7) == "file://")
     known.rank = 0, known.world_size = 1;  // the group says what they are

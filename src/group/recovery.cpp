@@ -1,6 +1,8 @@
 #include "group/recovery.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "core/attempt.hpp"
@@ -8,10 +10,21 @@
 #include "os/log.hpp"
 
 namespace ddp::group {
+namespace {
+
+constexpr int64_t kCauseMs = 1'000;
+
+}  // namespace
 
 Survival* Recovery::survival(Group& group) noexcept { return group.impl_->survival.get(); }
 
 bool Recovery::is_broken(const Group& group) noexcept { return group.impl_->failure.broken(); }
+
+bool Recovery::await_broken(const Group& group) {
+  const os::Deadline deadline = os::Deadline::in_ms(kCauseMs);
+  while (!is_broken(group) && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return is_broken(group);
+}
 
 std::vector<int32_t> Recovery::failed(const Group& group) {
   if (!is_broken(group)) return {};

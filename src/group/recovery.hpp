@@ -23,6 +23,8 @@ struct Recovery {
   [[nodiscard]] static Survival* survival(Group& group) noexcept;
   /// Has it a cause for which calls fail? Also if a rank left in good order.
   [[nodiscard]] static bool is_broken(const Group& group) noexcept;
+  /// The same, after a moment in which the cause may arrive: another rank's error in an exchange comes before it.
+  [[nodiscard]] static bool await_broken(const Group& group);
   /// Ranks that the cause names, or that were silent before it; none while it is not broken.
   [[nodiscard]] static std::vector<int32_t> failed(const Group& group);
 

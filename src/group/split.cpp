@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bootstrap/control/call_state.hpp"
+#include "bootstrap/control/port_range.hpp"
 #include "bootstrap/rendezvous/rendezvous.hpp"
 #include "collective/socket/address.hpp"
 #include "core/bytes.hpp"
@@ -52,8 +53,10 @@ std::vector<int32_t> split_members(const std::vector<SplitWish>& wishes, int32_t
   return members;
 }
 
-std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const ddp_group_options& options) {
+std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const ddp_group_options& asked) {
   parent.check_idle(kName);
+  ddp_group_options options = asked;
+  bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
   const bootstrap::CallState::In inside(parent.calls(), bootstrap::UserCall::kSplit);
   const std::vector<int32_t> members = split_members(gather_wishes(parent, wish), parent.rank());
 

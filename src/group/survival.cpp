@@ -30,7 +30,8 @@ void Survival::confirm(bootstrap::Control& control, const ddp_group_options& opt
   const std::vector<std::string> records = bootstrap::all_or_none(control, "recovery addresses", deadline, [&] {
     if (standby_ == nullptr)
       standby_ = std::make_unique<bootstrap::Standby>(
-          control.size() == 1 ? kLoopback : socket::socket_address(control, secure_getenv("DDP_SOCKET_IFNAME")));
+          control.size() == 1 ? kLoopback : socket::socket_address(control, secure_getenv("DDP_SOCKET_IFNAME")),
+          bootstrap::port_range_of(options));
     return standby_->record();
   });
   const bootstrap::Membership& members = memberships_.back();

@@ -23,6 +23,8 @@ static void options_have_the_documented_defaults(void **state) {
   check_int(options.reproducible, 0);
   check_int(options.nccl_max_ctas, 0);
   check_true(options.nccl_comm == NULL);
+  check_int(options.first_port, 0);
+  check_int(options.last_port, 0);
 }
 
 static ddp_group_options one_rank(void) {
@@ -75,6 +77,9 @@ static void create_refuses_options_that_cannot_be_right(void **state) {
   REFUSED(rendezvous_timeout_ms, -1);
   REFUSED(nccl_max_ctas, -1);
   REFUSED(nccl_max_ctas, 65);
+  REFUSED(first_port, 5); /* to 0 */
+  REFUSED(first_port, -1);
+  REFUSED(last_port, 5); /* from 0 */
   REFUSED(struct_size, 0);
   REFUSED(struct_size, -8);
   REFUSED(struct_size, INT64_MAX);

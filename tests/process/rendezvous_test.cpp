@@ -67,7 +67,7 @@ void the_order_of_arrival_does_not_matter(void**) {
 void one_token_admits_and_another_does_not(void**) {
   const int port = free_port();
   Procs procs(4, [&](int rank, Reporter&) {
-    ::setenv("DDP_TOKEN", rank == 3 ? "wrong" : "right", 1);
+    ::setenv("DDP_TOKEN", rank == 3 ? "another token, as long" : "the token of this group", 1);
     if (rank < 2) return meet_and_gather(tcp_place(port), rank, 3);
     if (rank == 3) {
       // It may come before rank 0 listens; from then on the answer takes less than a second.
@@ -86,7 +86,7 @@ void a_token_on_one_side_is_said(void**) {
   for (const int with : {0, 1}) {
     const int port = free_port();
     Procs procs(2, [&](int rank, Reporter&) {
-      if (rank == with) ::setenv("DDP_TOKEN", "secret", 1);
+      if (rank == with) ::setenv("DDP_TOKEN", "a secret of this test", 1);
       return meet_and_gather(tcp_place(port), impatient(rank, 2, 1'000));
     });
     const auto results = procs.wait();

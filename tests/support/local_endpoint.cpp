@@ -96,25 +96,15 @@ int32_t fail_with(char* error, int64_t capacity, const char* text, int32_t resul
   return result;
 }
 
-int32_t create(int32_t index, int32_t, const char* address, int64_t, ddp_socket_endpoint** out, char*, int64_t) {
+int32_t create(int32_t index, int32_t, const char* set, ddp_socket_endpoint** out, char*, int64_t) {
   auto endpoint = std::make_unique<ddp_socket_endpoint>();
-  endpoint->hub = hub_named(address);
+  endpoint->hub = hub_named(set);
   endpoint->index = index;
   *out = endpoint.release();
   return DDP_SOCKET_DONE;
 }
 
-int32_t get_address(ddp_socket_endpoint* endpoint, int32_t peer, char* blob, int64_t* out_bytes, char*, int64_t) {
-  *out_bytes = std::snprintf(blob, DDP_SOCKET_MAX_ADDRESS, "%d for %d", endpoint->index, peer);
-  return DDP_SOCKET_DONE;
-}
-
-int32_t connect(ddp_socket_endpoint* endpoint, int32_t peer, const char* blob, int64_t bytes, char* error,
-                int64_t capacity) {
-  const std::string wanted = std::to_string(peer) + " for " + std::to_string(endpoint->index);
-  if (std::string(blob, static_cast<size_t>(bytes)) == wanted) return DDP_SOCKET_DONE;
-  return fail_with(error, capacity, "not the address of that peer", DDP_SOCKET_FAILED);
-}
+int32_t attach(ddp_socket_endpoint*, int32_t, const int32_t*, char*, int64_t) { return DDP_SOCKET_DONE; }
 
 int32_t post(ddp_socket_endpoint* endpoint, int32_t from, int32_t to, uint64_t slot, TransferPtr transfer,
              int64_t* out_ticket, char* error, int64_t capacity) {
@@ -174,9 +164,9 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   DDP_SOCKET_VERSION,
                                   0,
                                   "threads",
+                                  "queues",
                                   create,
-                                  get_address,
-                                  connect,
+                                  attach,
                                   post_send,
                                   post_receive,
                                   wait,

@@ -9,7 +9,7 @@
 
 namespace ddp::test {
 
-/// Endpoints whose `address` argument is equal text meet each other.
+/// Endpoints whose `set` argument is equal text meet each other.
 [[nodiscard]] const ddp_socket_table& local_endpoint() noexcept;
 
 /// How many messages met a receive of another size, in this process so far.

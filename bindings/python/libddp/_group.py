@@ -36,7 +36,8 @@ class Group(Closing):
 
     Keywords are the fields of ``ddp_group_options``: rank, world_size, backend, device_index, timeout_ms, heartbeat_ms, dead_after_ms,
     rendezvous_timeout_ms, sum_order, reproducible (sums on GPUs have the bits of sums in host memory), nccl_max_ctas (most blocks of a GPU
-    that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it).
+    that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
+    first_port and last_port (where to listen, for a firewall between hosts).
     """
 
     def __init__(self, rendezvous: Optional[str] = None, *, store: Union[Store, Notes, None] = None, **options: Any) -> None:

@@ -87,6 +87,10 @@ SessionKeys session_keys(const Token& token, const Claim& claim) {
   return {hmac(*token, message("key to server", claim)), hmac(*token, message("key to client", claim))};
 }
 
+Key link_key(const Token& token, const GroupId& group) {
+  return token.has_value() ? hmac(*token, ByteWriter().text("libddp links").text(view(group)).bytes()) : Key{};
+}
+
 Bytes32 digest(std::string_view body) {
   Bytes32 out{};
   crypto_generichash(out.data(), out.size(), raw(body), body.size(), nullptr, 0);

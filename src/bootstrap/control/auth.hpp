@@ -60,6 +60,9 @@ enum class Role { kServer, kClient };
 /// Only with a token.
 [[nodiscard]] SessionKeys session_keys(const Token& token, const Claim& claim);
 
+/// What the ranks of a group have in common for connections beside the control plane. All zero without a token.
+[[nodiscard]] Key link_key(const Token& token, const GroupId& group);
+
 /// A frame's body is hashed once, however many ranks it goes to.
 [[nodiscard]] Bytes32 digest(std::string_view body);
 [[nodiscard]] Tag tag(const Key& key, uint64_t number, std::string_view head, const Bytes32& body_digest);

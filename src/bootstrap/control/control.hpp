@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bootstrap/control/auth.hpp"
 #include "bootstrap/control/call_state.hpp"
 #include "core/error.hpp"
 #include "os/clock.hpp"
@@ -43,6 +44,9 @@ class Control {
   [[nodiscard]] virtual int32_t rank() const noexcept = 0;
   [[nodiscard]] virtual int32_t size() const noexcept = 0;
   [[nodiscard]] virtual const Member& member(int32_t rank) const noexcept = 0;
+  /// auth::link_key: for connections beside the control plane. All zero if nobody set it.
+  [[nodiscard]] const auth::Key& link_key() const noexcept { return link_key_; }
+  void set_link_key(const auth::Key& key) noexcept { link_key_ = key; }
 
   /// Collective: every rank gives up to 8 MiB, every rank gets all of it in rank order. All ranks must call in the same
   /// order with the same `what` (a short name; a difference is MISMATCH on all ranks). A rank that does not come in time is
@@ -92,6 +96,7 @@ class Control {
 
  private:
   CallState calls_;
+  auth::Key link_key_{};
 };
 
 }  // namespace ddp::bootstrap

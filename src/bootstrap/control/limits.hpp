@@ -17,7 +17,8 @@ inline constexpr int32_t kRanks = 65'536;
 
 inline constexpr size_t kStrangerBytes = 256;          // before a connection has proved who it is
 inline constexpr int64_t kStrangerMs = 5'000;          // and its time for that
-inline constexpr size_t kUnauthenticatedPending = 64;  // so many more than the world size; then the oldest goes
+inline constexpr size_t kUnauthenticatedPending = 64;  // so many more than the world size, or as descriptors allow
+inline constexpr int64_t kComeAgainMs = 500;           // who loses its connection before the group has formed may come again
 inline constexpr int32_t kPorts = 17;                  // the asked port and the 16 after it
 inline constexpr int64_t kLeaveMs = 1'000;             // bound of leave()
 inline constexpr int64_t kSecondaryCauseMs = 200;      // a cause that is often a consequence waits so long for a better one

@@ -2,19 +2,19 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <memory>
 
+#include "bootstrap/control/interfaces.hpp"
 #include "core/error.hpp"
 
 namespace ddp::bootstrap::net {
@@ -29,35 +29,12 @@ Endpoint endpoint(const sockaddr* address, socklen_t length) {
 
 Socket open_socket(int family) { return Socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-bool usable(const sockaddr* address) {
-  return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
-}
-
 // The address from which a packet to the outside would leave; nothing is sent.
 bool default_route(int family, const sockaddr* far, socklen_t length, Endpoint& out) {
   const Socket probe(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe || ::connect(probe.get(), far, length) != 0) return false;
   out = local_end(probe).with_port(0);
   return !out.is_loopback();
-}
-
-Endpoint of_interface(const char* name) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0)
-    throw make_error(status_of_errno(errno, DDP_ERROR_IO), "the network interfaces cannot be read: %s",
-                     std::strerror(errno));
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
-  Endpoint found;
-  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    if (std::strcmp(at->ifa_name, name) != 0 || !usable(at->ifa_addr)) continue;
-    const bool v4 = at->ifa_addr->sa_family == AF_INET;
-    if (!v4 && found.length != 0) continue;
-    found = endpoint(at->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    if (v4) break;
-  }
-  if (found.length == 0)
-    throw make_error(DDP_ERROR_IO, "the interface %s of DDP_SOCKET_IFNAME does not exist here or has no address", name);
-  return found;
 }
 
 }  // namespace
@@ -106,7 +83,8 @@ std::pair<std::string, int32_t> split_place(const std::string& place) {
 }
 
 Endpoint own_address(const char* interface_name) {
-  if (interface_name != nullptr && *interface_name != '\0') return of_interface(interface_name);
+  if (interface_name != nullptr && *interface_name != '\0')
+    return choose_interface(interface_name, interfaces_here(), Family::kAny);
   Endpoint found;
   sockaddr_in far4{};
   far4.sin_family = AF_INET;
@@ -173,6 +151,15 @@ void tune(int fd, int64_t dead_after_ms) noexcept {
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
 }
+
+size_t unauthenticated_limit(size_t wanted) noexcept {
+  constexpr size_t kLeast = 16;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+  return std::min(wanted, std::max<size_t>(limit.rlim_cur / 4, kLeast));
+}
+
+bool is_exhausted(int error) noexcept { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
 
 bool wait_for(const Socket& socket, short events, os::Deadline deadline) {
   pollfd watched{socket.get(), events, 0};

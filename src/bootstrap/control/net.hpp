@@ -57,7 +57,8 @@ struct Endpoint {
 [[nodiscard]] std::vector<Endpoint> resolve(const std::string& host, os::Deadline deadline);
 
 /// The address in this process's reach by which others are most likely to find this host: that of DDP_SOCKET_IFNAME, else of
-/// the default route, else the loopback. Throws IO if the named interface has none.
+/// the default route, else the loopback. Throws INVALID_ARGUMENT if it
+/// fits none (interfaces.hpp).
 [[nodiscard]] Endpoint own_address(const char* interface_name);
 
 /// Listen on exactly this address and port (0: any). An empty socket and `error` set to errno if that is not possible.
@@ -76,6 +77,13 @@ struct Endpoint {
 
 /// No delay for small frames; the kernel gives up a connection on which nothing is acknowledged for `dead_after_ms`.
 void tune(int fd, int64_t dead_after_ms) noexcept;
+
+/// So many connections may wait unauthenticated: `wanted`, or a quarter of the descriptors that this process may have if
+/// that is less (16 at least), so that strangers leave it enough.
+[[nodiscard]] size_t unauthenticated_limit(size_t wanted) noexcept;
+
+/// This process, or the system, has no descriptors or memory for another socket.
+[[nodiscard]] bool is_exhausted(int error) noexcept;
 
 /// Wait for `events` of poll(); false when the deadline has passed.
 [[nodiscard]] bool wait_for(const Socket& socket, short events, os::Deadline deadline);

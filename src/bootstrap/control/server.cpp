@@ -43,7 +43,7 @@ class Server::Impl {
             std::clamp<int64_t>(std::min(config.heartbeat_ms, config.dead_after_ms / limits::kTicksInSilence), 1, 100))),
         secured_(config.token.has_value()),
         last_words_(metadata_of(config.world_rank)),
-        state_(std::move(config)),
+        state_(limited(std::move(config))),
         listener_(io_, listener.get()),
         timer_(io_),
         pause_(io_) {
@@ -116,7 +116,9 @@ class Server::Impl {
       const int fd = ::accept4(listener_.descriptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd >= 0) {
         admit(net::Socket(fd));
-      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      } else if (net::is_exhausted(errno) && state_.drop_unauthenticated()) {
+        act();
+      } else if (net::is_exhausted(errno)) {
         pause_.expires_after(kAcceptPause);
         pause_.async_wait([this](const asio::error_code& error) {
           if (!error && listener_.descriptor.is_open()) wait_to_accept();
@@ -218,6 +220,12 @@ class Server::Impl {
     const std::lock_guard lock(done_.mutex);
     done_.flag = true;
     done_.changed.notify_all();
+  }
+
+  static ServerConfig limited(ServerConfig config) {
+    config.most_unauthenticated =
+        net::unauthenticated_limit(limits::kUnauthenticatedPending + static_cast<size_t>(config.size));
+    return config;
   }
 
   static SharedBody metadata_of(int32_t world_rank) {

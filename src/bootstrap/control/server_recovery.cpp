@@ -1,4 +1,5 @@
 // ServerState for a recovery: ids in the place of ranks, ranks that are new, and a group that forms with who is here.
+#include <algorithm>
 #include <utility>
 
 #include "bootstrap/control/limits.hpp"
@@ -24,6 +25,10 @@ void ServerState::dismiss(const Error& why) {
     refuse(slot_of(id).connection, why);
     free_slot(id);
   }
+}
+
+bool ServerState::is_fenced(int32_t id) const {
+  return std::find(config_.fenced.begin(), config_.fenced.end(), id) != config_.fenced.end();
 }
 
 /// Those who are here become ranks 0, 1, ... in the order of their ids.

@@ -1,6 +1,7 @@
 #include "bootstrap/control/server_state.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "bootstrap/control/limits.hpp"
@@ -62,15 +63,19 @@ void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t n
   const messages::Banner banner{limits::kProtocol, config_.token.has_value(), config_.group, nonce};
   send(id, FrameType::kBanner, body(messages::write(banner)));
 
-  // Too many who have not proved who they are: the one that waits longest goes.
-  size_t unauthenticated = 0;
-  std::optional<ConnectionId> oldest;
-  for (const auto& [other, state] : connections_) {
-    if (state.phase == Connection::Phase::kJoined || state.phase == Connection::Phase::kAdmitted) continue;
-    ++unauthenticated;
-    if (!oldest.has_value()) oldest = other;  // numbers rise
-  }
-  if (unauthenticated > limits::kUnauthenticatedPending + static_cast<size_t>(config_.size)) drop(*oldest);
+  drop_unauthenticated(config_.most_unauthenticated);
+}
+
+// In a flood of strangers an honest connection, which needs one round trip, mostly stays, and comes again if not.
+bool ServerState::drop_unauthenticated(size_t most) {
+  std::vector<const std::pair<const ConnectionId, Connection>*> unproved;
+  for (const auto& one : connections_)
+    if (is_unproved(one.second.phase)) unproved.push_back(&one);
+  if (unproved.size() <= most) return false;
+  uint64_t chance = 0;
+  std::memcpy(&chance, unproved.back()->second.nonce.data(), sizeof chance);  // the kernel's
+  drop(unproved[chance % unproved.size()]->first);
+  return true;
 }
 
 void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {
@@ -110,8 +115,8 @@ void ServerState::join(ConnectionId id, Connection& connection, messages::Join&&
   if (!config_.recovers && connection.size != config_.size)
     return refuse(id, texts::different_size(rank, connection.size, 0, config_.size));
   if (rank < 0 || rank >= config_.size) return refuse(id, texts::rank_out_of_range(rank, config_.size));
-  if (std::find(config_.fenced.begin(), config_.fenced.end(), rank) != config_.fenced.end())
-    return refuse(id, texts::fenced(join.member));
+  if (is_fenced(rank)) return refuse(id, texts::fenced(join.member));
+  if (const auto why = lost_rank(now_ns)) return refuse(id, *why);
   MemberSlot& slot = slot_of(rank);
   if (slot.state != MemberSlot::State::kFree) return refuse(id, texts::duplicate_rank(member(rank)));
   connection.phase = Connection::Phase::kJoined;
@@ -131,6 +136,13 @@ void ServerState::free_slot(int32_t rank) {
   slot_of(rank) = MemberSlot();
   slot_of(rank).gone_again = true;
   --taken_;
+}
+
+std::optional<Error> ServerState::lost_rank(int64_t now_ns) const {
+  for (size_t rank = 0; phase_ == Phase::kForming && !config_.recovers && rank < slots_.size(); ++rank)
+    if (slots_[rank].lost_ns != 0 && now_ns - slots_[rank].lost_ns > limits::kComeAgainMs * kMs)
+      return texts::gone_early(members_[rank]);
+  return std::nullopt;
 }
 
 void ServerState::form() {
@@ -252,13 +264,13 @@ void ServerState::settle() {
   tell_rank0();
 }
 
-void ServerState::closed(ConnectionId id, int64_t) {
+void ServerState::closed(ConnectionId id, int64_t now_ns) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   const Connection connection = found->second;
   connections_.erase(found);
   if (connection.phase != Connection::Phase::kJoined) return;
-  if (phase_ == Phase::kForming) return free_slot(connection.rank);
+  if (phase_ == Phase::kForming) return lose(connection.rank, now_ns);
   const MemberSlot::State before = std::exchange(slot_of(connection.rank).state, MemberSlot::State::kLeft);
   if (before == MemberSlot::State::kTaken) declare(texts::gone(member(connection.rank)));
   tell_rank0_if_all_heard();
@@ -288,6 +300,7 @@ void ServerState::tick(int64_t system_ns) {
   check_hearing(now_ns);
   check_unauthenticated(now_ns);
   check_silence(now_ns);
+  if (const auto why = lost_rank(now_ns)) dismiss(*why);
   check_deadlines(now_ns);
   check_deadlock();
   if (suspicion_.has_value() && now_ns - suspicion_->since_ns >= limits::kSecondaryCauseMs * kMs)
@@ -314,13 +327,15 @@ void ServerState::check_silence(int64_t now_ns) {
   for (int32_t rank = 0; rank < config_.size; ++rank) {
     MemberSlot& slot = slot_of(rank);
     if (slot.state != MemberSlot::State::kTaken || now_ns - slot.heard_ns <= config_.dead_after_ms * kMs) continue;
-    if (phase_ == Phase::kForming) {
-      const ConnectionId id = slot.connection;
-      free_slot(rank);
-      drop(id);
-    } else {
-      declare(texts::silent(member(rank), config_.dead_after_ms, slot.pass, slot.bucket));
+    const Error why = texts::silent(member(rank), config_.dead_after_ms, slot.pass, slot.bucket);
+    if (phase_ != Phase::kForming) {
+      declare(why);
+      continue;
     }
+    const ConnectionId id = slot.connection;
+    free_slot(rank);
+    drop(id);
+    dismiss(why);
   }
 }
 
@@ -329,12 +344,9 @@ void ServerState::check_deadlines(int64_t now_ns) {
     for (int32_t rank = 0; rank < config_.size; ++rank) {
       if (slot_of(rank).state != MemberSlot::State::kTaken || slot_of(rank).deadline_ns > now_ns) continue;
       const Error why = texts::never_came(absent(), config_.size, slot_of(rank).limit_ms, config_.place);
-      for (int32_t other = 0; other < config_.size; ++other) {
-        // When rank 0 gives up, the place is gone for all.
-        if ((rank != 0 && other != rank) || slot_of(other).state != MemberSlot::State::kTaken) continue;
-        refuse(slot_of(other).connection, why);
-        free_slot(other);
-      }
+      if (rank == 0) return dismiss(why);  // the place is gone for all
+      refuse(slot_of(rank).connection, why);
+      free_slot(rank);
     }
     return;
   }

@@ -7,9 +7,10 @@
 // cause. Causes that are often consequences (a rank reports that its data connection failed) wait kSecondaryCauseMs for a
 // better one (the connection of the rank that died). Cost: an event is O(1), but for answers to all and ticks, O(ranks). One
 // thread.
-// Tested by unit/bootstrap/control_server_test.cpp.
+// Tested by unit/bootstrap/control_server_test.cpp and unit/bootstrap/control_strangers_test.cpp.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/deadlock.hpp"
 #include "bootstrap/control/gather_rounds.hpp"
+#include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/messages.hpp"
 #include "bootstrap/control/texts.hpp"
 #include "os/awake_clock.hpp"
@@ -40,8 +42,9 @@ struct ServerConfig {
   int64_t dead_after_ms = 10'000;
   std::string place;  // where rank 0 listens and what to do if that is out of reach, for the error text; "" if it cannot be
   int32_t world_rank = -1;  // of rank 0, as in Member
-  bool recovers = false;    // ranks of a broken group meet: `size` is how many it ever had, ranks are their ids, and the
-                            // group forms with those that form() names, who are numbered anew
+  size_t most_unauthenticated = limits::kUnauthenticatedPending;
+  bool recovers = false;  // ranks of a broken group meet: `size` is how many it ever had, ranks are their ids, and the
+                          // group forms with those that form() names, who are numbered anew
   std::vector<int32_t> fenced{};  // ids that the others went on without
 };
 
@@ -77,8 +80,10 @@ class ServerState {
   [[nodiscard]] std::vector<int32_t> present() const;
   /// Of a recovery: the group forms, if exactly these are here.
   void form(const std::vector<int32_t>& ids);
-  /// Of a recovery: it fails, for all who are here.
+  /// The meeting has failed, for all who are here.
   void dismiss(const Error& why);
+  /// Drop an unauthenticated peer, whichever chance picks, if there are more than `most`. False if none was dropped.
+  bool drop_unauthenticated(size_t most = 0);
   /// The server is about to end: a cause that waits for a better one is told now, or nobody would hear it.
   void settle();
 
@@ -103,9 +108,13 @@ class ServerState {
     int64_t pass = -1;
     int32_t bucket = -1;
     bool gone_again = false;  // free, but a member was here
+    int64_t lost_ns = 0;      // free, because its connection ended then
   };
   enum class Phase { kForming, kFormed, kBroken };
 
+  [[nodiscard]] static bool is_unproved(Connection::Phase phase) noexcept {
+    return phase == Connection::Phase::kUnauthenticated || phase == Connection::Phase::kOver;
+  }
   void send(ConnectionId to, FrameType type, SharedBody body);
   void send_to_members(FrameType type, const SharedBody& body);
   void finish(ConnectionId id);
@@ -115,7 +124,15 @@ class ServerState {
   void greet(ConnectionId id, Connection& connection, const messages::Hello& hello);
   void join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
   void make_room(int32_t& id);
+  [[nodiscard]] bool is_fenced(int32_t id) const;
   void free_slot(int32_t rank);
+  /// It may have lost no more than its connection: then it comes again at once.
+  void lose(int32_t rank, int64_t system_ns) {
+    free_slot(rank);
+    slot_of(rank).lost_ns = std::max<int64_t>(clock_.at(system_ns), 1);
+  }
+  /// Has somebody lost its connection before the group had formed, and not come again?
+  [[nodiscard]] std::optional<Error> lost_rank(int64_t now_ns) const;
   void form();
   void renumber();
   void member_frame(Connection& connection, Frame&& frame, int64_t now_ns);

@@ -31,6 +31,7 @@ class TcpControl final : public Control {
  public:
   TcpControl(Admission admission, ClientConfig config)
       : rank_(config.me.rank), size_(config.size), still_(config.dead_after_ms), state_(std::move(config)), timer_(io_) {
+    set_link_key(admission.link_key);
     FrameReader reader(kServerBytes);
     FrameWriter writer;
     if (admission.keys.has_value()) {

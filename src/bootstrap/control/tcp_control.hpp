@@ -19,6 +19,7 @@ namespace ddp::bootstrap {
 struct Admission {
   net::Socket socket;
   std::optional<auth::SessionKeys> keys;
+  auth::Key link_key{};
 };
 
 /// Join the group over this connection and wait for the others. Returns nothing if the connection was lost before the group

@@ -87,6 +87,15 @@ Error gone(const Member& who) {
   return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed without a goodbye").about(who.rank);
 }
 
+Error gone_early(const Member& who) {
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed before all ranks had come");
+}
+
+Error server_gone_early(std::string_view place) {
+  return error(DDP_ERROR_PEER_FAILED,
+               "rank 0 at " + std::string(place) + " is gone: its connection closed before all ranks had come");
+}
+
 Error server_gone(const Member& rank0) {
   return error(DDP_ERROR_PEER_FAILED,
                rank0.name() + ", which hosts the rendezvous, is gone: its connection closed without a goodbye")

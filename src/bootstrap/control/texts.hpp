@@ -27,8 +27,14 @@ namespace ddp::bootstrap::texts {
 /// PEER_FAILED: "rank 2 (host b, pid 7) is gone: its connection closed without a goodbye"
 [[nodiscard]] Error gone(const Member& who);
 
+/// PEER_FAILED: the same before all ranks had come
+[[nodiscard]] Error gone_early(const Member& who);
+
 /// PEER_FAILED: the server's process or host ended, seen by the others.
 [[nodiscard]] Error server_gone(const Member& rank0);
+
+/// PEER_FAILED: the same before all ranks had come. `place` is where rank 0 was.
+[[nodiscard]] Error server_gone_early(std::string_view place);
 
 /// PEER_FAILED: "rank 2 (...) was silent for more than 10 s (stopped, or its host is unreachable); last seen in pass 17"
 [[nodiscard]] Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket);

@@ -13,6 +13,7 @@
 #include "bootstrap/control/identity.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/local_hub.hpp"
+#include "bootstrap/control/port_range.hpp"
 #include "bootstrap/control/solo.hpp"
 #include "bootstrap/control/tcp_control.hpp"
 #include "bootstrap/control/texts.hpp"
@@ -46,7 +47,7 @@ class Encounter {
     return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_record();
   }
 
-  /// Rank 0 listens at `here`, port 0; what the others must know is in the record.
+  /// Rank 0 listens at `here`, on a port of the range; what the others must know is in the record.
   std::pair<Listening, Record> listen(net::Endpoint here);
   /// The ranks know where rank 0 is; `listening` on rank 0 alone.
   std::unique_ptr<Control> at_record(Listening* listening, const Record& record);
@@ -73,8 +74,9 @@ class Encounter {
   auth::Token token_;
   std::string doubted_;  // the word of a record that leads nowhere
   os::Deadline doubt_ends_ = os::Deadline::never();
-  std::string trouble_;             // what the last round met, for the error text
-  std::string reached_;             // where rank 0 was looked for
+  std::string trouble_;                                       // what the last round met, for the error text
+  std::string reached_;                                       // where rank 0 was looked for
+  std::optional<std::pair<std::string, os::Deadline>> lost_;  // where rank 0 was; it counts as dead from then on
   bool is_meant_for_here_ = false;  // all ranks are on this host: nothing has to be reached from elsewhere
 };
 
@@ -146,11 +148,7 @@ std::unique_ptr<Control> Encounter::by_record() {
 }
 
 std::pair<Listening, Record> Encounter::listen(net::Endpoint here) {
-  int error = 0;
-  net::Socket socket = net::listen_at(here, error);
-  if (!socket)
-    throw make_error(status_of_errno(error, DDP_ERROR_IO), "rank 0 cannot listen at %s: %s%s", here.host().c_str(),
-                     std::strerror(error), advice_of_errno(error));
+  net::Socket socket = listen_in_range(here, port_range_of(options_), "rank 0");
   here = net::local_end(socket);
   const Member me = this_member(0);
   Record record{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
@@ -221,6 +219,7 @@ std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Address
   for (int64_t pause_ms = kFirstPauseMs; !deadline_.passed(); pause(pause_ms)) {
     if (auto control = try_spots(look(), server)) return control;
     if (check_) check_();
+    if (lost_ && lost_->second.passed()) throw texts::server_gone_early(lost_->first);
   }
   if (!is_meant_for_here_ && !reached_.empty())
     trouble_ += "; rank 0 was looked for at " + reached_ +
@@ -239,6 +238,7 @@ std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& target
     Probe answer = probe(target, meeting_.rank, meeting_.size, deadline_);
     if (answer.answer == Probe::Answer::kAdmitted) {
       if (auto control = enter(target, std::move(*answer.admission), server)) return control;
+      lost_ = std::pair(target.where.text(), os::Deadline::in_ms(limits::kComeAgainMs));
       return nullptr;  // it went away meanwhile: look again
     }
     if (answer.answer == Probe::Answer::kRefused && !refusal.has_value()) refusal = answer.refusal;

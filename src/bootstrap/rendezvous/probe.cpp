@@ -91,7 +91,8 @@ Probe greet(net::Socket socket, FrameReader& reader, const Address& target, cons
   if (answer->type != FrameType::kWelcome) return nobody(target.where.text() + " did not answer as rank 0 does");
   if (!auth::is_proof(messages::read_welcome(answer->body).proof, target.token, auth::Role::kServer, claim))
     return refused(texts::wrong_token());
-  Probe result{Probe::Answer::kAdmitted, Admission{std::move(socket), {}}, {}, {}};
+  Probe result{Probe::Answer::kAdmitted, Admission{std::move(socket), {}, {}}, {}, {}};
+  result.admission->link_key = auth::link_key(target.token, claim.group);
   if (target.token.has_value()) result.admission->keys = auth::session_keys(target.token, claim);
   return result;
 }

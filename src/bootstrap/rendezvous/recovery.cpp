@@ -37,7 +37,7 @@ Address address_of(const Record& record) {
   const auto [host, port] = net::split_place(record.address);
   auth::Token token = read_token(environment);
   if (!token.has_value() && !record.token.empty()) token = record.token;
-  return Address{net::resolve(host, os::Deadline::in_ms(0)).front().with_port(port),
+  return Address{net::resolve(host, os::Deadline::never()).front().with_port(port),
                  auth::group_id("", record.word, kGroupName), std::move(token)};
 }
 
@@ -226,18 +226,14 @@ class Recovery {
   const os::Deadline suspect_came_by_ = os::Deadline::in_ms(kSuspectMs);
 };
 
-net::Socket listen_on(const std::string& address) {
-  int error = 0;
-  net::Socket socket = net::listen_at(net::resolve(address, os::Deadline::in_ms(0)).front(), error);
-  if (!socket)
-    throw make_error(status_of_errno(error, DDP_ERROR_IO), "a rank cannot listen at %s for a recovery: %s%s",
-                     address.c_str(), std::strerror(error), advice_of_errno(error));
-  return socket;
+net::Socket listen_on(const std::string& address, const PortRange& ports) {
+  return listen_in_range(net::resolve(address, os::Deadline::never()).front(), ports, "a rank that can recover");
 }
 
 }  // namespace
 
-Standby::Standby(const std::string& address) : socket_(listen_on(address)), in_forks_(socket_.get()) {
+Standby::Standby(const std::string& address, const PortRange& ports)
+    : socket_(listen_on(address, ports)), in_forks_(socket_.get()) {
   const Member me = this_member(0);
   record_ = write_record(Record{net::local_end(socket_).text(), auth::random_token(),
                                 read_token(environment).has_value() ? "" : auth::random_token(), me.host, me.boot_id});

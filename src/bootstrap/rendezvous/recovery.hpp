@@ -16,6 +16,7 @@
 
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/net.hpp"
+#include "bootstrap/control/port_range.hpp"
 #include "bootstrap/control/server.hpp"
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "ddp/group.h"
@@ -27,7 +28,7 @@ namespace ddp::bootstrap {
 class Standby {
  public:
   /// Listens at a numeric address. Throws IO or OUT_OF_MEMORY.
-  explicit Standby(const std::string& address);
+  Standby(const std::string& address, const PortRange& ports);
   /// For the others.
   [[nodiscard]] const std::string& record() const noexcept { return record_; }
   /// The socket once more.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "bootstrap/control/net.hpp"
 #include "core/error.hpp"
@@ -16,6 +17,15 @@ namespace ddp::bootstrap {
 namespace {
 
 constexpr size_t kTokenBytes = 4096;
+constexpr size_t kLeastTokenBytes = 16;  // whoever sees a proof can try tokens as fast as he computes
+
+std::string checked(std::string token, const char* source) {
+  if (token.size() < kLeastTokenBytes)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "the token of %s has %zu bytes, and less than %zu can be guessed: make one with openssl rand -hex 32",
+                     source, token.size(), kLeastTokenBytes);
+  return token;
+}
 
 std::string read_private_file(const char* path) {
   const net::Socket file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -43,13 +53,13 @@ std::string read_private_file(const char* path) {
 
 auth::Token read_token(EnvironmentFn environment) {
   const char* token = environment("DDP_TOKEN");
-  if (token != nullptr && *token != '\0') return std::string(token);
+  if (token != nullptr && *token != '\0') return checked(token, "DDP_TOKEN");
   const char* path = environment("DDP_TOKEN_FILE");
   if (path == nullptr || *path == '\0') return std::nullopt;
   std::string text = read_private_file(path);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.empty()) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the token file %s is empty", path);
-  return text;
+  return checked(std::move(text), "DDP_TOKEN_FILE");
 }
 
 bool is_insecure_wanted(EnvironmentFn environment) {

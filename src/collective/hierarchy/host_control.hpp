@@ -17,7 +17,9 @@ class HostControl final : public bootstrap::Control {
  public:
   /// `ranks` of this host; `local` is this rank's index in it. `group` outlives this.
   HostControl(bootstrap::Control& group, std::vector<int32_t> ranks, int32_t local)
-      : group_(group), ranks_(std::move(ranks)), local_(local) {}
+      : group_(group), ranks_(std::move(ranks)), local_(local) {
+    set_link_key(group.link_key());
+  }
 
   [[nodiscard]] int32_t rank() const noexcept override { return local_; }
   [[nodiscard]] int32_t size() const noexcept override { return static_cast<int32_t>(ranks_.size()); }

@@ -1,56 +1,18 @@
 #include "collective/socket/address.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-#include <cstring>
-#include <memory>
-
+#include "bootstrap/control/interfaces.hpp"
 #include "core/error.hpp"
 
 namespace ddp::socket {
+
+namespace net = bootstrap::net;
+
 namespace {
 
 bool on_one_host(const bootstrap::Control& control) {
   for (int32_t rank = 1; rank < control.size(); ++rank)
     if (control.member(rank).boot_id != control.member(0).boot_id) return false;
   return true;
-}
-
-// "" for an address of another kind, or one that needs a scope to be used.
-std::string numeric(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address == nullptr) return "";
-  if (address->sa_family == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  } else if (address->sa_family == AF_INET6) {
-    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-    if (!IN6_IS_ADDR_LINKLOCAL(&v6)) inet_ntop(AF_INET6, &v6, text, sizeof text);
-  }
-  return text;
-}
-
-// All ranks must use one family: the one in which they reached rank 0, IPv4 if that is not known.
-std::string address_of_interface(const char* name, bool want_v6) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0)
-    throw make_error(status_of_errno(errno, DDP_ERROR_IO), "cannot list the network interfaces: %s", std::strerror(errno));
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
-  bool exists = false;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (std::strcmp(entry->ifa_name, name) != 0) continue;
-    exists = true;
-    const std::string text = numeric(entry->ifa_addr);
-    if (!text.empty() && (text.find(':') != std::string::npos) == want_v6) return text;
-  }
-  throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                   exists ? "the network interface \"%s\" in DDP_SOCKET_IFNAME has no %s address"
-                          : "DDP_SOCKET_IFNAME names \"%s\", which is no network interface of this "
-                            "host (an %s address is needed)",
-                   name, want_v6 ? "IPv6" : "IPv4");
 }
 
 }  // namespace
@@ -62,7 +24,9 @@ std::string socket_address(const bootstrap::Control& control, const char* interf
   const bool one_host = on_one_host(control);
   std::string address = self.address;
   if (interface_name != nullptr && *interface_name != '\0') {
-    address = address_of_interface(interface_name, control.member(0).address.find(':') != std::string::npos);
+    // All ranks must use one family: the one in which they reached rank 0, IPv4 if that is not known.
+    const bool v6 = control.member(0).address.find(':') != std::string::npos;
+    address = net::choose_interface(interface_name, net::interfaces_here(), v6 ? net::Family::kV6 : net::Family::kV4).host();
   } else if (address.empty() && one_host) {
     address = "127.0.0.1";
   }

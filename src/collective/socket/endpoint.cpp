@@ -17,39 +17,23 @@ LinkResult to_result(int32_t code) noexcept {
 
 }  // namespace
 
-Endpoint::Endpoint(const ddp_socket_table& table, int32_t index, int32_t size, const std::string& address,
-                   int64_t connect_timeout_ms)
+Endpoint::Endpoint(const ddp_socket_table& table, int32_t index, int32_t size, const std::string& set)
     : table_(table), index_(index), size_(size) {
   if (table.version != DDP_SOCKET_VERSION || table.struct_size < static_cast<int64_t>(sizeof(ddp_socket_table)))
     throw make_error(
         DDP_ERROR_NOT_SUPPORTED,
         "the transport module has version %d but this libddp needs version %d; install both from the same release",
         table.version, DDP_SOCKET_VERSION);
-  const int32_t made = table_.create(index, size, address.c_str(), connect_timeout_ms, &endpoint_, error_, sizeof error_);
-  if (made == DDP_SOCKET_EXHAUSTED)
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s cannot open a transport: %s", table_.name, error_);
+  const int32_t made = table_.create(index, size, set.c_str(), &endpoint_, error_, sizeof error_);
   if (made != DDP_SOCKET_DONE)
-    throw make_error(DDP_ERROR_IO,
-                     "%s cannot open a transport on the address \"%s\" (%s); set DDP_SOCKET_IFNAME to a network "
-                     "interface that reaches the other hosts",
-                     table_.name, address.c_str(), error_);
+    throw make_error(made == DDP_SOCKET_EXHAUSTED ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_IO, "%s cannot be opened: %s",
+                     table_.name, error_);
 }
 
 Endpoint::~Endpoint() { table_.destroy(endpoint_); }
 
-std::string Endpoint::address_for(int32_t peer) {
-  char blob[DDP_SOCKET_MAX_ADDRESS];
-  int64_t bytes = 0;
-  const int32_t got = table_.get_address(endpoint_, peer, blob, &bytes, error_, sizeof error_);
-  if (got != DDP_SOCKET_DONE)
-    throw make_error(got == DDP_SOCKET_EXHAUSTED ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_IO,
-                     "%s cannot listen for a neighbour (%s)", table_.name, error_);
-  return std::string(blob, static_cast<size_t>(bytes));
-}
-
-LinkResult Endpoint::connect(int32_t peer, std::string_view address) noexcept {
-  return to_result(
-      table_.connect(endpoint_, peer, address.data(), static_cast<int64_t>(address.size()), error_, sizeof error_));
+LinkResult Endpoint::attach(int32_t peer, const std::vector<int32_t>& descriptors) noexcept {
+  return to_result(table_.attach(endpoint_, peer, descriptors.data(), error_, sizeof error_));
 }
 
 LinkResult Endpoint::send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "collective/socket/socket_abi.h"
 
@@ -16,9 +16,9 @@ enum class LinkResult { kDone, kTimedOut, kFailed, kAborted, kExhausted };
 
 class Endpoint {
  public:
-  /// Throws NOT_SUPPORTED for a table of another version, IO when the address cannot be used.
-  Endpoint(const ddp_socket_table& table, int32_t index, int32_t size, const std::string& address,
-           int64_t connect_timeout_ms);
+  /// `set` is what the endpoints of one set have in common. Throws NOT_SUPPORTED for a table of another version, IO,
+  /// OUT_OF_MEMORY.
+  Endpoint(const ddp_socket_table& table, int32_t index, int32_t size, const std::string& set);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -27,9 +27,11 @@ class Endpoint {
   [[nodiscard]] int32_t index() const noexcept { return index_; }
   [[nodiscard]] int32_t size() const noexcept { return size_; }
 
-  /// The bytes that `peer` needs to connect to us. Throws IO.
-  [[nodiscard]] std::string address_for(int32_t peer);
-  [[nodiscard]] LinkResult connect(int32_t peer, std::string_view address) noexcept;
+  /// How many connections a link needs, and what is said over them.
+  [[nodiscard]] int32_t lanes() const noexcept { return table_.lanes; }
+  [[nodiscard]] const char* wire() const noexcept { return table_.wire; }
+  /// Make the link to `peer` of these descriptors, which are the endpoint's from here on.
+  [[nodiscard]] LinkResult attach(int32_t peer, const std::vector<int32_t>& descriptors) noexcept;
 
   using Ticket = int64_t;
   [[nodiscard]] LinkResult send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept;

@@ -37,8 +37,8 @@ int64_t Links::patience_ms(const Message& message) const noexcept {
   return std::min(timeout_ms_ + message.level * stagger, kForEverMs);
 }
 
-void Links::connect(int32_t peer, std::string_view address) {
-  const LinkResult result = endpoint_.connect(peer, address);
+void Links::attach(int32_t peer, const std::vector<int32_t>& descriptors) {
+  const LinkResult result = endpoint_.attach(peer, descriptors);
   if (result != LinkResult::kDone) explain(result, peer);
 }
 
@@ -103,9 +103,7 @@ void Links::explain(LinkResult result, int32_t peer) {
     case LinkResult::kTimedOut:
       give_up(Error(DDP_ERROR_TIMED_OUT, who + " did not take part in " + subject() + " within " +
                                              std::to_string(timeout_ms_) + " ms; " + control_.describe_progress(rank)));
-    case LinkResult::kAborted:
-      wait_for_cause(failure_);
-      give_up(Error(DDP_ERROR_ABORTED, "the group was aborted during " + subject()));
+    case LinkResult::kAborted: was_aborted();
     case LinkResult::kExhausted:  // nobody is to blame but this rank
       throw Error(DDP_ERROR_OUT_OF_MEMORY, reason);
     default:
@@ -123,6 +121,12 @@ void Links::peer_left(int32_t peer) {
   endpoint_.close();
   wait_for_cause(failure_);
   give_up(Error(DDP_ERROR_ABORTED, control_.member(rank_at(peer)).name() + " left the group before " + subject()));
+}
+
+void Links::was_aborted() {
+  endpoint_.close();
+  wait_for_cause(failure_);
+  give_up(Error(DDP_ERROR_ABORTED, "the group was aborted during " + subject()));
 }
 
 void Links::give_up(const Error& cause) {

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bootstrap/control/control.hpp"
@@ -41,8 +40,8 @@ class Links {
   [[nodiscard]] int32_t after(int32_t steps) const noexcept { return (position() + steps) % size(); }
   [[nodiscard]] int32_t before(int32_t steps) const noexcept { return (position() + size() - steps) % size(); }
 
-  /// Connect the link to the member at this position; in ascending order on every member, then no cycle of waits can arise.
-  void connect(int32_t peer, std::string_view address);
+  /// Make the link to the member at this position of these connections, which are the endpoint's from here on.
+  void attach(int32_t peer, const std::vector<int32_t>& descriptors);
 
   /// A message on its way. Waiting for it twice, or for none, is nothing.
   struct Message {
@@ -65,6 +64,8 @@ class Links {
   [[noreturn]] void refuse(int32_t position_a, const collective::Stamp& a, int32_t position_b, const collective::Stamp& b);
   /// A peer said goodbye where a collective was expected: ABORTED, or the first cause.
   [[noreturn]] void peer_left(int32_t peer);
+  /// The group broke meanwhile: the first cause.
+  [[noreturn]] void was_aborted();
   /// Break the group with this cause (or the first one, if there is one) and throw it.
   [[noreturn]] void give_up(const Error& cause);
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "bootstrap/control/port_range.hpp"
+#include "bootstrap/control/texts.hpp"
 #include "core/bytes.hpp"
 
 namespace ddp::socket {
@@ -18,11 +20,10 @@ int32_t position_of(int32_t rank, const std::vector<int32_t>& ranks) {
   return static_cast<int32_t>(found - ranks.begin());
 }
 
-// Gloo ends the process when it runs out of descriptors while it connects: for each peer it has two listeners and two
-// connections then.
-void require_descriptors(const char* carrier, int32_t members) {
+// Said before anybody connects, because then it is a rank's own trouble and no broken connection.
+void require_descriptors(const char* carrier, int32_t members, int32_t lanes) {
   rlimit limit{};
-  const int64_t needed = 4 * int64_t{members - 1} + 16;
+  const int64_t needed = int64_t{lanes} * (members - 1) + 16;
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       static_cast<int64_t>(limit.rlim_cur) < needed)
     throw make_error(DDP_ERROR_OUT_OF_MEMORY,
@@ -40,14 +41,13 @@ SocketMember::SocketMember(const collective::TransportContext& context, const dd
       options_(options),
       shares_(std::move(shares)),
       endpoint_(std::make_shared<Endpoint>(table, position_of(context.control->rank(), ranks),
-                                           static_cast<int32_t>(ranks.size()), address,
-                                           context.options.rendezvous_timeout_ms)),
+                                           static_cast<int32_t>(ranks.size()), address)),
       links_(*endpoint_, *context.control, *context.failure, ranks, timeout_ms, context.channel) {
   // The group may break while we connect, before anybody can call wake().
   context.failure->add_waker([weak = std::weak_ptr<Endpoint>(endpoint_)] {
     if (const auto endpoint = weak.lock()) endpoint->abort();
   });
-  connect(*context.control, ranks, os::Deadline::in_ms(context.options.rendezvous_timeout_ms));
+  connect(context, address, ranks);
   collectives_ = std::make_unique<Collectives>(links_, shares_, options);
 }
 
@@ -62,45 +62,62 @@ void SocketMember::attend(const collective::TransportContext& context) {
   static_cast<void>(context.control->gather(kAddresses, "", os::Deadline::in_ms(context.options.rendezvous_timeout_ms)));
 }
 
-std::vector<int32_t> SocketMember::linked(int32_t member) const {
-  std::vector<int32_t> others;
-  for (int32_t other = 0; other < links_.size(); ++other)
-    if (other != member) others.push_back(other);
-  return others;
-}
-
-// A member tells an address for each that it is linked with.
-void SocketMember::connect(bootstrap::Control& control, const std::vector<int32_t>& ranks, os::Deadline deadline) {
-  require_descriptors(endpoint_->name(), links_.size());
-  const std::vector<int32_t> peers = linked(position());
-  std::vector<std::string> mine;
-  ByteWriter writer;
-  for (const int32_t peer : peers) {
-    mine.push_back(endpoint_->address_for(peer));
-    writer.text(mine.back());
+// Every member tells where it listens, and what its links speak. Then each connects to those before it.
+void SocketMember::connect(const collective::TransportContext& context, const std::string& address,
+                           const std::vector<int32_t>& ranks) {
+  bootstrap::Control& control = *context.control;
+  const int64_t limit_ms = context.options.rendezvous_timeout_ms;
+  const os::Deadline deadline = os::Deadline::in_ms(limit_ms);
+  require_descriptors(endpoint_->name(), links_.size(), endpoint_->lanes());
+  std::shared_ptr<Connector> connector;
+  ByteWriter mine;
+  mine.text(endpoint_->wire());
+  if (endpoint_->lanes() > 0) {
+    connector = std::make_shared<Connector>(position(), endpoint_->lanes(), address,
+                                            bootstrap::port_range_of(context.options), control.link_key());
+    context.failure->add_waker([weak = std::weak_ptr<Connector>(connector)] {
+      if (const auto alive = weak.lock()) alive->abort();
+    });
+    mine.text(write_invitation(connector->invitation()));
   }
-  const std::vector<std::string> told = control.gather(kAddresses, writer.bytes(), deadline);
-  for (size_t i = 0; i < peers.size(); ++i) {
-    const int32_t rank = ranks[static_cast<size_t>(peers[i])];
-    const std::string theirs = address_told(told[static_cast<size_t>(rank)], peers[i]);
-    // Releases of Gloo that cannot talk to each other have addresses of different sizes.
-    if (theirs.size() != mine[i].size())
+  const std::vector<std::string> told = control.gather(kAddresses, mine.bytes(), deadline);
+  std::vector<Invitation> invitations(ranks.size());
+  for (size_t at = 0; at < ranks.size(); ++at) {
+    ByteReader theirs(told[static_cast<size_t>(ranks[at])]);
+    if (theirs.text() != endpoint_->wire())
       links_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED,
                                 "this rank and rank %d have releases of %s that cannot talk to each other; "
                                 "install the same on all hosts",
-                                rank, endpoint_->name()));
-    links_.connect(peers[i], theirs);
+                                ranks[at], endpoint_->name()));
+    if (connector != nullptr) invitations[at] = read_invitation(theirs.text());
+  }
+  if (connector != nullptr)
+    if (const Connected how = connector->connect(invitations, deadline); how.result != LinkResult::kDone)
+      explain(how, connector->place(), control, limit_ms);
+  for (int32_t peer = 0; peer < links_.size(); ++peer) {
+    if (peer == position()) continue;
+    std::vector<int32_t> descriptors;
+    if (connector != nullptr)
+      for (net::Socket& socket : connector->take(peer)) descriptors.push_back(socket.release());
+    links_.attach(peer, descriptors);
   }
 }
 
-/// What `peer` told for this member.
-std::string SocketMember::address_told(const std::string& told, int32_t peer) const {
-  ByteReader reader(told);
-  for (const int32_t other : linked(peer)) {
-    std::string address(reader.text());
-    if (other == position()) return address;
-  }
-  return {};
+void SocketMember::explain(const Connected& how, const std::string& place, bootstrap::Control& control, int64_t limit_ms) {
+  static const char* const kAdvice =
+      "is there a firewall between the hosts? DDP_PORT_RANGE says on which ports ranks listen, DDP_SOCKET_IFNAME on which "
+      "network interface";
+  if (how.result == LinkResult::kAborted || how.peer < 0) links_.was_aborted();
+  const std::string who = control.member(links_.rank_at(how.peer)).name();
+  const std::string within = " within " + bootstrap::texts::seconds(limit_ms);
+  if (how.result == LinkResult::kFailed)
+    links_.give_up(make_error(DDP_ERROR_PEER_FAILED, "%s cannot be reached for data at %s; %s", who.c_str(),
+                              how.trouble.c_str(), kAdvice));
+  if (!how.trouble.empty())
+    links_.give_up(make_error(DDP_ERROR_TIMED_OUT, "%s could not be reached for data%s at %s; %s", who.c_str(),
+                              within.c_str(), how.trouble.c_str(), kAdvice));
+  links_.give_up(make_error(DDP_ERROR_TIMED_OUT, "%s did not connect for data%s to %s; %s", who.c_str(), within.c_str(),
+                            place.c_str(), kAdvice));
 }
 
 }  // namespace ddp::socket

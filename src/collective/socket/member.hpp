@@ -5,7 +5,8 @@
 // waits of all others that wait in shared memory. So a member that goes in good order leaves first: it waits a moment
 // until all have what they need.
 // Threads: one at a time, but for wake().
-// Tested by unit/collective/collectives_test.cpp, process/gloo_test.cpp and process/hierarchy_test.cpp.
+// Tested by unit/collective/collectives_test.cpp, process/gloo_test.cpp, process/hostile_links_test.cpp and
+// process/hierarchy_test.cpp.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "collective/socket/collectives.hpp"
+#include "collective/socket/connector.hpp"
 #include "collective/socket/socket_abi.h"
 #include "collective/transport.hpp"
 
@@ -48,10 +50,8 @@ class SocketMember {
   void wake() noexcept { links_.wake(); }
 
  private:
-  void connect(bootstrap::Control& control, const std::vector<int32_t>& ranks, os::Deadline deadline);
-  /// Positions that a member is linked with, ascending.
-  [[nodiscard]] std::vector<int32_t> linked(int32_t member) const;
-  [[nodiscard]] std::string address_told(const std::string& told, int32_t peer) const;
+  void connect(const collective::TransportContext& context, const std::string& address, const std::vector<int32_t>& ranks);
+  [[noreturn]] void explain(const Connected& how, const std::string& place, bootstrap::Control& control, int64_t limit_ms);
 
   const bootstrap::Failure& failure_;
   const SocketOptions options_;

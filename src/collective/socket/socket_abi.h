@@ -1,7 +1,8 @@
 /* The table between libddp and a module that carries bytes between processes (libddp_gloo.so). Plain C: no exception and no
  * C++ type crosses it. A module exports one function, ddp_socket_query(version), and everything else is found in the table.
  *
- * The model: an endpoint has an index among `size` endpoints and links to some of them. Over a link go messages; a message
+ * The model: an endpoint has an index among `size` endpoints and links to some of them. It opens no ports and connects to
+ * nobody: it is given connections (collective/socket/connector). Over a link go messages; a message
  * is sent only when the receiver has posted memory for it, messages of one slot arrive in the order in which they were
  * posted, and BOTH SIDES POST EXACTLY THE SAME NUMBER OF BYTES (1 or more): Gloo ends the process when more bytes arrive
  * than were expected.
@@ -23,9 +24,7 @@ extern "C" {
 #endif
 
 /* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
-#define DDP_SOCKET_VERSION 1
-/* Longest text of an address that get_address writes. */
-#define DDP_SOCKET_MAX_ADDRESS 1024
+#define DDP_SOCKET_VERSION 2
 #define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
 
 typedef struct ddp_socket_endpoint ddp_socket_endpoint;
@@ -42,20 +41,17 @@ enum ddp_socket_result {
 typedef struct ddp_socket_table {
   int64_t struct_size;
   int32_t version;
-  int32_t reserved;
+  int32_t lanes;    /* TCP connections that a link is made of; 0: it needs none */
   const char *name; /* "Gloo" */
+  const char *wire; /* what is said over a connection: endpoints whose texts differ cannot talk to each other */
 
-  /* Open endpoint `index` of `size` on the local numeric address (IPv4 or IPv6). connect_timeout_ms bounds each connect. */
-  int32_t (*create)(int32_t index, int32_t size, const char *address, int64_t connect_timeout_ms, ddp_socket_endpoint **out,
-                    char *error, int64_t capacity);
-  /* Prepare the link to `peer` and give the bytes that the peer needs to connect to us. Call it for each neighbour before
-   * any connect. `blob` holds DDP_SOCKET_MAX_ADDRESS bytes. */
-  int32_t (*get_address)(ddp_socket_endpoint *endpoint, int32_t peer, char *blob, int64_t *out_bytes, char *error,
-                         int64_t capacity);
-  /* Connect the link to `peer` with the bytes it gave for us. May block until the peer does the same: neighbours in
-   * ascending order on every endpoint, then no cycle of waits can arise. */
-  int32_t (*connect)(ddp_socket_endpoint *endpoint, int32_t peer, const char *blob, int64_t bytes, char *error,
-                     int64_t capacity);
+  /* Open endpoint `index` of `size`. `set` names the set of endpoints that belong together, for links without connections.
+   */
+  int32_t (*create)(int32_t index, int32_t size, const char *set, ddp_socket_endpoint **out, char *error, int64_t capacity);
+  /* Make the link to `peer` of `lanes` connected TCP sockets; the n-th is the peer's n-th. Both ends have been admitted, and
+   * nobody has read or written what comes next. The descriptors are the endpoint's when this returns, whatever it returns.
+   */
+  int32_t (*attach)(ddp_socket_endpoint *endpoint, int32_t peer, const int32_t *descriptors, char *error, int64_t capacity);
   /* The memory stays untouched by the caller (send: unchanged) until the ticket was waited for, or close returned. */
   int32_t (*post_send)(ddp_socket_endpoint *endpoint, int32_t peer, uint64_t slot, const void *data, int64_t bytes,
                        int64_t *out_ticket, char *error, int64_t capacity);
@@ -63,7 +59,7 @@ typedef struct ddp_socket_table {
                           int64_t *out_ticket, char *error, int64_t capacity);
   /* Wait for one ticket, 1 ms or more. DONE gives the ticket back. */
   int32_t (*wait)(ddp_socket_endpoint *endpoint, int64_t ticket, int64_t timeout_ms, char *error, int64_t capacity);
-  /* End the wait (or connect) that is under algorithm, and every later one, within milliseconds. */
+  /* End the wait that is under way, and every later one, within milliseconds. */
   void (*abort)(ddp_socket_endpoint *endpoint);
   /* Close all links. When it returns, no posted memory is read or written any more. */
   void (*close)(ddp_socket_endpoint *endpoint);

@@ -90,6 +90,51 @@ void a_rank_that_dies_before_the_group_forms_may_come_again(void**) {
   expect(world[0].joined && world[2].joined, "the second try counts");
 }
 
+// A process that ends is noticed where its connection stood: nobody waits for the end of the rendezvous.
+void a_rank_that_dies_before_the_group_forms_is_named_at_once(void**) {
+  World world(0, 4);
+  for (const int32_t rank : {0, 1, 2}) {
+    world.add(rank, 4, 120'000);
+    world.connect(static_cast<size_t>(rank));
+  }
+  world.run();
+  world.kill(1);
+  for (int i = 0; i < 4; ++i) world.tick(100);
+  world.run();
+  expect(!world[0].refused.has_value() && !world[2].refused.has_value(), "it may come again for a moment");
+  for (int i = 0; i < 3; ++i) world.tick(100);
+  world.run();
+  for (const size_t other : {size_t{0}, size_t{2}}) {
+    expect(world[other].refused.has_value() && world[other].refused->status() == DDP_ERROR_PEER_FAILED, "refused");
+    expect_contains(world[other].refused->text(), "rank 1 (host h1, pid 101) is gone");
+  }
+  world.add(3, 4, 120'000);
+  world.connect(3);
+  world.run();
+  expect(world[3].refused.has_value() && world[3].refused->status() == DDP_ERROR_PEER_FAILED,
+         "who comes later hears it too");
+}
+
+void a_rank_that_is_silent_before_the_group_forms_is_named(void**) {
+  World world(0, 3);
+  for (const int32_t rank : {0, 1}) {
+    world.add(rank, 3, 120'000);
+    world.connect(static_cast<size_t>(rank));
+  }
+  world.run();
+  world.stop(1);
+  for (int i = 0; i < 16; ++i) {
+    world.tick(100, false);
+    world[0].state.tick(world.now, -1, 0);
+    for (auto& action : world[0].state.take())
+      if (action.kind == bootstrap::ClientAction::Kind::kSend)
+        world[0].to_server.push_back({action.type, action.body->bytes()});
+    world.run();
+  }
+  expect(world[0].refused.has_value() && world[0].refused->status() == DDP_ERROR_PEER_FAILED, "refused");
+  expect_contains(world[0].refused->text(), "rank 1 (host h1, pid 101) was silent for more than 1 s");
+}
+
 void silence_is_death(void**) {
   World world(3);
   formed(world);
@@ -335,6 +380,8 @@ int main() {
       ddp_test(those_who_did_not_come_are_named),
       ddp_test(who_came_and_gave_up_is_no_rank_that_never_came),
       ddp_test(a_rank_that_dies_before_the_group_forms_may_come_again),
+      ddp_test(a_rank_that_dies_before_the_group_forms_is_named_at_once),
+      ddp_test(a_rank_that_is_silent_before_the_group_forms_is_named),
       ddp_test(silence_is_death),
       ddp_test(who_stood_still_blames_nobody),
       ddp_test(a_starved_rank_0_counts_only_what_it_saw),

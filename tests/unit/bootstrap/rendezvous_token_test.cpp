@@ -38,8 +38,8 @@ class TokenFile {
 };
 
 void the_variable_wins_over_the_file(void**) {
-  const TokenFile file("from the file\n", 0600);
-  expect_equal(*bootstrap::read_token(variables), std::string("from the file"), "token");
+  const TokenFile file("a token from the file\n", 0600);
+  expect_equal(*bootstrap::read_token(variables), std::string("a token from the file"), "token");
   token_text = "from the variable";
   expect_equal(*bootstrap::read_token(variables), std::string("from the variable"), "token");
   token_text.clear();
@@ -53,11 +53,11 @@ void without_variables_there_is_no_token(void**) {
 
 void files_that_others_can_read_are_refused(void**) {
   for (const mode_t mode : {0644u, 0640u, 0604u, 0660u}) {
-    const TokenFile file("secret", mode);
+    const TokenFile file("a secret in a file", mode);
     const std::string text = expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)bootstrap::read_token(variables); });
     expect_contains(text, file_text);
     expect_contains(text, "chmod 600");
-    expect(text.find("secret") == std::string::npos, "the token is not shown");
+    expect(text.find("a secret") == std::string::npos, "the token is not shown");
   }
 }
 
@@ -75,6 +75,21 @@ void empty_missing_and_endless_files_are_refused(void**) {
   file_text = "/dev/zero";
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)bootstrap::read_token(variables); }),
                   "no regular file");
+}
+
+void a_token_that_can_be_guessed_is_refused(void**) {
+  const auto refusal = [] {
+    return expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)bootstrap::read_token(variables); });
+  };
+  token_text = "only 15 letters";
+  const std::string text = refusal();
+  expect_contains(text, "DDP_TOKEN has 15 bytes");
+  expect_contains(text, "openssl rand -hex 32");
+  expect(text.find(token_text) == std::string::npos, "the token is not shown");
+  token_text = "these 16 are fit";
+  expect_equal(*bootstrap::read_token(variables), token_text, "token");
+  const TokenFile file("only 15 letters\n", 0600);
+  expect_contains(refusal(), "DDP_TOKEN_FILE has 15 bytes");
 }
 
 void notes_are_read_whole_or_not_at_all(void**) {
@@ -95,7 +110,7 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(the_variable_wins_over_the_file),        ddp_test(without_variables_there_is_no_token),
       ddp_test(files_that_others_can_read_are_refused), ddp_test(empty_missing_and_endless_files_are_refused),
-      ddp_test(notes_are_read_whole_or_not_at_all),
+      ddp_test(a_token_that_can_be_guessed_is_refused), ddp_test(notes_are_read_whole_or_not_at_all),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -17,10 +17,8 @@ using namespace ddp;
 using namespace ddp::test;
 
 void messages_of_one_slot_arrive_in_order(void**) {
-  socket::Endpoint a(local_endpoint(), 0, 2, "order", 1000), b(local_endpoint(), 1, 2, "order", 1000);
-  expect(a.connect(1, b.address_for(0)) == socket::LinkResult::kDone &&
-             b.connect(0, a.address_for(1)) == socket::LinkResult::kDone,
-         "connected");
+  socket::Endpoint a(local_endpoint(), 0, 2, "order"), b(local_endpoint(), 1, 2, "order");
+  expect(a.attach(1, {}) == socket::LinkResult::kDone && b.attach(0, {}) == socket::LinkResult::kDone, "connected");
   int first = 1, second = 2, got[2] = {0, 0};
   socket::Endpoint::Ticket sends[2], receives[2];
   expect(a.send(1, 7, &first, sizeof first, sends[0]) == socket::LinkResult::kDone, "posted");
@@ -34,7 +32,7 @@ void messages_of_one_slot_arrive_in_order(void**) {
 }
 
 void a_wait_ends_when_its_time_is_up(void**) {
-  socket::Endpoint a(local_endpoint(), 0, 2, "time", 1000);
+  socket::Endpoint a(local_endpoint(), 0, 2, "time");
   int value = 0;
   socket::Endpoint::Ticket ticket;
   expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::LinkResult::kDone, "posted");
@@ -42,7 +40,7 @@ void a_wait_ends_when_its_time_is_up(void**) {
 }
 
 void abort_ends_a_wait_of_another_thread(void**) {
-  socket::Endpoint a(local_endpoint(), 0, 2, "abort", 1000);
+  socket::Endpoint a(local_endpoint(), 0, 2, "abort");
   int value = 0;
   socket::Endpoint::Ticket ticket;
   expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::LinkResult::kDone, "posted");
@@ -56,7 +54,7 @@ void abort_ends_a_wait_of_another_thread(void**) {
 void a_table_of_another_version_is_refused(void**) {
   ddp_socket_table table = local_endpoint();
   table.version = DDP_SOCKET_VERSION + 1;
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { socket::Endpoint(table, 0, 2, "version", 1000); }),
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { socket::Endpoint(table, 0, 2, "version"); }),
                   "the same release");
 }
 

@@ -1482,6 +1482,56 @@ void *_wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(struct ddp_grou
 }
 
 
+void _wrap_ddp_group_options_first_port_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->first_port = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_first_port_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->first_port);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_group_options_last_port_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->last_port = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->last_port);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_group_options *_wrap_new_ddp_group_options_low_a876b01328600b42() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;

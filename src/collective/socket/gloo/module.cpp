@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "collective/socket/gloo/endpoint.hpp"
+#include "collective/socket/gloo/pairs.hpp"
 
 struct ddp_socket_endpoint : ddp::gloo::Endpoint {
   using Endpoint::Endpoint;
@@ -48,28 +49,17 @@ int32_t guarded(char* error, int64_t capacity, const Body& body) {
   }
 }
 
-int32_t create(int32_t index, int32_t size, const char* address, int64_t connect_timeout_ms, ddp_socket_endpoint** out,
-               char* error, int64_t capacity) {
+int32_t create(int32_t index, int32_t size, const char*, ddp_socket_endpoint** out, char* error, int64_t capacity) {
   return guarded(error, capacity, [&] {
-    *out = new ddp_socket_endpoint(index, size, address, std::chrono::milliseconds(connect_timeout_ms));
+    *out = new ddp_socket_endpoint(index, size);
     return DDP_SOCKET_DONE;
   });
 }
 
-int32_t get_address(ddp_socket_endpoint* endpoint, int32_t peer, char* blob, int64_t* out_bytes, char* error,
-                    int64_t capacity) {
-  return guarded(error, capacity, [&] {
-    const auto bytes = endpoint->address_for(peer);
-    if (bytes.size() > DDP_SOCKET_MAX_ADDRESS) throw std::length_error("an address of Gloo is longer than expected");
-    std::memcpy(blob, bytes.data(), bytes.size());
-    *out_bytes = static_cast<int64_t>(bytes.size());
-    return DDP_SOCKET_DONE;
-  });
-}
-
-int32_t connect(ddp_socket_endpoint* endpoint, int32_t peer, const char* blob, int64_t bytes, char* error,
-                int64_t capacity) {
-  return guarded(error, capacity, [&] { return endpoint->connect(peer, std::vector<char>(blob, blob + bytes)); });
+int32_t attach(ddp_socket_endpoint* endpoint, int32_t peer, const int32_t* descriptors, char* error, int64_t capacity) {
+  const int32_t both[] = {descriptors[0], descriptors[1]};
+  static_assert(std::size(both) == ddp::gloo::Endpoint::kLanes);
+  return guarded(error, capacity, [&] { return endpoint->attach(peer, both); });
 }
 
 int32_t post_send(ddp_socket_endpoint* endpoint, int32_t peer, uint64_t slot, const void* data, int64_t bytes,
@@ -102,13 +92,17 @@ void destroy(ddp_socket_endpoint* endpoint) {
   delete endpoint;
 }
 
+// What goes over a connection has not changed in the releases that we know. When it does, give the new one another text.
+constexpr const char* kWire = "Gloo TCP, preamble of 48 bytes";
+static_assert(sizeof(::gloo::transport::tcp::Op::preamble) == 48, "a release of Gloo with another wire format");
+
 constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   DDP_SOCKET_VERSION,
-                                  0,
+                                  ddp::gloo::Endpoint::kLanes,
                                   "Gloo",
+                                  kWire,
                                   create,
-                                  get_address,
-                                  connect,
+                                  attach,
                                   post_send,
                                   post_receive,
                                   wait,

@@ -1,0 +1,33 @@
+// Stands in for a header of Gloo that the packages of Debian 12, 13 and sid leave out, although the headers of its TCP pairs
+// include it. It comes last in the search path, so Gloo's own wins where there is one. Of these classes Gloo's headers need
+// no more than their size: libgloo makes, uses and destroys them. AdmittedPair compares an address in memory with one that
+// libgloo says, so that another layout is refused.
+// Tested by process/gloo_test.cpp.
+#pragma once
+
+#include <memory>
+
+namespace gloo {
+
+template <class T>
+class NonOwningPtr {
+  std::shared_ptr<T> target_;
+};
+
+template <class T>
+class WeakNonOwningPtr {
+ public:
+  template <class Owner>
+  explicit WeakNonOwningPtr(const Owner& owner);  // libgloo's
+  WeakNonOwningPtr() = default;
+
+ private:
+  std::weak_ptr<T> target_;
+};
+
+template <class T>
+class ShareableNonOwningPtr {
+  std::shared_ptr<T> target_;
+};
+
+}  // namespace gloo

@@ -1,0 +1,42 @@
+// Gloo's pairs over connections that were admitted by somebody else. Gloo alone would take whoever connects first for the
+// peer, and read what he sends; here it connects to nobody, and nobody can connect to it.
+//
+// A pair gets its descriptor where Gloo puts one itself, in members that are meant for classes derived from Pair. They have
+// the same names and meaning in the releases of Debian 12, 13 and sid.
+// Throws what Gloo throws (std::exception). One thread at a time.
+// Tested by process/gloo_test.cpp and process/hostile_links_test.cpp.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+// Older releases of Gloo need <cstdint> before their headers.
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/pair.h>
+
+namespace ddp::gloo {
+
+/// A pair that is connected from the beginning.
+class AdmittedPair final : public ::gloo::transport::tcp::Pair {
+ public:
+  /// The descriptor is the pair's unless this throws.
+  AdmittedPair(::gloo::transport::tcp::Context* context, ::gloo::transport::tcp::Device* device, int peer, int descriptor);
+};
+
+/// Connections to peers, by their number.
+class AdmittedPairs final : public ::gloo::transport::tcp::Context {
+ public:
+  AdmittedPairs(std::shared_ptr<::gloo::transport::tcp::Device> device, int index, int members)
+      : Context(std::move(device), index, members) {}
+
+  /// The descriptor is taken, whatever happens.
+  void attach(int peer, int descriptor);
+};
+
+/// A device whose listening sockets nobody can reach.
+[[nodiscard]] std::shared_ptr<::gloo::transport::tcp::Device> make_unreachable_device();
+
+}  // namespace ddp::gloo

@@ -1,0 +1,103 @@
+// A group that is told which ports to use listens on no other one: neither rank 0, where the rendezvous names no port, nor
+// the data links. One rank comes late, so that the others are seen listening.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "collective/socket/module.hpp"
+#include "collective/socket/transport.hpp"
+#include "support/check.hpp"
+#include "support/fork_control.hpp"
+#include "support/group_procs.hpp"
+#include "support/meeting.hpp"
+#include "support/procs.hpp"
+#include "support/stranger.hpp"
+#include "support/values.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+constexpr int kRanks = 3;
+constexpr int kLate = kRanks - 1;
+constexpr int kPorts = 16;
+
+// Waits until so many ports are open, and sees that none is outside of the range.
+void expect_ports(const Procs& procs, size_t count, int first) {
+  std::vector<pid_t> all;
+  for (int rank = 0; rank < kRanks; ++rank) all.push_back(procs.pid(rank));
+  std::vector<int> ports;
+  for (int i = 0; i < 1'000 && ports.size() < count; ++i) {
+    ports = listening_ports(all);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  expect(ports.size() == count, "ports that are open: " + std::to_string(ports.size()));
+  for (const int port : ports) expect(port >= first && port < first + kPorts, "in the range: " + std::to_string(port));
+}
+
+void wait_for_word(const std::string& path) {
+  while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+void rank_0_listens_in_the_range(void**) {
+  const Folder folder;
+  const std::string word = folder.path() + "/come";
+  const int first = free_port();
+  Procs procs(kRanks, [&](int rank, Reporter&) {
+    setenv("DDP_PORT_RANGE", (std::to_string(first) + "-" + std::to_string(first + kPorts - 1)).c_str(), 1);
+    setenv("DDP_SOCKET_IFNAME", "no_such_interface,=lo,lo", 1);
+    if (rank == kLate) wait_for_word(word);
+    join_process_group(folder, rank, kRanks, quick_options(rank, kRanks))->barrier();
+    return "";
+  });
+  expect_ports(procs, 1, first);
+  std::ofstream(word) << "now";
+  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+}
+
+void data_links_listen_in_the_range(void**) {
+  const Folder folder;
+  const std::string word = folder.path() + "/come";
+  const int first = free_port();
+  ForkHub hub(kRanks);
+  Procs procs(kRanks, [&](int rank, Reporter&) {
+    ForkControl control(hub, rank, 10'000);
+    bootstrap::Failure failure;
+    ddp_group_options options{};
+    options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
+    options.first_port = first;
+    options.last_port = first + kPorts - 1;
+    if (rank == kLate) wait_for_word(word);
+    const auto links = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
+                                                     socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});
+    float one = 1;
+    links->all_reduce(flat_tensor(&one, DDP_F32, 1), DDP_SUM);
+    expect(one == kRanks, "the sum");
+    expect(listening_ports({getpid()}).empty(), "no port is open once the links are made");
+    links->shutdown();
+    return "";
+  });
+  hub.release();
+  expect_ports(procs, kRanks - 1, first);
+  std::ofstream(word) << "now";
+  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+}
+
+}  // namespace
+
+int main() {
+  try {
+    static_cast<void>(socket::load_gloo_module());
+  } catch (const Error& error) {
+    std::printf("skipped: %s\n", error.what());
+    return 77;
+  }
+  const CMUnitTest tests[] = {
+      ddp_test(rank_0_listens_in_the_range),
+      ddp_test(data_links_listen_in_the_range),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
