@@ -158,16 +158,20 @@ void Device::hash(const device::Span* spans, int64_t count, void* scratch, uint6
 void Device::update(const device::UpdateSpan<device::AdamRule>& updates, const device::GradShape& shape,
                     const device::Order& order) const {
   const Current current(*this);
-  check(table_.adam(updates.updates, updates.count, updates.rules, updates.rule_count, updates.dtype, &shape, order.stop,
-                    order.stream),
+  check(updates.planned != nullptr ? table_.planned_adam(updates.updates, updates.count, updates.planned, updates.rule_count,
+                                                         updates.dtype, &shape, order.stop, order.stream)
+                                   : table_.adam(updates.updates, updates.count, updates.rules, updates.rule_count,
+                                                 updates.dtype, &shape, order.stop, order.stream),
         "updating parameters");
 }
 
 void Device::update(const device::UpdateSpan<device::SgdRule>& updates, const device::GradShape& shape,
                     const device::Order& order) const {
   const Current current(*this);
-  check(table_.sgd(updates.updates, updates.count, updates.rules, updates.rule_count, updates.dtype, &shape, order.stop,
-                   order.stream),
+  check(updates.planned != nullptr ? table_.planned_sgd(updates.updates, updates.count, updates.planned, updates.rule_count,
+                                                        updates.dtype, &shape, order.stop, order.stream)
+                                   : table_.sgd(updates.updates, updates.count, updates.rules, updates.rule_count,
+                                                updates.dtype, &shape, order.stop, order.stream),
         "updating parameters");
 }
 

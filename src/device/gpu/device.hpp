@@ -48,7 +48,7 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   [[nodiscard]] bool is_immediate() const noexcept override { return false; }
   void synchronize() const override;
   void synchronize(void* stream) const override;
-  [[nodiscard]] bool is_capturing(void* stream) const;
+  [[nodiscard]] bool is_capturing(void* stream) const override;
   /// The number of the capture that the stream is in; 0: none.
   [[nodiscard]] uint64_t capture_of(void* stream) const;
   void refuse_capture(void* stream, const char* function, const char* why) const override;
