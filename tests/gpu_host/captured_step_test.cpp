@@ -24,8 +24,8 @@ struct Trained {
   std::shared_ptr<optim::BuiltinOptimizer> optimizer;
   fake_gpu::GraphPtr graph;
 
-  Trained(group::Group& group, Home home, const MakeOptimizer& make)
-      : placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(home), DDP_UNUSED_ERROR),
+  Trained(group::Group& group, Home home, const MakeOptimizer& make, ddp_unused unused = DDP_UNUSED_ERROR)
+      : placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(home), unused),
         optimizer(make(placed.model)) {
     if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
@@ -246,6 +246,18 @@ void a_step_that_may_be_left_out_returns_while_its_stream_is_held(void**) {
   });
 }
 
+/// Behind its bucket, or at the end of the pass where a rank may contribute in part.
+void a_pass_that_makes_the_step_is_not_captured(void**) {
+  for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
+    run_gpu_groups(1, [&](group::Group& group, int rank) {
+      Trained trained(group, Home::kGpu, adam([](auto& options) { options.in_backward = 1; }), unused);
+      for (int step = 0; step < 2; ++step) trained.fill_grads(rank, step), trained.step();
+      expect(fake_gpu::begin_capture(trained.placed.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { trained.placed.pass(); }), "in_backward");
+      static_cast<void>(fake_gpu::end_capture(trained.placed.stream()));
+    });
+}
+
 void a_launch_behind_a_failure_changes_and_counts_nothing(void**) {
   const Case each{.name = "skip", .nonfinite = DDP_NONFINITE_SKIP};
   run_gpu_groups(2, [&](group::Group& group, int rank) {
@@ -278,6 +290,7 @@ int main() {
                               fake_gpu_host_test(a_checkpoint_between_launches_is_saved_and_loaded),
                               fake_gpu_host_test(the_host_waits_for_nothing_between_launches),
                               fake_gpu_host_test(a_step_that_may_be_left_out_returns_while_its_stream_is_held),
+                              fake_gpu_host_test(a_pass_that_makes_the_step_is_not_captured),
                               fake_gpu_host_test(a_launch_behind_a_failure_changes_and_counts_nothing)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
