@@ -133,6 +133,14 @@ ddp_status ddp_optimizer_get_loss_scale(const ddp_optimizer* optimizer, double* 
   });
 }
 
+ddp_status ddp_optimizer_copy_loss_scale(ddp_optimizer* optimizer, const ddp_tensor* tensor, void* stream) {
+  return guarded([&] {
+    constexpr const char* kFunction = "ddp_optimizer_copy_loss_scale";
+    const auto of = optimizer_of(optimizer, kFunction);
+    of->copy_loss_scale(bound_tensor(of->model().group(), tensor, "ddp_optimizer_copy_loss_scale: tensor"), stream);
+  });
+}
+
 ddp_status ddp_optimizer_get_skipped_count(const ddp_optimizer* optimizer, int64_t* out_count) {
   return guarded([&] {
     const auto of = optimizer_of(optimizer, "ddp_optimizer_get_skipped_count");

@@ -66,6 +66,12 @@ void BuiltinOptimizer::prepare_gpu() {
     decision_ = std::make_unique<GpuDecision>(gpu::of(table));
 }
 
+void BuiltinOptimizer::copy_loss_scale(const Tensor& to, void* stream) {
+  const bool is_real = to.count == 1 && (to.dtype == DDP_F32 || to.dtype == DDP_F64);
+  if (!is_real || gpu_steps_ == nullptr || device::of(to).is_immediate()) return Optimizer::copy_loss_scale(to, stream);
+  gpu_steps_->copy_loss_scale(progress_, to, stream);
+}
+
 /// A step that the GPU decides about and counts.
 void BuiltinOptimizer::make_planned_step(void* stream) {
   const bool looks = needs_whole_gradient(policy_, progress_.loss_scale);

@@ -37,6 +37,7 @@ const Progress& BuiltinOptimizer::progress() const {
 
 template <class Change>
 void BuiltinOptimizer::change_progress(const Change& change) {
+  if (gpu_steps_ != nullptr) gpu_steps_->await();
   static_cast<void>(progress());
   change();
   keep_counts();

@@ -66,6 +66,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   void set_group(int32_t index, double weight_decay, double rate_scale) final;
   void set_loss_scale(const ddp_loss_scale_options& options) final;
   [[nodiscard]] double loss_scale() const final { return progress().loss_scale.scale(); }
+  void copy_loss_scale(const Tensor& to, void* stream) final;
   [[nodiscard]] int64_t skipped_count() const final { return progress().skipped; }
   [[nodiscard]] double grad_norm() const final;
   [[nodiscard]] pass::BlockUpdate* in_passes() noexcept final {

@@ -1,6 +1,7 @@
 #include "optim/gpu_steps.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace ddp::optim {
 namespace {
@@ -18,7 +19,7 @@ GpuSteps::GpuSteps(const gpu::Device& device, int32_t parameters)
               kWhat),
       rules_(device, bytes_of(parameters, sizeof(device::PlannedRule)), kWhat),
       gate_(device, sizeof(ddp_gpu_gate), kWhat),
-      planned_(device),
+      used_last_(device),
       used_((static_cast<size_t>(parameters) + 63) / 64) {}
 
 void GpuSteps::hand_over(const Progress& progress) noexcept {
@@ -39,7 +40,7 @@ void GpuSteps::hand_over(const Progress& progress) noexcept {
   has_counts_ = true;
 }
 
-void GpuSteps::await() { is_captured_ ? device_.synchronize() : planned_.synchronize(); }
+void GpuSteps::await() const { is_captured_ ? device_.synchronize() : used_last_.synchronize(); }
 
 void GpuSteps::get(Progress& progress) {
   await();
@@ -85,8 +86,19 @@ const ddp_gpu_gate* GpuSteps::plan(const Step& step, void* stream) {
   const int32_t code = device_.table().plan_step(&plan, step.stop, stream);
   std::fill(used_.begin(), used_.end(), 0);
   device_.check(code, "deciding about a step");
-  if (!captured) planned_.record(stream);
+  if (!captured) used_last_.record(stream);
   return plan.gate;
+}
+
+void GpuSteps::copy_loss_scale(const Progress& progress, const Tensor& to, void* stream) {
+  const bool captured = device_.is_capturing(stream);
+  is_captured_ = is_captured_ || captured;
+  if (!has_counts_ && captured) hand_over(progress);
+  if (!has_counts_) this->progress()->loss_scale = progress.loss_scale.scale();  // it is that already, or nothing uses it
+  auto* const counts = static_cast<std::byte*>(counts_.on_device());
+  const device::Span span{counts + offsetof(ddp_gpu_progress, loss_scale), to.data, 1};
+  device_.apply({device::Operation::Kind::kCopy, 1, "copying the loss scale"}, &span, 1, DDP_F64, to.dtype, {stream});
+  if (!captured) used_last_.record(stream);
 }
 
 device::PlannedRules GpuSteps::planned() const noexcept {

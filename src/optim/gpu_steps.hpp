@@ -4,7 +4,7 @@
 //
 // The counts that hold are in one place: in the host (Progress), or, behind hand_over(), on the GPU until get(). Once a step
 // has been captured they stay on the GPU, because launches of the graph change them at any time; the host then changes them
-// by put(), which waits for the device.
+// by put(), which waits for the device. The host changes its own only behind await().
 // Threads: one at a time, and in one order of streams.
 // Tested by gpu_host/capture_test.cpp and gpu_host/optimizer_test.cpp.
 #pragma once
@@ -48,9 +48,12 @@ class GpuSteps {
   /// Decides about the step and counts it, in the order of the stream. Update kernels behind it read the gate and planned().
   [[nodiscard]] const ddp_gpu_gate* plan(const Step& step, void* stream);
   [[nodiscard]] device::PlannedRules planned() const noexcept;
+  /// The loss scale into one element, F32 or F64, in the order of the stream; `progress` has it unless the GPU has.
+  void copy_loss_scale(const Progress& progress, const Tensor& to, void* stream);
+  /// Until nothing that was enqueued uses the counts any more.
+  void await() const;
 
  private:
-  void await();
   [[nodiscard]] ddp_gpu_progress* progress() const noexcept { return reinterpret_cast<ddp_gpu_progress*>(counts_.host()); }
   [[nodiscard]] ddp_gpu_parameter* parameters() const noexcept {
     return reinterpret_cast<ddp_gpu_parameter*>(counts_.host() + sizeof(ddp_gpu_progress));
@@ -61,7 +64,7 @@ class GpuSteps {
   gpu::Pinned counts_;  // a ddp_gpu_progress, then a ddp_gpu_parameter for each parameter
   gpu::Array rules_;
   gpu::Array gate_;
-  gpu::Event planned_;  // behind the last step that was not captured
+  gpu::Event used_last_;  // behind the last use of the counts that was not captured
   std::vector<uint64_t> used_;
   bool has_counts_ = false;
   bool is_captured_ = false;

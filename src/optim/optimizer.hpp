@@ -32,6 +32,9 @@ class Optimizer : public model::ReplicaState {
                      "ddp_optimizer_set_loss_scale: an optimizer of kind %s scales its gradients itself", kind());
   }
   [[nodiscard]] virtual double loss_scale() const { return 1; }
+  /// The loss scale into one element, F32 or F64, of host memory or in the order of a GPU's stream. Throws INVALID_ARGUMENT
+  /// or INVALID_STATE.
+  virtual void copy_loss_scale(const Tensor& to, void* stream);
   [[nodiscard]] virtual int64_t skipped_count() const { return 0; }
   /// Of the last step that looked at the whole gradient; -1: none did.
   [[nodiscard]] virtual double grad_norm() const { return -1; }

@@ -223,6 +223,42 @@ void the_host_waits_for_nothing_between_launches(void**) {
   });
 }
 
+/// Each launch writes the scale that holds before its step, where the program's kernels find it.
+void a_launch_gives_the_loss_scale_of_its_time(void**) {
+  const Case each{.name = "dynamic", .fixed_scale = 8, .interval = 2};
+  run_gpu_groups(1, [&](group::Group& group, int rank) {
+    Trained trained(group, Home::kGpu, maker(each, true, false));
+    const GpuArray narrow(0, 4), wide(0, 8);
+    const Tensor to32 = narrow.tensor(group, DDP_F32), to64 = wide.tensor(group, DDP_F64);
+    const auto copy = [&] {
+      trained.optimizer->copy_loss_scale(to32, trained.placed.stream());
+      trained.optimizer->copy_loss_scale(to64, trained.placed.stream());
+    };
+    const auto expect_copied = [&](double scale, const std::string& what) {
+      trained.placed.gpu().synchronize(trained.placed.stream());
+      expect_equal(narrow.peek<float>()[0], static_cast<float>(scale), what + ": F32");
+      expect_equal(wide.peek<double>()[0], scale, what + ": F64");
+    };
+    copy();
+    expect_copied(8, "before the first step");
+    for (int step = 0; step < 2; ++step) trained.fill_grads(rank, step), trained.step();
+    copy();
+    expect_copied(16, "after two steps");
+    expect(fake_gpu::begin_capture(trained.placed.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
+    copy();
+    trained.placed.pass();
+    trained.optimizer->step(trained.placed.stream());
+    trained.graph = fake_gpu::end_capture(trained.placed.stream());
+    const double wanted[] = {16, 16, 32, 32, 16, 16};  // the fourth launch is left out
+    for (int launch = 0; launch < 6; ++launch) {
+      trained.fill_grads(rank, launch);
+      if (launch == 3) trained.placed.set_grad_element(3, 7, kNaN);
+      trained.step();
+      expect_copied(wanted[launch], "launch " + std::to_string(launch));
+    }
+  });
+}
+
 /// A step that may be left out is decided on the GPU in ordinary steps, too.
 void a_step_that_may_be_left_out_returns_while_its_stream_is_held(void**) {
   const Case each{.name = "dynamic", .fixed_scale = 8, .interval = 2};
@@ -289,6 +325,7 @@ int main() {
   const CMUnitTest tests[] = {fake_gpu_host_test(captured_steps_give_the_bits_of_ordinary_ones),
                               fake_gpu_host_test(a_checkpoint_between_launches_is_saved_and_loaded),
                               fake_gpu_host_test(the_host_waits_for_nothing_between_launches),
+                              fake_gpu_host_test(a_launch_gives_the_loss_scale_of_its_time),
                               fake_gpu_host_test(a_step_that_may_be_left_out_returns_while_its_stream_is_held),
                               fake_gpu_host_test(a_pass_that_makes_the_step_is_not_captured),
                               fake_gpu_host_test(a_launch_behind_a_failure_changes_and_counts_nothing)};

@@ -283,8 +283,8 @@ typedef struct ddp_gpu_table {
   /* As adam and sgd, by rules in device memory that plan_step wrote. */
   int32_t (*planned_adam)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_planned_rule *rules,
                           int64_t rule_count, int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
-  int32_t (*planned_sgd)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_planned_rule *rules,
-                         int64_t rule_count, int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
+  int32_t (*planned_sgd)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_planned_rule *rules, int64_t rule_count,
+                         int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */
