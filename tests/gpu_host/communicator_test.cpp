@@ -197,6 +197,36 @@ void memory_of_a_group_goes_with_it(void**) {
 }
 
 /// With registered memory the hosts would meet inside NCCL.
+/// NCCL gives one code for all that CUDA may have against it.
+void why_there_is_no_memory_of_nccl_is_told(void**) {
+  struct Case {
+    int32_t why;  // a ddp_gpu_error_kind; OK: the runtime has the memory
+    ddp_status status;
+    const char* text;
+  };
+  for (const Case& each :
+       {Case{DDP_GPU_OUT_OF_MEMORY, DDP_ERROR_OUT_OF_MEMORY, "has no 4096 bytes left"},
+        Case{DDP_GPU_LOST, DDP_ERROR_PEER_FAILED, "rank 0"}, Case{DDP_GPU_OK, DDP_ERROR_INTERNAL, "unhandled"}}) {
+    const FakeGpus gpus;
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
+      nccl::NcclTransport& transport = group.gpu().nccl();
+      group.barrier();
+      if (rank == 0) {
+        fake_gpu::inject({"nccl.mem_alloc", 1, 1, DDP_NCCL_FAILED, 0});
+        if (each.why != DDP_GPU_OK) fake_gpu::inject({"alloc", 1, 1, each.why, 0});
+        expect_contains(expect_error(each.status, [&] { static_cast<void>(transport.communicator().alloc(4096)); }),
+                        each.text);
+        fake_gpu::clear_faults();
+        void* const memory = transport.communicator().alloc(4096);
+        expect(transport.free(memory), "the next one is given and taken back");
+      }
+      group.barrier();
+    });
+    FakeGpus::expect_correct();
+    FakeGpus::expect_nothing_left();
+  }
+}
+
 void a_mark_does_not_wait_for_a_late_rank(void**) {
   const FakeGpus gpus;
   std::atomic<bool> marked{false};
@@ -232,6 +262,7 @@ int main() {
       ddp_test(a_model_may_go_while_its_pass_is_under_way),
       ddp_test(what_a_fresh_thread_destroys_touches_no_other_gpu),
       ddp_test(memory_of_a_group_goes_with_it),
+      ddp_test(why_there_is_no_memory_of_nccl_is_told),
       ddp_test(a_mark_does_not_wait_for_a_late_rank),
   };
   return cmocka_run_group_tests_name("gpu_communicator", tests, nullptr, nullptr);

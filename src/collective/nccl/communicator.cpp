@@ -258,12 +258,29 @@ void Communicator::exchange(const std::vector<Transfer>& transfers, void* stream
   });
 }
 
+/// NCCL says no more than that CUDA failed. So the runtime is asked for as much, which says why, or gives it: then it is
+/// NCCL's own failure.
+void Communicator::fail_alloc(int32_t code, int64_t bytes) const {
+  const ddp_gpu_table& runtime = device_.table();
+  void* plain = nullptr;
+  const int32_t asked = runtime.alloc(&plain, bytes);
+  if (asked != 0 && runtime.error_kind(asked) == DDP_GPU_OUT_OF_MEMORY)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s: %s has no %lld bytes left for the group's memory",
+                     device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes));
+  device_.check(asked, "allocating the group's memory");
+  static_cast<void>(runtime.free(plain));
+  throw make_error(
+      DDP_ERROR_INTERNAL,
+      "%s: NCCL failed on %s while allocating %lld bytes of the group's memory, of which the GPU has enough: %s "
+      "(%s)",
+      device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes), link_->table.error_text(code),
+      link_->table.last_error(nullptr));
+}
+
 void* Communicator::alloc(int64_t bytes) {
   void* memory = nullptr;
   call_alone("allocating memory", [&](const ddp_nccl_table& nccl, void*) {
-    if (nccl.mem_alloc(&memory, bytes) != 0)
-      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s: %s has no %lld bytes left for the group's memory",
-                       device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes));
+    if (const int32_t code = nccl.mem_alloc(&memory, bytes); code != 0) fail_alloc(code, bytes);
     link_->memory.insert(memory);
     return 0;
   });

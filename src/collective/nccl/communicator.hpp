@@ -74,7 +74,8 @@ class Communicator {
   /// All of them at once; the n-th one sent to a rank meets the n-th one that it receives. Every rank has some.
   void exchange(const std::vector<Transfer>& transfers, void* stream);
 
-  /// Memory of NCCL's kind: peers can map it. It is not registered (README.md, "Registered memory"). Throws OUT_OF_MEMORY.
+  /// Memory of NCCL's kind: peers can map it. It is not registered (README.md, "Registered memory"). Throws OUT_OF_MEMORY,
+  /// what the device throws, and INTERNAL with NCCL's words.
   [[nodiscard]] void* alloc(int64_t bytes);
   /// Does it come from alloc?
   [[nodiscard]] bool owns(void* memory) noexcept;
@@ -96,6 +97,7 @@ class Communicator {
   struct Link;
   void check_lent(const Lent& lent) const;
   void connect(const Place& place, os::Deadline deadline, const std::function<void()>& check);
+  [[noreturn]] void fail_alloc(int32_t code, int64_t bytes) const;
   template <class Call>
   void call(const char* doing, Call&& body);
   template <class Call>
