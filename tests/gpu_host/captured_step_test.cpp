@@ -178,7 +178,7 @@ void captured_steps_give_the_bits_of_ordinary_ones(void**) {
     for (const Case& each : cases())
       for (const bool is_adam : {true, false})
         for (const bool shard : {false, true}) {
-          if (shard && size == 1) continue;
+          if ((shard && size == 1) || (!is_adam && each.max_norm == 0 && each.name != "plain")) continue;
           run_gpu_groups(size, [&](group::Group& group, int rank) {
             Twins twins(group, rank, maker(each, is_adam, false), maker(each, is_adam, shard));
             train_both(twins, each, folder,

@@ -36,6 +36,28 @@ void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
   });
 }
 
+/// The first call of rank 1's NCCL does not return, as on a GPU that hangs, while its process lives and answers.
+void a_rank_that_nccl_waits_for_is_named(void**) {
+  const FakeGpus gpus;
+  fake_gpu::let_die({1, 1, [] {}});
+  run_ranks(3, [&](int rank) {
+    ddp_group_options options = world_options();
+    options.rendezvous_timeout_ms = 800;
+    options.rank = rank;
+    options.world_size = 3;
+    options.device_index = rank;
+    const auto group = group::Group::create("local://hangs-in-nccl", options);
+    const int64_t ms = ms_of([&] {
+      const std::string text = expect_error(DDP_ERROR_TIMED_OUT, [&] { static_cast<void>(group->gpu().nccl()); });
+      expect_contains(text, "rank 1 (");
+      expect_contains(text, "has not come back");
+      expect(text.find("rank 0 (") == std::string::npos && text.find("rank 2 (") == std::string::npos, text);
+    });
+    expect(ms < 4000, "bounded: " + std::to_string(ms) + " ms");
+  });
+  fake_gpu::end_death();
+}
+
 /// Rank 1 has said that it can, and ends while NCCL connects: the others are told at once, long before the time is up.
 void a_rank_that_ends_while_nccl_connects_is_named_at_once(void**) {
   for (const int64_t looks : {0, 3}) {  // NCCL that blocks, as NCCL_COMM_BLOCKING=1 makes it, and NCCL that does not
@@ -255,6 +277,7 @@ int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang),
+      ddp_test(a_rank_that_nccl_waits_for_is_named),
       ddp_test(a_rank_that_ends_while_nccl_connects_is_named_at_once),
       ddp_test(leaving_waits_for_a_slow_end_of_nccl),
       ddp_test(leaving_is_bounded_when_nccl_blocks),

@@ -107,16 +107,17 @@ std::string Communicator::make_id(const ddp_nccl_table& table) {
   return std::string(id.data(), id.size());
 }
 
-Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline,
-                           const std::function<void()>& check)
-    : device_(device), link_(std::make_shared<Link>(table)) {
-  const ddp_gpu_table& runtime = device.table();
-  std::thread connects = os::start_thread("ddp-nccl-init", [link = link_, place, &runtime, index = device.index()] {
+Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& table)
+    : device_(device), link_(std::make_shared<Link>(table)) {}
+
+void Communicator::connect(const Place& place, os::Deadline deadline, const std::function<void()>& check) {
+  const ddp_gpu_table& runtime = device_.table();
+  std::thread connects = os::start_thread("ddp-nccl-init", [link = link_, place, &runtime, index = device_.index()] {
     int32_t code = runtime.set_device(index);
     code = link->table.comm_init(&link->comm, place.size, place.id.data(), place.rank, place.name.c_str(), place.max_ctas);
     if (!link->report(code) && (code == 0 || link->is_in_progress(code))) Link::abort(*link);
   });
-  const std::optional<Error> problem = try_to([&] { connect(place, deadline, check); });
+  const std::optional<Error> problem = try_to([&] { await_ranks(place, deadline, check); });
   const bool is_left = problem && link_->leave();
   if (is_left)
     connects.detach();  // inside NCCL, where a half-made communicator cannot be aborted; it ends what comes of it
@@ -171,8 +172,13 @@ void Communicator::check_lent(const Lent& lent) const {
                      device, device_.name().c_str());
 }
 
+bool Communicator::is_inside_init() const {
+  const std::lock_guard lock(link_->mutex);
+  return !link_->returned;
+}
+
 /// Until all ranks have come.
-void Communicator::connect(const Place& place, os::Deadline deadline, const std::function<void()>& check) {
+void Communicator::await_ranks(const Place& place, os::Deadline deadline, const std::function<void()>& check) {
   const ddp_nccl_table& table = link_->table;
   int32_t result = 0;
   while (!link_->wait_ms(kLookMs) || (result = link_->result_of(link_->result), link_->is_in_progress(result))) {

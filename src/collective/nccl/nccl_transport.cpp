@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bootstrap/control/consensus.hpp"
+#include "collective/nccl/connect.hpp"
 #include "collective/nccl/mean.hpp"
 #include "collective/nccl/sharded.hpp"
 #include "collective/nccl/tree_sum.hpp"
@@ -101,16 +102,18 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   const Greeting first = greeting_of(said.front());
   std::vector<std::vector<uint64_t>> others;
   for (const std::string& bytes : said) others.push_back(greeting_of(bytes).others);
+  // All ranks are here, so from here on they have the same time.
+  const os::Deadline connected_by = os::Deadline::in_ms(context.options.rendezvous_timeout_ms);
   if (!is_lent)
-    communicator_ = std::make_shared<Communicator>(
-        device, *nccl, Communicator::Place{rank_, size_, first.nccl_id, "libddp", context.options.nccl_max_ctas}, deadline,
-        check);
+    communicator_ = connect_ranks(*context.control, device, *nccl,
+                                  Communicator::Place{rank_, size_, first.nccl_id, "libddp", context.options.nccl_max_ctas},
+                                  connected_by, check);
   order_ = std::make_unique<LaunchOrder>(device, stream_->get(),
                                          LaunchOrder::Group{first.group_id, size_, who_orders(nccl->library_version)}, here,
                                          others, check);
   communicator_->set_order(order_.get());
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
-  on_error([&] { try_out(deadline); }, [this](const Error&) { leave_what_is_used(); });
+  on_error([&] { try_out(connected_by); }, [this](const Error&) { leave_what_is_used(); });
   if (rank_ == 0) say_what_started(*nccl);
 }
 
