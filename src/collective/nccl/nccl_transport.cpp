@@ -113,7 +113,8 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
                                          others, check);
   communicator_->set_order(order_.get());
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
-  on_error([&] { try_out(connected_by); }, [this](const Error&) { leave_what_is_used(); });
+  device_.guard_frees([this] { return comes_to_an_end(os::Deadline::never()); });
+  on_error([&] { try_out(connected_by); }, [this](const Error&) { decide_about_memory(); });
   if (rank_ == 0) say_what_started(*nccl);
 }
 
@@ -149,19 +150,23 @@ uint64_t NcclTransport::last_order_word() const noexcept { return order_ != null
 NcclTransport::~NcclTransport() {
   close(false);
   if (communicator_ != nullptr && communicator_->has_memory() && await_idle()) communicator_->free_all();
-  leave_what_is_used();
+  decide_about_memory();
 }
 
-/// A lent communicator that its owner has not aborted may keep the device busy for ever, and freeing memory waits for that.
-void NcclTransport::leave_what_is_used() noexcept {
-  if (communicator_ == nullptr || context_.options.nccl_comm == nullptr) return;
-  const std::optional<Error> problem = try_to([this] { await_stream(os::Deadline::in_ms(kFreeMs)); });
-  if (!problem || problem->status() != DDP_ERROR_TIMED_OUT) return;
-  os::log(DDP_LOG_WARNING,
-          "%s still works on collectives of nccl_comm, so some memory is kept for ever; abort the communicator before the "
-          "group is destroyed",
-          device_.name().c_str());
-  static_cast<void>(stop_words_.release());
+/// Does what is on the communication stream? Known in time; within a second once the group is broken.
+bool NcclTransport::comes_to_an_end(os::Deadline deadline) noexcept {
+  const std::optional<Error> problem = try_to([&] { await_stream(deadline); });
+  return !problem || problem->status() != DDP_ERROR_TIMED_OUT;
+}
+
+/// NCCL has ended, or nobody waits for it any more: what the device still works on now may keep it busy for ever.
+void NcclTransport::decide_about_memory() noexcept {
+  if (communicator_ == nullptr) return;
+  static_cast<void>(try_to([this] {
+    device_.guard_frees([this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); });
+    static_cast<void>(device_.may_free());
+  }));
+  static_cast<void>(try_to([this] { device_.guard_frees({}); }));
 }
 
 Communicator& NcclTransport::communicator() {
