@@ -113,7 +113,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
                                          others, check);
   communicator_->set_order(order_.get());
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
-  device_.guard_frees([this] { return comes_to_an_end(os::Deadline::never()); });
+  device_.frees().ask([this] { return comes_to_an_end(os::Deadline::never()); });
   on_error([&] { try_out(connected_by); }, [this](const Error&) { decide_about_memory(); });
   if (rank_ == 0) say_what_started(*nccl);
 }
@@ -163,10 +163,10 @@ bool NcclTransport::comes_to_an_end(os::Deadline deadline) noexcept {
 void NcclTransport::decide_about_memory() noexcept {
   if (communicator_ == nullptr) return;
   static_cast<void>(try_to([this] {
-    device_.guard_frees([this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); });
-    static_cast<void>(device_.may_free());
+    device_.frees().ask([this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); });
+    static_cast<void>(device_.frees().may_free(device_.name(), device_.owner()));
   }));
-  static_cast<void>(try_to([this] { device_.guard_frees({}); }));
+  static_cast<void>(try_to([this] { device_.frees().ask({}); }));
 }
 
 Communicator& NcclTransport::communicator() {

@@ -7,7 +7,6 @@
 #include "core/dtype.hpp"
 #include "core/error.hpp"
 #include "device/gpu/norms.hpp"
-#include "os/log.hpp"
 
 namespace ddp::gpu {
 
@@ -113,23 +112,8 @@ device::Memory Device::allocate(int64_t bytes, const char* what) const {
   return made;
 }
 
-void Device::guard_frees(std::function<bool()> ends) const {
-  const std::lock_guard lock(frees_.mutex);
-  frees_.ends = std::move(ends);
-}
-
-bool Device::may_free() const noexcept {
-  const std::lock_guard lock(frees_.mutex);
-  const bool was_stuck = frees_.stuck;
-  if (frees_.ends) frees_.stuck = !frees_.ends();
-  if (frees_.stuck && !was_stuck)
-    os::log(DDP_LOG_WARNING, "%s works on something that does not end; what %s has in its memory is left to the process",
-            name_.c_str(), owner_.c_str());
-  return !frees_.stuck;
-}
-
 void Device::free(void* memory) const noexcept {
-  if (!may_free()) return;
+  if (!frees_.may_free(name_, owner_)) return;
   const Current current(*this, std::nothrow);
   static_cast<void>(table_.free(memory));
 }
@@ -275,7 +259,7 @@ Pinned::Pinned(const Device& device, int64_t bytes, const char* what) : device_(
 }
 
 Pinned::~Pinned() {
-  if (!device_.may_free()) return;
+  if (!device_.frees().may_free(device_.name(), device_.owner())) return;
   const Device::Current current(device_, std::nothrow);
   static_cast<void>(device_.table().host_free(host_));
 }

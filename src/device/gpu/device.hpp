@@ -15,13 +15,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
 
 #include "core/tensor.hpp"
 #include "device/device.hpp"
+#include "device/gpu/free_guard.hpp"
 #include "device/gpu/gpu_abi.h"
 #include "device/memory.hpp"
 
@@ -59,10 +59,8 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   /// Throws OUT_OF_MEMORY.
   [[nodiscard]] device::Memory allocate(int64_t bytes, const char* what) const override;
   void free(void* memory) const noexcept override;
-  /// CUDA frees memory when the device is idle, which it may never be again. Before each free `ends()` says, after a limited
-  /// time, whether what runs comes to an end; if not, memory is left to the process. An empty function: as it said last.
-  void guard_frees(std::function<bool()> ends) const;
-  [[nodiscard]] bool may_free() const noexcept;
+  /// Asked before memory is freed.
+  [[nodiscard]] FreeGuard& frees() const noexcept { return frees_; }
   /// Any direction, in the order of the stream. Host memory that is not pinned may block.
   void copy(void* to, const void* from, int64_t bytes, void* stream) const override;
   void zero(void* memory, int64_t bytes, void* stream) const;
@@ -105,11 +103,7 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   int32_t index_;
   std::string owner_;
   std::string name_;
-  mutable struct {
-    std::mutex mutex;  // guards what follows
-    std::function<bool()> ends;
-    bool stuck = false;
-  } frees_;
+  mutable FreeGuard frees_;
 };
 
 /// A stream of the library's own.
