@@ -65,10 +65,17 @@ void GpuSteps::put_rate(double rate) {
   progress()->rate = rate;
 }
 
+/// Is the stream captured? Then launches read the rate from here on, which ordinary steps have not.
+bool GpuSteps::begin_capture(void* stream, double rate) {
+  const bool captured = device_.is_capturing(stream);
+  if (captured && !is_captured_) progress()->rate = rate;
+  is_captured_ = is_captured_ || captured;
+  return captured;
+}
+
 const ddp_gpu_gate* GpuSteps::plan(const Step& step, void* stream) {
   auto* const counts = static_cast<std::byte*>(counts_.on_device());
-  const bool captured = device_.is_capturing(stream);
-  is_captured_ = is_captured_ || captured;
+  const bool captured = begin_capture(stream, step.rate);
   ddp_gpu_step plan{};
   plan.progress = reinterpret_cast<ddp_gpu_progress*>(counts);
   plan.parameters = reinterpret_cast<ddp_gpu_parameter*>(counts + sizeof(ddp_gpu_progress));
@@ -91,8 +98,7 @@ const ddp_gpu_gate* GpuSteps::plan(const Step& step, void* stream) {
 }
 
 void GpuSteps::copy_loss_scale(const Progress& progress, const Tensor& to, void* stream) {
-  const bool captured = device_.is_capturing(stream);
-  is_captured_ = is_captured_ || captured;
+  const bool captured = begin_capture(stream, progress.groups.rate());
   if (!has_counts_ && captured) hand_over(progress);
   if (!has_counts_) this->progress()->loss_scale = progress.loss_scale.scale();  // it is that already, or nothing uses it
   auto* const counts = static_cast<std::byte*>(counts_.on_device());

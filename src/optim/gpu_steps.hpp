@@ -54,6 +54,7 @@ class GpuSteps {
   void await() const;
 
  private:
+  [[nodiscard]] bool begin_capture(void* stream, double rate);
   [[nodiscard]] ddp_gpu_progress* progress() const noexcept { return reinterpret_cast<ddp_gpu_progress*>(counts_.host()); }
   [[nodiscard]] ddp_gpu_parameter* parameters() const noexcept {
     return reinterpret_cast<ddp_gpu_parameter*>(counts_.host() + sizeof(ddp_gpu_progress));

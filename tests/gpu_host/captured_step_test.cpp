@@ -150,6 +150,7 @@ MakeOptimizer maker(const Case& of, bool is_adam, bool shard) {
 void train_both(Twins& twins, const Case& each, const TemporaryFolder& folder, const std::string& name) {
   twins.both([](Trained& t) { t.optimizer->set_group(5, 0.1, 0); });
   for (int step = 0; step < 2; ++step) twins.step(step);
+  twins.both([](Trained& t) { t.optimizer->set_rate(0.013); });
   twins.got.capture();
   twins.expect_equal_counts(name + ", captured and not launched");
   for (int step = 2; step < 9; ++step) {

@@ -114,7 +114,11 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   communicator_->set_order(order_.get());
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
   device_.frees().ask([this] { return comes_to_an_end(os::Deadline::never()); });
-  on_error([&] { try_out(connected_by); }, [this](const Error&) { decide_about_memory(); });
+  on_error([&] { try_out(connected_by); },
+           [this](const Error&) {
+             close(false);
+             decide_about_memory();
+           });
   if (rank_ == 0) say_what_started(*nccl);
 }
 
