@@ -15,6 +15,7 @@
 #include "ddp/rows.h"
 #include "ddp/batch_norm.h"
 #include "ddp/memory.h"
+#include "ddp/graph.h"
 /* clang-format on */
 
 #endif

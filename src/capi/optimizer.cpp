@@ -3,6 +3,7 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "ddp/custom.h"
+#include "ddp/graph.h"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"

@@ -1221,24 +1221,6 @@ function ddp_optimizer_get_loss_scale(optimizer, out_scale)
 end
 
 @doc raw"""
-    ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
-
-Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
-written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
-writes the scale of its time.
-- `tensor`: one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
-by ddp_optimizer_get_loss_scale)
-- `stream`: of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
-The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
-Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
-have to wait for a stream that is captured). Since 0.1.
-"""
-function ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
-    return ccall((:ddp_optimizer_copy_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_tensor}, Ptr{Cvoid}),
-        optimizer, tensor, stream)
-end
-
-@doc raw"""
     ddp_optimizer_get_skipped_count(optimizer, out_count)
 
 Steps left out because of gradients that were not finite. Local. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -2036,6 +2018,24 @@ Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). 
 """
 function ddp_memory_release(data)
     return ccall((:ddp_memory_release, libddp), ddp_status, (Ptr{Cvoid},), data)
+end
+
+@doc raw"""
+    ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
+
+Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
+written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
+writes the scale of its time.
+- `tensor`: one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
+by ddp_optimizer_get_loss_scale)
+- `stream`: of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
+The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
+Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
+have to wait for a stream that is captured). Since 0.1.
+"""
+function ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
+    return ccall((:ddp_optimizer_copy_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_tensor}, Ptr{Cvoid}),
+        optimizer, tensor, stream)
 end
 
 end

@@ -182,7 +182,7 @@ typedef _gostring_ swig_type_149;
 typedef _gostring_ swig_type_150;
 typedef _gostring_ swig_type_151;
 typedef _gostring_ swig_type_152;
-typedef _gostring_ swig_type_153;
+typedef long long swig_type_153;
 typedef long long swig_type_154;
 typedef long long swig_type_155;
 typedef long long swig_type_156;
@@ -200,11 +200,11 @@ typedef long long swig_type_167;
 typedef long long swig_type_168;
 typedef long long swig_type_169;
 typedef long long swig_type_170;
-typedef long long swig_type_171;
-typedef _gostring_ swig_type_172;
-typedef long long swig_type_173;
-typedef _gostring_ swig_type_174;
-typedef long long swig_type_175;
+typedef _gostring_ swig_type_171;
+typedef long long swig_type_172;
+typedef _gostring_ swig_type_173;
+typedef long long swig_type_174;
+typedef _gostring_ swig_type_175;
 typedef _gostring_ swig_type_176;
 typedef _gostring_ swig_type_177;
 typedef _gostring_ swig_type_178;
@@ -213,22 +213,22 @@ typedef _gostring_ swig_type_180;
 typedef _gostring_ swig_type_181;
 typedef _gostring_ swig_type_182;
 typedef _gostring_ swig_type_183;
-typedef _gostring_ swig_type_184;
-typedef long long swig_type_185;
-typedef _gostring_ swig_type_186;
-typedef long long swig_type_187;
+typedef long long swig_type_184;
+typedef _gostring_ swig_type_185;
+typedef long long swig_type_186;
+typedef _gostring_ swig_type_187;
 typedef _gostring_ swig_type_188;
-typedef _gostring_ swig_type_189;
+typedef long long swig_type_189;
 typedef long long swig_type_190;
 typedef long long swig_type_191;
 typedef long long swig_type_192;
 typedef long long swig_type_193;
 typedef long long swig_type_194;
-typedef long long swig_type_195;
-typedef _gostring_ swig_type_196;
-typedef long long swig_type_197;
+typedef _gostring_ swig_type_195;
+typedef long long swig_type_196;
+typedef _gostring_ swig_type_197;
 typedef _gostring_ swig_type_198;
-typedef _gostring_ swig_type_199;
+typedef long long swig_type_199;
 typedef long long swig_type_200;
 typedef long long swig_type_201;
 typedef long long swig_type_202;
@@ -241,20 +241,20 @@ typedef long long swig_type_208;
 typedef long long swig_type_209;
 typedef long long swig_type_210;
 typedef long long swig_type_211;
-typedef long long swig_type_212;
-typedef _gostring_ swig_type_213;
-typedef long long swig_type_214;
+typedef _gostring_ swig_type_212;
+typedef long long swig_type_213;
+typedef _gostring_ swig_type_214;
 typedef _gostring_ swig_type_215;
 typedef _gostring_ swig_type_216;
-typedef _gostring_ swig_type_217;
+typedef long long swig_type_217;
 typedef long long swig_type_218;
 typedef long long swig_type_219;
 typedef long long swig_type_220;
 typedef long long swig_type_221;
 typedef long long swig_type_222;
-typedef long long swig_type_223;
-typedef _gostring_ swig_type_224;
-typedef long long swig_type_225;
+typedef _gostring_ swig_type_223;
+typedef long long swig_type_224;
+typedef _gostring_ swig_type_225;
 typedef _gostring_ swig_type_226;
 typedef _gostring_ swig_type_227;
 typedef _gostring_ swig_type_228;
@@ -268,14 +268,14 @@ typedef _gostring_ swig_type_235;
 typedef _gostring_ swig_type_236;
 typedef _gostring_ swig_type_237;
 typedef _gostring_ swig_type_238;
-typedef _gostring_ swig_type_239;
+typedef long long swig_type_239;
 typedef long long swig_type_240;
-typedef long long swig_type_241;
-typedef _gostring_ swig_type_242;
-typedef long long swig_type_243;
+typedef _gostring_ swig_type_241;
+typedef long long swig_type_242;
+typedef _gostring_ swig_type_243;
 typedef _gostring_ swig_type_244;
-typedef _gostring_ swig_type_245;
-typedef long long swig_type_246;
+typedef long long swig_type_245;
+typedef _gostring_ swig_type_246;
 typedef _gostring_ swig_type_247;
 typedef _gostring_ swig_type_248;
 extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
@@ -601,65 +601,64 @@ extern swig_type_141 _wrap_ddp_optimizer_get_step_count_low_a876b01328600b42(uin
 extern swig_type_142 _wrap_ddp_loss_scale_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_143 arg2);
 extern swig_type_144 _wrap_ddp_optimizer_set_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
 extern swig_type_145 _wrap_ddp_optimizer_get_loss_scale_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_146 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_147 _wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_148 _wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_149 _wrap_ddp_optimizer_set_group_low_a876b01328600b42(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_150 _wrap_ddp_optimizer_step_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_151 _wrap_ddp_ema_create_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_146 _wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_147 _wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_148 _wrap_ddp_optimizer_set_group_low_a876b01328600b42(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_149 _wrap_ddp_optimizer_step_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_150 _wrap_ddp_ema_create_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
 extern void _wrap_ddp_ema_destroy_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_152 _wrap_ddp_ema_update_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_153 _wrap_ddp_ema_swap_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_154 arg2);
-extern swig_type_155 _wrap_ddp_state_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_151 _wrap_ddp_ema_update_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_152 _wrap_ddp_ema_swap_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_153 arg2);
+extern swig_type_154 _wrap_ddp_state_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_state_model_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_model_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_state_optimizer_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_optimizer_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_state_ema_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_ema_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_type_156 arg2);
-extern swig_type_157 _wrap_ddp_state_epoch_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_158 arg2);
-extern swig_type_159 _wrap_ddp_state_step_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_type_155 arg2);
+extern swig_type_156 _wrap_ddp_state_epoch_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_157 arg2);
+extern swig_type_158 _wrap_ddp_state_step_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_state_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_state_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_160 arg2);
-extern swig_type_161 _wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_159 arg2);
+extern swig_type_160 _wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_load_options_partial_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_load_options_partial_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_load_options_local_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_load_options_local_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_load_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_162 arg2);
-extern swig_type_163 _wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_type_164 arg2);
-extern swig_type_165 _wrap_ddp_load_report_epoch_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_166 arg2);
-extern swig_type_167 _wrap_ddp_load_report_step_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_missing_set_low_a876b01328600b42(uintptr_t arg1, swig_type_168 arg2);
-extern swig_type_169 _wrap_ddp_load_report_missing_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(uintptr_t arg1, swig_type_170 arg2);
-extern swig_type_171 _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_161 arg2);
+extern swig_type_162 _wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_type_163 arg2);
+extern swig_type_164 _wrap_ddp_load_report_epoch_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_165 arg2);
+extern swig_type_166 _wrap_ddp_load_report_step_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_a876b01328600b42(uintptr_t arg1, swig_type_167 arg2);
+extern swig_type_168 _wrap_ddp_load_report_missing_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(uintptr_t arg1, swig_type_169 arg2);
+extern swig_type_170 _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_report_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_load_report_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_172 _wrap_ddp_state_init_low_a876b01328600b42(uintptr_t arg1, swig_type_173 arg2);
-extern swig_type_174 _wrap_ddp_load_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_175 arg2);
-extern swig_type_176 _wrap_ddp_model_set_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_177 arg2, swig_voidp arg3);
-extern swig_type_178 _wrap_ddp_model_get_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_179 arg2, swig_voidp arg3);
-extern swig_type_180 _wrap_ddp_state_save_file_low_a876b01328600b42(uintptr_t arg1, swig_type_181 arg2);
-extern swig_type_182 _wrap_ddp_state_load_file_low_a876b01328600b42(uintptr_t arg1, swig_type_183 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_184 _wrap_ddp_model_get_missing_low_a876b01328600b42(uintptr_t arg1, swig_type_185 arg2);
-extern swig_type_186 _wrap_ddp_model_get_unexpected_low_a876b01328600b42(uintptr_t arg1, swig_type_187 arg2);
-extern swig_type_188 _wrap_ddp_state_save_low_a876b01328600b42(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_189 _wrap_ddp_state_load_low_a876b01328600b42(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_190 arg2);
-extern swig_type_191 _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_192 arg2);
-extern swig_type_193 _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_194 arg2);
-extern swig_type_195 _wrap_ddp_sampler_seed_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_171 _wrap_ddp_state_init_low_a876b01328600b42(uintptr_t arg1, swig_type_172 arg2);
+extern swig_type_173 _wrap_ddp_load_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_174 arg2);
+extern swig_type_175 _wrap_ddp_model_set_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_176 arg2, swig_voidp arg3);
+extern swig_type_177 _wrap_ddp_model_get_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_178 arg2, swig_voidp arg3);
+extern swig_type_179 _wrap_ddp_state_save_file_low_a876b01328600b42(uintptr_t arg1, swig_type_180 arg2);
+extern swig_type_181 _wrap_ddp_state_load_file_low_a876b01328600b42(uintptr_t arg1, swig_type_182 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_183 _wrap_ddp_model_get_missing_low_a876b01328600b42(uintptr_t arg1, swig_type_184 arg2);
+extern swig_type_185 _wrap_ddp_model_get_unexpected_low_a876b01328600b42(uintptr_t arg1, swig_type_186 arg2);
+extern swig_type_187 _wrap_ddp_state_save_low_a876b01328600b42(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_188 _wrap_ddp_state_load_low_a876b01328600b42(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_189 arg2);
+extern swig_type_190 _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_191 arg2);
+extern swig_type_192 _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_193 arg2);
+extern swig_type_194 _wrap_ddp_sampler_seed_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_sampler_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_rank_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_sampler_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -670,11 +669,11 @@ extern void _wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(uintptr_t arg1,
 extern int _wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sampler_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_sampler_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_196 _wrap_ddp_sampler_init_low_a876b01328600b42(uintptr_t arg1, swig_type_197 arg2);
-extern swig_type_198 _wrap_ddp_sampler_get_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_199 _wrap_ddp_sampler_fill_low_a876b01328600b42(uintptr_t arg1, swig_type_200 arg2, swig_type_201 arg3, swig_type_202 arg4, swig_voidp arg5);
-extern void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_203 arg2);
-extern swig_type_204 _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_195 _wrap_ddp_sampler_init_low_a876b01328600b42(uintptr_t arg1, swig_type_196 arg2);
+extern swig_type_197 _wrap_ddp_sampler_get_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_198 _wrap_ddp_sampler_fill_low_a876b01328600b42(uintptr_t arg1, swig_type_199 arg2, swig_type_200 arg3, swig_type_201 arg4, swig_voidp arg5);
+extern void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_202 arg2);
+extern swig_type_203 _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_custom_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -685,8 +684,8 @@ extern void _wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(uintptr_t
 extern int _wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_custom_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_custom_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_205 arg2);
-extern swig_type_206 _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_204 arg2);
+extern swig_type_205 _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_index_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
@@ -705,12 +704,12 @@ extern void _wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(uintptr
 extern int _wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(uintptr_t arg1, swig_type_207 arg2);
-extern swig_type_208 _wrap_ddp_update_slice_first_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(uintptr_t arg1, swig_type_209 arg2);
-extern swig_type_210 _wrap_ddp_update_slice_count_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_211 arg2);
-extern swig_type_212 _wrap_ddp_update_slice_step_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(uintptr_t arg1, swig_type_206 arg2);
+extern swig_type_207 _wrap_ddp_update_slice_first_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(uintptr_t arg1, swig_type_208 arg2);
+extern swig_type_209 _wrap_ddp_update_slice_count_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_210 arg2);
+extern swig_type_211 _wrap_ddp_update_slice_step_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_update_slice_rate_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -719,15 +718,15 @@ extern void _wrap_ddp_update_slice_stream_set_low_a876b01328600b42(uintptr_t arg
 extern uintptr_t _wrap_ddp_update_slice_stream_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_update_slice_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_update_slice_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_213 _wrap_ddp_custom_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_214 arg2);
-extern swig_type_215 _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_216 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_217 _wrap_ddp_model_set_hook_low_a876b01328600b42(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_218 arg2);
-extern swig_type_219 _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_220 arg2);
-extern swig_type_221 _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(uintptr_t arg1, swig_type_222 arg2);
-extern swig_type_223 _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_212 _wrap_ddp_custom_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_213 arg2);
+extern swig_type_214 _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_215 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_216 _wrap_ddp_model_set_hook_low_a876b01328600b42(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_217 arg2);
+extern swig_type_218 _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_219 arg2);
+extern swig_type_220 _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(uintptr_t arg1, swig_type_221 arg2);
+extern swig_type_222 _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -738,25 +737,25 @@ extern void _wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(u
 extern int _wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_powersgd_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_powersgd_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_224 _wrap_ddp_powersgd_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_225 arg2);
-extern swig_type_226 _wrap_ddp_hook_powersgd_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_227 _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_228 _wrap_ddp_model_next_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_229 _wrap_ddp_model_finish_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_230 arg3);
+extern swig_type_223 _wrap_ddp_powersgd_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_224 arg2);
+extern swig_type_225 _wrap_ddp_hook_powersgd_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_226 _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_227 _wrap_ddp_model_next_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_228 _wrap_ddp_model_finish_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_229 arg3);
 extern int _wrap_ddp_bucket_get_index_low_a876b01328600b42(uintptr_t arg1);
 extern int _wrap_ddp_bucket_is_last_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_231 _wrap_ddp_bucket_get_contents_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_230 _wrap_ddp_bucket_get_contents_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_232 _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_231 _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
 extern int _wrap_ddp_bucket_is_used_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern swig_type_233 _wrap_ddp_bucket_get_group_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_234 _wrap_ddp_bucket_set_error_low_a876b01328600b42(uintptr_t arg1, swig_type_235 arg2);
-extern swig_type_236 _wrap_ddp_model_join_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_237 _wrap_ddp_model_average_parameters_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_238 _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_239 _wrap_ddp_group_get_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_240 arg2);
-extern swig_type_241 _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_232 _wrap_ddp_bucket_get_group_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_233 _wrap_ddp_bucket_set_error_low_a876b01328600b42(uintptr_t arg1, swig_type_234 arg2);
+extern swig_type_235 _wrap_ddp_model_join_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_236 _wrap_ddp_model_average_parameters_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_237 _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_238 _wrap_ddp_group_get_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_239 arg2);
+extern swig_type_240 _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -767,11 +766,12 @@ extern void _wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(uin
 extern int _wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_batch_norm_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_242 _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_243 arg2);
-extern swig_type_244 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_245 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_246 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_247 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
-extern swig_type_248 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
+extern swig_type_241 _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_242 arg2);
+extern swig_type_243 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_244 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_245 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_246 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
+extern swig_type_247 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
+extern swig_type_248 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 #undef intgo
 */
 import "C"
@@ -3578,18 +3578,6 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
 func Ddp_optimizer_get_skipped_count(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
@@ -3689,7 +3677,7 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_153(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
@@ -3741,7 +3729,7 @@ func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_155(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
@@ -3754,7 +3742,7 @@ func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_157(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
@@ -3804,7 +3792,7 @@ func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
 func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
+	C._wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_159(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
@@ -3874,7 +3862,7 @@ func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
 func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
+	C._wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_161(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
@@ -3887,7 +3875,7 @@ func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_epoch_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_164(_swig_i_1))
+	C._wrap_ddp_load_report_epoch_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
@@ -3900,7 +3888,7 @@ func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_166(_swig_i_1))
+	C._wrap_ddp_load_report_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
@@ -3913,7 +3901,7 @@ func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_missing_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1))
+	C._wrap_ddp_load_report_missing_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
@@ -3926,7 +3914,7 @@ func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_170(_swig_i_1))
+	C._wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
@@ -3966,7 +3954,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3977,7 +3965,7 @@ func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
+	swig_r_p := C._wrap_ddp_load_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_174(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3989,7 +3977,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_177)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_176)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4004,7 +3992,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_178)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4018,7 +4006,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_181)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4034,7 +4022,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_183)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4048,7 +4036,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_185(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4059,7 +4047,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4104,7 +4092,7 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_189(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
@@ -4117,7 +4105,7 @@ func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_191(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
@@ -4130,7 +4118,7 @@ func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
@@ -4226,7 +4214,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4251,7 +4239,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1), C.swig_type_201(_swig_i_2), C.swig_type_202(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_199(_swig_i_1), C.swig_type_200(_swig_i_2), C.swig_type_201(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4270,7 +4258,7 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_202(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
@@ -4371,7 +4359,7 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_205(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
@@ -4501,7 +4489,7 @@ func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
@@ -4514,7 +4502,7 @@ func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_208(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
@@ -4527,7 +4515,7 @@ func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_210(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
@@ -4628,7 +4616,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_214(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4645,7 +4633,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_216)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_215)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -4680,7 +4668,7 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_218(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
@@ -4693,7 +4681,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_220(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
@@ -4706,7 +4694,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_222(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
@@ -4802,7 +4790,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_225(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4847,7 +4835,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_230)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_229)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -4925,7 +4913,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_235)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_234)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4996,7 +4984,7 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_240(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
@@ -5088,7 +5076,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_242(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5130,7 +5118,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_246(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_245(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5151,6 +5139,18 @@ func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	swig_r_p := C._wrap_ddp_memory_release_low_a876b01328600b42(C.swig_voidp(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
