@@ -493,7 +493,7 @@ without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NC
 from ncclMemAlloc.
 - `bytes`: 1 or more
 - `out_data`: the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
-Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
+Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT; of a GPU also INTERNAL with NCCL's words. Since 0.1.
 """
 function ddp_group_alloc(group, bytes, out_data)
     return ccall((:ddp_group_alloc, libddp), ddp_status, (Ptr{ddp_group}, Int64, Ptr{Ptr{Cvoid}}), group, bytes, out_data)
