@@ -50,6 +50,15 @@ func (o *Optimizer) LossScale() (scale float64, err error) {
 	return scale, err
 }
 
+// CopyLossScale writes what to multiply the next loss with into one element, F32 or F64. On a GPU it is written in the order of the model's
+// stream, and the host does not wait.
+func (o *Optimizer) CopyLossScale(to Tensor) error {
+	defer runtime.KeepAlive(o)
+	return lending(func(t ...low.Ddp_tensor) error {
+		return low.Ddp_optimizer_copy_loss_scale(o.id(), t[0], o.model.stream)
+	}, to)
+}
+
 // SkippedCount is the number of steps left out because of gradients that were not finite.
 func (o *Optimizer) SkippedCount() (count int64, err error) {
 	defer runtime.KeepAlive(o)

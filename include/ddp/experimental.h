@@ -16,6 +16,7 @@
 #include "ddp/batch_norm.h"
 #include "ddp/memory.h"
 #include "ddp/recover.h"
+#include "ddp/graph.h"
 /* clang-format on */
 
 #endif

@@ -216,7 +216,7 @@ DDP_API ddp_status ddp_group_reduce_metrics(ddp_group *group, double *values, in
  * from ncclMemAlloc.
  * @param bytes 1 or more
  * @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
- * Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
+ * Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT; of a GPU also INTERNAL with NCCL's words. Since 0.1.
  */
 DDP_API ddp_status ddp_group_alloc(ddp_group *group, int64_t bytes, void **out_data);
 

@@ -116,7 +116,9 @@ DDP_API ddp_status ddp_optimizer_create_adam(ddp_model *model, const ddp_adam_op
 /** Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1. */
 DDP_API void ddp_optimizer_destroy(ddp_optimizer *optimizer);
 
-/** Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same.
+/** Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
+ * captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
+ * ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
  * Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
  * or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1. */
 DDP_API ddp_status ddp_optimizer_set_rate(ddp_optimizer *optimizer, double rate);
@@ -126,7 +128,9 @@ DDP_API ddp_status ddp_optimizer_get_rate(const ddp_optimizer *optimizer, double
 
 /**
  * Steps taken so far (after a load: the saved number). A step that a pass makes (in_backward) counts when
- * the pass has ended.
+ * the pass has ended. If a GPU decides about steps (ddp_optimizer_step), this call, ddp_optimizer_get_loss_scale,
+ * ddp_optimizer_get_skipped_count, ddp_optimizer_get_grad_norm and saving wait for the last step; once a step was captured
+ * into a CUDA graph they wait until the GPU is idle, so they cannot be called while a stream is captured.
  * Local. Errors: INVALID_ARGUMENT. Since 0.1. */
 DDP_API ddp_status ddp_optimizer_get_step_count(const ddp_optimizer *optimizer, int64_t *out_count);
 
@@ -169,10 +173,16 @@ DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t ind
  * program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
  * captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
  * order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
- * has to decide: with nonfinite SKIP or FAIL or a dynamic loss scale, and with max_norm if `shard` is set or some
- * parameters are in host memory. Otherwise max_norm is applied on the GPU and nothing waits.
- * @param stream that of ddp_model_end_backward, or one that is ordered after it; it is not being captured into a CUDA graph
- * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured;
+ * has to decide: with nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in
+ * host memory or the rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+ *
+ * A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
+ * SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
+ * options before. Each launch makes a step with the learning rate, groups and counts of its time. include/README.md, "CUDA
+ * graphs", says what may be launched when.
+ * @param stream that of ddp_model_end_backward, or one that is ordered after it
+ * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
+ * the step is none of the above;
  * gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
  * left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
  * parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite

@@ -3,6 +3,7 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "ddp/custom.h"
+#include "ddp/graph.h"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"
@@ -130,6 +131,14 @@ ddp_status ddp_optimizer_get_loss_scale(const ddp_optimizer* optimizer, double* 
     const auto of = optimizer_of(optimizer, "ddp_optimizer_get_loss_scale");
     require(out_scale, "ddp_optimizer_get_loss_scale", "out_scale");
     *out_scale = of->loss_scale();
+  });
+}
+
+ddp_status ddp_optimizer_copy_loss_scale(ddp_optimizer* optimizer, const ddp_tensor* tensor, void* stream) {
+  return guarded([&] {
+    constexpr const char* kFunction = "ddp_optimizer_copy_loss_scale";
+    const auto of = optimizer_of(optimizer, kFunction);
+    of->copy_loss_scale(bound_tensor(of->model().group(), tensor, "ddp_optimizer_copy_loss_scale: tensor"), stream);
   });
 }
 

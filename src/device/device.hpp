@@ -28,6 +28,7 @@ using Update = ddp_gpu_update;
 using AdamRule = ddp_gpu_adam_rule;
 using SgdRule = ddp_gpu_sgd_rule;
 using GradShape = ddp_gpu_shape;
+using PlannedRule = ddp_gpu_planned_rule;
 
 /// What is done to each element of a span.
 struct Operation {
@@ -59,6 +60,7 @@ struct UpdateSpan {
   const Rule* rules;
   int64_t rule_count;
   ddp_dtype dtype;
+  const PlannedRule* planned = nullptr;  // in the place of `rules`: on a GPU, which wrote them
 };
 
 class Device {
@@ -71,6 +73,8 @@ class Device {
   virtual void synchronize() const = 0;
   /// Blocks until everything on this stream is done.
   virtual void synchronize(void* stream) const = 0;
+  /// Is the stream being captured into a graph?
+  [[nodiscard]] virtual bool is_capturing(void* stream) const = 0;
   /// Throws INVALID_STATE in the name of `function` if the stream is being captured into a graph; `why` completes "because
   /// ...".
   virtual void refuse_capture(void* stream, const char* function, const char* why) const = 0;

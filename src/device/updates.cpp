@@ -61,10 +61,12 @@ bool RuleUpdates<Rule>::empty() const noexcept {
 template <class Rule>
 void RuleUpdates<Rule>::add(const Device& device, ddp_dtype dtype, Update update, const Rule& rule, const GradShape& shape) {
   if (update.count == 0) return;
-  update.rule = 0;
-  if (device.is_immediate()) return device.update(UpdateSpan<Rule>{&update, 1, &rule, 1, dtype}, shape, Order{});
+  if (device.is_immediate()) {
+    update.rule = 0;
+    return device.update(UpdateSpan<Rule>{&update, 1, &rule, 1, dtype}, shape, Order{});
+  }
   List& list = lists_[dtype];
-  update.rule = position_of(list.rules, rule);
+  if (planned_.rules == nullptr) update.rule = position_of(list.rules, rule);
   if (!list.updates.empty() && follows(list.updates.back(), update, dtype))
     list.updates.back().count += update.count;
   else
@@ -80,7 +82,8 @@ void RuleUpdates<Rule>::launch(const Device& device, const GradShape& shape, con
   for (size_t dtype = 0; dtype < kDtypes; ++dtype)
     if (const List& list = lists_[dtype]; !list.updates.empty())
       device.update(UpdateSpan<Rule>{list.updates.data(), std::ssize(list.updates), list.rules.data(),
-                                     std::ssize(list.rules), static_cast<ddp_dtype>(dtype)},
+                                     planned_.rules != nullptr ? planned_.count : std::ssize(list.rules),
+                                     static_cast<ddp_dtype>(dtype), planned_.rules},
                     shape, order);
 }
 

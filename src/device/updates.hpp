@@ -17,6 +17,12 @@
 
 namespace ddp::device {
 
+/// Rules that a GPU has written (plan_step), one for each parameter; NULL: there are none.
+struct PlannedRules {
+  const PlannedRule* rules = nullptr;
+  int64_t count = 0;
+};
+
 /// What is noted for a GPU.
 class Updates {
  public:
@@ -29,6 +35,8 @@ class Updates {
   virtual void reserve(const Parameters& table) = 0;
   virtual void clear() noexcept = 0;
   [[nodiscard]] virtual bool empty() const noexcept = 0;
+  /// From the next update on: these, and not the rules that come with an update. For what has such rules.
+  virtual void set_planned(const PlannedRules&) noexcept {}
   /// Launch what was noted, in the order of the stream, and forget it. Throws what a GPU throws.
   virtual void launch(const Device& device, const GradShape& shape, const Order& order) = 0;
 };
@@ -40,9 +48,11 @@ class RuleUpdates final : public Updates {
   void reserve(const Parameters& table) override;
   void clear() noexcept override;
   [[nodiscard]] bool empty() const noexcept override;
+  void set_planned(const PlannedRules& planned) noexcept override { planned_ = planned; }
   void launch(const Device& device, const GradShape& shape, const Order& order) override;
 
-  /// Change a block, now or when what was noted is launched. `update.rule` is set here; `shape` is for a change now.
+  /// Change a block, now or when what was noted is launched. `update.rule`: the number of its parameter, for planned rules;
+  /// `rule` counts where there are none. `shape` is for a change now.
   void add(const Device& device, ddp_dtype dtype, Update update, const Rule& rule, const GradShape& shape);
 
  private:
@@ -52,6 +62,7 @@ class RuleUpdates final : public Updates {
   };
   static constexpr size_t kDtypes = 5;  // ddp_dtype is the index; floating ones alone come in
   std::array<List, kDtypes> lists_;
+  PlannedRules planned_;
 };
 
 extern template class RuleUpdates<AdamRule>;

@@ -56,6 +56,59 @@ typedef struct ddp_gpu_shape {
   const ddp_gpu_gate *gate; /* device memory, or NULL: its scale in the place of `scale`, and its skip */
 } ddp_gpu_shape;
 
+/* How far an optimizer has come whose steps a GPU counts. Page-locked memory: plan_step changes it in the order of its
+ * stream, and the host uses it only while no step is under way. */
+typedef struct ddp_gpu_progress {
+  double rate;
+  double loss_scale, growth, backoff, minimum, maximum;
+  int64_t interval;   /* good steps until the loss scale grows; 0: it stays */
+  int64_t good_steps; /* since it changed last */
+  int64_t steps;      /* made */
+  int64_t skipped;    /* left out because of their gradients */
+  double norm;        /* of the last step that looked at its gradients */
+} ddp_gpu_progress;
+
+/* The same of one parameter. */
+typedef struct ddp_gpu_parameter {
+  double weight_decay;
+  double rate_scale; /* 0: it is frozen */
+  int64_t steps;
+} ddp_gpu_parameter;
+
+/* What a rule needs besides rate, weight decay and step counts (ddp_adam_options, ddp_sgd_options). */
+typedef struct ddp_gpu_rule_options {
+  int32_t is_adam; /* not 0: the first three doubles and `decoupled`; 0: the last two and `nesterov` */
+  int32_t decoupled;
+  int32_t nesterov;
+  int32_t reserved;
+  double beta1, beta2, epsilon;
+  double momentum, dampening;
+} ddp_gpu_rule_options;
+
+/* The scalars of one parameter in one step. Device memory. */
+typedef struct ddp_gpu_planned_rule {
+  ddp_gpu_adam_rule adam;
+  ddp_gpu_sgd_rule sgd;
+  int32_t active; /* 0: the parameter stays as it is */
+  int32_t reserved;
+} ddp_gpu_planned_rule;
+
+/* What plan_step decides from, and where it writes. */
+typedef struct ddp_gpu_step {
+  ddp_gpu_progress *progress;    /* device address of page-locked memory, as are the parameters */
+  ddp_gpu_parameter *parameters; /* `count` of them */
+  int64_t count;
+  const uint64_t *used; /* host memory: bit k is set if parameter k takes part */
+  const int64_t *words; /* device memory: of the sum of the gradients' squares; NULL: the step does not look at them */
+  double max_norm;      /* as of decide */
+  int32_t skip_nonfinite;
+  int32_t has_rate; /* not 0: `rate` counts and not that of progress */
+  double rate;
+  ddp_gpu_rule_options rule;
+  ddp_gpu_gate *gate;          /* device memory; written */
+  ddp_gpu_planned_rule *rules; /* device memory; `count` of them are written */
+} ddp_gpu_step;
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,8 +14,18 @@ void Adam::update(const Block& block, const device::GradShape& shape) {
   std::byte* const exp_avg = moments_.at(*block.parameter, index, 0, block.first);
   std::byte* const exp_avg_sq = moments_.at(*block.parameter, index, 1, block.first);
   updates_.add(device::of(block.parameter->value), block.dtype,
-               device::Update{block.value, block.grad, {exp_avg, exp_avg_sq}, block.master, block.count, 0}, rule_of(step),
-               shape);
+               device::Update{block.value, block.grad, {exp_avg, exp_avg_sq}, block.master, block.count, index},
+               rule_of(step), shape);
+}
+
+std::optional<ddp_gpu_rule_options> Adam::gpu_rule() const noexcept {
+  ddp_gpu_rule_options rule{};
+  rule.is_adam = 1;
+  rule.decoupled = options_.decoupled;
+  rule.beta1 = options_.beta1;
+  rule.beta2 = options_.beta2;
+  rule.epsilon = options_.epsilon;
+  return rule;
 }
 
 std::vector<model::StateTensor> Adam::state_tensors() { return named_tensors({"exp_avg", "exp_avg_sq"}); }

@@ -1,5 +1,6 @@
 // Steps that look at the whole gradient first.
 #include <cmath>
+#include <string>
 
 #include "optim/builtin_optimizer.hpp"
 
@@ -13,25 +14,111 @@ void BuiltinOptimizer::add_owned_grad(int32_t index, Norms& norms) const {
   for (const OwnedSpan& part : owned(index)) norms.add(flat_part(grad, part.first, part.count));
 }
 
+double BuiltinOptimizer::grad_norm() const {
+  const double norm = progress().norm;
+  return norm == kNoNorm && norm_is_decided_ ? decision_->norm() : norm;
+}
+
 bool BuiltinOptimizer::counts(int32_t index) const noexcept { return model().pass().results().was_used(index); }
+
+bool BuiltinOptimizer::is_gpus_alone() const noexcept {
+  const Parameters& table = model().table();
+  if (!gpu_rule() || device::of(table).is_immediate()) return false;
+  for (const Parameter& parameter : table.parameters())
+    if (device::of(parameter.value).is_immediate() && parameter.value.count > 0) return false;
+  return true;
+}
+
+bool BuiltinOptimizer::is_planned() const noexcept {
+  const bool dynamic = progress_.loss_scale.is_dynamic();
+  if (policy_.nonfinite == DDP_NONFINITE_FAIL && !dynamic) return false;  // the host is to name the parameter
+  const bool may_skip = policy_.nonfinite == DDP_NONFINITE_SKIP || dynamic;
+  return (may_skip || (gpu_steps_ != nullptr && gpu_steps_->is_captured())) && is_gpus_alone();
+}
+
+void BuiltinOptimizer::require_capturable() const {
+  const auto require = [](bool good, const char* why) {
+    if (!good)
+      throw make_error(DDP_ERROR_INVALID_STATE,
+                       "ddp_optimizer_step: the stream is being captured into a CUDA graph, which cannot hold this step: %s",
+                       why);
+  };
+  require(gpu_rule().has_value(), "the host calls the program's rule; call it outside");
+  require(is_gpus_alone(), "some parameters are in host memory; call it outside");
+  require(!request().in_pass(),
+          "the optimizer updates within the pass (in_backward), so its step is part of the pass; call both outside, or "
+          "set in_backward = 0");
+  require(policy_.nonfinite != DDP_NONFINITE_FAIL || progress_.loss_scale.is_dynamic(),
+          "with DDP_NONFINITE_FAIL the host has to name the parameter; set nonfinite = DDP_NONFINITE_SKIP");
+  require(gpu_steps_ != nullptr && (decision_ != nullptr || !needs_whole_gradient(policy_, progress_.loss_scale)),
+          "it takes memory; make one step with these options before the capture");
+}
+
+/// What a step needs on a GPU, before its first block.
+void BuiltinOptimizer::prepare_gpu() {
+  const Parameters& table = model().table();
+  updates().reserve(table);
+  updates().set_planned({});
+  if (request().in_pass() || !is_planned()) static_cast<void>(progress());
+  if (!is_gpus_alone()) return;
+  if (gpu_steps_ == nullptr) gpu_steps_ = std::make_unique<GpuSteps>(gpu::of(table), table.parameter_count());
+  if (decision_ == nullptr && needs_whole_gradient(policy_, progress_.loss_scale))
+    decision_ = std::make_unique<GpuDecision>(gpu::of(table));
+}
+
+void BuiltinOptimizer::copy_loss_scale(const Tensor& to, void* stream) {
+  const bool is_real = to.count == 1 && (to.dtype == DDP_F32 || to.dtype == DDP_F64);
+  if (!is_real || gpu_steps_ == nullptr || device::of(to).is_immediate()) return Optimizer::copy_loss_scale(to, stream);
+  gpu_steps_->copy_loss_scale(progress_, to, stream);
+}
+
+/// A step that the GPU decides about and counts.
+void BuiltinOptimizer::make_planned_step(void* stream) {
+  const bool looks = needs_whole_gradient(policy_, progress_.loss_scale);
+  const int64_t* const words = looks ? start_sum_of_squares(stream) : nullptr;
+  if (!gpu_steps_->has_counts()) gpu_steps_->hand_over(progress_);
+  for (int32_t i = 0; i < model().table().parameter_count(); ++i)
+    if (counts(i)) gpu_steps_->take_part(i);
+  shape_.gate = gpu_steps_->plan({policy_, *gpu_rule(), rate(), words, model().group().gpu().stop_on(stream)}, stream);
+  planned_ = true;
+  updates().set_planned(gpu_steps_->planned());
+  update_all(stream);
+}
+
+/// The words of the sum over all ranks, in the order of the stream.
+const int64_t* BuiltinOptimizer::start_sum_of_squares(void* stream) {
+  gpu::Norms& norms = decision_->norms();
+  norms.clear();
+  for (int32_t i = 0; i < model().table().parameter_count(); ++i)
+    if (counts(i)) add_owned_grad(i, norms);
+  int64_t* const words = norms.start_sum(2, stream);
+  if (!policy_.shard) return words;
+  const gpu::Device& device = gpu::of(model().table());
+  Tensor sum = flat_tensor(words, DDP_I64, static_cast<int64_t>(ExactSum::kWords));
+  sum.device_index = device.index();
+  sum.device = &device;
+  model().group().all_reduce(sum, DDP_SUM, stream);
+  return words;
+}
 
 bool BuiltinOptimizer::decide_step(void* stream) {
   const bool in_stream = decides_in_stream();
   if (in_stream && decision_ == nullptr) decision_ = std::make_unique<GpuDecision>(gpu::of(model().table()));
   norm_is_decided_ = in_stream;
   if (in_stream) {
+    progress_.norm = kNoNorm;
     decision_->norms().clear();
     for (int32_t i = 0; i < model().table().parameter_count(); ++i)
       if (counts(i)) add_owned_grad(i, decision_->norms());
-    shape_.gate = decision_->decide(loss_scale_.scale(), policy_.max_norm, stream);
+    shape_.gate = decision_->decide(progress_.loss_scale.scale(), policy_.max_norm, stream);
     return true;
   }
   const Decision decision = look_at_gradients(stream);
-  norm_ = decision.norm;
+  progress_.norm = decision.norm;
   if (decision.kind == Decision::Kind::kFail) report_nonfinite(stream);
   const bool good = decision.kind == Decision::Kind::kStep;
-  loss_scale_.count(good);
-  if (!good) ++skipped_;
+  progress_.loss_scale.count(good);
+  if (!good) ++progress_.skipped;
   shape_ = for_devices(decision.shape);
   return good;
 }
@@ -39,7 +126,7 @@ bool BuiltinOptimizer::decide_step(void* stream) {
 /// Is the length all that matters, and one device, which is not the host, knows it?
 bool BuiltinOptimizer::decides_in_stream() const noexcept {
   if (device::of(model().table()).is_immediate() || policy_.shard || policy_.nonfinite != DDP_NONFINITE_KEEP ||
-      loss_scale_.is_dynamic())
+      progress_.loss_scale.is_dynamic())
     return false;
   const Parameters& table = model().table();
   for (int32_t i = 0; i < table.parameter_count(); ++i)
@@ -60,7 +147,7 @@ Decision BuiltinOptimizer::look_at_gradients(void* stream) {
     sum = norms_.sum(2, stream);
   }
   if (policy_.shard) model::join_sums(model().group(), sum);
-  return decide(policy_, loss_scale_, std::sqrt(sum.value()), sum.all_finite());
+  return decide(policy_, progress_.loss_scale, std::sqrt(sum.value()), sum.all_finite());
 }
 
 bool BuiltinOptimizer::is_finite(int32_t index, void* stream) {

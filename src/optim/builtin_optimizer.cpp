@@ -30,23 +30,42 @@ void BuiltinOptimizer::require_new_gradients() const {
                 "whole gradients: give it shard = 1, or none of the model's optimizers");
 }
 
+const Progress& BuiltinOptimizer::progress() const {
+  if (gpu_steps_ != nullptr && gpu_steps_->has_counts()) gpu_steps_->get(progress_);
+  return progress_;
+}
+
+template <class Change>
+void BuiltinOptimizer::change_progress(const Change& change) {
+  if (gpu_steps_ != nullptr) gpu_steps_->await();
+  static_cast<void>(progress());
+  change();
+  keep_counts();
+}
+
+/// The host has counted: launches of a captured step go on from there.
+void BuiltinOptimizer::keep_counts() {
+  if (gpu_steps_ != nullptr) gpu_steps_->put(progress_);
+}
+
 void BuiltinOptimizer::set_rate(double rate) {
   require_outside_made_step("ddp_optimizer_set_rate");
-  schedule_.set_rate(rate);
+  progress_.groups.set_rate(rate);
+  if (gpu_steps_ != nullptr) gpu_steps_->put_rate(rate);
 }
 
 void BuiltinOptimizer::set_group(int32_t index, double weight_decay, double rate_scale) {
   require_outside_made_step("ddp_optimizer_set_group");
-  schedule_.set_group(model().table(), index, weight_decay, rate_scale);
+  change_progress([&] { progress_.groups.set_group(model().table(), index, weight_decay, rate_scale); });
 }
 
 void BuiltinOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {
   require_outside_made_step("ddp_optimizer_set_loss_scale");
-  loss_scale_ = LossScale(options);
+  change_progress([&] { progress_.loss_scale = LossScale(options); });
 }
 
 pass::StepRequest BuiltinOptimizer::request() const noexcept {
-  return pass::StepRequest{policy_.shard, policy_.in_backward, needs_whole_gradient(policy_, loss_scale_),
+  return pass::StepRequest{policy_.shard, policy_.in_backward, needs_whole_gradient(policy_, progress_.loss_scale),
                            takes_whole_tensors()};
 }
 
@@ -69,11 +88,12 @@ void BuiltinOptimizer::allocate() {
 }
 
 void BuiltinOptimizer::prepare_blocks() {
-  schedule_.reserve(model().table());
+  progress_.groups.reserve(model().table());
   allocate();
   prepare_rule();
-  if (!device::of(model().table()).is_immediate()) updates().reserve(model().table());
-  shape_ = for_devices(plain_shape(policy_, loss_scale_));
+  planned_ = false;
+  if (!device::of(model().table()).is_immediate()) prepare_gpu();
+  shape_ = for_devices(plain_shape(policy_, progress_.loss_scale));
   undoes_ = (request().in_pass() || may_fail()) && policy_.undo;
   if (!undoes_) return;
   std::vector<const OptimizerState*> stores;
@@ -83,8 +103,9 @@ void BuiltinOptimizer::prepare_blocks() {
   undo_.clear();
 }
 
+/// A planned step goes on from what the GPU has counted, which the host does not know.
 bool BuiltinOptimizer::takes_part(int32_t index) const noexcept {
-  return model().pass().results().was_used(index) && !schedule_.is_frozen(index);
+  return model().pass().results().was_used(index) && (planned_ || !progress_.groups.is_frozen(index));
 }
 
 Block BuiltinOptimizer::block_of(int32_t index, int64_t first, int64_t count) const noexcept {
@@ -104,7 +125,7 @@ void BuiltinOptimizer::update_block(int32_t index, int64_t first, int64_t count)
 }
 
 void BuiltinOptimizer::change(int32_t index, int64_t first, int64_t count) {
-  if (schedule_.is_frozen(index) || count == 0) return;
+  if (count == 0 || (!planned_ && progress_.groups.is_frozen(index))) return;
   const Parameter& parameter = model().table().parameter(index);
   if (undoes_) undo_.save(parameter, index, first, count);
   update(block_of(index, first, count), shape_);
@@ -129,13 +150,15 @@ void BuiltinOptimizer::lose_parts() noexcept {
 void BuiltinOptimizer::flush(void* stream) {
   if (undoes_) undo_.flush(model().table(), stream);
   if (updates().empty()) return;
-  updates().launch(device::of(model().table()), shape_, {stream, model().group().gpu().stop_on(stream)});
+  // What stops kernels has stopped a planned step where it was decided.
+  const ddp_gpu_stop stop = planned_ ? nullptr : model().group().gpu().stop_on(stream);
+  updates().launch(device::of(model().table()), shape_, {stream, stop});
 }
 
 void BuiltinOptimizer::step(void* stream) {
   model().require_ready("ddp_optimizer_step");
-  device::of(model().table())
-      .refuse_capture(stream, "ddp_optimizer_step", "its learning rate and step count would stay those of the capture");
+  const bool captured = device::of(model().table()).is_capturing(stream);
+  if (captured) require_capturable();
   pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   if (stage != nullptr && stage->take_made_step()) {
     stepped_ = model().pass().results().final_passes();
@@ -150,15 +173,21 @@ void BuiltinOptimizer::step(void* stream) {
                                         bootstrap::UserCall::kOptimizerStep, model().number());
   prepare_blocks();
   undoes_ = undoes_ && may_fail();
-  const LossScale before = loss_scale_;
-  if (!needs_whole_gradient(policy_, loss_scale_) || decide_step(stream)) {
-    if (const std::optional<Error> failure = try_to([&] { update_all(stream); })) {
-      loss_scale_ = before;
-      throw Error(*failure);
-    }
-    count_all();
-  }
+  if (captured || is_planned())
+    make_planned_step(stream);
+  else
+    make_step(stream);
   stepped_ = model().pass().results().final_passes();
+}
+
+void BuiltinOptimizer::make_step(void* stream) {
+  const LossScale before = progress_.loss_scale;
+  if (needs_whole_gradient(policy_, progress_.loss_scale) && !decide_step(stream)) return keep_counts();
+  if (const std::optional<Error> failure = try_to([&] { update_all(stream); })) {
+    progress_.loss_scale = before;
+    throw Error(*failure);
+  }
+  count_step();
 }
 
 void BuiltinOptimizer::update_all(void* stream) {
@@ -173,25 +202,27 @@ void BuiltinOptimizer::update_all(void* stream) {
   throw Error(failure->status(), "ddp_optimizer_step: " + failure->text());
 }
 
-void BuiltinOptimizer::count_all() noexcept {
+void BuiltinOptimizer::count_step() {
   for (int32_t i = 0; i < model().table().parameter_count(); ++i)
-    if (takes_part(i)) schedule_.count_step_of(i);
-  schedule_.count_step();
+    if (takes_part(i)) progress_.groups.count_step_of(i);
+  progress_.groups.count_step();
+  keep_counts();
 }
 
 Fields BuiltinOptimizer::common_fields() const {
-  Fields fields = schedule_.fields(model().table());
+  Fields fields = progress().groups.fields(model().table());
   fields["max_norm"] = number_text(policy_.max_norm);
   fields["clip_value"] = number_text(policy_.clip_value);
   fields["nonfinite"] = std::to_string(static_cast<int>(policy_.nonfinite));
-  fields["skipped"] = std::to_string(skipped_);
-  loss_scale_.add_fields(fields);
+  fields["skipped"] = std::to_string(progress_.skipped);
+  progress_.loss_scale.add_fields(fields);
   return fields;
 }
 
 BuiltinOptimizer::Common BuiltinOptimizer::read_common(const Fields& fields) const {
-  Common common{ParamGroups::from_fields(fields, model().table()), policy_, LossScale::from_fields(fields),
-                read_count(fields, "skipped")};
+  Common common{
+      {ParamGroups::from_fields(fields, model().table()), LossScale::from_fields(fields), read_count(fields, "skipped")},
+      policy_};
   common.policy.max_norm = read_number(fields, "max_norm");
   common.policy.clip_value = read_number(fields, "clip_value");
   common.policy.nonfinite = static_cast<ddp_nonfinite>(read_count(fields, "nonfinite") & 0x7f);
@@ -199,11 +230,12 @@ BuiltinOptimizer::Common BuiltinOptimizer::read_common(const Fields& fields) con
   return common;
 }
 
-void BuiltinOptimizer::set_common(Common common) noexcept {
-  schedule_ = std::move(common.schedule);
-  policy_ = common.policy;
-  loss_scale_ = common.loss_scale;
-  skipped_ = common.skipped;
+void BuiltinOptimizer::set_common(Common common) {
+  change_progress([&] {
+    common.progress.norm = progress_.norm;
+    progress_ = std::move(common.progress);
+    policy_ = common.policy;
+  });
 }
 
 void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, const OptimizerState& from, int32_t index,

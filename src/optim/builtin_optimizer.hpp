@@ -8,8 +8,10 @@
 // numbers that are not finite and a dynamic loss scale need all gradients before the first change; then a step in the pass
 // becomes one at ddp_optimizer_step.
 //
-// Blocks of parameters on a GPU are noted, and flush launches them in the order of a stream (device/updates.hpp). The
-// host waits for a GPU only where it must decide about a step itself (optim/gpu_decision.hpp).
+// Blocks of parameters on a GPU are noted, and flush launches them in the order of a stream (device/updates.hpp). A step
+// that may be left out, or is captured into a graph, is decided and counted on the GPU if all parameters lie there
+// (optim/gpu_steps.hpp); then the host learns how it went when it is asked. The host waits for a GPU in a step only where
+// it must decide itself.
 // Tested by unit/optim/optimizer_test.cpp, conformance/fused_test.cpp, gpu_host/optimizer_test.cpp.
 #pragma once
 
@@ -21,11 +23,13 @@
 #include "device/norms.hpp"
 #include "device/updates.hpp"
 #include "optim/gpu_decision.hpp"
+#include "optim/gpu_steps.hpp"
 #include "optim/masters.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/optimizer_state.hpp"
 #include "optim/param_groups.hpp"
 #include "optim/policy.hpp"
+#include "optim/progress.hpp"
 #include "optim/undo.hpp"
 #include "pass/block_update.hpp"
 #include "pass/optimizer_stage.hpp"
@@ -50,20 +54,21 @@ struct Block {
 class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
  public:
   BuiltinOptimizer(std::shared_ptr<model::Model> model, ParamGroups schedule, const Policy& policy = Policy{})
-      : Optimizer(std::move(model)), schedule_(std::move(schedule)), policy_(policy) {}
+      : Optimizer(std::move(model)), progress_{std::move(schedule)}, policy_(policy) {}
 
   /// Memory is allocated before the first parameter changes.
   using Optimizer::step;
   void step(void* stream) final;
 
   void set_rate(double rate) final;
-  [[nodiscard]] double rate() const noexcept final { return schedule_.rate(); }
-  [[nodiscard]] int64_t step_count() const noexcept final { return schedule_.step_count(); }
+  [[nodiscard]] double rate() const noexcept final { return progress_.groups.rate(); }
+  [[nodiscard]] int64_t step_count() const final { return progress().groups.step_count(); }
   void set_group(int32_t index, double weight_decay, double rate_scale) final;
   void set_loss_scale(const ddp_loss_scale_options& options) final;
-  [[nodiscard]] double loss_scale() const noexcept final { return loss_scale_.scale(); }
-  [[nodiscard]] int64_t skipped_count() const noexcept final { return skipped_; }
-  [[nodiscard]] double grad_norm() const final { return norm_is_decided_ ? decision_->norm() : norm_; }
+  [[nodiscard]] double loss_scale() const final { return progress().loss_scale.scale(); }
+  void copy_loss_scale(const Tensor& to, void* stream) final;
+  [[nodiscard]] int64_t skipped_count() const final { return progress().skipped; }
+  [[nodiscard]] double grad_norm() const final;
   [[nodiscard]] pass::BlockUpdate* in_passes() noexcept final {
     return policy_.shard || policy_.in_backward ? this : nullptr;
   }
@@ -75,7 +80,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   void update_block(int32_t index, int64_t first, int64_t count) noexcept final;
   [[nodiscard]] bool restore() noexcept final;
   void tear() noexcept final { model().values().tear(); }
-  void count_step() noexcept final { count_all(); }
+  void count_step() final;
   void lose_parts() noexcept final;
   void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;
@@ -87,25 +92,25 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   [[nodiscard]] virtual device::Updates& updates() noexcept = 0;
   /// Does the rule need each parameter, with its state, as one block?
   [[nodiscard]] virtual bool takes_whole_tensors() const noexcept { return false; }
+  /// What a GPU makes a rule's scalars from; none: it cannot.
+  [[nodiscard]] virtual std::optional<ddp_gpu_rule_options> gpu_rule() const noexcept { return std::nullopt; }
   /// Before every step: what the rule needs besides its state. Throws OUT_OF_MEMORY or NOT_SUPPORTED.
   virtual void prepare_rule() {}
   /// Change a block, or note it. Throws nothing; but a rule of the program may end the thread.
   virtual void update(const Block& block, const device::GradShape& shape) = 0;
 
-  [[nodiscard]] const ParamGroups& schedule() const noexcept { return schedule_; }
+  [[nodiscard]] const ParamGroups& schedule() const noexcept { return progress_.groups; }
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
 
   /// Fields of schedule, policy and loss scale.
   [[nodiscard]] Fields common_fields() const;
   struct Common {
-    ParamGroups schedule;
+    Progress progress;
     Policy policy;
-    LossScale loss_scale;
-    int64_t skipped;
   };
   /// Throws MISMATCH or IO without any effect.
   [[nodiscard]] Common read_common(const Fields& fields) const;
-  void set_common(Common common) noexcept;
+  void set_common(Common common);
 
   /// The tensors of the store's arrays, named by `fields`, and the master copies.
   [[nodiscard]] std::vector<model::StateTensor> named_tensors(const std::vector<std::string>& fields);
@@ -114,6 +119,12 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   void require_outside_made_step(const char* function) const;
   void require_new_gradients() const;
   void allocate();
+  /// The counts, also if a GPU has them; then the host waits.
+  [[nodiscard]] const Progress& progress() const;
+  /// change(), which is of the host, to counts that a GPU may have.
+  template <class Change>
+  void change_progress(const Change& change);
+  void keep_counts();
   [[nodiscard]] OwnedParts owned(int32_t index) const noexcept;
   /// `norms`: of all devices, or of one.
   template <class Norms>
@@ -121,6 +132,15 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   /// Does its gradient count in this step's norm?
   [[nodiscard]] bool counts(int32_t index) const noexcept;
   [[nodiscard]] bool decides_in_stream() const noexcept;
+  /// Is all that changes on one GPU, by a rule that it knows?
+  [[nodiscard]] bool is_gpus_alone() const noexcept;
+  /// Does the GPU decide about the next step?
+  [[nodiscard]] bool is_planned() const noexcept;
+  void require_capturable() const;
+  void prepare_gpu();
+  void make_planned_step(void* stream);
+  [[nodiscard]] const int64_t* start_sum_of_squares(void* stream);
+  void make_step(void* stream);
   /// False: the step is left out.
   [[nodiscard]] bool decide_step(void* stream);
   [[nodiscard]] Decision look_at_gradients(void* stream);
@@ -129,24 +149,22 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   void update_all(void* stream);
   void change(int32_t index, int64_t first, int64_t count);
   [[nodiscard]] Block block_of(int32_t index, int64_t first, int64_t count) const noexcept;
-  void count_all() noexcept;
   void add_tensor(std::vector<model::StateTensor>& tensors, const OptimizerState& from, int32_t index, size_t array,
                   const std::string& field) const;
 
-  ParamGroups schedule_;
+  mutable Progress progress_;  // as the host knows it
   Policy policy_;
-  LossScale loss_scale_;
   Masters masters_;
   Undo undo_;
   std::vector<OwnedSpan> whole_;           // each parameter, for who owns all of it
   std::unique_ptr<GpuDecision> decision_;  // NULL: no device has had to decide about a step
+  std::unique_ptr<GpuSteps> gpu_steps_;    // NULL: none is to count steps
   device::Norms norms_;
-  device::GradShape shape_{};  // of the step under way; its gate: what the device has decided, or NULL
-  bool undoes_ = false;        // blocks are saved before they change
-  int64_t stepped_ = 0;        // Results::final_passes() at the last step
-  int64_t skipped_ = 0;
-  double norm_ = -1;              // of the last step that needed it; -1: none did
-  bool norm_is_decided_ = false;  // that step's norm has to be fetched
+  device::GradShape shape_{};     // of the step under way; its gate: what the device has decided, or NULL
+  bool undoes_ = false;           // blocks are saved before they change
+  bool planned_ = false;          // the GPU decides about the step under way
+  int64_t stepped_ = 0;           // Results::final_passes() at the last step
+  bool norm_is_decided_ = false;  // if progress() has no norm, decision_ has that of the last step
 };
 
 }  // namespace ddp::optim

@@ -28,6 +28,14 @@ class LossScale {
   [[nodiscard]] bool is_dynamic() const noexcept { return options_.interval > 0; }
   /// A step was made or, because of its gradients, left out.
   void count(bool good) noexcept;
+  /// As it was counted elsewhere.
+  void resume(double scale, int64_t good_steps) noexcept {
+    scale_ = scale;
+    good_steps_ = good_steps;
+  }
+  [[nodiscard]] const ddp_loss_scale_options& options() const noexcept { return options_; }
+  /// Since the scale changed last.
+  [[nodiscard]] int64_t good_steps() const noexcept { return good_steps_; }
 
   void add_fields(Fields& fields) const;
   /// Throws MISMATCH or IO.

@@ -22,7 +22,8 @@ class Optimizer : public model::ReplicaState {
   void step() { step(nullptr); }
   virtual void set_rate(double rate) = 0;
   [[nodiscard]] virtual double rate() const noexcept = 0;
-  [[nodiscard]] virtual int64_t step_count() const noexcept = 0;
+  /// This, the loss scale, the steps that were skipped and the norm may wait for a GPU that has counted them.
+  [[nodiscard]] virtual int64_t step_count() const = 0;
   virtual void set_group(int32_t index, double weight_decay, double rate_scale) = 0;
 
   /// The rules of this folder have the following; what else changes parameters need not.
@@ -30,9 +31,12 @@ class Optimizer : public model::ReplicaState {
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
                      "ddp_optimizer_set_loss_scale: an optimizer of kind %s scales its gradients itself", kind());
   }
-  [[nodiscard]] virtual double loss_scale() const noexcept { return 1; }
-  [[nodiscard]] virtual int64_t skipped_count() const noexcept { return 0; }
-  /// Of the last step that looked at the whole gradient; -1: none did. May wait for a GPU.
+  [[nodiscard]] virtual double loss_scale() const { return 1; }
+  /// The loss scale into one element, F32 or F64, of host memory or in the order of a GPU's stream. Throws INVALID_ARGUMENT
+  /// or INVALID_STATE.
+  virtual void copy_loss_scale(const Tensor& to, void* stream);
+  [[nodiscard]] virtual int64_t skipped_count() const { return 0; }
+  /// Of the last step that looked at the whole gradient; -1: none did.
   [[nodiscard]] virtual double grad_norm() const { return -1; }
   [[nodiscard]] int64_t steps() const noexcept override { return step_count(); }
   /// Its part in the model's passes, to be attached; NULL: it has none.

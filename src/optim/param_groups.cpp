@@ -49,6 +49,11 @@ double ParamGroups::weight_decay_of(int32_t index) const noexcept {
   return entry != nullptr && entry->group ? entry->group->weight_decay : weight_decay_;
 }
 
+double ParamGroups::rate_scale_of(int32_t index) const noexcept {
+  const Entry* const entry = find(index);
+  return entry != nullptr && entry->group ? entry->group->rate_scale : 1;
+}
+
 bool ParamGroups::is_frozen(int32_t index) const noexcept {
   const Entry* const entry = find(index);
   return entry != nullptr && entry->group && entry->group->rate_scale == 0;

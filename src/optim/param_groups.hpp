@@ -26,6 +26,8 @@ class ParamGroups {
 
   [[nodiscard]] double rate_of(int32_t index) const noexcept;
   [[nodiscard]] double weight_decay_of(int32_t index) const noexcept;
+  /// The factor on the rate; 1 unless set.
+  [[nodiscard]] double rate_scale_of(int32_t index) const noexcept;
   /// A factor of 0: value, state and step count of the parameter stay.
   [[nodiscard]] bool is_frozen(int32_t index) const noexcept;
   [[nodiscard]] int64_t steps_of(int32_t index) const noexcept;
@@ -34,6 +36,9 @@ class ParamGroups {
   void reserve(const Parameters& table);
   void count_step_of(int32_t index) noexcept { ++entries_[static_cast<size_t>(index)].steps; }
   void count_step() noexcept { ++step_count_; }
+  /// What was counted elsewhere; behind reserve().
+  void set_steps_of(int32_t index, int64_t steps) noexcept { entries_[static_cast<size_t>(index)].steps = steps; }
+  void set_step_count(int64_t steps) noexcept { step_count_ = steps; }
 
   /// rate, weight_decay, step_count, groups (how many), and by parameter name steps.<name> and, where set, group.<name>.
   [[nodiscard]] Fields fields(const Parameters& table) const;

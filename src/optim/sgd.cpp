@@ -15,8 +15,16 @@ void Sgd::update(const Block& block, const device::GradShape& shape) {
       sgd_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
   void* const buffer = step.mode == cpu::Momentum::kNone ? nullptr : buffers_.at(*block.parameter, index, 0, block.first);
   updates_.add(device::of(block.parameter->value), block.dtype,
-               device::Update{block.value, block.grad, {buffer, nullptr}, block.master, block.count, 0}, rule_of(step),
+               device::Update{block.value, block.grad, {buffer, nullptr}, block.master, block.count, index}, rule_of(step),
                shape);
+}
+
+std::optional<ddp_gpu_rule_options> Sgd::gpu_rule() const noexcept {
+  ddp_gpu_rule_options rule{};
+  rule.nesterov = options_.nesterov;
+  rule.momentum = options_.momentum;
+  rule.dampening = options_.dampening;
+  return rule;
 }
 
 std::vector<model::StateTensor> Sgd::state_tensors() { return named_tensors({"momentum_buffer"}); }

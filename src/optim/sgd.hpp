@@ -22,6 +22,7 @@ class Sgd final : public BuiltinOptimizer {
  protected:
   [[nodiscard]] OptimizerState* store() noexcept override { return &buffers_; }
   [[nodiscard]] device::Updates& updates() noexcept override { return updates_; }
+  [[nodiscard]] std::optional<ddp_gpu_rule_options> gpu_rule() const noexcept override;
   void update(const Block& block, const device::GradShape& shape) override;
 
  private:

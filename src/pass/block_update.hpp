@@ -34,7 +34,7 @@ class BlockUpdate {
   /// Parameters and state are updated in part, for good.
   virtual void tear() noexcept {}
   /// All blocks of a step that a pass made have changed: the step counts.
-  virtual void count_step() noexcept = 0;
+  virtual void count_step() = 0;
   /// Blocks of parameters on a GPU are only noted by update_block and restore; now they change, in this stream's order.
   /// Throws what a GPU throws.
   virtual void flush(void* stream) = 0;

@@ -169,7 +169,7 @@ void OptimizerStage::join_updates() {
 
 void OptimizerStage::refuse_capture() const {
   channel_.group().gpu().device().refuse_capture(
-      gpu_stream(), "ddp_model_mark_ready",
+      gpu_stream(), kInPass,
       "the optimizer updates within the pass (in_backward), and its rate and step count would be frozen into the graph");
 }
 
@@ -194,6 +194,7 @@ bool OptimizerStage::end(bool is_void) {
     return restored;
   }
   if (!step_.is(StepState::Is::kPending)) return true;
+  if (setting_.some_on_gpu()) refuse_capture();
   failure_ = pass_plan_.follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
   if (failure_) return true;
   update_.count_step();

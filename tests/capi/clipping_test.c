@@ -74,6 +74,18 @@ static void a_loss_scale_is_set_asked_for_and_refused(void **state) {
   check_ok(ddp_optimizer_set_loss_scale(optimizer, NULL));
   check_ok(ddp_optimizer_get_loss_scale(optimizer, &number));
   check_number(number, 65536);
+  float narrow[2] = {0, 7};
+  ddp_tensor to;
+  const int64_t shape[1] = {2};
+  check_ok(ddp_tensor_init(&to, narrow, DDP_F32, 1, shape));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_copy_loss_scale(optimizer, &to, NULL), "one element");
+  to.shape[0] = 1;
+  check_ok(ddp_optimizer_copy_loss_scale(optimizer, &to, NULL));
+  check_number(narrow[0], 65536);
+  check_number(narrow[1], 7);
+  to.dtype = DDP_F16;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_copy_loss_scale(optimizer, &to, NULL), "F32 or F64");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_copy_loss_scale(optimizer, NULL, NULL), "tensor");
   f.grad[1][2] = INFINITY;
   check_ok(ddp_optimizer_step(optimizer, NULL));
   check_ok(ddp_optimizer_get_skipped_count(optimizer, &count));

@@ -2,6 +2,7 @@
 // bits; and what stops them.
 #include "device/cpu/update_kernels.hpp"
 #include "gpu/support/kernel_arrays.hpp"
+#include "optim/rules.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -117,6 +118,49 @@ void sgd_has_the_bits_of_the_cpu(void**) {
         }
 }
 
+/// Two parameters that have made different numbers of steps, and a frozen one, in three steps that the device counts.
+void a_planned_step_has_the_bits_of_the_cpu(void**) {
+  const card::Stream stream(kGpu);
+  void *host = nullptr, *on_device = nullptr;
+  GPU_CALL(host_alloc(&host, &on_device, sizeof(ddp_gpu_progress) + 3 * sizeof(ddp_gpu_parameter)));
+  auto* const progress = static_cast<ddp_gpu_progress*>(host);
+  auto* const parameters = reinterpret_cast<ddp_gpu_parameter*>(progress + 1);
+  const card::Memory gate(kGpu, sizeof(ddp_gpu_gate)), rules(kGpu, 3 * sizeof(ddp_gpu_planned_rule));
+  const ddp_adam_options options = optim::default_adam_options();
+  *progress = {0.01, 4, 1, 1, 1, 4, 0, 0, 0, 0, -1};
+  for (int64_t k = 0; k < 3; ++k) parameters[k] = {0.1, k == 2 ? 0.0 : 1.5, 1000 * k};
+  const uint64_t used = 7;
+  ddp_gpu_step step{};
+  step.progress = static_cast<ddp_gpu_progress*>(on_device);
+  step.parameters = reinterpret_cast<ddp_gpu_parameter*>(step.progress + 1);
+  step.count = 3;
+  step.used = &used;
+  step.rule = {1, options.decoupled, 0, 0, options.beta1, options.beta2, options.epsilon, 0, 0};
+  step.gate = static_cast<ddp_gpu_gate*>(gate.data());
+  step.rules = static_cast<ddp_gpu_planned_rule*>(rules.data());
+  Rule arrays(DDP_F32, 0);
+  for (size_t k = 0; k < arrays.updates.size(); ++k) arrays.updates[k].rule = static_cast<int64_t>(k % 3);
+  for (int64_t made = 0; made < 3; ++made) {
+    for (size_t k = 0; k < arrays.values.size(); ++k) {
+      if (k % 3 == 2) continue;
+      cpu::AdamStep wanted = optim::adam_step(options, 0.01 * 1.5, 0.1, 1000 * static_cast<int64_t>(k % 3) + made);
+      wanted.shape.scale = 0.25;
+      cpu::adam_update(wanted, DDP_F32, arrays.values[k].data(), arrays.grad.host[k].data(), arrays.firsts[k].data(),
+                       arrays.seconds[k].data(), arrays.value.count(k));
+    }
+    const ddp_gpu_shape shape{1, kInfinity, step.gate};
+    GPU_CALL(plan_step(&step, nullptr, stream.get()));
+    GPU_CALL(planned_adam(arrays.updates.data(), static_cast<int64_t>(arrays.updates.size()), step.rules, 3, DDP_F32, &shape,
+                          nullptr, stream.get()));
+    stream.wait();
+    arrays.expect_same_arrays("step " + std::to_string(made));
+    expect_equal(progress->steps, made + 1, "steps");
+    for (int64_t k = 0; k < 3; ++k)
+      expect_equal(parameters[k].steps, 1000 * k + (k == 2 ? 0 : made + 1), "steps of a parameter");
+  }
+  GPU_CALL(host_free(host));
+}
+
 void a_stop_or_a_closed_gate_changes_nothing(void**) {
   const card::Stream stream(kGpu);
   void *host = nullptr, *on_device = nullptr;
@@ -150,6 +194,7 @@ int main(int argc, char** argv) {
       ddp_test(averages_have_the_bits_of_the_cpu),
       ddp_test(adam_has_the_bits_of_the_cpu),
       ddp_test(sgd_has_the_bits_of_the_cpu),
+      ddp_test(a_planned_step_has_the_bits_of_the_cpu),
       ddp_test(a_stop_or_a_closed_gate_changes_nothing),
   };
   return card::run_matching(tests, argc, argv);

@@ -1,6 +1,7 @@
 // Several ranks with CUDA tensors: sums of whole numbers are exact, all ranks hold the same bits, and what one process
 // computes from the mean gradient is what they compute together.
 #include <cmath>
+#include <functional>
 
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
@@ -178,6 +179,46 @@ void gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit(void**) {
   });
 }
 
+/// The sum of ranks lo to hi in the tree of include/README.md.
+float tree_sum_of(int lo, int hi, const std::function<float(int)>& leaf) {
+  if (hi - lo == 1) return leaf(lo);
+  int half = 1;
+  while (2 * half < hi - lo) half *= 2;
+  return tree_sum_of(lo, lo + half, leaf) + tree_sum_of(lo + half, hi, leaf);
+}
+
+/// Means in the tree, and steps that are those of the same model in host memory.
+void reproducible_groups_have_the_bits_of_the_cpu(void**) {
+  for (const int size : {2, 3})
+    run_world(size, [](const Rank& at) {
+      ddp_group_options options;
+      OK(ddp_group_options_init(&options, sizeof options));
+      options.device_index = at.place.device;
+      options.reproducible = 1;
+      ddp_group* made = nullptr;
+      OK(ddp_group_split(at.group, 0, at.rank, &options, &made));
+      const GroupHandle group(made);
+      Plan plan = plan_for(at);
+      plan.fine = true;
+      Plan in_host = plan;
+      in_host.place = kCpu;
+      Trainer on_gpu(made, plan), on_cpu(made, in_host);
+      const OptimizerHandle gpu_adam = adam(on_gpu.model.get(), {}), cpu_adam = adam(on_cpu.model.get(), {});
+      for (int step = 0; step < 3; ++step) {
+        on_gpu.pass(step);
+        on_cpu.pass(step);
+        const auto mean = [&](size_t p, int64_t i) {
+          const auto leaf = [&](int rank) { return static_cast<float>(fine_gradient(rank, step, p, i)); };
+          return tree_sum_of(0, at.size, leaf) / static_cast<float>(at.size);
+        };
+        expect_same_bytes(on_gpu.grad_bytes(), on_gpu.expected_grads(mean), "means in the tree");
+        OK(ddp_optimizer_step(gpu_adam.get(), on_gpu.stream.get()));
+        OK(ddp_optimizer_step(cpu_adam.get(), nullptr));
+        expect_same_bytes(on_gpu.value_bytes(), on_cpu.value_bytes(), "step " + std::to_string(step));
+      }
+    });
+}
+
 void gradients_count_by_their_weights(void**) {
   run_world(2, [](const Rank& at) {
     Plan plan = plan_for(at);
@@ -283,6 +324,7 @@ int main(int argc, char** argv) {
       ddp_test(every_way_to_step_gives_the_bits_of_the_plain_one),
       ddp_test(each_rank_may_keep_its_gradients_where_it_likes),
       ddp_test(gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit),
+      ddp_test(reproducible_groups_have_the_bits_of_the_cpu),
       ddp_test(gradients_count_by_their_weights),
       ddp_test(parameters_and_buffers_begin_as_those_of_rank_0),
       ddp_test(collectives_take_cuda_tensors),

@@ -36,6 +36,28 @@ void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
   });
 }
 
+/// The first call of rank 1's NCCL does not return, as on a GPU that hangs, while its process lives and answers.
+void a_rank_that_nccl_waits_for_is_named(void**) {
+  const FakeGpus gpus;
+  fake_gpu::let_die({1, 1, [] {}});
+  run_ranks(3, [&](int rank) {
+    ddp_group_options options = world_options();
+    options.rendezvous_timeout_ms = 800;
+    options.rank = rank;
+    options.world_size = 3;
+    options.device_index = rank;
+    const auto group = group::Group::create("local://hangs-in-nccl", options);
+    const int64_t ms = ms_of([&] {
+      const std::string text = expect_error(DDP_ERROR_TIMED_OUT, [&] { static_cast<void>(group->gpu().nccl()); });
+      expect_contains(text, "rank 1 (");
+      expect_contains(text, "has not come back");
+      expect(text.find("rank 0 (") == std::string::npos && text.find("rank 2 (") == std::string::npos, text);
+    });
+    expect(ms < 4000, "bounded: " + std::to_string(ms) + " ms");
+  });
+  fake_gpu::end_death();
+}
+
 /// Rank 1 has said that it can, and ends while NCCL connects: the others are told at once, long before the time is up.
 void a_rank_that_ends_while_nccl_connects_is_named_at_once(void**) {
   for (const int64_t looks : {0, 3}) {  // NCCL that blocks, as NCCL_COMM_BLOCKING=1 makes it, and NCCL that does not
@@ -197,6 +219,36 @@ void memory_of_a_group_goes_with_it(void**) {
 }
 
 /// With registered memory the hosts would meet inside NCCL.
+/// NCCL gives one code for all that CUDA may have against it.
+void why_there_is_no_memory_of_nccl_is_told(void**) {
+  struct Case {
+    int32_t why;  // a ddp_gpu_error_kind; OK: the runtime has the memory
+    ddp_status status;
+    const char* text;
+  };
+  for (const Case& each :
+       {Case{DDP_GPU_OUT_OF_MEMORY, DDP_ERROR_OUT_OF_MEMORY, "has no 4096 bytes left"},
+        Case{DDP_GPU_LOST, DDP_ERROR_PEER_FAILED, "rank 0"}, Case{DDP_GPU_OK, DDP_ERROR_INTERNAL, "unhandled"}}) {
+    const FakeGpus gpus;
+    run_gpu_groups(2, [&](group::Group& group, int rank) {
+      nccl::NcclTransport& transport = group.gpu().nccl();
+      group.barrier();
+      if (rank == 0) {
+        fake_gpu::inject({"nccl.mem_alloc", 1, 1, DDP_NCCL_FAILED, 0});
+        if (each.why != DDP_GPU_OK) fake_gpu::inject({"alloc", 1, 1, each.why, 0});
+        expect_contains(expect_error(each.status, [&] { static_cast<void>(transport.communicator().alloc(4096)); }),
+                        each.text);
+        fake_gpu::clear_faults();
+        void* const memory = transport.communicator().alloc(4096);
+        expect(transport.free(memory), "the next one is given and taken back");
+      }
+      group.barrier();
+    });
+    FakeGpus::expect_correct();
+    FakeGpus::expect_nothing_left();
+  }
+}
+
 void a_mark_does_not_wait_for_a_late_rank(void**) {
   const FakeGpus gpus;
   std::atomic<bool> marked{false};
@@ -225,6 +277,7 @@ int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang),
+      ddp_test(a_rank_that_nccl_waits_for_is_named),
       ddp_test(a_rank_that_ends_while_nccl_connects_is_named_at_once),
       ddp_test(leaving_waits_for_a_slow_end_of_nccl),
       ddp_test(leaving_is_bounded_when_nccl_blocks),
@@ -232,6 +285,7 @@ int main() {
       ddp_test(a_model_may_go_while_its_pass_is_under_way),
       ddp_test(what_a_fresh_thread_destroys_touches_no_other_gpu),
       ddp_test(memory_of_a_group_goes_with_it),
+      ddp_test(why_there_is_no_memory_of_nccl_is_told),
       ddp_test(a_mark_does_not_wait_for_a_late_rank),
   };
   return cmocka_run_group_tests_name("gpu_communicator", tests, nullptr, nullptr);

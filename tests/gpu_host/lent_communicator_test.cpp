@@ -2,8 +2,11 @@
 #include <array>
 
 #include "collective/nccl/nccl_transport.hpp"
+#include "gpu_host/placed_model.hpp"
 #include "gpu_host/small_model.hpp"
 #include "group/split.hpp"
+#include "optim/adam.hpp"
+#include "support/rule_options.hpp"
 
 namespace ddp::test {
 namespace {
@@ -178,6 +181,42 @@ void a_failure_leaves_it_to_its_owner(void**) {
   FakeGpus::expect_nothing_left();
 }
 
+/// The same with the owner late: what the device would be waited for to free is left to the process.
+void what_hangs_holds_up_no_destroy(void**) {
+  const FakeGpus gpus;
+  std::atomic<bool> marked{false};
+  on_ranks_with_comms(2, [&](int rank, OwnComm& comm) {
+    auto group = group::Group::create("local://hanging-lent", options_of(rank, 2, comm.get()));
+    auto placed = std::make_unique<PlacedModel>(group, all_types(Home::kGpu), DDP_UNUSED_ERROR);
+    AdamOptions rule;
+    auto adam = std::make_unique<optim::Adam>(placed->model, rule, rule);
+    placed->pass();
+    adam->step(placed->stream());
+    group->barrier();
+    if (rank == 1) {
+      wait_until([&] { return marked.load(); });
+      group->health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+    } else {
+      placed->model->begin_backward(DDP_PASS_REDUCE);
+      for (int32_t i = placed->size(); i-- > 0;) placed->model->pass().mark_ready(i, placed->stream());
+      marked = true;
+      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { placed->model->end_backward(placed->stream()); }), "had enough");
+    }
+    const int64_t ms = ms_of([&] {
+      adam.reset();
+      placed.reset();
+      group->close();
+      group.reset();
+    });
+    expect(ms < 5000, "all of it is destroyed in " + std::to_string(ms) + " ms");
+    comm.abort();
+  });
+  expect(fake_gpu::wait_idle(), "the devices come to an end");
+  expect(fake_gpu::live(0).allocations > 0, "what the hanging device may use is kept");
+  expect_equal(fake_gpu::live(1).allocations, int64_t{0}, "what the other one has is freed");
+  FakeGpus::expect_correct();
+}
+
 /// The other one's rank never comes; and the owner is late.
 void a_group_goes_while_its_lent_communicator_hangs(void**) {
   const FakeGpus gpus;
@@ -251,6 +290,7 @@ int main() {
       ddp_test(all_ranks_lend_one_or_none),
       ddp_test(a_communicator_that_has_failed_or_has_no_library_is_refused),
       ddp_test(a_failure_leaves_it_to_its_owner),
+      ddp_test(what_hangs_holds_up_no_destroy),
       ddp_test(a_group_goes_while_its_lent_communicator_hangs),
       ddp_test(a_sub_group_makes_its_own),
       ddp_test(max_ctas_come_to_nccl_and_are_equal),

@@ -175,6 +175,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_optimizer_get_step_count, h.optimizer, &m.count),
     DDP_CALL(ddp_optimizer_set_loss_scale, h.optimizer, &m.scale),
     DDP_CALL(ddp_optimizer_get_loss_scale, h.optimizer, m.numbers),
+    DDP_CALL(ddp_optimizer_copy_loss_scale, h.optimizer, &m.tensor, no_stream),
     DDP_CALL(ddp_optimizer_get_skipped_count, h.optimizer, &m.count),
     DDP_CALL(ddp_optimizer_get_grad_norm, h.optimizer, m.numbers),
     DDP_CALL(ddp_optimizer_set_group, h.optimizer, 0, 0, 1),

@@ -25,7 +25,7 @@ export Model, add_parameter!, add_buffer!, lend!, commit!, value, grad, set_grad
 export sync_buffers!, check_replicas, parameter_hash, stats, describe_plan, metadata, metadata!
 export weight!, last_pass!, skip_backward, join!, pass_report
 export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_parameters!
-export loss_scale!, loss_scale, skipped_count, clip_grad_norm!, clip_grad_value!, allreduce_rows
+export loss_scale!, loss_scale, copy_loss_scale!, skipped_count, clip_grad_norm!, clip_grad_value!, allreduce_rows
 export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped
 export save_state, load_state!, Sampler, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, stream!
 

@@ -497,7 +497,7 @@ without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NC
 from ncclMemAlloc.
 - `bytes`: 1 or more
 - `out_data`: the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
-Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT. Since 0.1.
+Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT; of a GPU also INTERNAL with NCCL's words. Since 0.1.
 """
 function ddp_group_alloc(group, bytes, out_data)
     return ccall((:ddp_group_alloc, libddp), ddp_status, (Ptr{ddp_group}, Int64, Ptr{Ptr{Cvoid}}), group, bytes, out_data)
@@ -1160,7 +1160,9 @@ end
 @doc raw"""
     ddp_optimizer_set_rate(optimizer, rate)
 
-Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same.
+Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
+captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
+ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
 Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
 or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
 """
@@ -1181,7 +1183,9 @@ end
     ddp_optimizer_get_step_count(optimizer, out_count)
 
 Steps taken so far (after a load: the saved number). A step that a pass makes (in_backward) counts when
-the pass has ended.
+the pass has ended. If a GPU decides about steps (ddp_optimizer_step), this call, ddp_optimizer_get_loss_scale,
+ddp_optimizer_get_skipped_count, ddp_optimizer_get_grad_norm and saving wait for the last step; once a step was captured
+into a CUDA graph they wait until the GPU is idle, so they cannot be called while a stream is captured.
 Local. Errors: INVALID_ARGUMENT. Since 0.1.
 """
 function ddp_optimizer_get_step_count(optimizer, out_count)
@@ -1264,10 +1268,16 @@ rank used keep their value and their optimizer state. The gradients of a pass ar
 program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
 captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
 order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
-has to decide: with nonfinite SKIP or FAIL or a dynamic loss scale, and with max_norm if `shard` is set or some
-parameters are in host memory. Otherwise max_norm is applied on the GPU and nothing waits.
-- `stream`: that of ddp_model_end_backward, or one that is ordered after it; it is not being captured into a CUDA graph
-Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured;
+has to decide: with nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in
+host memory or the rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+
+A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
+SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
+options before. Each launch makes a step with the learning rate, groups and counts of its time. include/README.md, "CUDA
+graphs", says what may be launched when.
+- `stream`: that of ddp_model_end_backward, or one that is ordered after it
+Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
+the step is none of the above;
 gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
 left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
 parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
@@ -2012,6 +2022,24 @@ Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). 
 """
 function ddp_memory_release(data)
     return ccall((:ddp_memory_release, libddp), ddp_status, (Ptr{Cvoid},), data)
+end
+
+@doc raw"""
+    ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
+
+Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
+written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
+writes the scale of its time.
+- `tensor`: one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
+by ddp_optimizer_get_loss_scale)
+- `stream`: of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
+The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
+Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
+have to wait for a stream that is captured). Since 0.1.
+"""
+function ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
+    return ccall((:ddp_optimizer_copy_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_tensor}, Ptr{Cvoid}),
+        optimizer, tensor, stream)
 end
 
 end

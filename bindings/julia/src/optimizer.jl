@@ -128,6 +128,17 @@ function loss_scale(optimizer::Optimizer)
     return scale[]
 end
 
+"""
+    copy_loss_scale!(to, optimizer)
+
+Write what to multiply the next loss with into an array of one element, `Float32` or `Float64`. On a GPU it is written in the order of the model's
+stream, and the host does not wait.
+"""
+function copy_loss_scale!(to::AbstractArray, optimizer::Optimizer)
+    GC.@preserve to check(Low.ddp_optimizer_copy_loss_scale(optimizer.handle, Ref(describe(to)), optimizer.model.stream))
+    return to
+end
+
 """The number of steps left out because of gradients that were not finite."""
 function skipped_count(optimizer::Optimizer)
     count = Ref{Int64}(0)

@@ -9,6 +9,7 @@ from ._errors import CallbackError
 from ._handle import Closing, Handle
 from ._model import Key, Model
 from ._options import fill, fill_two
+from ._tensor import lend
 from ._view import View
 
 
@@ -63,6 +64,12 @@ class Optimizer(Closing):
     def loss_scale(self) -> float:
         """What to multiply the next loss with; 1 without a loss scale."""
         return low.ddp_optimizer_get_loss_scale(self._raw)
+
+    def copy_loss_scale(self, to: Any, *, stream: Optional[int] = None) -> Any:
+        """Write what to multiply the next loss with into a tensor of one element (F32 or F64), on a GPU in the order of the stream and
+        without waiting for it: captured into a CUDA graph, each launch writes the scale of its time. Returns the tensor."""
+        low.ddp_optimizer_copy_loss_scale(self._raw, lend(to).tensor, stream)
+        return to
 
     def set_loss_scale(self, **options: Any) -> None:
         """Use a loss scale from the next step on. Keywords: initial, growth, backoff, minimum, maximum, interval (0: it stays as it is)."""

@@ -107,16 +107,17 @@ std::string Communicator::make_id(const ddp_nccl_table& table) {
   return std::string(id.data(), id.size());
 }
 
-Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline,
-                           const std::function<void()>& check)
-    : device_(device), link_(std::make_shared<Link>(table)) {
-  const ddp_gpu_table& runtime = device.table();
-  std::thread connects = os::start_thread("ddp-nccl-init", [link = link_, place, &runtime, index = device.index()] {
+Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& table)
+    : device_(device), link_(std::make_shared<Link>(table)) {}
+
+void Communicator::connect(const Place& place, os::Deadline deadline, const std::function<void()>& check) {
+  const ddp_gpu_table& runtime = device_.table();
+  std::thread connects = os::start_thread("ddp-nccl-init", [link = link_, place, &runtime, index = device_.index()] {
     int32_t code = runtime.set_device(index);
     code = link->table.comm_init(&link->comm, place.size, place.id.data(), place.rank, place.name.c_str(), place.max_ctas);
     if (!link->report(code) && (code == 0 || link->is_in_progress(code))) Link::abort(*link);
   });
-  const std::optional<Error> problem = try_to([&] { connect(place, deadline, check); });
+  const std::optional<Error> problem = try_to([&] { await_ranks(place, deadline, check); });
   const bool is_left = problem && link_->leave();
   if (is_left)
     connects.detach();  // inside NCCL, where a half-made communicator cannot be aborted; it ends what comes of it
@@ -171,8 +172,13 @@ void Communicator::check_lent(const Lent& lent) const {
                      device, device_.name().c_str());
 }
 
+bool Communicator::is_inside_init() const {
+  const std::lock_guard lock(link_->mutex);
+  return !link_->returned;
+}
+
 /// Until all ranks have come.
-void Communicator::connect(const Place& place, os::Deadline deadline, const std::function<void()>& check) {
+void Communicator::await_ranks(const Place& place, os::Deadline deadline, const std::function<void()>& check) {
   const ddp_nccl_table& table = link_->table;
   int32_t result = 0;
   while (!link_->wait_ms(kLookMs) || (result = link_->result_of(link_->result), link_->is_in_progress(result))) {
@@ -258,12 +264,29 @@ void Communicator::exchange(const std::vector<Transfer>& transfers, void* stream
   });
 }
 
+/// NCCL says no more than that CUDA failed. So the runtime is asked for as much, which says why, or gives it: then it is
+/// NCCL's own failure.
+void Communicator::fail_alloc(int32_t code, int64_t bytes) const {
+  const ddp_gpu_table& runtime = device_.table();
+  void* plain = nullptr;
+  const int32_t asked = runtime.alloc(&plain, bytes);
+  if (asked != 0 && runtime.error_kind(asked) == DDP_GPU_OUT_OF_MEMORY)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s: %s has no %lld bytes left for the group's memory",
+                     device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes));
+  device_.check(asked, "allocating the group's memory");
+  static_cast<void>(runtime.free(plain));
+  throw make_error(
+      DDP_ERROR_INTERNAL,
+      "%s: NCCL failed on %s while allocating %lld bytes of the group's memory, of which the GPU has enough: %s "
+      "(%s)",
+      device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes), link_->table.error_text(code),
+      link_->table.last_error(nullptr));
+}
+
 void* Communicator::alloc(int64_t bytes) {
   void* memory = nullptr;
   call_alone("allocating memory", [&](const ddp_nccl_table& nccl, void*) {
-    if (nccl.mem_alloc(&memory, bytes) != 0)
-      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s: %s has no %lld bytes left for the group's memory",
-                       device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes));
+    if (const int32_t code = nccl.mem_alloc(&memory, bytes); code != 0) fail_alloc(code, bytes);
     link_->memory.insert(memory);
     return 0;
   });

@@ -39,10 +39,13 @@ class Communicator {
     int32_t size = 1;
   };
 
-  /// Collective. Throws TIMED_OUT when the others have not come by the deadline (then this process should not try again),
-  /// PEER_FAILED, and what `check` throws, which says whether the group still stands.
-  Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Place& place, os::Deadline deadline,
-               const std::function<void()>& check);
+  /// One that is still to connect.
+  Communicator(const gpu::Device& device, const ddp_nccl_table& table);
+  /// Collective, once. Throws TIMED_OUT when the others have not come by the deadline (then this process should not try
+  /// again), PEER_FAILED, and what `check` throws, which says whether the group still stands.
+  void connect(const Place& place, os::Deadline deadline, const std::function<void()>& check);
+  /// Has the GPU not come so far that NCCL could look for the other ranks? (NCCL that blocks: nobody knows.)
+  [[nodiscard]] bool is_inside_init() const;
   /// Uses one that is lent, and never ends it. Local. Throws INVALID_ARGUMENT if it has another size, rank or device, or has
   /// failed, TIMED_OUT if a call of the lender is still under way, and what `check` throws.
   Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Lent& lent, os::Deadline deadline,
@@ -74,7 +77,8 @@ class Communicator {
   /// All of them at once; the n-th one sent to a rank meets the n-th one that it receives. Every rank has some.
   void exchange(const std::vector<Transfer>& transfers, void* stream);
 
-  /// Memory of NCCL's kind: peers can map it. It is not registered (README.md, "Registered memory"). Throws OUT_OF_MEMORY.
+  /// Memory of NCCL's kind: peers can map it. It is not registered (README.md, "Registered memory"). Throws OUT_OF_MEMORY,
+  /// what the device throws, and INTERNAL with NCCL's words.
   [[nodiscard]] void* alloc(int64_t bytes);
   /// Does it come from alloc?
   [[nodiscard]] bool owns(void* memory) noexcept;
@@ -95,7 +99,8 @@ class Communicator {
  private:
   struct Link;
   void check_lent(const Lent& lent) const;
-  void connect(const Place& place, os::Deadline deadline, const std::function<void()>& check);
+  void await_ranks(const Place& place, os::Deadline deadline, const std::function<void()>& check);
+  [[noreturn]] void fail_alloc(int32_t code, int64_t bytes) const;
   template <class Call>
   void call(const char* doing, Call&& body);
   template <class Call>

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bootstrap/control/consensus.hpp"
+#include "collective/nccl/connect.hpp"
 #include "collective/nccl/mean.hpp"
 #include "collective/nccl/sharded.hpp"
 #include "collective/nccl/tree_sum.hpp"
@@ -101,16 +102,23 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   const Greeting first = greeting_of(said.front());
   std::vector<std::vector<uint64_t>> others;
   for (const std::string& bytes : said) others.push_back(greeting_of(bytes).others);
+  // All ranks are here, so from here on they have the same time.
+  const os::Deadline connected_by = os::Deadline::in_ms(context.options.rendezvous_timeout_ms);
   if (!is_lent)
-    communicator_ = std::make_shared<Communicator>(
-        device, *nccl, Communicator::Place{rank_, size_, first.nccl_id, "libddp", context.options.nccl_max_ctas}, deadline,
-        check);
+    communicator_ = connect_ranks(*context.control, device, *nccl,
+                                  Communicator::Place{rank_, size_, first.nccl_id, "libddp", context.options.nccl_max_ctas},
+                                  connected_by, check);
   order_ = std::make_unique<LaunchOrder>(device, stream_->get(),
                                          LaunchOrder::Group{first.group_id, size_, who_orders(nccl->library_version)}, here,
                                          others, check);
   communicator_->set_order(order_.get());
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
-  on_error([&] { try_out(deadline); }, [this](const Error&) { leave_what_is_used(); });
+  device_.frees().ask([this] { return comes_to_an_end(os::Deadline::never()); });
+  on_error([&] { try_out(connected_by); },
+           [this](const Error&) {
+             close(false);
+             decide_about_memory();
+           });
   if (rank_ == 0) say_what_started(*nccl);
 }
 
@@ -146,19 +154,23 @@ uint64_t NcclTransport::last_order_word() const noexcept { return order_ != null
 NcclTransport::~NcclTransport() {
   close(false);
   if (communicator_ != nullptr && communicator_->has_memory() && await_idle()) communicator_->free_all();
-  leave_what_is_used();
+  decide_about_memory();
 }
 
-/// A lent communicator that its owner has not aborted may keep the device busy for ever, and freeing memory waits for that.
-void NcclTransport::leave_what_is_used() noexcept {
-  if (communicator_ == nullptr || context_.options.nccl_comm == nullptr) return;
-  const std::optional<Error> problem = try_to([this] { await_stream(os::Deadline::in_ms(kFreeMs)); });
-  if (!problem || problem->status() != DDP_ERROR_TIMED_OUT) return;
-  os::log(DDP_LOG_WARNING,
-          "%s still works on collectives of nccl_comm, so some memory is kept for ever; abort the communicator before the "
-          "group is destroyed",
-          device_.name().c_str());
-  static_cast<void>(stop_words_.release());
+/// Does what is on the communication stream? Known in time; within a second once the group is broken.
+bool NcclTransport::comes_to_an_end(os::Deadline deadline) noexcept {
+  const std::optional<Error> problem = try_to([&] { await_stream(deadline); });
+  return !problem || problem->status() != DDP_ERROR_TIMED_OUT;
+}
+
+/// NCCL has ended, or nobody waits for it any more: what the device still works on now may keep it busy for ever.
+void NcclTransport::decide_about_memory() noexcept {
+  if (communicator_ == nullptr) return;
+  static_cast<void>(try_to([this] {
+    device_.frees().ask([this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); });
+    static_cast<void>(device_.frees().may_free(device_.name(), device_.owner()));
+  }));
+  static_cast<void>(try_to([this] { device_.frees().ask({}); }));
 }
 
 Communicator& NcclTransport::communicator() {

@@ -105,7 +105,8 @@ class NcclTransport {
   void await_stream(os::Deadline deadline);
   [[nodiscard]] bool await_idle() noexcept;
   void close_in_order() noexcept;
-  void leave_what_is_used() noexcept;
+  [[nodiscard]] bool comes_to_an_end(os::Deadline deadline) noexcept;
+  void decide_about_memory() noexcept;
   void scale(const Tensor& from, const Tensor& to, const Scale& by, void* stream);
   [[nodiscard]] Tensor terms_like(const Tensor& input, void* stream);
 

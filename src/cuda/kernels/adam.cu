@@ -13,17 +13,34 @@ struct AdamRule {
   }
 };
 
+/// One tile, by the rule of its piece.
+template <class E, class T>
+__device__ __forceinline__ void adam_piece(const UpdatePiece& piece, uint32_t first, uint32_t count, T scale, T limit,
+                                           const AdamRule<T>& rule) {
+  if constexpr (sizeof(E) == 2) {
+    if (piece.master != nullptr) return update_tile<E, 2, true>(piece, first, count, scale, limit, rule);
+  }
+  update_tile<E, 2, false>(piece, first, count, scale, limit, rule);
+}
+
 template <class E, class Parameters>
 __global__ void __launch_bounds__(kThreads) adam_kernel(const __grid_constant__ Parameters p) {
+  if (halted(p.step.stop, p.step.gate)) return;
+  const Wide<E> scale = p.step.scale_now();
+  each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
+    adam_piece<E>(piece, first, count, scale, p.step.limit, AdamRule<Wide<E>>{p.rules[piece.rule]});
+  });
+}
+
+template <class E, class Parameters>
+__global__ void __launch_bounds__(kThreads) planned_adam_kernel(const __grid_constant__ Parameters p) {
   using T = Wide<E>;
   if (halted(p.step.stop, p.step.gate)) return;
   const T scale = p.step.scale_now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
-    const AdamRule<T> rule{p.rules[piece.rule]};
-    if constexpr (sizeof(E) == 2) {
-      if (piece.master != nullptr) return update_tile<E, 2, true>(piece, first, count, scale, p.step.limit, rule);
-    }
-    update_tile<E, 2, false>(piece, first, count, scale, p.step.limit, rule);
+    const ddp_gpu_planned_rule& planned = p.rules[piece.rule];
+    if (planned.active != 0)
+      adam_piece<E>(piece, first, count, scale, p.step.limit, AdamRule<T>{AdamScalars<T>(planned.adam)});
   });
 }
 
@@ -31,13 +48,17 @@ template <class E>
 constexpr auto* few = adam_kernel<E, FewUpdates<AdamScalars<Wide<E>>, Wide<E>>>;
 template <class E>
 constexpr auto* many = adam_kernel<E, ManyUpdates<AdamScalars<Wide<E>>, Wide<E>>>;
+template <class E>
+constexpr auto* few_planned = planned_adam_kernel<E, PlannedIn<Wide<E>, kSmall>>;
+template <class E>
+constexpr auto* many_planned = planned_adam_kernel<E, PlannedIn<Wide<E>, kLarge>>;
 
 }  // namespace
 
 KernelList adam_kernels() noexcept {
-  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>), address_of(few<Half>),
-                                        address_of(few<Bfloat>), address_of(many<float>), address_of(many<double>),
-                                        address_of(many<Half>),  address_of(many<Bfloat>)};
+#define DDP_UPDATES(E) address_of(few<E>), address_of(many<E>), address_of(few_planned<E>), address_of(many_planned<E>)
+  static const void* const kernels[] = {DDP_UPDATES(float), DDP_UPDATES(double), DDP_UPDATES(Half), DDP_UPDATES(Bfloat)};
+#undef DDP_UPDATES
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
@@ -46,6 +67,14 @@ int32_t adam_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_ad
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     return launch_updates<AdamScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);
+  });
+}
+
+int32_t planned_adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                     int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
+  return with_element(dtype, [&](auto element) {
+    using E = decltype(element);
+    return launch_planned<E>(few_planned<E>, many_planned<E>, updates, count, rules, rule_count, *shape, stop, stream);
   });
 }
 

@@ -27,8 +27,9 @@ KernelList moments_kernels() noexcept;
 KernelList normalise_kernels() noexcept;
 KernelList word_kernels() noexcept;
 KernelList tree_kernels() noexcept;
+KernelList plan_kernels() noexcept;
 
-std::array<KernelList, 11> all_kernels() noexcept;
+std::array<KernelList, 12> all_kernels() noexcept;
 
 /// Sets the table's functions that launch kernels.
 void fill_kernels(ddp_gpu_table& table) noexcept;
@@ -52,6 +53,11 @@ int32_t copy_word(const uint32_t* from, uint32_t* to, void* stream) noexcept;
 int32_t move_quotient(const ddp_gpu_span* spans, int64_t count, int32_t from_dtype, int32_t to_dtype, double factor,
                       double divisor, ddp_gpu_stop stop, void* stream) noexcept;
 int32_t tree_sum(const ddp_gpu_tree* tree, ddp_gpu_stop stop, void* stream) noexcept;
+int32_t plan_step(const ddp_gpu_step* step, ddp_gpu_stop stop, void* stream) noexcept;
+int32_t planned_adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                     int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept;
+int32_t planned_sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                    int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept;
 
 int64_t bn_scratch_bytes(const ddp_gpu_batch* batch) noexcept;
 int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void* scratch, void* stream) noexcept;

@@ -24,7 +24,7 @@ template <class T>
 struct AdamScalars {
   T keep, weight_decay, beta1, share1, beta2, share2, size, root_scale, epsilon;
   bool decays;
-  explicit AdamScalars(const ddp_gpu_adam_rule& r) noexcept
+  DDP_HD explicit AdamScalars(const ddp_gpu_adam_rule& r) noexcept
       : keep(static_cast<T>(r.keep)),
         weight_decay(static_cast<T>(r.weight_decay)),
         beta1(static_cast<T>(r.beta1)),
@@ -55,7 +55,7 @@ struct SgdScalars {
   T rate, weight_decay, momentum, gradient_share;
   int32_t mode, nesterov;
   bool decays;
-  explicit SgdScalars(const ddp_gpu_sgd_rule& r) noexcept
+  DDP_HD explicit SgdScalars(const ddp_gpu_sgd_rule& r) noexcept
       : rate(static_cast<T>(r.rate)),
         weight_decay(static_cast<T>(r.weight_decay)),
         momentum(static_cast<T>(r.momentum)),

@@ -21,17 +21,33 @@ __device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t firs
     update_tile<E, 0, has_master>(piece, first, count, scale, limit, rule);
 }
 
+/// One tile, by the rule of its piece.
+template <class E, class T>
+__device__ __forceinline__ void sgd_piece(const UpdatePiece& piece, uint32_t first, uint32_t count, T scale, T limit,
+                                          const SgdRule<T>& rule) {
+  if constexpr (sizeof(E) == 2) {
+    if (piece.master != nullptr) return sgd_tile<E, true>(piece, first, count, scale, limit, rule);
+  }
+  sgd_tile<E, false>(piece, first, count, scale, limit, rule);
+}
+
 template <class E, class Parameters>
 __global__ void __launch_bounds__(kThreads) sgd_kernel(const __grid_constant__ Parameters p) {
+  if (halted(p.step.stop, p.step.gate)) return;
+  const Wide<E> scale = p.step.scale_now();
+  each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
+    sgd_piece<E>(piece, first, count, scale, p.step.limit, SgdRule<Wide<E>>{p.rules[piece.rule]});
+  });
+}
+
+template <class E, class Parameters>
+__global__ void __launch_bounds__(kThreads) planned_sgd_kernel(const __grid_constant__ Parameters p) {
   using T = Wide<E>;
   if (halted(p.step.stop, p.step.gate)) return;
   const T scale = p.step.scale_now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
-    const SgdRule<T> rule{p.rules[piece.rule]};
-    if constexpr (sizeof(E) == 2) {
-      if (piece.master != nullptr) return sgd_tile<E, true>(piece, first, count, scale, p.step.limit, rule);
-    }
-    sgd_tile<E, false>(piece, first, count, scale, p.step.limit, rule);
+    const ddp_gpu_planned_rule& planned = p.rules[piece.rule];
+    if (planned.active != 0) sgd_piece<E>(piece, first, count, scale, p.step.limit, SgdRule<T>{SgdScalars<T>(planned.sgd)});
   });
 }
 
@@ -39,13 +55,17 @@ template <class E>
 constexpr auto* few = sgd_kernel<E, FewUpdates<SgdScalars<Wide<E>>, Wide<E>>>;
 template <class E>
 constexpr auto* many = sgd_kernel<E, ManyUpdates<SgdScalars<Wide<E>>, Wide<E>>>;
+template <class E>
+constexpr auto* few_planned = planned_sgd_kernel<E, PlannedIn<Wide<E>, kSmall>>;
+template <class E>
+constexpr auto* many_planned = planned_sgd_kernel<E, PlannedIn<Wide<E>, kLarge>>;
 
 }  // namespace
 
 KernelList sgd_kernels() noexcept {
-  static const void* const kernels[] = {address_of(few<float>),  address_of(few<double>), address_of(few<Half>),
-                                        address_of(few<Bfloat>), address_of(many<float>), address_of(many<double>),
-                                        address_of(many<Half>),  address_of(many<Bfloat>)};
+#define DDP_UPDATES(E) address_of(few<E>), address_of(many<E>), address_of(few_planned<E>), address_of(many_planned<E>)
+  static const void* const kernels[] = {DDP_UPDATES(float), DDP_UPDATES(double), DDP_UPDATES(Half), DDP_UPDATES(Bfloat)};
+#undef DDP_UPDATES
   return {kernels, static_cast<int64_t>(std::size(kernels))};
 }
 
@@ -54,6 +74,14 @@ int32_t sgd_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     return launch_updates<SgdScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);
+  });
+}
+
+int32_t planned_sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                    int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
+  return with_element(dtype, [&](auto element) {
+    using E = decltype(element);
+    return launch_planned<E>(few_planned<E>, many_planned<E>, updates, count, rules, rule_count, *shape, stop, stream);
   });
 }
 

@@ -2,9 +2,9 @@
 
 namespace ddp::cuda {
 
-std::array<KernelList, 11> all_kernels() noexcept {
-  return {move_kernels(), bytes_kernels(),   ema_kernels(),       adam_kernels(), sgd_kernels(), norm_kernels(),
-          hash_kernels(), moments_kernels(), normalise_kernels(), word_kernels(), tree_kernels()};
+std::array<KernelList, 12> all_kernels() noexcept {
+  return {move_kernels(), bytes_kernels(),   ema_kernels(),       adam_kernels(), sgd_kernels(),  norm_kernels(),
+          hash_kernels(), moments_kernels(), normalise_kernels(), word_kernels(), tree_kernels(), plan_kernels()};
 }
 
 void fill_kernels(ddp_gpu_table& table) noexcept {
@@ -28,6 +28,9 @@ void fill_kernels(ddp_gpu_table& table) noexcept {
   table.bn_apply_backward = bn_apply_backward;
   table.move_quotient = move_quotient;
   table.tree_sum = tree_sum;
+  table.plan_step = plan_step;
+  table.planned_adam = planned_adam;
+  table.planned_sgd = planned_sgd;
 }
 
 }  // namespace ddp::cuda

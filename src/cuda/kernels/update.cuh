@@ -52,6 +52,16 @@ using FewUpdates = UpdatesIn<Scalars, T, 8, kSmall>;
 template <class Scalars, class T>
 using ManyUpdates = UpdatesIn<Scalars, T, 48, kLarge>;
 
+/// Rules that plan_step wrote: one for each parameter, in device memory.
+template <class T, int pieces>
+struct PlannedParameters {
+  Step<T> step;
+  const ddp_gpu_planned_rule* rules;
+  Table<UpdatePiece, pieces> table;
+};
+template <class T, size_t bytes>
+using PlannedIn = PlannedParameters<T, capacity<UpdatePiece>(bytes, sizeof(Step<T>) + sizeof(void*) + 16)>;
+
 /// A rule's arrays from the first element of a tile on. states: how many of them the rule keeps now.
 template <class E, int states, bool has_master, class Rule>
 struct Update {
@@ -143,6 +153,24 @@ class RuleSlots {
   int used_ = 0;
 };
 
+/// Adds an update in pieces of a length that fits, under the rule with this number.
+template <class E, class Batches>
+void add_pieces(Batches& batches, const ddp_gpu_update& u, uint32_t rule) noexcept {
+  using T = Wide<E>;
+  each_part(u.count, [&](int64_t first, uint32_t length) {
+    const int64_t raw = first * static_cast<int64_t>(sizeof(E));
+    const int64_t wide = first * static_cast<int64_t>(sizeof(T));
+    batches.add(UpdatePiece{moved(u.value, raw),
+                            moved(u.grad, raw),
+                            {moved(u.state[0], wide), moved(u.state[1], wide)},
+                            moved(u.master, wide),
+                            length,
+                            0,
+                            rule,
+                            0});
+  });
+}
+
 template <class Scalars, class E, class Parameters, class Rule>
 int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count, const Rule* rules,
                             int64_t rule_count, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
@@ -163,18 +191,7 @@ int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* up
       }
       slot = slots.add(u.rule, Scalars(rules[u.rule]));
     }
-    each_part(u.count, [&](int64_t first, uint32_t length) {
-      const int64_t raw = first * static_cast<int64_t>(sizeof(E));
-      const int64_t wide = first * static_cast<int64_t>(sizeof(T));
-      batches.add(UpdatePiece{moved(u.value, raw),
-                              moved(u.grad, raw),
-                              {moved(u.state[0], wide), moved(u.state[1], wide)},
-                              moved(u.master, wide),
-                              length,
-                              0,
-                              static_cast<uint32_t>(slot),
-                              0});
-    });
+    add_pieces<E>(batches, u, static_cast<uint32_t>(slot));
   }
   return batches.finish();
 }
@@ -188,6 +205,33 @@ int32_t launch_updates(void (*few)(FewUpdates<Scalars, Wide<E>>), void (*many)(M
       rule_count <= FewUpdates<Scalars, Wide<E>>::kRules)
     return launch_updates_with<Scalars, E>(few, updates, count, rules, rule_count, shape, stop, stream);
   return launch_updates_with<Scalars, E>(many, updates, count, rules, rule_count, shape, stop, stream);
+}
+
+/// The same by rules in device memory.
+template <class E, class Parameters>
+int32_t launch_planned_with(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count,
+                            const ddp_gpu_planned_rule* rules, int64_t rule_count, const ddp_gpu_shape& shape,
+                            ddp_gpu_stop stop, void* stream) noexcept {
+  static_assert(sizeof(Parameters) <= kLarge);
+  using T = Wide<E>;
+  Parameters p;
+  p.step = {static_cast<T>(shape.scale), static_cast<T>(shape.limit), shape.gate, stop};
+  p.rules = rules;
+  Batches batches(kernel, p, kUpdateTile, stream);
+  for (int64_t i = 0; i < count; ++i) {
+    if (updates[i].rule < 0 || updates[i].rule >= rule_count) return kBadArgument;
+    add_pieces<E>(batches, updates[i], static_cast<uint32_t>(updates[i].rule));
+  }
+  return batches.finish();
+}
+
+template <class E>
+int32_t launch_planned(void (*few)(PlannedIn<Wide<E>, kSmall>), void (*many)(PlannedIn<Wide<E>, kLarge>),
+                       const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                       const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
+  if (count <= decltype(PlannedIn<Wide<E>, kSmall>::table)::kCapacity)
+    return launch_planned_with<E>(few, updates, count, rules, rule_count, shape, stop, stream);
+  return launch_planned_with<E>(many, updates, count, rules, rule_count, shape, stop, stream);
 }
 
 }  // namespace ddp::cuda

@@ -11,6 +11,7 @@ class Host final : public device::Device {
   [[nodiscard]] bool is_immediate() const noexcept override { return true; }
   void synchronize() const override {}
   void synchronize(void*) const override {}
+  [[nodiscard]] bool is_capturing(void*) const override { return false; }
   void refuse_capture(void*, const char*, const char*) const override {}
 
   void within(const std::function<void()>& body) const override { body(); }

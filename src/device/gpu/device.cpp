@@ -113,6 +113,7 @@ device::Memory Device::allocate(int64_t bytes, const char* what) const {
 }
 
 void Device::free(void* memory) const noexcept {
+  if (!frees_.may_free(name_, owner_)) return;
   const Current current(*this, std::nothrow);
   static_cast<void>(table_.free(memory));
 }
@@ -158,16 +159,20 @@ void Device::hash(const device::Span* spans, int64_t count, void* scratch, uint6
 void Device::update(const device::UpdateSpan<device::AdamRule>& updates, const device::GradShape& shape,
                     const device::Order& order) const {
   const Current current(*this);
-  check(table_.adam(updates.updates, updates.count, updates.rules, updates.rule_count, updates.dtype, &shape, order.stop,
-                    order.stream),
+  check(updates.planned != nullptr ? table_.planned_adam(updates.updates, updates.count, updates.planned, updates.rule_count,
+                                                         updates.dtype, &shape, order.stop, order.stream)
+                                   : table_.adam(updates.updates, updates.count, updates.rules, updates.rule_count,
+                                                 updates.dtype, &shape, order.stop, order.stream),
         "updating parameters");
 }
 
 void Device::update(const device::UpdateSpan<device::SgdRule>& updates, const device::GradShape& shape,
                     const device::Order& order) const {
   const Current current(*this);
-  check(table_.sgd(updates.updates, updates.count, updates.rules, updates.rule_count, updates.dtype, &shape, order.stop,
-                   order.stream),
+  check(updates.planned != nullptr ? table_.planned_sgd(updates.updates, updates.count, updates.planned, updates.rule_count,
+                                                        updates.dtype, &shape, order.stop, order.stream)
+                                   : table_.sgd(updates.updates, updates.count, updates.rules, updates.rule_count,
+                                                updates.dtype, &shape, order.stop, order.stream),
         "updating parameters");
 }
 
@@ -254,6 +259,7 @@ Pinned::Pinned(const Device& device, int64_t bytes, const char* what) : device_(
 }
 
 Pinned::~Pinned() {
+  if (!device_.frees().may_free(device_.name(), device_.owner())) return;
   const Device::Current current(device_, std::nothrow);
   static_cast<void>(device_.table().host_free(host_));
 }

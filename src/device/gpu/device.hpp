@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -20,6 +21,7 @@
 
 #include "core/tensor.hpp"
 #include "device/device.hpp"
+#include "device/gpu/free_guard.hpp"
 #include "device/gpu/gpu_abi.h"
 #include "device/memory.hpp"
 
@@ -48,7 +50,7 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   [[nodiscard]] bool is_immediate() const noexcept override { return false; }
   void synchronize() const override;
   void synchronize(void* stream) const override;
-  [[nodiscard]] bool is_capturing(void* stream) const;
+  [[nodiscard]] bool is_capturing(void* stream) const override;
   /// The number of the capture that the stream is in; 0: none.
   [[nodiscard]] uint64_t capture_of(void* stream) const;
   void refuse_capture(void* stream, const char* function, const char* why) const override;
@@ -57,6 +59,8 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   /// Throws OUT_OF_MEMORY.
   [[nodiscard]] device::Memory allocate(int64_t bytes, const char* what) const override;
   void free(void* memory) const noexcept override;
+  /// Asked before memory is freed.
+  [[nodiscard]] FreeGuard& frees() const noexcept { return frees_; }
   /// Any direction, in the order of the stream. Host memory that is not pinned may block.
   void copy(void* to, const void* from, int64_t bytes, void* stream) const override;
   void zero(void* memory, int64_t bytes, void* stream) const;
@@ -99,6 +103,7 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   int32_t index_;
   std::string owner_;
   std::string name_;
+  mutable FreeGuard frees_;
 };
 
 /// A stream of the library's own.

@@ -273,6 +273,18 @@ typedef struct ddp_gpu_table {
                            double divisor, ddp_gpu_stop stop, void *stream);
   /* `tree` is read before the call returns. */
   int32_t (*tree_sum)(const ddp_gpu_tree *tree, ddp_gpu_stop stop, void *stream);
+
+  /* One step of an optimizer, decided and counted on the device: the gate as of `decide`, with the loss scale of progress,
+   * which then counts the step (optim/loss_scale.cpp); a step is left out if the squares are not finite and either
+   * skip_nonfinite is set or the loss scale is dynamic, or if `stop` is set, which counts nothing. rules[k] are the
+   * scalars of parameter k by optim/rules.cpp, with the same bits; active if it takes part, is not frozen and the step is
+   * made, and then its steps are counted. `step` is read before the call returns. */
+  int32_t (*plan_step)(const ddp_gpu_step *step, ddp_gpu_stop stop, void *stream);
+  /* As adam and sgd, by rules in device memory that plan_step wrote. */
+  int32_t (*planned_adam)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_planned_rule *rules,
+                          int64_t rule_count, int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
+  int32_t (*planned_sgd)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_planned_rule *rules, int64_t rule_count,
+                         int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

@@ -18,7 +18,7 @@ struct Norms::Forget {
 
 Norms::Norms(const Device& device) : device_(device), words_(device, kBytes, "a norm"), host_(device, kBytes, "a norm") {}
 
-const int64_t* Norms::start_sum(int32_t p, void* stream) {
+int64_t* Norms::start_sum(int32_t p, void* stream) {
   const Forget forget(parts_);
   auto* const words = reinterpret_cast<int64_t*>(words_.data());
   const Device::Current current(device_);

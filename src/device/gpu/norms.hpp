@@ -24,7 +24,7 @@ class Norms final : public device::Norm {
   void start(int32_t p, void* stream) override { static_cast<void>(start_sum(p, stream)); }
   /// Device memory that holds, in the stream's order, the words of the sum of the terms of the p-norm (1 or 2); until the
   /// next call. The parts are forgotten.
-  const int64_t* start_sum(int32_t p, void* stream);
+  int64_t* start_sum(int32_t p, void* stream);
   /// The host waits for the stream.
   [[nodiscard]] ExactSum finish(void* stream) override;
   [[nodiscard]] ExactSum sum(int32_t p, void* stream);

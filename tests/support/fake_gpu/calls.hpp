@@ -57,6 +57,11 @@ int32_t move_quotient(const ddp_gpu_span* spans, int64_t count, int32_t from_dty
 int32_t tree_sum(const ddp_gpu_tree* tree, ddp_gpu_stop stop, void* stream);
 int32_t hash(const ddp_gpu_span* spans, int64_t count, uint64_t* out, void* stream);
 
+int32_t plan_step(const ddp_gpu_step* step, ddp_gpu_stop stop, void* stream);
+int32_t planned_adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                     int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream);
+int32_t planned_sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                    int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream);
 int64_t bn_scratch_bytes(const ddp_gpu_batch* batch);
 int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void* scratch, void* stream);
 int32_t bn_join(const ddp_gpu_bn_join* join, ddp_gpu_stop stop, void* stream);

@@ -18,6 +18,9 @@ void add_kernels(ddp_gpu_table& t) {
   t.copy_bytes = entry::copy_bytes;
   t.move_quotient = entry::move_quotient;
   t.tree_sum = entry::tree_sum;
+  t.plan_step = entry::plan_step;
+  t.planned_adam = entry::planned_adam;
+  t.planned_sgd = entry::planned_sgd;
   t.hash = entry::hash;
   t.bn_scratch_bytes = entry::bn_scratch_bytes;
   t.bn_moments = entry::bn_moments;

@@ -1,6 +1,7 @@
 // The update rules, with the arithmetic of the CPU.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/update_kernels.hpp"
@@ -111,15 +112,17 @@ void update_master(const Step& step, ddp_dtype dtype, const ddp_gpu_update& upda
   }
 }
 
-template <class Step>
-void run_updates(const std::vector<ddp_gpu_update>& updates, const std::vector<Step>& steps, ddp_dtype dtype,
+/// step_of(number of a rule): its scalars, or none if it is not active.
+template <class StepOf>
+void run_updates(const std::vector<ddp_gpu_update>& updates, const StepOf& step_of_rule, ddp_dtype dtype,
                  const Shaping& shaping) {
   if (is_stopped(shaping.stop) || (shaping.gate != nullptr && shaping.gate->skip != 0)) return;
   for (const ddp_gpu_update& update : updates) {
-    Step step = steps[static_cast<size_t>(update.rule)];
+    auto active = step_of_rule(static_cast<size_t>(update.rule));
+    if (update.count == 0 || !active) continue;
+    auto& step = *active;
     step.shape = shaping.shape;
     if (shaping.gate != nullptr) step.shape.scale = shaping.gate->scale;
-    if (update.count == 0) continue;
     if (update.master != nullptr) {
       update_master(step, dtype, update);
       continue;
@@ -130,6 +133,11 @@ void run_updates(const std::vector<ddp_gpu_update>& updates, const std::vector<S
                 {static_cast<std::byte*>(update.state[0]), static_cast<std::byte*>(update.state[1])},
                 update.count});
   }
+}
+
+bool is_sound(const ddp_gpu_update& update, ddp_dtype dtype, int64_t rule_count) {
+  return update.count >= 0 && update.rule >= 0 && update.rule < rule_count &&
+         (update.master == nullptr || dtype == DDP_F16 || dtype == DDP_BF16);
 }
 
 /// What a rule cannot do without.
@@ -146,18 +154,45 @@ int32_t launch_updates(const char* name, const ddp_gpu_update* updates, int64_t 
   return launch(name, stream, [&](Touches& touches) -> Work {
     if (!is_floating_dtype(dtype) || count < 0 || shape == nullptr) return nullptr;
     const auto type = static_cast<ddp_dtype>(dtype);
-    std::vector<decltype(step_of(*rules))> steps;
+    using Step = decltype(step_of(*rules));
+    std::vector<Step> steps;
     for (int64_t k = 0; k < rule_count; ++k) steps.push_back(step_of(rules[k]));
     std::vector<ddp_gpu_update> real;
     for (int64_t k = 0; k < count; ++k) {
-      const ddp_gpu_update& update = updates[k];
-      if (update.count < 0 || update.rule < 0 || update.rule >= rule_count) return nullptr;
-      if (update.master != nullptr && type != DDP_F16 && type != DDP_BF16) return nullptr;
-      if (!is_complete(update, steps[static_cast<size_t>(update.rule)])) return nullptr;
-      real.push_back(real_update(touches, update, type));
+      if (!is_sound(updates[k], type, rule_count)) return nullptr;
+      if (!is_complete(updates[k], steps[static_cast<size_t>(updates[k].rule)])) return nullptr;
+      real.push_back(real_update(touches, updates[k], type));
     }
     const Shaping shaping = read_shape(touches, *shape, stop);
-    return [=, real = std::move(real), steps = std::move(steps)] { run_updates(real, steps, type, shaping); };
+    return [=, real = std::move(real), steps = std::move(steps)] {
+      run_updates(
+          real, [&](size_t rule) { return std::optional<Step>(steps[rule]); }, type, shaping);
+    };
+  });
+}
+
+/// Rules that lie in device memory and are read when the kernel runs.
+template <class Rule>
+int32_t launch_planned(const char* name, const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules,
+                       int64_t rule_count, int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream,
+                       Rule ddp_gpu_planned_rule::*of) {
+  return launch(name, stream, [&](Touches& touches) -> Work {
+    if (!is_floating_dtype(dtype) || count < 0 || rule_count < 1 || shape == nullptr) return nullptr;
+    const auto type = static_cast<ddp_dtype>(dtype);
+    std::vector<ddp_gpu_update> real;
+    for (int64_t k = 0; k < count; ++k) {
+      if (!is_sound(updates[k], type, rule_count)) return nullptr;
+      real.push_back(real_update(touches, updates[k], type));
+    }
+    const auto* const planned = touches.read(rules, rule_count * static_cast<int64_t>(sizeof *rules));
+    const Shaping shaping = read_shape(touches, *shape, stop);
+    return [=, real = std::move(real)] {
+      using Step = decltype(step_of(planned->*of));
+      const auto step = [&](size_t rule) {
+        return planned[rule].active != 0 ? std::optional<Step>(step_of(planned[rule].*of)) : std::nullopt;
+      };
+      run_updates(real, step, type, shaping);
+    };
   });
 }
 
@@ -171,6 +206,18 @@ int32_t adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_ru
 int32_t sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count, int32_t dtype,
             const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
   return launch_updates("sgd", updates, count, rules, rule_count, dtype, shape, stop, stream);
+}
+
+int32_t planned_adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                     int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
+  return launch_planned("planned_adam", updates, count, rules, rule_count, dtype, shape, stop, stream,
+                        &ddp_gpu_planned_rule::adam);
+}
+
+int32_t planned_sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
+                    int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
+  return launch_planned("planned_sgd", updates, count, rules, rule_count, dtype, shape, stop, stream,
+                        &ddp_gpu_planned_rule::sgd);
 }
 
 }  // namespace ddp::test::fake_gpu::entry

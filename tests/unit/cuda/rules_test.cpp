@@ -208,6 +208,50 @@ void the_gate_gives_the_scale_and_may_skip(void**) {
     }
 }
 
+/// Rules in device memory, one for each parameter, some of which are not active; more parameters than one launch holds.
+void planned_rules_have_the_cpus_bits(void**) {
+  const std::vector<cpu::SgdStep> sgds = all_sgds();
+  for (const bool is_adam : {true, false})
+    for (const ddp_dtype dtype : kFloats)
+      for (const int64_t count : {3, 700}) {
+        std::vector<Parameter> got;
+        for (int64_t k = 0; k < count; ++k) got.emplace_back(dtype, 1 + k % 40, k % 2, is_small(dtype) && k % 3 == 0, k);
+        auto wanted = got;
+        std::vector<ddp_gpu_update> updates;
+        std::vector<ddp_gpu_planned_rule> rules(static_cast<size_t>(count));
+        const auto sgd_of = [&](size_t k) {  // of a buffer that is there
+          cpu::SgdStep step = sgds[k % sgds.size()];
+          if (step.mode == cpu::Momentum::kNone) step.mode = cpu::Momentum::kRunning;
+          return step;
+        };
+        for (size_t k = 0; k < got.size(); ++k) {
+          updates.push_back(got[k].update());
+          const cpu::SgdStep s = sgd_of(k);
+          rules[k].adam = rule_of(kAdams[k % 2]);
+          rules[k].sgd = {s.rate, s.weight_decay, s.momentum, s.gradient_share, static_cast<int32_t>(s.mode), s.nesterov};
+          rules[k].active = k % 7 != 5 ? 1 : 0;
+        }
+        const ddp_gpu_gate gate{0.5, 3, 0, 0};
+        const ddp_gpu_shape how{77, 1.5, &gate};
+        auto* const launch = is_adam ? cuda::planned_adam : cuda::planned_sgd;
+        expect_equal(launch(updates.data(), count, rules.data(), count, dtype, &how, nullptr, nullptr), 0, "code");
+        for (size_t k = 0; k < got.size(); ++k) {
+          Parameter& p = wanted[k];
+          if (rules[k].active != 0)
+            p.by_cpu([&](ddp_dtype type, void* value, const void* grad) {
+              cpu::AdamStep adam = kAdams[k % 2];
+              cpu::SgdStep sgd = sgd_of(k);
+              adam.shape = sgd.shape = {0.5, 1.5};
+              if (is_adam)
+                cpu::adam_update(adam, type, value, grad, p.first.data(), p.second.data(), p.value.count());
+              else
+                cpu::sgd_update(sgd, type, value, grad, p.first.data(), p.value.count());
+            });
+          got[k].expect_same(p, "parameter " + std::to_string(k) + " of " + std::to_string(count));
+        }
+      }
+}
+
 void a_parameter_that_its_owner_changed_begins_anew(void**) {
   const cuda::Half one{0x3c00}, two{0x4000};
   expect_equal(cuda::refreshed(1.0001F, one), 1.0001F, "the master of a parameter that is still its master rounded");
@@ -223,6 +267,7 @@ int main() {
       ddp_test(averages_have_the_cpus_bits),
       ddp_test(any_number_of_parameters_and_rules_is_updated),
       ddp_test(the_gate_gives_the_scale_and_may_skip),
+      ddp_test(planned_rules_have_the_cpus_bits),
       ddp_test(a_parameter_that_its_owner_changed_begins_anew),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -277,6 +277,7 @@ typedef _gostring_ swig_type_244;
 typedef long long swig_type_245;
 typedef _gostring_ swig_type_246;
 typedef _gostring_ swig_type_247;
+typedef _gostring_ swig_type_248;
 extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
@@ -774,6 +775,7 @@ extern swig_type_243 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t
 extern swig_type_244 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_245 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
 extern swig_type_246 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
 extern swig_type_247 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
+extern swig_type_248 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 #undef intgo
 */
 import "C"
@@ -5171,6 +5173,18 @@ func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	swig_r_p := C._wrap_ddp_memory_release_low_a876b01328600b42(C.swig_voidp(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

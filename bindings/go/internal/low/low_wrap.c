@@ -6830,6 +6830,23 @@ _gostring_ _wrap_ddp_memory_release_low_a876b01328600b42(void *_swig_go_0) {
 }
 
 
+_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
+  ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_optimizer **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_optimizer_copy_loss_scale(arg1,(struct ddp_tensor const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,20 @@
+// NCCL between all ranks of a group, or who is late. A rank does not know why NCCL does not connect it, but all of them
+// together may: each says how far it has come.
+// Tested by gpu_host/communicator_test.cpp.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "bootstrap/control/control.hpp"
+#include "collective/nccl/communicator.hpp"
+
+namespace ddp::nccl {
+
+/// Collective, over the control plane; all ranks come at the same time. Throws what Communicator::connect throws, and
+/// TIMED_OUT with the names of the ranks that are behind the others. `check`: as there.
+[[nodiscard]] std::shared_ptr<Communicator> connect_ranks(bootstrap::Control& control, const gpu::Device& device,
+                                                          const ddp_nccl_table& nccl, const Communicator::Place& place,
+                                                          os::Deadline deadline, const std::function<void()>& check);
+
+}  // namespace ddp::nccl
