@@ -1,0 +1,490 @@
+"""Messages from one rank to another, which libddp's groups do not have: part of libddp.c10d.
+
+Each rank listens once for each process group, where the others of its host find it (an abstract Unix socket) or, with several hosts, on a TCP
+port as well. A rank connects to another when it first sends to it; that connection carries messages one way and the answers to offers the
+other. A message of at most 64 KiB is sent at once and waits at the receiver; of a larger one an offer is sent, and its bytes when the receiver
+has called. One thread serves all connections of a group; it starts with the first message.
+
+A message is for the first receive that was called for its sender (or for any) and its tag. Sizes must agree.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Optional
+
+from ._c10d_sockets import HEADER, HELLO, Incoming, Message, Outgoing, Peers
+from ._c10d_work import Work
+from ._errors import AbortedError, BrokenGroupError, Error, InvalidArgumentError, InvalidStateError, PeerFailedError, TimedOutError
+
+EAGER = 64 << 10  #: bytes of the largest message that does not wait for its receiver
+ANY = -1  #: the source of a receive that takes from any rank
+_LOOK = 0.25  #: seconds between two looks at the group, while somebody waits
+
+
+class Transfer:
+    """One end of a message: a send or a receive that was called and has not ended."""
+
+    __slots__ = ("peer", "tag", "view", "size", "work", "deadline", "then", "busy")
+
+    def __init__(self, peer: int, tag: int, view: memoryview, work: Work, limit: float, then: Optional[Callable[[], None]] = None) -> None:
+        self.peer = peer
+        self.tag = tag
+        self.view = view
+        self.size = len(view)
+        self.work = work
+        self.deadline = time.monotonic() + limit
+        self.then = then  #: called before it ends well
+        self.busy = False  #: do its bytes travel?
+
+    def takes(self, source: int, tag: int) -> bool:
+        return tag == self.tag and self.peer in (ANY, source)
+
+    def end(self, error: Optional[BaseException] = None) -> None:
+        if error is None and self.then is not None:
+            try:
+                self.then()
+            except BaseException as raised:
+                error = raised
+        self.view = memoryview(b"")
+        self.work.end(error)
+
+    def __str__(self) -> str:
+        return self.work.what
+
+
+class Links:
+    """The messages of one process group."""
+
+    def __init__(self, peers: Peers, check: Callable[[], None]) -> None:
+        self._peers = peers
+        self._check = check  # raises what broke the group
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._outgoing: dict[int, Outgoing] = {}
+        self._incoming: set[Incoming] = set()
+        self._receives: deque[Transfer] = deque()  # that wait for a message, in the order of the calls
+        self._arrived: deque[Message] = deque()  # messages that wait for a receive
+        self._gone: dict[int, BaseException] = {}  # ranks from which nothing comes any more
+        self._offers = 0
+        self._thread: Optional[threading.Thread] = None
+        self._asleep = False
+        self._closing = False
+        self._selector: Any = None
+        self._wakes = self._woken = None  # type: Any
+
+    # ---- Called by the program. ----
+
+    def send(self, transfer: Transfer) -> Work:
+        """Send to `transfer.peer`."""
+        ended = []
+        with self._lock:
+            self._start()
+            link = self._outgoing.get(transfer.peer)
+            if link is None:
+                link = self._outgoing[transfer.peer] = Outgoing(transfer.peer)
+            if link.error is not None:
+                ended.append((transfer, link.error))
+            elif transfer.size <= EAGER:
+                link.put(HEADER.pack(b"M", transfer.tag, transfer.size, 0), transfer)
+            else:
+                self._offers += 1
+                link.offers[self._offers] = transfer
+                link.put(HEADER.pack(b"O", transfer.tag, transfer.size, self._offers), None)
+            if link.error is None and link.connected:
+                ended += self._flush(link)
+            if link.error is None and (not link.connected or link.queue or self._asleep and link.offers):
+                self._wake()
+        _end(ended)
+        return transfer.work
+
+    def receive(self, transfer: Transfer) -> Work:
+        """Receive from `transfer.peer`, or from ANY."""
+        error: Optional[BaseException] = None
+        with self._lock:
+            self._start()
+            message = next((one for one in self._arrived if transfer.takes(one.source, one.tag)), None)
+            if message is None:
+                error = self._hopeless(transfer.peer)
+                if error is None:
+                    self._receives.append(transfer)
+                    if self._asleep:
+                        self._wake()
+                    return transfer.work
+            else:
+                self._arrived.remove(message)
+                error = self._match(message, transfer)
+                if error is None and message.link is not None:
+                    return transfer.work  # its bytes are on their way
+        if error is None and message is not None and message.data is not None:
+            transfer.view[:] = message.data
+        transfer.end(error)
+        return transfer.work
+
+    def close(self) -> None:
+        """Let go of everything; what waits ends with an exception."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._closing = True
+            if self._thread is not None:
+                self._wake()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._peers.close()
+
+    # ---- With the lock held. ----
+
+    def _start(self) -> None:
+        if self._pid != os.getpid():
+            raise InvalidStateError("this process group was made by the process of which this one is a fork: make one of your own")
+        if self._closing:
+            raise InvalidStateError("the process group was destroyed")
+        if self._thread is None:
+            self._selector = selectors.DefaultSelector()
+            self._woken, self._wakes = socket.socketpair()
+            for end in (self._woken, self._wakes):
+                end.setblocking(False)
+            self._selector.register(self._woken, selectors.EVENT_READ, self._on_wake)
+            for listener in self._peers.listeners:
+                self._selector.register(listener, selectors.EVENT_READ, lambda _mask, listener=listener: self._on_accept(listener))
+            self._thread = threading.Thread(target=self._run, name="libddp-messages", daemon=True)
+            self._thread.start()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wakes.send(b"w")
+
+    def _hopeless(self, peer: int) -> Optional[BaseException]:
+        if peer != ANY:
+            return self._gone.get(peer)
+        others = self._peers.size - 1
+        return next(iter(self._gone.values())) if others and len(self._gone) == others else None
+
+    def _match(self, message: Message, transfer: Transfer) -> Optional[BaseException]:
+        """A message and a receive have found each other."""
+        transfer.work.source = message.source
+        if message.size != transfer.size:
+            if message.link is not None:
+                self._answer(message.link, HEADER.pack(b"R", transfer.tag, transfer.size, message.offer))
+            return InvalidArgumentError(f"{transfer} takes {transfer.size} bytes, but rank {message.source} sent {message.size}: the tensors "
+                                        "of a send and its receive have the same size")
+        if message.link is not None:
+            transfer.busy = True
+            message.link.taking[message.offer] = transfer
+            self._answer(message.link, HEADER.pack(b"T", transfer.tag, transfer.size, message.offer))
+        return None
+
+    def _answer(self, link: Incoming, data: bytes) -> None:
+        link.answers += data
+        if link.flush():
+            self._wake()
+
+    def _flush(self, link: Outgoing) -> list:
+        """Write what the connection takes. Returns what has ended."""
+        try:
+            return [(transfer, None) for transfer in link.flush()]
+        except OSError as error:
+            return self._lose(link, error)
+
+    def _lose(self, link: Outgoing, cause: Optional[OSError] = None) -> list:
+        """A connection to a rank is gone."""
+        self._forget(link.socket)
+        return [(transfer, link.error) for transfer in link.lose(self._reason(link.peer, "takes no message any more", cause))]
+
+    def _reason(self, peer: int, what: str, cause: Optional[OSError] = None) -> BaseException:
+        try:
+            self._check()
+        except BrokenGroupError as error:
+            return error
+        except Error:  # the group was closed
+            pass
+        return PeerFailedError(f"rank {peer} {what}: it left the process group, or its program ended" + (f" ({cause})" if cause else ""))
+
+    def _forget(self, sock: Optional[socket.socket]) -> None:
+        if sock is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(sock)
+            sock.close()
+
+    def _waiting(self) -> list[Transfer]:
+        """All that has not ended."""
+        found = list(self._receives)
+        for link in self._outgoing.values():
+            found += link.transfers()
+        for source in self._incoming:
+            found += source.transfers()
+        return found
+
+    # ---- On the thread. ----
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if self._closing:
+                    break
+                timeout = self._pause()
+                self._asleep = timeout is None
+            for key, mask in self._selector.select(timeout):
+                key.data(mask)
+            self._connect()
+            self._expire()
+        ended = []
+        with self._lock:
+            error = AbortedError("the process group was destroyed")
+            for transfer in self._waiting():
+                ended.append((transfer, error))
+            for link in list(self._outgoing.values()):
+                self._forget(link.socket)
+            for source in list(self._incoming):
+                self._forget(source.socket)
+            self._receives.clear(), self._outgoing.clear(), self._incoming.clear()
+            self._selector.close(), self._woken.close(), self._wakes.close()
+        _end(ended)
+
+    def _pause(self) -> Optional[float]:
+        waiting = self._waiting()
+        if not waiting:
+            return None
+        return max(0.0, min(_LOOK, min(transfer.deadline for transfer in waiting) - time.monotonic()))
+
+    def _on_wake(self, _mask: int) -> None:
+        with contextlib.suppress(OSError):
+            self._woken.recv(4096)
+        with self._lock:
+            for link in self._incoming:
+                if link.answers:
+                    self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
+            for link in self._outgoing.values():
+                if link.connected and link.queue:
+                    self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
+
+    def _on_accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            sock, _ = listener.accept()
+            sock.setblocking(False)
+            link = Incoming(sock)
+            link.handler = lambda mask: self._on_incoming(link, mask)
+            with self._lock:
+                self._incoming.add(link)
+                self._selector.register(sock, selectors.EVENT_READ, link.handler)
+
+    def _connect(self) -> None:
+        """Open the connections that were asked for."""
+        with self._lock:
+            wanted = [link for link in self._outgoing.values() if link.socket is None and link.error is None]
+        for link in wanted:
+            ended = []
+            try:
+                sock = self._peers.connect(link.peer)
+            except OSError as error:
+                with self._lock:
+                    ended = self._lose(link, error)
+            else:
+                link.handler = lambda mask, link=link: self._on_outgoing(link, mask)
+                with self._lock:
+                    link.socket = sock
+                    link.queue.appendleft((memoryview(self._peers.hello(link.peer)), None))
+                    self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
+            _end(ended)
+
+    def _on_outgoing(self, link: Outgoing, mask: int) -> None:
+        ended = []
+        with self._lock:
+            if link.socket is None or link.error is not None:
+                return
+            if mask & selectors.EVENT_WRITE:
+                link.connected = True
+                ended += self._flush(link)
+                if link.error is None and not link.queue:
+                    self._selector.modify(link.socket, selectors.EVENT_READ, link.handler)
+            if mask & selectors.EVENT_READ and link.error is None:
+                ended += self._read_answers(link)
+        _end(ended)
+
+    def _read_answers(self, link: Outgoing) -> list:
+        try:
+            answers = link.read_answers()
+        except OSError as error:
+            return self._lose(link, error)
+        if answers is None:
+            return self._lose(link)
+        ended: list = []
+        for kind, _tag, size, offer in answers:
+            transfer = link.offers.pop(offer, None)
+            if transfer is None:
+                continue
+            if kind == b"T":
+                transfer.busy = True
+                link.put(HEADER.pack(b"D", transfer.tag, transfer.size, offer), transfer)
+            else:
+                ended.append((transfer, InvalidArgumentError(f"{transfer} has {transfer.size} bytes, but rank {link.peer} takes {size}: "
+                                                             "the tensors of a send and its receive have the same size")))
+        ended += self._flush(link)
+        if link.error is None and link.queue:
+            self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
+        return ended
+
+    def _on_incoming(self, link: Incoming, mask: int) -> None:
+        with self._lock:
+            if mask & selectors.EVENT_WRITE and not link.flush():
+                self._selector.modify(link.socket, selectors.EVENT_READ, link.handler)
+        try:
+            alive = not mask & selectors.EVENT_READ or self._read(link)
+        except OSError:
+            alive = False
+        if not alive:
+            self._lose_source(link)
+
+    def _read(self, link: Incoming) -> bool:
+        """Read messages. False: the connection has ended."""
+        for _ in range(64):  # then the others' turn
+            got = link.fill()
+            if got is None:
+                return True
+            if got == 0:
+                return False
+            if link.left:
+                continue
+            if link.stage == "hello":
+                if not self._admit(link):
+                    return False
+            elif link.stage == "header":
+                self._on_header(link)
+            if link.stage == "payload" and not link.left:
+                self._on_payload(link)
+        return True
+
+    def _admit(self, link: Incoming) -> bool:
+        peer = self._peers.admit(bytes(link.memory[:HELLO.size]))
+        if peer is None or any(other.peer == peer for other in self._incoming):
+            return False  # a stranger
+        link.peer = peer
+        link.expect_header()
+        return True
+
+    def _on_header(self, link: Incoming) -> None:
+        kind, tag, size, offer = HEADER.unpack(link.memory[:HEADER.size])
+        ended: list = []
+        with self._lock:
+            if kind == b"D":
+                link.expect(link.taking[offer].view, link.taking.pop(offer), None)
+            else:
+                message = Message(link.peer, tag, size, offer, link if kind == b"O" else None)
+                transfer = next((one for one in self._receives if one.takes(link.peer, tag)), None)
+                if transfer is not None:
+                    self._receives.remove(transfer)
+                    error = self._match(message, transfer)
+                    if error is not None:
+                        ended.append((transfer, error))
+                        transfer = None
+                elif kind == b"O":
+                    self._arrived.append(message)
+                if kind == b"O":
+                    link.expect_header()
+                elif transfer is not None:
+                    link.expect(transfer.view, transfer, None)
+                else:
+                    message.data = bytearray(size)
+                    link.expect(memoryview(message.data), None, None if ended else message)
+        _end(ended)
+
+    def _on_payload(self, link: Incoming) -> None:
+        transfer, message = link.transfer, link.message
+        link.expect_header()
+        error = None
+        if message is not None:
+            with self._lock:  # the receive may have been called meanwhile
+                transfer = next((one for one in self._receives if one.takes(message.source, message.tag)), None)
+                if transfer is None:
+                    self._arrived.append(message)
+                else:
+                    self._receives.remove(transfer)
+                    error = self._match(message, transfer)
+            if transfer is not None and error is None:
+                transfer.view[:] = message.data
+        if transfer is not None:
+            transfer.end(error)
+
+    def _lose_source(self, link: Incoming) -> None:
+        """A connection from a rank has ended."""
+        with self._lock:
+            self._incoming.discard(link)
+            self._forget(link.socket)
+            if link.peer is None:
+                return
+            error = self._gone[link.peer] = self._reason(link.peer, "sends no message any more")
+            self._arrived = deque(message for message in self._arrived if message.link is not link)
+            lost = link.transfers() + [one for one in self._receives if one.peer == link.peer or one.peer == ANY and self._hopeless(ANY)]
+            self._receives = deque(one for one in self._receives if one not in lost)
+        _end([(transfer, error) for transfer in lost])
+
+    def _expire(self) -> None:
+        """End what has waited too long, or in vain."""
+        now = time.monotonic()
+        broken: Optional[BaseException] = None
+        try:
+            self._check()
+        except AbortedError as error:  # a rank may just have left: what it has sent is read, and its connection ends
+            broken = error
+        except BrokenGroupError as error:
+            self._break(error)
+            return
+        except Error:  # the group was closed
+            return
+        ended: list = []
+        with self._lock:
+            known = {link.peer for link in self._incoming}
+            for transfer in list(self._receives):
+                if now >= transfer.deadline:
+                    ended.append((transfer, TimedOutError(f"{transfer}: nothing came within its timeout")))
+                elif broken is not None and (transfer.peer not in known if transfer.peer != ANY else not known):
+                    ended.append((transfer, broken))
+            for transfer, _ in ended:
+                self._receives.remove(transfer)
+            for link in list(self._outgoing.values()):
+                if any(now >= transfer.deadline for transfer in link.transfers()):
+                    ended += self._expire_sends(link, now)
+            for source in list(self._incoming):
+                if any(now >= transfer.deadline for transfer in source.transfers()):
+                    ended += self._expire_reads(source)
+        _end(ended)
+
+    def _expire_sends(self, link: Outgoing, now: float) -> list:
+        late = [(offer, transfer) for offer, transfer in link.offers.items() if now >= transfer.deadline]
+        for offer, _ in late:
+            del link.offers[offer]  # its receiver will be told that the sender has given up, by silence: it has a timeout too
+        ended = [(transfer, TimedOutError(f"{transfer}: rank {link.peer} did not take it within its timeout")) for _, transfer in late]
+        if any(now >= transfer.deadline for transfer in link.transfers()):  # bytes of one are on their way: nothing can follow them
+            ended += self._lose(link, None)
+        return ended
+
+    def _expire_reads(self, link: Incoming) -> list:
+        self._incoming.discard(link)
+        self._forget(link.socket)
+        error = self._gone[link.peer] = TimedOutError(f"rank {link.peer} stopped within a message")
+        return [(transfer, error) for transfer in link.transfers()]
+
+    def _break(self, error: BaseException) -> None:
+        """The group is broken: what can still be read is read, and all else ends."""
+        for key, mask in self._selector.select(0):
+            key.data(mask)
+        with self._lock:
+            waiting = self._waiting()
+            self._receives.clear()
+            for link in self._outgoing.values():
+                link.lose(error)
+            for source in [source for source in self._incoming if source.transfers()]:
+                self._expire_reads(source)
+        _end([(transfer, error) for transfer in waiting])
+
+
+def _end(ended: list) -> None:
+    """Outside of the lock: what waits for a transfer may send again."""
+    for transfer, error in ended:
+        transfer.end(error)

@@ -1,0 +1,510 @@
+"""libddp as a backend of torch.distributed::
+
+    import torch.distributed as dist
+    import libddp.c10d                      # registers the backend
+
+    dist.init_process_group("libddp")       # in the place of "gloo"
+
+From then on DistributedDataParallel and whatever else uses torch.distributed with tensors in host memory runs on libddp's transports, on
+shared memory within a host. Sums have the same bits on every rank, and do not depend on how ranks are placed. A rank that dies, stays away or
+calls something else is named in the exception that the others get.
+
+`pg_options` may be a dictionary with keywords of :class:`libddp.Group`, such as ``{"dead_after_ms": 3000}``.
+"""
+from __future__ import annotations
+
+import atexit
+import contextlib
+import time
+import weakref
+from datetime import timedelta
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from ._c10d_links import ANY, Links, Transfer
+from ._c10d_ops import Collectives, Written, dense
+from ._c10d_sockets import Peers, memory, this_address
+from ._c10d_work import Several, Work, Worker
+from ._errors import Error, InvalidArgumentError, NotSupportedError, PeerFailedError, TimedOutError
+from ._group import Group, _tell_at_exit
+from ._store import Notes
+
+_OWN_TAGS = 1 << 40  # above those of programs: messages of all_to_all and monitored_barrier
+_SHUTDOWN_S = 2.0  # at exit, for an operation that nobody waits for
+__all__ = ["ProcessGroup"]
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """A process group of the backend "libddp". Programs get theirs from torch.distributed; the methods are those that it calls."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, options: Optional[Mapping[str, Any]] = None,
+                 world: Sequence[int] = (), *, group: Optional[Group] = None) -> None:
+        super().__init__(rank, size)
+        self._store, self._rank, self._size = store, rank, size
+        self._limit = self._longest = timeout.total_seconds()
+        self._options = dict(options or {})
+        self._world = list(world)
+        self._libddp = _meet(store, rank, size, timeout, self._options) if group is None else group
+        self._collectives = Collectives(self._libddp)
+        self._worker = Worker("libddp-c10d", self._abort)
+        self._links: Optional[Links] = None
+        self._sequence = self._splits = 0
+        self._called, self._described = "", "undefined"
+        with contextlib.suppress(TypeError):  # an older torch, which needs none, has no such class
+            self._part = _Part(rank, size)
+            self._set_default_backend(self.BackendType.CUSTOM)
+            self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._part)
+        self._coalescing: Optional[list] = None
+        if size > 1:
+            self._links = Links(Peers(rank, size, self._exchange, lambda: this_address(_host_of(store))), self._libddp.check)
+        _open.add(self)
+        atexit.unregister(_at_exit)
+        atexit.register(_at_exit)  # before the groups of libddp go: what is registered last runs first
+
+    def _exchange(self, record: bytes) -> list:
+        mine = torch.frombuffer(bytearray(record), dtype=torch.uint8)
+        found = torch.empty(self._size * len(record), dtype=torch.uint8)
+        self._libddp.all_gather(mine, found)
+        return [bytes(part.tolist()) for part in found.view(self._size, -1)]
+
+    # ---- What it is. ----
+
+    def getBackendName(self) -> str:  # noqa: N802  torch's own name
+        return "libddp"
+
+    def name(self) -> str:
+        return "libddp"
+
+    _get_backend_name = name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._called = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._called
+
+    def setGroupDesc(self, text: str) -> None:  # noqa: N802
+        self._described = text
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._described
+
+    @property
+    def _device_types(self) -> list:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: Any) -> ProcessGroup:
+        if torch.device(device).type != "cpu":
+            raise NotSupportedError(f"the backend libddp has no part for {device}: it takes tensors in host memory")
+        return self
+
+    get_backend = _get_backend
+    supports_splitting = True
+    supports_coalescing = False
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        if timeout.total_seconds() > self._longest:
+            raise InvalidArgumentError(f"a process group of libddp waits no longer than it was made for, {self._longest:g} s: give "
+                                       "init_process_group or new_group the longer timeout")
+        self._limit = timeout.total_seconds()
+
+    _set_default_timeout = set_timeout
+
+    # ---- Running operations. ----
+
+    def _work(self, what: str, tensors: list, timeout: Optional[timedelta]) -> Work:
+        for tensor in tensors:
+            if tensor.device.type != "cpu":
+                raise NotSupportedError(f"{what}: a tensor on {tensor.device}; the backend libddp takes tensors in host memory")
+        self._sequence += 1
+        work = Work(what, tensors, self._abort, self._explain)
+        limit = self._seconds(timeout)
+        if limit < self._longest:
+            work.deadline = time.monotonic() + limit
+        return work
+
+    def _seconds(self, timeout: Optional[timedelta]) -> float:
+        seconds = timeout.total_seconds() if timeout is not None else -1
+        return min(seconds, self._longest) if seconds > 0 else self._limit
+
+    def _run(self, what: str, tensors: list, options: Any, function: Callable, *arguments: Any) -> Work:
+        work = self._work(what, tensors, getattr(options, "timeout", None))
+
+        self._worker.submit(work, lambda: function(*arguments))
+        if self._coalescing is not None:
+            self._coalescing.append(work)
+        return work
+
+    def _explain(self, error: BaseException) -> BaseException:
+        """The library counts the ranks of this group; the program those of the world."""
+        if not isinstance(error, Error) or not self._world or self._world == list(range(self._size)):
+            return error
+        ranks = ", ".join(f"{rank} is {of_world}" for rank, of_world in enumerate(self._world))
+        return type(error)(f"{error} (ranks of this process group in the world: {ranks})", error.status)
+
+    def _abort(self, reason: str) -> None:
+        with contextlib.suppress(Error):
+            self._libddp.abort(reason)
+
+    # ---- Collectives. ----
+
+    def broadcast(self, tensors: list, opts: Any = None) -> Work:
+        tensor = _one(tensors)
+        if isinstance(opts, int):
+            opts, root = dist.BroadcastOptions(), opts
+            opts.rootRank = root
+        opts = opts or dist.BroadcastOptions()
+        return self._run("broadcast", [tensor], opts, self._collectives.broadcast, tensor, opts.rootRank)
+
+    def allreduce(self, tensors: list, opts: Any = None) -> Work:
+        opts, tensor = _reducing(opts, dist.AllreduceOptions), _one(tensors)
+        if tensor.layout != torch.strided:
+            return self._all_reduce_sparse(tensor, opts)
+        return self._run("all_reduce", [tensor], opts, self._collectives.all_reduce, tensor, opts.reduceOp)
+
+    def _all_reduce_sparse(self, tensor: torch.Tensor, opts: Any) -> Work:
+        results = [tensor]
+
+        def reduce() -> None:
+            with torch.inference_mode(False), torch.no_grad():  # the result is a new tensor
+                results[0] = self._collectives.all_reduce_sparse(tensor, opts.reduceOp)
+                tensor.copy_(results[0])
+
+        work = self._run("all_reduce of a sparse tensor", [tensor], opts, reduce)
+        work.tensors = results
+        return work
+
+    def allreduce_coalesced(self, tensors: list, opts: Any = None) -> Work:
+        opts = _reducing(opts, dist.AllreduceCoalescedOptions)
+        return self._run("all_reduce_coalesced", list(tensors), opts, self._collectives.all_reduce_coalesced, list(tensors), opts.reduceOp)
+
+    def reduce(self, tensors: list, opts: Any = None) -> Work:
+        opts, tensor = _reducing(opts, dist.ReduceOptions), _one(tensors)
+        return self._run("reduce", [tensor], opts, self._collectives.reduce, tensor, opts.reduceOp, opts.rootRank)
+
+    def allgather(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
+        outputs, value = list(_one(output_tensors)), _one(input_tensors)
+        work = self._run("all_gather", [*outputs, value], opts, self._collectives.all_gather, outputs, value)
+        work.tensors = outputs
+        return work
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        work = self._run("all_gather_into_tensor", [output, input], opts, self._collectives.all_gather_into, output, input)
+        work.tensors = [output]
+        return work
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: list, inputs: list, opts: Any = None) -> Work:
+        def gather() -> None:
+            for output, value in zip(outputs, inputs):
+                self._collectives.all_gather_into(output, value)
+
+        outputs, inputs = list(outputs), list(inputs)
+        return self._run("all_gather_into_tensor, coalesced", outputs, opts, gather)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather_coalesced(self, output_lists: list, input_list: list, opts: Any = None) -> Work:
+        def gather() -> None:
+            for index, value in enumerate(inputs):
+                self._collectives.all_gather([outputs[index] for outputs in lists], value)
+
+        lists, inputs = [list(outputs) for outputs in output_lists], list(input_list)
+        if len(lists) != self._size or any(len(outputs) != len(inputs) for outputs in lists):
+            raise InvalidArgumentError(f"all_gather_coalesced: {self._size} lists of {len(inputs)} outputs are needed")
+        return self._run("all_gather_coalesced", [output for outputs in lists for output in outputs], opts, gather)
+
+    def gather(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
+        opts, value = opts or dist.GatherOptions(), _one(input_tensors)
+        outputs = list(output_tensors[0]) if output_tensors else []
+        return self._run("gather", [*outputs, value], opts, self._collectives.gather, outputs, value, opts.rootRank)
+
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        opts = opts or dist.GatherOptions()
+        outputs = list(output.chunk(self._size)) if self._rank == opts.rootRank else []
+        return self._run("gather", [*outputs, input], opts, self._collectives.gather, outputs, input, opts.rootRank)
+
+    gather_into_tensor = gather_single
+
+    def scatter(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
+        opts, output = opts or dist.ScatterOptions(), _one(output_tensors)
+        values = list(input_tensors[0]) if input_tensors else []
+        work = self._run("scatter", [output, *values], opts, self._collectives.scatter, output, values, opts.rootRank)
+        work.tensors = [output]
+        return work
+
+    def reduce_scatter(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
+        opts, output, values = _reducing(opts, dist.ReduceScatterOptions), _one(output_tensors), list(_one(input_tensors))
+        work = self._run("reduce_scatter", [output, *values], opts, self._collectives.reduce_scatter, output, values, opts.reduceOp)
+        work.tensors = [output]
+        return work
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        opts = _reducing(opts, dist.ReduceScatterOptions)
+        work = self._run("reduce_scatter_tensor", [output, input], opts, self._collectives.reduce_scatter_into, output, input, opts.reduceOp)
+        work.tensors = [output]
+        return work
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: list, inputs: list, opts: Any = None) -> Work:
+        def reduce() -> None:
+            for output, value in zip(outputs, inputs):
+                self._collectives.reduce_scatter_into(output, value, opts.reduceOp)
+
+        opts, outputs, inputs = _reducing(opts, dist.ReduceScatterOptions), list(outputs), list(inputs)
+        return self._run("reduce_scatter_tensor, coalesced", outputs, opts, reduce)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def barrier(self, opts: Any = None) -> Work:
+        return self._run("barrier", [], opts, self._collectives.barrier)
+
+    # ---- From each rank to each. ----
+
+    def alltoall(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
+        outputs, values = list(output_tensors), list(input_tensors)
+        if len(outputs) != self._size or len(values) != self._size:
+            raise InvalidArgumentError(f"all_to_all: {self._size} tensors are given and {self._size} taken, not {len(values)} and {len(outputs)}")
+        work = self._run("all_to_all", [*outputs, *values], opts, self._all_to_all, outputs, values, opts)
+        work.tensors = outputs
+        return work
+
+    def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int],
+                          opts: Any = None) -> Work:
+        outputs = _split(output, output_split_sizes, self._size, "output")
+        values = _split(input, input_split_sizes, self._size, "input")
+        work = self._run("all_to_all_single", [output, input], opts, self._all_to_all, outputs, values, opts)
+        work.tensors = [output]
+        return work
+
+    alltoall_base = all_to_all_single
+
+    def _all_to_all(self, outputs: list, values: list, opts: Any) -> None:
+        self._collectives.check_splits([_bytes(value) for value in values], [_bytes(output) for output in outputs])
+        outputs[self._rank].copy_(values[self._rank].view(outputs[self._rank].shape))
+        limit = self._seconds(getattr(opts, "timeout", None))
+        others = [(self._rank + step) % self._size for step in range(1, self._size)]
+        works = [self._receive(outputs[peer], peer, _OWN_TAGS, limit) for peer in others if _bytes(outputs[peer])]
+        works += [self._send(values[peer], peer, _OWN_TAGS, limit) for peer in others if _bytes(values[peer])]
+        for work in works:
+            work.wait()
+
+    # ---- From one rank to one. ----
+
+    def send(self, tensors: list, dst: int, tag: int) -> Work:
+        return self._send(_one(tensors), dst, tag, self._limit)
+
+    def recv(self, tensors: list, src: int, tag: int) -> Work:
+        return self._receive(_one(tensors), src, tag, self._limit)
+
+    def recv_anysource(self, tensors: list, tag: int) -> Work:
+        return self._receive(_one(tensors), ANY, tag, self._limit)
+
+    recvAnysource = recv_anysource  # noqa: N815  torch's own name
+
+    def _send(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Work:
+        flat = dense(tensor)
+        work = self._message(f"send to rank {peer} (tag {tag})", [tensor, flat], peer)
+        return self._links.send(Transfer(peer, tag, memory(flat.data_ptr(), _bytes(flat)), work, limit))  # type: ignore[union-attr]
+
+    def _receive(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Work:
+        source = "any rank" if peer == ANY else f"rank {peer}"
+        written = Written(tensor)
+        work = self._message(f"receive from {source} (tag {tag})", [tensor], peer)
+        view = memory(written.tensor.data_ptr(), _bytes(tensor))
+        return self._links.receive(Transfer(peer, tag, view, work, limit, None if written.tensor is tensor else written.done))  # type: ignore[union-attr]
+
+    def _message(self, what: str, tensors: list, peer: int) -> Work:
+        if tensors[0].device.type != "cpu":
+            raise NotSupportedError(f"{what}: a tensor on {tensors[0].device}; the backend libddp takes tensors in host memory")
+        if peer == self._rank or self._links is None:
+            raise InvalidArgumentError(f"{what}: that is this rank itself")
+        if not ANY <= peer < self._size:
+            raise InvalidArgumentError(f"{what}: the ranks are 0 to {self._size - 1}")
+        work = Work(what, tensors, self._abort, self._explain)
+        if self._coalescing is not None:
+            self._coalescing.append(work)
+        return work
+
+    def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that leaves the group whole where ranks do not come, and names them."""
+        limit = self._seconds(timeout)
+        token = torch.zeros(1, dtype=torch.uint8)
+        if self._size == 1:
+            return
+        if self._rank > 0:
+            self._send(token, 0, _OWN_TAGS + 1, limit).wait()
+            try:
+                self._receive(token, 0, _OWN_TAGS + 2, limit + 1).wait()
+            except TimedOutError as error:
+                raise TimedOutError(f"rank {self._rank} reached monitored_barrier, but rank 0 did not answer within {limit:g} s: it is not there, "
+                                    "or waits for another rank") from error
+            return
+        missing, works = [], [(rank, self._receive(torch.zeros_like(token), rank, _OWN_TAGS + 1, limit)) for rank in range(1, self._size)]
+        for rank, work in works:
+            try:
+                work.wait()
+            except (TimedOutError, PeerFailedError) as error:
+                missing.append((rank, error))
+                if not wait_all_ranks:
+                    break
+        if missing:
+            names = ", ".join(str(rank) for rank, _ in missing)
+            raise TimedOutError(f"[Rank 0]: {'Ranks' if len(missing) > 1 else 'Rank'} {names} failed to pass monitoredBarrier in {limit * 1000:g} ms "
+                                f"({missing[0][1]})") from missing[0][1]
+        for rank in range(1, self._size):
+            self._send(token, rank, _OWN_TAGS + 2, limit).wait()
+
+    # ---- Several as one. ----
+
+    def start_coalescing(self, _device: Any = None) -> None:
+        if self._coalescing is not None:
+            raise InvalidArgumentError("operations are being coalesced already")
+        self._coalescing = []
+
+    def end_coalescing(self, _device: Any = None) -> Work:
+        works, self._coalescing = self._coalescing or [], None
+        return Several(works, self._abort)
+
+    _start_coalescing = start_coalescing
+    _end_coalescing = end_coalescing
+
+    # ---- Parts, and the end. ----
+
+    def split_group(self, new_ranks: Sequence[int], timeout: Optional[timedelta] = None, opts: Any = None, group_name: Optional[str] = None,
+                    group_desc: Optional[str] = None, device_types: Any = None) -> Optional[ProcessGroup]:
+        """A process group of some of the ranks; all ranks of this one call. None on a rank that is in none."""
+        ranks, self._splits = list(new_ranks), self._splits + 1
+        mine = self._rank in ranks
+        limit = timedelta(seconds=self._longest) if timeout is None else timeout
+        options = {**self._options, **_limits(limit)}
+        made: list = []
+        self._run("split_group", [], None, lambda: made.append(self._libddp.split(
+            min(ranks) if mine else None, ranks.index(self._rank) if mine else 0, **options))).wait()
+        if made[0] is None:
+            return None
+        store = dist.PrefixStore(f"{group_name or self._splits}/", self._store)
+        world = [self._world[rank] if self._world else rank for rank in ranks]
+        part = ProcessGroup(store, ranks.index(self._rank), len(ranks), limit, self._options, world, group=made[0])
+        if group_name is not None:
+            part._set_group_name(group_name)
+        part._set_group_desc(group_desc or "undefined")
+        return part
+
+    def abort(self) -> None:
+        """End what is pending, here and on the other ranks, and the group."""
+        if self._worker.is_here:
+            self._abort("the process group was aborted")
+            self._close(_SHUTDOWN_S)
+
+    def shutdown(self) -> None:
+        """End the group when what was called has ended."""
+        if self._worker.is_here:
+            try:
+                self._close(None)
+            except BaseException as error:  # Ctrl-C
+                self._abort(f"{type(error).__name__} on a rank that was ending its process group")
+                raise
+
+    def _close(self, limit: Optional[float]) -> None:
+        _open.discard(self)
+        if not self._worker.close(limit):
+            return  # the thread still is inside the library, which lets go of the group when the program ends
+        if self._links is not None:
+            self._links.close()
+        self._libddp.close()
+
+
+class _Part(torch._C._distributed_c10d.Backend):
+    """What torch's own code finds when it asks a process group for its backend. All operations are the group's."""
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "libddp"
+
+
+def _one(tensors: Any) -> Any:
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise InvalidArgumentError(f"one tensor is needed, not {len(tensors)}: a process has one rank")
+    return tensors[0]
+
+
+def _reducing(opts: Any, kind: type) -> Any:
+    if isinstance(opts, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+        opts, op = kind(), opts
+        opts.reduceOp = op
+    return kind() if opts is None else opts
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _split(tensor: torch.Tensor, sizes: Sequence[int], count: int, what: str) -> list:
+    """The parts of a tensor along its first dimension."""
+    length = tensor.shape[0] if tensor.dim() else 1
+    if not sizes:
+        if length % count:
+            raise InvalidArgumentError(f"all_to_all_single: the {what} has {length} rows, which {count} ranks cannot share evenly: give its split "
+                                       "sizes")
+        sizes = [length // count] * count
+    if len(sizes) != count or sum(sizes) != length:
+        raise InvalidArgumentError(f"all_to_all_single: {count} {what} split sizes with the sum {length} are needed, not {list(sizes)}")
+    return list((tensor if tensor.dim() else tensor.view(1)).split(list(sizes)))
+
+
+def _limits(timeout: timedelta) -> dict:
+    milliseconds = max(1, int(timeout.total_seconds() * 1000))
+    return {"timeout_ms": milliseconds, "rendezvous_timeout_ms": milliseconds}
+
+
+def _meet(store: Any, rank: int, size: int, timeout: timedelta, options: Mapping[str, Any]) -> Group:
+    """The group of libddp under a process group."""
+    options = {**_limits(timeout), **options, "rank": rank, "world_size": size}
+    if size == 1:
+        return Group(None, **options)
+    ours = dist.PrefixStore("libddp", store)
+    return Group("store://", store=Notes(ours.set, lambda key: bytes(ours.get(key)) if ours.check([key]) else None), **options)
+
+
+def _host_of(store: Any) -> Optional[str]:
+    """The host where the ranks have met, if that is known."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return getattr(store, "host", None)
+
+
+_open: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    """Before the interpreter goes: no thread may be inside the library then."""
+    _tell_at_exit()
+    for group in list(_open):
+        if group._worker.is_here and not group._worker.close(_SHUTDOWN_S):
+            group._abort("its program ended")
+            group._worker.close(_SHUTDOWN_S)
+        if group._links is not None:
+            group._links.close()
+
+
+def _create(given: Any, options: Any) -> ProcessGroup:
+    known = options if isinstance(options, Mapping) else {}
+    return ProcessGroup(given.store, given.group_rank, given.group_size, given.timeout, known, given.global_ranks_in_group)
+
+
+dist.Backend.register_backend("libddp", _create, extended_api=True, devices=["cpu"])
