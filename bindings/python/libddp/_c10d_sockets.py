@@ -20,7 +20,7 @@ HEADER = struct.Struct("<cqqq")  #: kind, tag, bytes, number of the offer
 HELLO = struct.Struct("<8si32s")  #: what follows is one of libddp's connections, from this rank, which knows the group's secret
 _MAGIC = b"ddpc10d1"
 _RECORD = 160  # bytes that a rank tells the others about itself
-_NOTHING = memoryview(b"")
+_NOTHING = memoryview(bytearray())
 
 _view_of = ctypes.pythonapi.PyMemoryView_FromMemory
 _view_of.argtypes, _view_of.restype = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int), ctypes.py_object

@@ -30,15 +30,23 @@ class Work(dist.Work):
         self._explain = explain  # makes an error of the library one of the process group
         self._error: Optional[BaseException] = None
         self._ended = False
+        self._recorded: Any = None
         self._future: Optional[torch.futures.Future] = None
         self._told: Optional[torch.futures.Future] = None  # what _future is made of
         self._mutex = _thread.allocate_lock()
         self._running = _thread.allocate_lock()  # held until it has ended
         self._running.acquire()
 
+    def record(self, backend: str) -> None:
+        """A profiler runs: it sees the operation from now until its end."""
+        self._recorded = torch.ops.profiler._record_function_enter_new(f"{backend}:{self.what}", None)
+
     def end(self, error: Optional[BaseException] = None) -> None:
         """The operation has ended. Called once, by who runs it."""
         self._error = None if error is None else self._explain(error)
+        if self._recorded is not None:
+            torch.ops.profiler._record_function_exit._RecordFunction(self._recorded)
+            self._recorded = None
         with self._mutex:
             self._ended = True
             told = self._told

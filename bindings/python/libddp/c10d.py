@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import time
 import weakref
+from collections import deque
 from datetime import timedelta
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -32,6 +33,7 @@ from ._group import Group, _tell_at_exit
 from ._store import Notes
 
 _OWN_TAGS = 1 << 40  # above those of programs: messages of all_to_all and monitored_barrier
+_SMALL = 4096  # bytes
 _SHUTDOWN_S = 2.0  # at exit, for an operation that nobody waits for
 __all__ = ["ProcessGroup"]
 
@@ -57,6 +59,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._set_default_backend(self.BackendType.CUSTOM)
             self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._part)
         self._coalescing: Optional[list] = None
+        self._recent: deque = deque(maxlen=64)  # small works that C++ may hold without the part of them that is Python's
         if size > 1:
             self._links = Links(Peers(rank, size, self._exchange, lambda: this_address(_host_of(store))), self._libddp.check)
         _open.add(self)
@@ -129,6 +132,10 @@ class ProcessGroup(dist.ProcessGroup):
                 raise NotSupportedError(f"{what}: a tensor on {tensor.device}; the backend libddp takes tensors in host memory")
         self._sequence += 1
         work = Work(what, tensors, self._abort, self._explain)
+        if sum(map(_bytes, tensors)) <= _SMALL:
+            self._recent.append(work)
+        if torch.autograd._profiler_enabled():
+            work.record(self.name())
         limit = self._seconds(timeout)
         if limit < self._longest:
             work.deadline = time.monotonic() + limit
@@ -426,6 +433,20 @@ class ProcessGroup(dist.ProcessGroup):
         if self._links is not None:
             self._links.close()
         self._libddp.close()
+
+
+def _keep_from_compiler() -> None:
+    """torch.compile leaves the methods, and what they call, as they are. Where torch has no such switch it needs none."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._C._dynamo import eval_frame
+
+        skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+        for function in vars(ProcessGroup).values():
+            if hasattr(function, "__code__"):
+                eval_frame.set_code_exec_strategy(function.__code__, skip)
+
+
+_keep_from_compiler()
 
 
 class _Part(torch._C._distributed_c10d.Backend):
