@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import threading
 import time
 import weakref
 from collections import deque
@@ -123,6 +124,14 @@ class ProcessGroup(dist.ProcessGroup):
         self._limit = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
+
+    def is_broken(self) -> bool:
+        """Did a rank die, or leave?"""
+        try:
+            self._libddp.check()
+        except Error:
+            return True
+        return False
 
     # ---- Running operations. ----
 
@@ -499,7 +508,45 @@ def _meet(store: Any, rank: int, size: int, timeout: timedelta, options: Mapping
     if size == 1:
         return Group(None, **options)
     ours = dist.PrefixStore("libddp", store)
-    return Group("store://", store=Notes(ours.set, lambda key: bytes(ours.get(key)) if ours.check([key]) else None), **options)
+    notes = Notes(ours.set, lambda key: bytes(ours.get(key)) if ours.check([key]) else None)
+    whole = dist.group.WORLD
+    if not isinstance(whole, ProcessGroup) or whole.is_broken():
+        return Group("store://", store=notes, **options)
+    return _meet_while(whole, lambda: Group("store://", store=notes, **options), notes)
+
+
+def _meet_while(whole: ProcessGroup, meet: Callable[[], Group], notes: Notes) -> Group:
+    """Make a group of some ranks of the whole world, and give up if that breaks: then somebody may not come any more."""
+    made: list = []
+    lock = threading.Lock()
+    given_up = False
+
+    def run() -> None:
+        try:
+            found: Any = meet()
+        except BaseException as error:
+            found = error
+        with lock:
+            if not given_up:
+                made.append(found)
+            elif isinstance(found, Group):
+                found.close()
+
+    thread = threading.Thread(target=run, name="libddp-meeting", daemon=True)
+    thread.start()
+    try:
+        while not made:
+            thread.join(0.1)
+            if not made:
+                whole._libddp.check()
+    except BaseException:
+        with lock:
+            given_up = True
+        notes.give_up()
+        raise
+    if isinstance(made[0], BaseException):
+        raise made[0]
+    return made[0]
 
 
 def _host_of(store: Any) -> Optional[str]:
