@@ -25,6 +25,7 @@ class Work(dist.Work):
         self.what = what  #: for error texts
         self.tensors = tensors  #: those that hold the result; they live as long as the operation runs
         self.deadline: Optional[float] = None  #: when it has taken too long, where the group's own limit is longer
+        self.kept: Any = None  #: memory that is read or written meanwhile
         self.source = -1  #: of a receive: the rank that sent
         self._abort = abort
         self._explain = explain  # makes an error of the library one of the process group
@@ -37,15 +38,16 @@ class Work(dist.Work):
         self._running = _thread.allocate_lock()  # held until it has ended
         self._running.acquire()
 
-    def record(self, backend: str) -> None:
+    def record(self, title: str, inputs: list) -> None:
         """A profiler runs: it sees the operation from now until its end."""
-        self._recorded = torch.ops.profiler._record_function_enter_new(f"{backend}:{self.what}", None)
+        self._recorded = torch._C._profiler._RecordFunctionFast(title, inputs, {})
+        self._recorded.__enter__()
 
     def end(self, error: Optional[BaseException] = None) -> None:
         """The operation has ended. Called once, by who runs it."""
         self._error = None if error is None else self._explain(error)
         if self._recorded is not None:
-            torch.ops.profiler._record_function_exit._RecordFunction(self._recorded)
+            self._recorded.__exit__(None, None, None)
             self._recorded = None
         with self._mutex:
             self._ended = True

@@ -135,32 +135,29 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- Running operations. ----
 
-    def _work(self, what: str, tensors: list, timeout: Optional[timedelta]) -> Work:
-        for tensor in tensors:
+    def _begin(self, what: str, inputs: list, outputs: list, timeout: Optional[timedelta] = None, title: Optional[str] = None) -> Work:
+        for tensor in (*inputs, *outputs):
             if tensor.device.type != "cpu":
                 raise NotSupportedError(f"{what}: a tensor on {tensor.device}; the backend libddp takes tensors in host memory")
         self._sequence += 1
-        work = Work(what, tensors, self._abort, self._explain)
-        if sum(map(_bytes, tensors)) <= _SMALL:
+        work = Work(what, outputs, self._abort, self._explain)
+        if sum(map(_bytes, outputs)) <= _SMALL:
             self._recent.append(work)
         if torch.autograd._profiler_enabled():
-            work.record(self.name())
-        limit = self._seconds(timeout)
-        if limit < self._longest:
-            work.deadline = time.monotonic() + limit
+            work.record(f"{self.name()}:{title or what}", inputs)
+        if timeout is not None and self._seconds(timeout) < self._longest or self._limit < self._longest:
+            work.deadline = time.monotonic() + self._seconds(timeout)
+        if self._coalescing is not None:
+            self._coalescing.append(work)
         return work
 
     def _seconds(self, timeout: Optional[timedelta]) -> float:
         seconds = timeout.total_seconds() if timeout is not None else -1
         return min(seconds, self._longest) if seconds > 0 else self._limit
 
-    def _run(self, what: str, tensors: list, options: Any, function: Callable, *arguments: Any) -> Work:
-        work = self._work(what, tensors, getattr(options, "timeout", None))
-
-        self._worker.submit(work, lambda: function(*arguments))
-        if self._coalescing is not None:
-            self._coalescing.append(work)
-        return work
+    def _run(self, what: str, inputs: list, outputs: list, options: Any, function: Callable, *arguments: Any) -> Work:
+        work = self._begin(what, inputs, outputs, getattr(options, "timeout", None))
+        return self._worker.submit(work, lambda: function(*arguments))
 
     def _explain(self, error: BaseException) -> BaseException:
         """The library counts the ranks of this group; the program those of the world."""
@@ -181,13 +178,13 @@ class ProcessGroup(dist.ProcessGroup):
             opts, root = dist.BroadcastOptions(), opts
             opts.rootRank = root
         opts = opts or dist.BroadcastOptions()
-        return self._run("broadcast", [tensor], opts, self._collectives.broadcast, tensor, opts.rootRank)
+        return self._run("broadcast", [tensor], [tensor], opts, self._collectives.broadcast, tensor, opts.rootRank)
 
     def allreduce(self, tensors: list, opts: Any = None) -> Work:
         opts, tensor = _reducing(opts, dist.AllreduceOptions), _one(tensors)
         if tensor.layout != torch.strided:
             return self._all_reduce_sparse(tensor, opts)
-        return self._run("all_reduce", [tensor], opts, self._collectives.all_reduce, tensor, opts.reduceOp)
+        return self._run("all_reduce", [tensor], [tensor], opts, self._collectives.all_reduce, tensor, opts.reduceOp)
 
     def _all_reduce_sparse(self, tensor: torch.Tensor, opts: Any) -> Work:
         results = [tensor]
@@ -197,28 +194,23 @@ class ProcessGroup(dist.ProcessGroup):
                 results[0] = self._collectives.all_reduce_sparse(tensor, opts.reduceOp)
                 tensor.copy_(results[0])
 
-        work = self._run("all_reduce of a sparse tensor", [tensor], opts, reduce)
-        work.tensors = results
-        return work
+        return self._run("all_reduce of a sparse tensor", [tensor], results, opts, reduce)
 
     def allreduce_coalesced(self, tensors: list, opts: Any = None) -> Work:
         opts = _reducing(opts, dist.AllreduceCoalescedOptions)
-        return self._run("all_reduce_coalesced", list(tensors), opts, self._collectives.all_reduce_coalesced, list(tensors), opts.reduceOp)
+        tensors = list(tensors)
+        return self._run("all_reduce", tensors, tensors, opts, self._collectives.all_reduce_coalesced, tensors, opts.reduceOp)
 
     def reduce(self, tensors: list, opts: Any = None) -> Work:
         opts, tensor = _reducing(opts, dist.ReduceOptions), _one(tensors)
-        return self._run("reduce", [tensor], opts, self._collectives.reduce, tensor, opts.reduceOp, opts.rootRank)
+        return self._run("reduce", [tensor], [tensor], opts, self._collectives.reduce, tensor, opts.reduceOp, opts.rootRank)
 
     def allgather(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
         outputs, value = list(_one(output_tensors)), _one(input_tensors)
-        work = self._run("all_gather", [*outputs, value], opts, self._collectives.all_gather, outputs, value)
-        work.tensors = outputs
-        return work
+        return self._run("all_gather", [value], outputs, opts, self._collectives.all_gather, outputs, value)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
-        work = self._run("all_gather_into_tensor", [output, input], opts, self._collectives.all_gather_into, output, input)
-        work.tensors = [output]
-        return work
+        return self._run("all_gather_into_tensor", [input], [output], opts, self._collectives.all_gather_into, output, input)
 
     _allgather_base = all_gather_single
 
@@ -228,7 +220,7 @@ class ProcessGroup(dist.ProcessGroup):
                 self._collectives.all_gather_into(output, value)
 
         outputs, inputs = list(outputs), list(inputs)
-        return self._run("all_gather_into_tensor, coalesced", outputs, opts, gather)
+        return self._run("all_gather_into_tensor", inputs, outputs, opts, gather)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -240,38 +232,32 @@ class ProcessGroup(dist.ProcessGroup):
         lists, inputs = [list(outputs) for outputs in output_lists], list(input_list)
         if len(lists) != self._size or any(len(outputs) != len(inputs) for outputs in lists):
             raise InvalidArgumentError(f"all_gather_coalesced: {self._size} lists of {len(inputs)} outputs are needed")
-        return self._run("all_gather_coalesced", [output for outputs in lists for output in outputs], opts, gather)
+        return self._run("all_gather", inputs, [output for outputs in lists for output in outputs], opts, gather)
 
     def gather(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
         opts, value = opts or dist.GatherOptions(), _one(input_tensors)
         outputs = list(output_tensors[0]) if output_tensors else []
-        return self._run("gather", [*outputs, value], opts, self._collectives.gather, outputs, value, opts.rootRank)
+        return self._run("gather", [value], outputs, opts, self._collectives.gather, outputs, value, opts.rootRank)
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         opts = opts or dist.GatherOptions()
         outputs = list(output.chunk(self._size)) if self._rank == opts.rootRank else []
-        return self._run("gather", [*outputs, input], opts, self._collectives.gather, outputs, input, opts.rootRank)
+        return self._run("gather", [input], outputs, opts, self._collectives.gather, outputs, input, opts.rootRank)
 
     gather_into_tensor = gather_single
 
     def scatter(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
         opts, output = opts or dist.ScatterOptions(), _one(output_tensors)
         values = list(input_tensors[0]) if input_tensors else []
-        work = self._run("scatter", [output, *values], opts, self._collectives.scatter, output, values, opts.rootRank)
-        work.tensors = [output]
-        return work
+        return self._run("scatter", values, [output], opts, self._collectives.scatter, output, values, opts.rootRank)
 
     def reduce_scatter(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
         opts, output, values = _reducing(opts, dist.ReduceScatterOptions), _one(output_tensors), list(_one(input_tensors))
-        work = self._run("reduce_scatter", [output, *values], opts, self._collectives.reduce_scatter, output, values, opts.reduceOp)
-        work.tensors = [output]
-        return work
+        return self._run("reduce_scatter", values, [output], opts, self._collectives.reduce_scatter, output, values, opts.reduceOp)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         opts = _reducing(opts, dist.ReduceScatterOptions)
-        work = self._run("reduce_scatter_tensor", [output, input], opts, self._collectives.reduce_scatter_into, output, input, opts.reduceOp)
-        work.tensors = [output]
-        return work
+        return self._run("reduce_scatter_tensor", [input], [output], opts, self._collectives.reduce_scatter_into, output, input, opts.reduceOp)
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -281,12 +267,12 @@ class ProcessGroup(dist.ProcessGroup):
                 self._collectives.reduce_scatter_into(output, value, opts.reduceOp)
 
         opts, outputs, inputs = _reducing(opts, dist.ReduceScatterOptions), list(outputs), list(inputs)
-        return self._run("reduce_scatter_tensor, coalesced", outputs, opts, reduce)
+        return self._run("reduce_scatter_tensor", inputs, outputs, opts, reduce)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def barrier(self, opts: Any = None) -> Work:
-        return self._run("barrier", [], opts, self._collectives.barrier)
+        return self._run("barrier", [], [], opts, self._collectives.barrier)
 
     # ---- From each rank to each. ----
 
@@ -294,17 +280,13 @@ class ProcessGroup(dist.ProcessGroup):
         outputs, values = list(output_tensors), list(input_tensors)
         if len(outputs) != self._size or len(values) != self._size:
             raise InvalidArgumentError(f"all_to_all: {self._size} tensors are given and {self._size} taken, not {len(values)} and {len(outputs)}")
-        work = self._run("all_to_all", [*outputs, *values], opts, self._all_to_all, outputs, values, opts)
-        work.tensors = outputs
-        return work
+        return self._run("all_to_all", values, outputs, opts, self._all_to_all, outputs, values, opts)
 
     def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int],
                           opts: Any = None) -> Work:
         outputs = _split(output, output_split_sizes, self._size, "output")
         values = _split(input, input_split_sizes, self._size, "input")
-        work = self._run("all_to_all_single", [output, input], opts, self._all_to_all, outputs, values, opts)
-        work.tensors = [output]
-        return work
+        return self._run("all_to_all", [input], [output], opts, self._all_to_all, outputs, values, opts)
 
     alltoall_base = all_to_all_single
 
@@ -332,32 +314,27 @@ class ProcessGroup(dist.ProcessGroup):
     recvAnysource = recv_anysource  # noqa: N815  torch's own name
 
     def _send(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Work:
-        flat = dense(tensor)
-        work = self._message(f"send to rank {peer} (tag {tag})", [tensor, flat], peer)
+        work, flat = self._message(f"send to rank {peer} (tag {tag})", tensor, "send", peer), dense(tensor)
+        work.kept = flat
         return self._links.send(Transfer(peer, tag, memory(flat.data_ptr(), _bytes(flat)), work, limit))  # type: ignore[union-attr]
 
     def _receive(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Work:
         source = "any rank" if peer == ANY else f"rank {peer}"
-        written = Written(tensor)
-        work = self._message(f"receive from {source} (tag {tag})", [tensor], peer)
+        title = "recvAnySource" if peer == ANY else "recv"
+        work, written = self._message(f"receive from {source} (tag {tag})", tensor, title, peer), Written(tensor)
         view = memory(written.tensor.data_ptr(), _bytes(tensor))
         return self._links.receive(Transfer(peer, tag, view, work, limit, None if written.tensor is tensor else written.done))  # type: ignore[union-attr]
 
-    def _message(self, what: str, tensors: list, peer: int) -> Work:
-        if tensors[0].device.type != "cpu":
-            raise NotSupportedError(f"{what}: a tensor on {tensors[0].device}; the backend libddp takes tensors in host memory")
+    def _message(self, what: str, tensor: torch.Tensor, title: str, peer: int) -> Work:
         if peer == self._rank or self._links is None:
             raise InvalidArgumentError(f"{what}: that is this rank itself")
         if not ANY <= peer < self._size:
             raise InvalidArgumentError(f"{what}: the ranks are 0 to {self._size - 1}")
-        work = Work(what, tensors, self._abort, self._explain)
-        if self._coalescing is not None:
-            self._coalescing.append(work)
-        return work
+        return self._begin(what, [tensor], [tensor], title=title)
 
     def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
         """A barrier that leaves the group whole where ranks do not come, and names them."""
-        limit = self._seconds(timeout)
+        limit = self._seconds(timeout) if timeout is None or timeout else 0.0
         token = torch.zeros(1, dtype=torch.uint8)
         if self._size == 1:
             return
@@ -379,8 +356,8 @@ class ProcessGroup(dist.ProcessGroup):
                     break
         if missing:
             names = ", ".join(str(rank) for rank, _ in missing)
-            raise TimedOutError(f"[Rank 0]: {'Ranks' if len(missing) > 1 else 'Rank'} {names} failed to pass monitoredBarrier in {limit * 1000:g} ms "
-                                f"({missing[0][1]})") from missing[0][1]
+            raise TimedOutError(f"Rank 0 timed out in monitoredBarrier: {'Ranks' if len(missing) > 1 else 'Rank'} {names} failed to pass "
+                                f"monitoredBarrier in {limit * 1000:g} ms ({missing[0][1]})") from missing[0][1]
         for rank in range(1, self._size):
             self._send(token, rank, _OWN_TAGS + 2, limit).wait()
 
@@ -408,7 +385,7 @@ class ProcessGroup(dist.ProcessGroup):
         limit = timedelta(seconds=self._longest) if timeout is None else timeout
         options = {**self._options, **_limits(limit)}
         made: list = []
-        self._run("split_group", [], None, lambda: made.append(self._libddp.split(
+        self._run("split_group", [], [], None, lambda: made.append(self._libddp.split(
             min(ranks) if mine else None, ranks.index(self._rank) if mine else 0, **options))).wait()
         if made[0] is None:
             return None
