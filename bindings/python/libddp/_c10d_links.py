@@ -2,7 +2,7 @@
 
 Each rank listens once for each process group, where the others of its host find it (an abstract Unix socket) or, with several hosts, on a TCP
 port as well. A rank connects to another when it first sends to it; that connection carries messages one way and the answers to offers the
-other. A message of at most 64 KiB is sent at once and waits at the receiver; of a larger one an offer is sent, and its bytes when the receiver
+other. A message of at most 256 KiB is sent at once and waits at the receiver; of a larger one an offer is sent, and its bytes when the receiver
 has called. One thread serves all connections of a group; it starts with the first message.
 
 A message is for the first receive that was called for its sender (or for any) and its tag. Sizes must agree.
@@ -22,7 +22,7 @@ from ._c10d_sockets import HEADER, HELLO, Incoming, Message, Outgoing, Peers
 from ._c10d_work import Work
 from ._errors import AbortedError, BrokenGroupError, Error, InvalidArgumentError, InvalidStateError, PeerFailedError, TimedOutError
 
-EAGER = 64 << 10  #: bytes of the largest message that does not wait for its receiver
+EAGER = 256 << 10  #: bytes of the largest message that does not wait for its receiver
 ANY = -1  #: the source of a receive that takes from any rank
 _LOOK = 0.25  #: seconds between two looks at the group, while somebody waits
 
@@ -74,6 +74,9 @@ class Links:
         self._offers = 0
         self._thread: Optional[threading.Thread] = None
         self._asleep = False
+        self._unconnected = False  # was a connection asked for?
+        self._idle_from = 0.0  # when the thread may sleep until it is woken
+        self._look = 0.0  # when to look at the group and the deadlines
         self._closing = False
         self._selector: Any = None
         self._wakes = self._woken = None  # type: Any
@@ -85,9 +88,11 @@ class Links:
         ended = []
         with self._lock:
             self._start()
+            self._look = min(self._look, transfer.deadline)
             link = self._outgoing.get(transfer.peer)
             if link is None:
                 link = self._outgoing[transfer.peer] = Outgoing(transfer.peer)
+                self._unconnected = True
             if link.error is not None:
                 ended.append((transfer, link.error))
             elif transfer.size <= EAGER:
@@ -108,6 +113,7 @@ class Links:
         error: Optional[BaseException] = None
         with self._lock:
             self._start()
+            self._look = min(self._look, transfer.deadline)
             message = next((one for one in self._arrived if transfer.takes(one.source, one.tag)), None)
             if message is None:
                 error = self._hopeless(transfer.peer)
@@ -232,8 +238,10 @@ class Links:
                 self._asleep = timeout is None
             for key, mask in self._selector.select(timeout):
                 key.data(mask)
-            self._connect()
-            self._expire()
+            if self._unconnected:
+                self._connect()
+            if time.monotonic() >= self._look:
+                self._expire()
         ended = []
         with self._lock:
             error = AbortedError("the process group was destroyed")
@@ -248,10 +256,13 @@ class Links:
         _end(ended)
 
     def _pause(self) -> Optional[float]:
-        waiting = self._waiting()
-        if not waiting:
-            return None
-        return max(0.0, min(_LOOK, min(transfer.deadline for transfer in waiting) - time.monotonic()))
+        """How long the thread may sleep. None, until it is woken, when nobody has waited for a while: to wake it takes time."""
+        if not (self._receives or any(link.queue or link.offers for link in self._outgoing.values())
+                or any(link.taking or link.transfer for link in self._incoming)):
+            return None if time.monotonic() > self._idle_from else _LOOK
+        now = time.monotonic()
+        self._idle_from = now + _LOOK
+        return max(0.0, self._look - now)
 
     def _on_wake(self, _mask: int) -> None:
         with contextlib.suppress(OSError):
@@ -277,6 +288,7 @@ class Links:
     def _connect(self) -> None:
         """Open the connections that were asked for."""
         with self._lock:
+            self._unconnected = False
             wanted = [link for link in self._outgoing.values() if link.socket is None and link.error is None]
         for link in wanted:
             ended = []
@@ -358,6 +370,7 @@ class Links:
                 self._on_header(link)
             if link.stage == "payload" and not link.left:
                 self._on_payload(link)
+                return True  # there may be nothing more, and the program waits for this
         return True
 
     def _admit(self, link: Incoming) -> bool:
@@ -427,6 +440,8 @@ class Links:
     def _expire(self) -> None:
         """End what has waited too long, or in vain."""
         now = time.monotonic()
+        with self._lock:
+            self._look = min([now + _LOOK, *(transfer.deadline for transfer in self._waiting() if transfer.deadline > now)])
         broken: Optional[BaseException] = None
         try:
             self._check()

@@ -27,6 +27,8 @@ _OF_BOOLS = {RedOp.SUM: RedOp.MAX, RedOp.PRODUCT: RedOp.MIN, RedOp.MIN: RedOp.MI
              RedOp.BOR: RedOp.MAX, RedOp.BXOR: RedOp.BXOR}
 _FOLDS: dict[Any, Callable] = {RedOp.PRODUCT: torch.mul, RedOp.BAND: torch.bitwise_and, RedOp.BOR: torch.bitwise_or,
                                RedOp.BXOR: torch.bitwise_xor}
+_TOGETHER = 256 << 10  # bytes of all ranks, up to which pieces travel together
+_INLINE = 32 << 10  # bytes that all_to_all sends along with the sizes
 _SCRATCH = 8 << 20  # bytes of a piece, of all ranks together
 
 
@@ -111,7 +113,7 @@ class Collectives:
             raise TensorError(f"all_gather: {len(outputs)} outputs, but there are {self.size} ranks")
         if outputs[self.rank].numel() != value.numel() or any(output.dtype != value.dtype for output in outputs):
             raise TensorError(f"all_gather: output {self.rank} is {_shape(outputs[self.rank])}, and what this rank gives {_shape(value)}")
-        if any(output.numel() != value.numel() for output in outputs):
+        if any(output.numel() != value.numel() for output in outputs) or self._is_large(value):
             outputs[self.rank].copy_(value)
             for root, output in enumerate(outputs):
                 self.broadcast(output, root)
@@ -124,7 +126,27 @@ class Collectives:
             raise TensorError(f"gather: {len(outputs)} outputs, but there are {self.size} ranks")
         if any(output.numel() != value.numel() or output.dtype != value.dtype for output in outputs):
             raise TensorError(f"gather: every output must be as this rank's input, {_shape(value)}")
-        self._gather(value, outputs)
+        if self._is_large(value):
+            for source in range(self.size):
+                self._move(value, outputs[source] if outputs else None, source, root)
+        else:
+            self._gather(value, outputs)
+
+    def _is_large(self, tensor: torch.Tensor) -> bool:
+        """Is it better sent by itself than together with those of the other ranks?"""
+        return tensor.numel() * tensor.element_size() * self.size > _TOGETHER
+
+    def _move(self, value: torch.Tensor, output: Optional[torch.Tensor], source: int, target: int) -> None:
+        """A tensor from one rank to one other; the others, who take part, need not keep it."""
+        if source == target:
+            if self.rank == source and output is not None:
+                output.copy_(value.view(output.shape))
+        elif self.rank == source:
+            self.broadcast(value, source)
+        elif self.rank == target and output is not None:
+            self.broadcast(output, source)
+        else:
+            self.broadcast(torch.empty(value.shape, dtype=value.dtype), source)
 
     def _gather(self, value: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
         flat = dense(value).reshape(-1)
@@ -152,18 +174,57 @@ class Collectives:
                 raise TensorError(f"scatter: {len(values)} inputs, but there are {self.size} ranks")
             if any(value.numel() != output.numel() or value.dtype != output.dtype for value in values):
                 raise TensorError(f"scatter: every input must be as the output, {_shape(output)}")
+        if self._is_large(output):
+            for target in range(self.size):
+                self._move(values[target] if values else output, output, root, target)
+            return
         written = Written(output)
-        target, flats = written.tensor.view(-1), [dense(value).reshape(-1) for value in values]
-        memory, step = self._pieces(output.numel(), output.dtype)
-        for start in range(0, output.numel(), step):
-            stop = min(start + step, output.numel())
-            piece = memory[: self.size * (stop - start)]
-            parts = piece.view(self.size, stop - start)
-            for part, flat in zip(parts, flats):
-                part.copy_(flat[start:stop])
-            low.ddp_group_broadcast(self._raw, _low(piece), root, None)
-            target[start:stop].copy_(parts[self.rank])
+        memory, _ = self._pieces(output.numel(), output.dtype)
+        joined = memory[: self.size * output.numel()]
+        parts = joined.view(self.size, output.numel())
+        for part, value in zip(parts, values):
+            part.copy_(value.reshape(-1))
+        if joined.numel():
+            low.ddp_group_broadcast(self._raw, _low(joined), root, None)
+        written.tensor.view(-1).copy_(parts[self.rank])
         written.done()
+
+    def all_to_all(self, outputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor], exchange: Callable[[list, list], None]) -> None:
+        """From each rank to each. Few bytes travel with the sizes; `exchange` moves more between three ranks or more."""
+        sizes = [_bytes(value) for value in values] + [_bytes(output) for output in outputs]
+        record = torch.zeros(16 * self.size + _INLINE, dtype=torch.uint8)
+        record[: 16 * self.size].copy_(torch.tensor(sizes).view(torch.uint8))
+        if sum(sizes[: self.size]) <= _INLINE:
+            start = 16 * self.size
+            for value in values:
+                record[start:start + _bytes(value)].copy_(dense(value).reshape(-1).view(torch.uint8))
+                start += _bytes(value)
+        records = torch.empty(self.size, record.numel(), dtype=torch.uint8)
+        self.all_gather_into(records, record)
+        table = records[:, : 16 * self.size].contiguous().view(torch.int64).tolist()
+        self._check_sizes(table)
+        outputs[self.rank].copy_(values[self.rank].view(outputs[self.rank].shape))
+        sent = [sum(row[: self.size]) <= _INLINE for row in table]  # with the sizes
+        for source, row in enumerate(table):
+            if sent[source] and row[self.rank] and source != self.rank:
+                start = 16 * self.size + sum(row[: self.rank])
+                found = records[source, start:start + row[self.rank]].clone().view(outputs[source].dtype)
+                outputs[source].copy_(found.view(outputs[source].shape))
+        if self.size == 2:
+            for source in (0, 1):
+                if not sent[source] and table[source][1 - source]:
+                    self._move(values[1 - self.rank], outputs[1 - self.rank], source, 1 - source)
+        elif not all(sent):
+            exchange([source for source in range(self.size) if not sent[source] and source != self.rank and table[source][self.rank]],
+                     [] if sent[self.rank] else [rank for rank in range(self.size) if rank != self.rank and table[self.rank][rank]])
+
+    def _check_sizes(self, table: list) -> None:
+        """Does every rank give each other one as many bytes as that one wants?"""
+        for source in range(self.size):
+            for target in range(self.size):
+                given, wanted = table[source][target], table[target][self.size + source]
+                if given != wanted:
+                    raise MismatchError(f"all_to_all: rank {source} gives rank {target} {given} bytes, but rank {target} expects {wanted} from it")
 
     # ---- Sums and the like. ----
 
@@ -318,17 +379,6 @@ class Collectives:
             self._reduce_scatter(target[start:stop], piece, kind, factor)
         written.done()
 
-    def check_splits(self, given: Sequence[int], wanted: Sequence[int]) -> None:
-        """Does every rank give each other one as many bytes as that one wants?"""
-        told = torch.zeros(self.size, 2 * self.size, dtype=torch.int64)
-        self.all_gather_into(told, torch.tensor([*given, *wanted]))
-        gives, wants = told[:, :self.size].tolist(), told[:, self.size:].tolist()
-        for source in range(self.size):
-            for target in range(self.size):
-                if gives[source][target] != wants[target][source]:
-                    raise MismatchError(f"all_to_all: rank {source} gives rank {target} {gives[source][target]} bytes, but rank {target} expects "
-                                        f"{wants[target][source]} from it")
-
 
 def _kind(op: Any) -> tuple:
     """The kind of an operation, and the factor of PREMUL_SUM."""
@@ -341,3 +391,7 @@ def _kind(op: Any) -> tuple:
 
 def _shape(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).rsplit('.', 1)[-1]} {list(tensor.shape)}"
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -291,14 +291,15 @@ class ProcessGroup(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def _all_to_all(self, outputs: list, values: list, opts: Any) -> None:
-        self._collectives.check_splits([_bytes(value) for value in values], [_bytes(output) for output in outputs])
-        outputs[self._rank].copy_(values[self._rank].view(outputs[self._rank].shape))
         limit = self._seconds(getattr(opts, "timeout", None))
-        others = [(self._rank + step) % self._size for step in range(1, self._size)]
-        works = [self._receive(outputs[peer], peer, _OWN_TAGS, limit) for peer in others if _bytes(outputs[peer])]
-        works += [self._send(values[peer], peer, _OWN_TAGS, limit) for peer in others if _bytes(values[peer])]
-        for work in works:
-            work.wait()
+
+        def exchange(sources: list, targets: list) -> None:
+            works = [self._receive(outputs[peer], peer, _OWN_TAGS, limit) for peer in sources]
+            works += [self._send(values[peer], peer, _OWN_TAGS, limit) for peer in targets]
+            for work in works:
+                work.wait()
+
+        self._collectives.all_to_all(outputs, values, exchange)
 
     # ---- From one rank to one. ----
 
