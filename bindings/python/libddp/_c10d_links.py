@@ -15,47 +15,15 @@ import selectors
 import socket
 import threading
 import time
-from collections import deque
 from typing import Any, Callable, Optional
 
-from ._c10d_sockets import HEADER, HELLO, Incoming, Message, Outgoing, Peers
+from ._c10d_mail import Mailbox, Message, Transfer, wrong_size
+from ._c10d_sockets import HEADER, HELLO, Incoming, Outgoing, Peers
 from ._c10d_work import Work
 from ._errors import AbortedError, BrokenGroupError, Error, InvalidArgumentError, InvalidStateError, PeerFailedError, TimedOutError
 
 EAGER = 256 << 10  #: bytes of the largest message that does not wait for its receiver
-ANY = -1  #: the source of a receive that takes from any rank
 _LOOK = 0.25  #: seconds between two looks at the group, while somebody waits
-
-
-class Transfer:
-    """One end of a message: a send or a receive that was called and has not ended."""
-
-    __slots__ = ("peer", "tag", "view", "size", "work", "deadline", "then", "busy")
-
-    def __init__(self, peer: int, tag: int, view: memoryview, work: Work, limit: float, then: Optional[Callable[[], None]] = None) -> None:
-        self.peer = peer
-        self.tag = tag
-        self.view = view
-        self.size = len(view)
-        self.work = work
-        self.deadline = time.monotonic() + limit
-        self.then = then  #: called before it ends well
-        self.busy = False  #: do its bytes travel?
-
-    def takes(self, source: int, tag: int) -> bool:
-        return tag == self.tag and self.peer in (ANY, source)
-
-    def end(self, error: Optional[BaseException] = None) -> None:
-        if error is None and self.then is not None:
-            try:
-                self.then()
-            except BaseException as raised:
-                error = raised
-        self.view = memoryview(b"")
-        self.work.end(error)
-
-    def __str__(self) -> str:
-        return self.work.what
 
 
 class Links:
@@ -68,9 +36,7 @@ class Links:
         self._lock = threading.Lock()
         self._outgoing: dict[int, Outgoing] = {}
         self._incoming: set[Incoming] = set()
-        self._receives: deque[Transfer] = deque()  # that wait for a message, in the order of the calls
-        self._arrived: deque[Message] = deque()  # messages that wait for a receive
-        self._gone: dict[int, BaseException] = {}  # ranks from which nothing comes any more
+        self._mail = Mailbox(peers.size - 1)
         self._offers = 0
         self._thread: Optional[threading.Thread] = None
         self._asleep = False
@@ -111,19 +77,19 @@ class Links:
     def receive(self, transfer: Transfer) -> Work:
         """Receive from `transfer.peer`, or from ANY."""
         error: Optional[BaseException] = None
+        message = None
         with self._lock:
             self._start()
             self._look = min(self._look, transfer.deadline)
-            message = next((one for one in self._arrived if transfer.takes(one.source, one.tag)), None)
-            if message is None:
-                error = self._hopeless(transfer.peer)
-                if error is None:
-                    self._receives.append(transfer)
-                    if self._asleep:
-                        self._wake()
-                    return transfer.work
-            else:
-                self._arrived.remove(message)
+            try:
+                message = self._mail.take(transfer)
+            except Error as hopeless:
+                error = hopeless
+            if message is None and error is None:
+                if self._asleep:
+                    self._wake()
+                return transfer.work
+            if message is not None:
                 error = self._match(message, transfer)
                 if error is None and message.link is not None:
                     return transfer.work  # its bytes are on their way
@@ -166,20 +132,13 @@ class Links:
         with contextlib.suppress(OSError):
             self._wakes.send(b"w")
 
-    def _hopeless(self, peer: int) -> Optional[BaseException]:
-        if peer != ANY:
-            return self._gone.get(peer)
-        others = self._peers.size - 1
-        return next(iter(self._gone.values())) if others and len(self._gone) == others else None
-
     def _match(self, message: Message, transfer: Transfer) -> Optional[BaseException]:
         """A message and a receive have found each other."""
         transfer.work.source = message.source
         if message.size != transfer.size:
             if message.link is not None:
                 self._answer(message.link, HEADER.pack(b"R", transfer.tag, transfer.size, message.offer))
-            return InvalidArgumentError(f"{transfer} takes {transfer.size} bytes, but rank {message.source} sent {message.size}: the tensors "
-                                        "of a send and its receive have the same size")
+            return wrong_size(transfer, message)
         if message.link is not None:
             transfer.busy = True
             message.link.taking[message.offer] = transfer
@@ -220,7 +179,7 @@ class Links:
 
     def _waiting(self) -> list[Transfer]:
         """All that has not ended."""
-        found = list(self._receives)
+        found = list(self._mail.receives)
         for link in self._outgoing.values():
             found += link.transfers()
         for source in self._incoming:
@@ -251,13 +210,13 @@ class Links:
                 self._forget(link.socket)
             for source in list(self._incoming):
                 self._forget(source.socket)
-            self._receives.clear(), self._outgoing.clear(), self._incoming.clear()
+            self._mail.receives.clear(), self._outgoing.clear(), self._incoming.clear()
             self._selector.close(), self._woken.close(), self._wakes.close()
         _end(ended)
 
     def _pause(self) -> Optional[float]:
         """How long the thread may sleep. None, until it is woken, when nobody has waited for a while: to wake it takes time."""
-        if not (self._receives or any(link.queue or link.offers for link in self._outgoing.values())
+        if not (self._mail.receives or any(link.queue or link.offers for link in self._outgoing.values())
                 or any(link.taking or link.transfer for link in self._incoming)):
             return None if time.monotonic() > self._idle_from else _LOOK
         now = time.monotonic()
@@ -389,15 +348,14 @@ class Links:
                 link.expect(link.taking[offer].view, link.taking.pop(offer), None)
             else:
                 message = Message(link.peer, tag, size, offer, link if kind == b"O" else None)
-                transfer = next((one for one in self._receives if one.takes(link.peer, tag)), None)
+                transfer = self._mail.claim(link.peer, tag)
                 if transfer is not None:
-                    self._receives.remove(transfer)
                     error = self._match(message, transfer)
                     if error is not None:
                         ended.append((transfer, error))
                         transfer = None
                 elif kind == b"O":
-                    self._arrived.append(message)
+                    self._mail.keep(message)
                 if kind == b"O":
                     link.expect_header()
                 elif transfer is not None:
@@ -413,11 +371,10 @@ class Links:
         error = None
         if message is not None:
             with self._lock:  # the receive may have been called meanwhile
-                transfer = next((one for one in self._receives if one.takes(message.source, message.tag)), None)
+                transfer = self._mail.claim(message.source, message.tag)
                 if transfer is None:
-                    self._arrived.append(message)
+                    self._mail.keep(message)
                 else:
-                    self._receives.remove(transfer)
                     error = self._match(message, transfer)
             if transfer is not None and error is None:
                 transfer.view[:] = message.data
@@ -431,10 +388,8 @@ class Links:
             self._forget(link.socket)
             if link.peer is None:
                 return
-            error = self._gone[link.peer] = self._reason(link.peer, "sends no message any more")
-            self._arrived = deque(message for message in self._arrived if message.link is not link)
-            lost = link.transfers() + [one for one in self._receives if one.peer == link.peer or one.peer == ANY and self._hopeless(ANY)]
-            self._receives = deque(one for one in self._receives if one not in lost)
+            error = self._reason(link.peer, "sends no message any more")
+            lost = link.transfers() + self._mail.lose(link.peer, error, link)
         _end([(transfer, error) for transfer in lost])
 
     def _expire(self) -> None:
@@ -454,14 +409,7 @@ class Links:
             return
         ended: list = []
         with self._lock:
-            known = {link.peer for link in self._incoming}
-            for transfer in list(self._receives):
-                if now >= transfer.deadline:
-                    ended.append((transfer, TimedOutError(f"{transfer}: nothing came within its timeout")))
-                elif broken is not None and (transfer.peer not in known if transfer.peer != ANY else not known):
-                    ended.append((transfer, broken))
-            for transfer, _ in ended:
-                self._receives.remove(transfer)
+            ended += self._mail.expire(now, broken, {link.peer for link in self._incoming})
             for link in list(self._outgoing.values()):
                 if any(now >= transfer.deadline for transfer in link.transfers()):
                     ended += self._expire_sends(link, now)
@@ -482,8 +430,8 @@ class Links:
     def _expire_reads(self, link: Incoming) -> list:
         self._incoming.discard(link)
         self._forget(link.socket)
-        error = self._gone[link.peer] = TimedOutError(f"rank {link.peer} stopped within a message")
-        return [(transfer, error) for transfer in link.transfers()]
+        error = TimedOutError(f"rank {link.peer} stopped within a message")
+        return [(transfer, error) for transfer in link.transfers() + self._mail.lose(link.peer, error, link)]
 
     def _break(self, error: BaseException) -> None:
         """The group is broken: what can still be read is read, and all else ends."""
@@ -491,7 +439,7 @@ class Links:
             key.data(mask)
         with self._lock:
             waiting = self._waiting()
-            self._receives.clear()
+            self._mail.receives.clear()
             for link in self._outgoing.values():
                 link.lose(error)
             for source in [source for source in self._incoming if source.transfers()]:

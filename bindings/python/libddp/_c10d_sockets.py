@@ -13,8 +13,6 @@ import struct
 from collections import deque
 from typing import Any, Callable, Optional
 
-from ._errors import PeerFailedError
-
 HEADER = struct.Struct("<cqqq")  #: kind, tag, bytes, number of the offer
 # M: a message, whose bytes follow. O: an offer of one. T: it is taken, R: refused, for another size. D: its bytes follow.
 HELLO = struct.Struct("<8si32s")  #: what follows is one of libddp's connections, from this rank, which knows the group's secret
@@ -29,17 +27,6 @@ _view_of.argtypes, _view_of.restype = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes
 def memory(address: int, size: int) -> memoryview:
     """Memory of a tensor, for reading and writing. The tensor must be kept."""
     return _view_of(address, size, 0x200) if size else _NOTHING
-
-
-class Message:
-    """A message that nobody has called for."""
-
-    __slots__ = ("data", "link", "offer", "size", "source", "tag")
-
-    def __init__(self, source: int, tag: int, size: int, offer: int, link: Optional[Incoming]) -> None:
-        self.source, self.tag, self.size, self.offer = source, tag, size, offer
-        self.link = link  #: of an offer: whence its bytes will come
-        self.data: Optional[bytearray] = None  #: of another one
 
 
 class Outgoing:
@@ -115,7 +102,7 @@ class Incoming:
         self.memory = bytearray(max(HELLO.size, HEADER.size))
         self.left = memoryview(self.memory)[:HELLO.size]  #: what is to be filled
         self.transfer: Any = None  #: whose bytes these are
-        self.message: Optional[Message] = None
+        self.message: Any = None
         self.taking: dict[int, Any] = {}  #: transfers whose bytes were called for, by the number of the offer
         self.answers = bytearray()
         self.handler: Callable[[int], None] = lambda _mask: None
@@ -123,7 +110,7 @@ class Incoming:
     def expect_header(self) -> None:
         self.stage, self.left, self.transfer, self.message = "header", memoryview(self.memory)[:HEADER.size], None, None
 
-    def expect(self, view: memoryview, transfer: Any, message: Optional[Message]) -> None:
+    def expect(self, view: memoryview, transfer: Any, message: Any) -> None:
         self.stage, self.left, self.transfer, self.message = "payload", view, transfer, message
 
     def fill(self) -> Optional[int]:
@@ -258,7 +245,3 @@ def this_address(meeting: Optional[str]) -> str:
             if not found.startswith("127.") and found != "::1":
                 return found
     raise OSError("no network address of this host is known to the other hosts; set DDP_SOCKET_IFNAME to the network interface to use")
-
-
-def lost(peer: int, cause: BaseException) -> PeerFailedError:
-    return PeerFailedError(f"rank {peer} cannot be reached: {cause}")

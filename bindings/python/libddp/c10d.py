@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import threading
 import time
 import weakref
 from collections import deque
@@ -25,13 +24,14 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from ._c10d_links import ANY, Links, Transfer
+from ._c10d_links import Links
+from ._c10d_mail import ANY, Transfer
+from ._c10d_meet import host_of, limits, meet
 from ._c10d_ops import Collectives, Written, dense
 from ._c10d_sockets import Peers, memory, this_address
 from ._c10d_work import Several, Work, Worker
 from ._errors import Error, InvalidArgumentError, NotSupportedError, PeerFailedError, TimedOutError
 from ._group import Group, _tell_at_exit
-from ._store import Notes
 
 _OWN_TAGS = 1 << 40  # above those of programs: messages of all_to_all and monitored_barrier
 _SMALL = 4096  # bytes
@@ -49,7 +49,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._limit = self._longest = timeout.total_seconds()
         self._options = dict(options or {})
         self._world = list(world)
-        self._libddp = _meet(store, rank, size, timeout, self._options) if group is None else group
+        self._libddp = meet(store, rank, size, timeout, self._options) if group is None else group
         self._collectives = Collectives(self._libddp)
         self._worker = Worker("libddp-c10d", self._abort)
         self._links: Optional[Links] = None
@@ -62,7 +62,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._coalescing: Optional[list] = None
         self._recent: deque = deque(maxlen=64)  # small works that C++ may hold without the part of them that is Python's
         if size > 1:
-            self._links = Links(Peers(rank, size, self._exchange, lambda: this_address(_host_of(store))), self._libddp.check)
+            self._links = Links(Peers(rank, size, self._exchange, lambda: this_address(host_of(store))), self._libddp.check)
         _open.add(self)
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)  # before the groups of libddp go: what is registered last runs first
@@ -125,13 +125,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     _set_default_timeout = set_timeout
 
-    def is_broken(self) -> bool:
-        """Did a rank die, or leave?"""
-        try:
-            self._libddp.check()
-        except Error:
-            return True
-        return False
+    def check(self) -> None:
+        """Raise the first cause if the group is broken: a rank died, or left."""
+        self._libddp.check()
 
     # ---- Running operations. ----
 
@@ -384,7 +380,7 @@ class ProcessGroup(dist.ProcessGroup):
         ranks, self._splits = list(new_ranks), self._splits + 1
         mine = self._rank in ranks
         limit = timedelta(seconds=self._longest) if timeout is None else timeout
-        options = {**self._options, **_limits(limit)}
+        options = {**self._options, **limits(limit)}
         made: list = []
         self._run("split_group", [], [], None, lambda: made.append(self._libddp.split(
             min(ranks) if mine else None, ranks.index(self._rank) if mine else 0, **options))).wait()
@@ -473,65 +469,6 @@ def _split(tensor: torch.Tensor, sizes: Sequence[int], count: int, what: str) ->
     if len(sizes) != count or sum(sizes) != length:
         raise InvalidArgumentError(f"all_to_all_single: {count} {what} split sizes with the sum {length} are needed, not {list(sizes)}")
     return list((tensor if tensor.dim() else tensor.view(1)).split(list(sizes)))
-
-
-def _limits(timeout: timedelta) -> dict:
-    milliseconds = max(1, int(timeout.total_seconds() * 1000))
-    return {"timeout_ms": milliseconds, "rendezvous_timeout_ms": milliseconds}
-
-
-def _meet(store: Any, rank: int, size: int, timeout: timedelta, options: Mapping[str, Any]) -> Group:
-    """The group of libddp under a process group."""
-    options = {**_limits(timeout), **options, "rank": rank, "world_size": size}
-    if size == 1:
-        return Group(None, **options)
-    ours = dist.PrefixStore("libddp", store)
-    notes = Notes(ours.set, lambda key: bytes(ours.get(key)) if ours.check([key]) else None)
-    whole = dist.group.WORLD
-    if not isinstance(whole, ProcessGroup) or whole.is_broken():
-        return Group("store://", store=notes, **options)
-    return _meet_while(whole, lambda: Group("store://", store=notes, **options), notes)
-
-
-def _meet_while(whole: ProcessGroup, meet: Callable[[], Group], notes: Notes) -> Group:
-    """Make a group of some ranks of the whole world, and give up if that breaks: then somebody may not come any more."""
-    made: list = []
-    lock = threading.Lock()
-    given_up = False
-
-    def run() -> None:
-        try:
-            found: Any = meet()
-        except BaseException as error:
-            found = error
-        with lock:
-            if not given_up:
-                made.append(found)
-            elif isinstance(found, Group):
-                found.close()
-
-    thread = threading.Thread(target=run, name="libddp-meeting", daemon=True)
-    thread.start()
-    try:
-        while not made:
-            thread.join(0.1)
-            if not made:
-                whole._libddp.check()
-    except BaseException:
-        with lock:
-            given_up = True
-        notes.give_up()
-        raise
-    if isinstance(made[0], BaseException):
-        raise made[0]
-    return made[0]
-
-
-def _host_of(store: Any) -> Optional[str]:
-    """The host where the ranks have met, if that is known."""
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    return getattr(store, "host", None)
 
 
 _open: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()

@@ -1,6 +1,4 @@
 """torch.distributed's operations on libddp, beside gloo's and beside loops over what the ranks give. Tested: libddp.c10d."""
-import os
-
 from support import Test, forked, main, need
 
 need("torch", "numpy")
