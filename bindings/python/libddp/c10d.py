@@ -36,7 +36,7 @@ from ._group import Group, _tell_at_exit
 _OWN_TAGS = 1 << 40  # above those of programs: messages of all_to_all and monitored_barrier
 _SMALL = 4096  # bytes
 _SHUTDOWN_S = 2.0  # at exit, for an operation that nobody waits for
-__all__ = ["ProcessGroup"]
+__all__ = ["ProcessGroup", "register"]
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -490,4 +490,10 @@ def _create(given: Any, options: Any) -> ProcessGroup:
     return ProcessGroup(given.store, given.group_rank, given.group_size, given.timeout, known, given.global_ranks_in_group)
 
 
-dist.Backend.register_backend("libddp", _create, extended_api=True, devices=["cpu"])
+def register() -> None:
+    """Make "libddp" a backend of torch.distributed. Importing this module does so; where the package is installed, PyTorch calls this when a
+    program asks for the backend without the import."""
+    dist.Backend.register_backend("libddp", _create, extended_api=True, devices=["cpu"])
+
+
+register()

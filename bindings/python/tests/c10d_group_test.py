@@ -1,6 +1,8 @@
 """Process groups of the backend libddp: DDP as on gloo, asynchronous work, parts of the ranks, and ranks that fail. Tested: libddp.c10d."""
+import os
+
 from c10d_test import COMMON
-from support import Test, forked, main, need
+from support import SOURCE, Test, forked, main, need, python
 
 need("torch", "numpy")
 import libddp.c10d  # noqa: E402, F401  forks have it at once
@@ -292,6 +294,10 @@ for found, wanted in zip(state.values(), plain.state_dict().values()):
     assert torch.equal(found, wanted)
 dist.destroy_process_group()
 """)
+
+    def test_the_digits(self):
+        out = self.ends_well(python(os.path.join(SOURCE, "examples/python/digits_c10d.py"), size=2, limit=200))
+        self.assertRegex(out, r"test accuracy 9[6-9]\.")
 
 
 if __name__ == "__main__":
