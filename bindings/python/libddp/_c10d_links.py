@@ -17,12 +17,14 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
-from ._c10d_mail import Mailbox, Message, Transfer, wrong_size
+from ._c10d_mail import ANY, Mailbox, Message, Transfer, wrong_size
 from ._c10d_sockets import HEADER, HELLO, Incoming, Outgoing, Peers
 from ._c10d_work import Work
-from ._errors import AbortedError, BrokenGroupError, Error, InvalidArgumentError, InvalidStateError, PeerFailedError, TimedOutError
+from ._errors import (AbortedError, BrokenGroupError, Error, InternalError, InvalidArgumentError, InvalidStateError, PeerFailedError,
+                      TimedOutError)
 
 EAGER = 256 << 10  #: bytes of the largest message that does not wait for its receiver
+_STRANGER_S = 10  # seconds in which a connection says who it is
 _LOOK = 0.25  #: seconds between two looks at the group, while somebody waits
 
 
@@ -189,21 +191,14 @@ class Links:
     # ---- On the thread. ----
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                if self._closing:
-                    break
-                timeout = self._pause()
-                self._asleep = timeout is None
-            for key, mask in self._selector.select(timeout):
-                key.data(mask)
-            if self._unconnected:
-                self._connect()
-            if time.monotonic() >= self._look:
-                self._expire()
+        error: BaseException = AbortedError("the process group was destroyed")
+        try:
+            self._serve()
+        except BaseException as raised:
+            error = InternalError(f"the thread of messages has ended: {raised!r}")
         ended = []
         with self._lock:
-            error = AbortedError("the process group was destroyed")
+            self._closing = True
             for transfer in self._waiting():
                 ended.append((transfer, error))
             for link in list(self._outgoing.values()):
@@ -213,6 +208,20 @@ class Links:
             self._mail.receives.clear(), self._outgoing.clear(), self._incoming.clear()
             self._selector.close(), self._woken.close(), self._wakes.close()
         _end(ended)
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if self._closing:
+                    return
+                timeout = self._pause()
+                self._asleep = timeout is None
+            for key, mask in self._selector.select(timeout):
+                key.data(mask)
+            if self._unconnected:
+                self._connect()
+            if time.monotonic() >= self._look:
+                self._expire()
 
     def _pause(self) -> Optional[float]:
         """How long the thread may sleep. None, until it is woken, when nobody has waited for a while: to wake it takes time."""
@@ -235,14 +244,19 @@ class Links:
                     self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
 
     def _on_accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        try:
             sock, _ = listener.accept()
-            sock.setblocking(False)
-            link = Incoming(sock)
-            link.handler = lambda mask: self._on_incoming(link, mask)
-            with self._lock:
-                self._incoming.add(link)
-                self._selector.register(sock, selectors.EVENT_READ, link.handler)
+        except BlockingIOError:
+            return
+        except OSError:  # out of descriptors, most likely: who has connected waits
+            time.sleep(0.05)
+            return
+        sock.setblocking(False)
+        link = Incoming(sock)
+        link.handler = lambda mask: self._on_incoming(link, mask)
+        with self._lock:
+            self._incoming.add(link)
+            self._selector.register(sock, selectors.EVENT_READ, link.handler)
 
     def _connect(self) -> None:
         """Open the connections that were asked for."""
@@ -397,19 +411,26 @@ class Links:
         now = time.monotonic()
         with self._lock:
             self._look = min([now + _LOOK, *(transfer.deadline for transfer in self._waiting() if transfer.deadline > now)])
-        broken: Optional[BaseException] = None
+        somebody_left = False
         try:
             self._check()
-        except AbortedError as error:  # a rank may just have left: what it has sent is read, and its connection ends
-            broken = error
+        except AbortedError as error:
+            somebody_left = " aborted the group" not in str(error)
+            if not somebody_left:
+                self._break(error)
+                return
         except BrokenGroupError as error:
             self._break(error)
             return
         except Error:  # the group was closed
             return
-        ended: list = []
         with self._lock:
-            ended += self._mail.expire(now, broken, {link.peer for link in self._incoming})
+            for stranger in [link for link in self._incoming if link.peer is None and now > link.born + _STRANGER_S]:
+                self._incoming.discard(stranger)
+                self._forget(stranger.socket)
+            ended = self._mail.expire(now)
+            if somebody_left:
+                ended += self._probe()
             for link in list(self._outgoing.values()):
                 if any(now >= transfer.deadline for transfer in link.transfers()):
                     ended += self._expire_sends(link, now)
@@ -417,6 +438,21 @@ class Links:
                 if any(now >= transfer.deadline for transfer in source.transfers()):
                     ended += self._expire_reads(source)
         _end(ended)
+
+    def _probe(self) -> list:
+        """A rank has left. It may be one that is waited for and has not sent yet; a connection to it shows that."""
+        wanted = {transfer.peer for transfer in self._mail.receives}
+        if ANY in wanted:
+            wanted = set(range(self._peers.size)) - {self._peers.rank}
+        ended: list = []
+        for peer in wanted - {link.peer for link in self._incoming}:
+            link = self._outgoing.get(peer)
+            if link is None:
+                self._outgoing[peer] = Outgoing(peer)
+                self._unconnected = True
+            elif link.error is not None:
+                ended += [(transfer, link.error) for transfer in self._mail.lose(peer, link.error, None)]
+        return ended
 
     def _expire_sends(self, link: Outgoing, now: float) -> list:
         late = [(offer, transfer) for offer, transfer in link.offers.items() if now >= transfer.deadline]

@@ -87,7 +87,7 @@ class Mailbox:
     def lose(self, source: int, error: BaseException, link: Any) -> list:
         """Nothing comes from a rank any more. Returns the receives that wait in vain."""
         self._gone[source] = error
-        self._messages = deque(message for message in self._messages if message.link is not link)
+        self._messages = deque(message for message in self._messages if message.link is None or message.link is not link)
         lost = [one for one in self.receives if one.peer in (source, ANY) and self._hopeless(one.peer) is not None]
         self.receives = deque(one for one in self.receives if one not in lost)
         return lost
@@ -97,17 +97,12 @@ class Mailbox:
             return self._gone.get(peer)
         return next(iter(self._gone.values())) if len(self._gone) == self._others else None
 
-    def expire(self, now: float, broken: Optional[BaseException], connected: set) -> list:
-        """Receives that have waited too long; where the group is broken, also those for ranks that are not connected."""
-        ended: list = []
-        for transfer in list(self.receives):
-            if now >= transfer.deadline:
-                ended.append((transfer, TimedOutError(f"{transfer}: nothing came within its timeout")))
-            elif broken is not None and (transfer.peer not in connected if transfer.peer != ANY else not connected):
-                ended.append((transfer, broken))
-        for transfer, _ in ended:
+    def expire(self, now: float) -> list:
+        """Receives that have waited too long."""
+        late = [one for one in self.receives if now >= one.deadline]
+        for transfer in late:
             self.receives.remove(transfer)
-        return ended
+        return [(transfer, TimedOutError(f"{transfer}: nothing came within its timeout")) for transfer in late]
 
 
 def wrong_size(transfer: Transfer, message: Message) -> InvalidArgumentError:

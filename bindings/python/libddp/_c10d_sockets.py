@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import struct
+import time
 from collections import deque
 from typing import Any, Callable, Optional
 
@@ -97,6 +98,7 @@ class Incoming:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self.born = time.monotonic()
         self.peer: Optional[int] = None  #: who is it, once it has said so
         self.stage = "hello"
         self.memory = bytearray(max(HELLO.size, HEADER.size))

@@ -140,6 +140,7 @@ class Worker:
         self._pid = os.getpid()
         self._queue: queue.SimpleQueue = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
+        self._starting = _thread.allocate_lock()
         self._open = True
         self._current: Optional[Work] = None
         self._watch = Watch(self._expire)
@@ -147,15 +148,16 @@ class Worker:
     def submit(self, work: Work, function: Callable[[], None]) -> Work:
         if self._pid != os.getpid():
             raise InvalidStateError("this process group was made by the process of which this one is a fork: make one of your own")
-        if not self._open:
-            raise InvalidStateError("the process group was destroyed")
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self._thread and self._open:
             self._run(work, function)
             return work
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
-        self._queue.put((work, function))
+        with self._starting:
+            if not self._open:
+                raise InvalidStateError("the process group was destroyed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+            self._queue.put((work, function))
         return work
 
     def _work(self) -> None:
@@ -195,10 +197,11 @@ class Worker:
 
     def close(self, limit: Optional[float] = None) -> bool:
         """Run what was submitted, then end. False: it did not end within the limit, in seconds."""
-        if self._open:
-            self._open = False
-            self._queue.put(None)
-            self._watch.close()
+        with self._starting:
+            if self._open:
+                self._open = False
+                self._queue.put(None)
+                self._watch.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(limit)
             return not self._thread.is_alive()

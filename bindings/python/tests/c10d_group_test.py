@@ -211,6 +211,45 @@ print("named")
         for rank in (0, 1):
             self.assertIn(f"[{rank}] named", done.stdout, done.stderr)
 
+    def test_a_rank_that_leaves_early_disturbs_no_messages_of_the_others(self):
+        self.run_ranks("""
+init(init_method=f"file://{os.getcwd()}/meet", rank=rank, world_size=size)
+dist.barrier()
+if rank == 0:
+    dist.destroy_process_group()
+else:
+    time.sleep(0.4 + 0.4 * rank)
+    found, other = torch.zeros(3), 3 - rank
+    work = dist.irecv(found, other)
+    time.sleep(0.4 * (rank - 1))
+    dist.send(torch.full((3,), float(rank)), other)
+    work.wait()
+    assert found[0] == other
+    with raises(libddp.BrokenGroupError, "rank 0"):
+        dist.recv(found, 0)
+    if rank == 1:
+        dist.recv(found, 2)
+        with raises(libddp.BrokenGroupError, "rank"):
+            dist.recv(found)                                          # from any, where all have left
+    else:
+        dist.send(found, 1)
+    dist.destroy_process_group()
+""", size=3, limit=30)
+
+    def test_an_exception_ends_what_waits_for_a_message_of_another_rank(self):
+        done = forked(COMMON + """
+init(init_method=f"file://{os.getcwd()}/meet", rank=rank, world_size=size)
+if rank == 0:
+    time.sleep(0.3)
+    raise ValueError("no number")
+if rank == 1:
+    with raises(libddp.AbortedError, "ValueError: no number"):
+        dist.recv(torch.ones(1), 2)
+    print("told")
+time.sleep(2)
+""", size=3, limit=30)
+        self.assertIn("[1] told", done.stdout, done.stderr)
+
     def test_an_exception_is_told_to_the_others(self):
         done = forked(COMMON + """
 init()
