@@ -190,7 +190,12 @@ class Collectives:
         written.done()
 
     def all_to_all(self, outputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor], exchange: Callable[[list, list], None]) -> None:
-        """From each rank to each. Few bytes travel with the sizes; `exchange` moves more between three ranks or more."""
+        """From each rank to each. Of three ranks or more, few bytes travel with the sizes; `exchange` moves more."""
+        if self.size == 2:  # what one gives is for all others
+            outputs[self.rank].copy_(values[self.rank].view(outputs[self.rank].shape))
+            for source in (0, 1):
+                self._move(values[1 - self.rank], outputs[1 - self.rank], source, 1 - source)
+            return
         sizes = [_bytes(value) for value in values] + [_bytes(output) for output in outputs]
         record = torch.zeros(16 * self.size + _INLINE, dtype=torch.uint8)
         record[: 16 * self.size].copy_(torch.tensor(sizes).view(torch.uint8))
@@ -210,11 +215,7 @@ class Collectives:
                 start = 16 * self.size + sum(row[: self.rank])
                 found = records[source, start:start + row[self.rank]].clone().view(outputs[source].dtype)
                 outputs[source].copy_(found.view(outputs[source].shape))
-        if self.size == 2:
-            for source in (0, 1):
-                if not sent[source] and table[source][1 - source]:
-                    self._move(values[1 - self.rank], outputs[1 - self.rank], source, 1 - source)
-        elif not all(sent):
+        if not all(sent):
             exchange([source for source in range(self.size) if not sent[source] and source != self.rank and table[source][self.rank]],
                      [] if sent[self.rank] else [rank for rank in range(self.size) if rank != self.rank and table[self.rank][rank]])
 

@@ -52,9 +52,10 @@ for keywords in ({}, {"find_unused_parameters": True}, {"static_graph": True, "g
     assert all(map(torch.equal, found[1], wanted[1])), keywords
 net = DDP(nn.Linear(3, 1), process_group=ours)
 from torch.distributed.algorithms.join import Join
-with Join([net]):
-    for _ in range(2 + rank):
-        net(torch.ones(1, 3)).sum().backward()
+for fixed in (True, False):
+    with Join([net], divide_by_initial_world_size=fixed):
+        for _ in range(2 + rank):
+            net(torch.ones(1, 3)).sum().backward()
 """)
 
     def test_work_is_asynchronous_and_ends_once(self):
@@ -243,10 +244,13 @@ if rank == 0:
     time.sleep(0.3)
     raise ValueError("no number")
 if rank == 1:
+    begun = time.monotonic()
     with raises(libddp.AbortedError, "ValueError: no number"):
         dist.recv(torch.ones(1), 2)
+    assert time.monotonic() - begun < 3
     print("told")
-time.sleep(2)
+else:
+    time.sleep(4)
 """, size=3, limit=30)
         self.assertIn("[1] told", done.stdout, done.stderr)
 
