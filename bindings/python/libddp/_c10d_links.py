@@ -17,8 +17,9 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
-from ._c10d_mail import ANY, Mailbox, Message, Transfer, wrong_size
-from ._c10d_sockets import HEADER, HELLO, Incoming, Outgoing, Peers
+from ._c10d_mail import ANY, Mailbox, Transfer
+from ._c10d_receiving import Receiving, end_all
+from ._c10d_sockets import HEADER, Incoming, Outgoing, Peers
 from ._c10d_work import Work
 from ._errors import (AbortedError, BrokenGroupError, Error, InternalError, InvalidArgumentError, InvalidStateError, PeerFailedError,
                       TimedOutError)
@@ -28,7 +29,7 @@ _STRANGER_S = 10  # seconds in which a connection says who it is
 _LOOK = 0.25  #: seconds between two looks at the group, while somebody waits
 
 
-class Links:
+class Links(Receiving):
     """The messages of one process group."""
 
     def __init__(self, peers: Peers, check: Callable[[], None]) -> None:
@@ -73,7 +74,7 @@ class Links:
                 ended += self._flush(link)
             if link.error is None and (not link.connected or link.queue or self._asleep and link.offers):
                 self._wake()
-        _end(ended)
+        end_all(ended)
         return transfer.work
 
     def receive(self, transfer: Transfer) -> Work:
@@ -134,24 +135,6 @@ class Links:
         with contextlib.suppress(OSError):
             self._wakes.send(b"w")
 
-    def _match(self, message: Message, transfer: Transfer) -> Optional[BaseException]:
-        """A message and a receive have found each other."""
-        transfer.work.source = message.source
-        if message.size != transfer.size:
-            if message.link is not None:
-                self._answer(message.link, HEADER.pack(b"R", transfer.tag, transfer.size, message.offer))
-            return wrong_size(transfer, message)
-        if message.link is not None:
-            transfer.busy = True
-            message.link.taking[message.offer] = transfer
-            self._answer(message.link, HEADER.pack(b"T", transfer.tag, transfer.size, message.offer))
-        return None
-
-    def _answer(self, link: Incoming, data: bytes) -> None:
-        link.answers += data
-        if link.flush():
-            self._wake()
-
     def _flush(self, link: Outgoing) -> list:
         """Write what the connection takes. Returns what has ended."""
         try:
@@ -207,7 +190,7 @@ class Links:
                 self._forget(source.socket)
             self._mail.receives.clear(), self._outgoing.clear(), self._incoming.clear()
             self._selector.close(), self._woken.close(), self._wakes.close()
-        _end(ended)
+        end_all(ended)
 
     def _serve(self) -> None:
         while True:
@@ -276,7 +259,7 @@ class Links:
                     link.socket = sock
                     link.queue.appendleft((memoryview(self._peers.hello(link.peer)), None))
                     self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
-            _end(ended)
+            end_all(ended)
 
     def _on_outgoing(self, link: Outgoing, mask: int) -> None:
         ended = []
@@ -290,7 +273,7 @@ class Links:
                     self._selector.modify(link.socket, selectors.EVENT_READ, link.handler)
             if mask & selectors.EVENT_READ and link.error is None:
                 ended += self._read_answers(link)
-        _end(ended)
+        end_all(ended)
 
     def _read_answers(self, link: Outgoing) -> list:
         try:
@@ -314,97 +297,6 @@ class Links:
         if link.error is None and link.queue:
             self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
         return ended
-
-    def _on_incoming(self, link: Incoming, mask: int) -> None:
-        with self._lock:
-            if mask & selectors.EVENT_WRITE and not link.flush():
-                self._selector.modify(link.socket, selectors.EVENT_READ, link.handler)
-        try:
-            alive = not mask & selectors.EVENT_READ or self._read(link)
-        except OSError:
-            alive = False
-        if not alive:
-            self._lose_source(link)
-
-    def _read(self, link: Incoming) -> bool:
-        """Read messages. False: the connection has ended."""
-        for _ in range(64):  # then the others' turn
-            got = link.fill()
-            if got is None:
-                return True
-            if got == 0:
-                return False
-            if link.left:
-                continue
-            if link.stage == "hello":
-                if not self._admit(link):
-                    return False
-            elif link.stage == "header":
-                self._on_header(link)
-            if link.stage == "payload" and not link.left:
-                self._on_payload(link)
-                return True  # there may be nothing more, and the program waits for this
-        return True
-
-    def _admit(self, link: Incoming) -> bool:
-        peer = self._peers.admit(bytes(link.memory[:HELLO.size]))
-        if peer is None or any(other.peer == peer for other in self._incoming):
-            return False  # a stranger
-        link.peer = peer
-        link.expect_header()
-        return True
-
-    def _on_header(self, link: Incoming) -> None:
-        kind, tag, size, offer = HEADER.unpack(link.memory[:HEADER.size])
-        ended: list = []
-        with self._lock:
-            if kind == b"D":
-                link.expect(link.taking[offer].view, link.taking.pop(offer), None)
-            else:
-                message = Message(link.peer, tag, size, offer, link if kind == b"O" else None)
-                transfer = self._mail.claim(link.peer, tag)
-                if transfer is not None:
-                    error = self._match(message, transfer)
-                    if error is not None:
-                        ended.append((transfer, error))
-                        transfer = None
-                elif kind == b"O":
-                    self._mail.keep(message)
-                if kind == b"O":
-                    link.expect_header()
-                elif transfer is not None:
-                    link.expect(transfer.view, transfer, None)
-                else:
-                    message.data = bytearray(size)
-                    link.expect(memoryview(message.data), None, None if ended else message)
-        _end(ended)
-
-    def _on_payload(self, link: Incoming) -> None:
-        transfer, message = link.transfer, link.message
-        link.expect_header()
-        error = None
-        if message is not None:
-            with self._lock:  # the receive may have been called meanwhile
-                transfer = self._mail.claim(message.source, message.tag)
-                if transfer is None:
-                    self._mail.keep(message)
-                else:
-                    error = self._match(message, transfer)
-            if transfer is not None and error is None:
-                transfer.view[:] = message.data
-        if transfer is not None:
-            transfer.end(error)
-
-    def _lose_source(self, link: Incoming) -> None:
-        """A connection from a rank has ended."""
-        with self._lock:
-            self._incoming.discard(link)
-            self._forget(link.socket)
-            if link.peer is None:
-                return
-            error = self._reason(link.peer, "sends no message any more")
-            lost = link.transfers() + self._mail.lose(link.peer, error, link)
-        _end([(transfer, error) for transfer in lost])
 
     def _expire(self) -> None:
         """End what has waited too long, or in vain."""
@@ -437,7 +329,7 @@ class Links:
             for source in list(self._incoming):
                 if any(now >= transfer.deadline for transfer in source.transfers()):
                     ended += self._expire_reads(source)
-        _end(ended)
+        end_all(ended)
 
     def _probe(self) -> list:
         """A rank has left. It may be one that is waited for and has not sent yet; a connection to it shows that."""
@@ -480,10 +372,4 @@ class Links:
                 link.lose(error)
             for source in [source for source in self._incoming if source.transfers()]:
                 self._expire_reads(source)
-        _end([(transfer, error) for transfer in waiting])
-
-
-def _end(ended: list) -> None:
-    """Outside of the lock: what waits for a transfer may send again."""
-    for transfer, error in ended:
-        transfer.end(error)
+        end_all([(transfer, error) for transfer in waiting])
