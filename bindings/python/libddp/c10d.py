@@ -24,6 +24,8 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import torch
 import torch.distributed as dist
 
+from ._c10d_arguments import bytes_of, one, reducing, split_rows
+from ._c10d_identity import Identity, keep_from_compiler
 from ._c10d_links import Links
 from ._c10d_mail import ANY, Transfer
 from ._c10d_meet import host_of, limits, meet
@@ -39,7 +41,7 @@ _SHUTDOWN_S = 2.0  # at exit, for an operation that nobody waits for
 __all__ = ["ProcessGroup", "register"]
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(Identity):
     """A process group of the backend "libddp". Programs get theirs from torch.distributed; the methods are those that it calls."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, options: Optional[Mapping[str, Any]] = None,
@@ -53,12 +55,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._collectives = Collectives(self._libddp)
         self._worker = Worker("libddp-c10d", self._abort)
         self._links: Optional[Links] = None
-        self._sequence = self._splits = 0
-        self._called, self._described = "", "undefined"
-        with contextlib.suppress(TypeError):  # an older torch, which needs none, has no such class
-            self._part = _Part(rank, size)
-            self._set_default_backend(self.BackendType.CUSTOM)
-            self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._part)
+        self._splits = 0
         self._coalescing: Optional[list] = None
         self._recent: deque = deque(maxlen=64)  # small works that C++ may hold without the part of them that is Python's
         if size > 1:
@@ -73,49 +70,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._libddp.all_gather(mine, found)
         return [bytes(part.tolist()) for part in found.view(self._size, -1)]
 
-    # ---- What it is. ----
-
-    def getBackendName(self) -> str:  # noqa: N802  torch's own name
-        return "libddp"
-
-    def name(self) -> str:
-        return "libddp"
-
-    _get_backend_name = name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._called = name
-
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._called
-
-    def setGroupDesc(self, text: str) -> None:  # noqa: N802
-        self._described = text
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        return self._described
-
-    @property
-    def _device_types(self) -> list:
-        return [torch.device("cpu")]
-
-    def _get_backend(self, device: Any) -> ProcessGroup:
-        if torch.device(device).type != "cpu":
-            raise NotSupportedError(f"the backend libddp has no part for {device}: it takes tensors in host memory")
-        return self
-
-    get_backend = _get_backend
-    supports_splitting = True
-    supports_coalescing = False
-
     def get_group_store(self) -> Any:
         return self._store
-
-    def _set_sequence_number_for_group(self) -> None:
-        pass
-
-    def _get_sequence_number_for_group(self) -> int:
-        return self._sequence
 
     def set_timeout(self, timeout: timedelta) -> None:
         if timeout.total_seconds() > self._longest:
@@ -137,7 +93,7 @@ class ProcessGroup(dist.ProcessGroup):
                 raise NotSupportedError(f"{what}: a tensor on {tensor.device}; the backend libddp takes tensors in host memory")
         self._sequence += 1
         work = Work(what, outputs, self._abort, self._explain)
-        if sum(map(_bytes, outputs)) <= _SMALL:
+        if sum(map(bytes_of, outputs)) <= _SMALL:
             self._recent.append(work)
         if torch.autograd._profiler_enabled():
             work.record(f"{self.name()}:{title or what}", inputs)
@@ -169,7 +125,7 @@ class ProcessGroup(dist.ProcessGroup):
     # ---- Collectives. ----
 
     def broadcast(self, tensors: list, opts: Any = None) -> Work:
-        tensor = _one(tensors)
+        tensor = one(tensors)
         if isinstance(opts, int):
             opts, root = dist.BroadcastOptions(), opts
             opts.rootRank = root
@@ -177,7 +133,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run("broadcast", [tensor], [tensor], opts, self._collectives.broadcast, tensor, opts.rootRank)
 
     def allreduce(self, tensors: list, opts: Any = None) -> Work:
-        opts, tensor = _reducing(opts, dist.AllreduceOptions), _one(tensors)
+        opts, tensor = reducing(opts, dist.AllreduceOptions), one(tensors)
         if tensor.layout != torch.strided:
             return self._all_reduce_sparse(tensor, opts)
         return self._run("all_reduce", [tensor], [tensor], opts, self._collectives.all_reduce, tensor, opts.reduceOp)
@@ -193,16 +149,16 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run("all_reduce of a sparse tensor", [tensor], results, opts, reduce)
 
     def allreduce_coalesced(self, tensors: list, opts: Any = None) -> Work:
-        opts = _reducing(opts, dist.AllreduceCoalescedOptions)
+        opts = reducing(opts, dist.AllreduceCoalescedOptions)
         tensors = list(tensors)
         return self._run("all_reduce", tensors, tensors, opts, self._collectives.all_reduce_coalesced, tensors, opts.reduceOp)
 
     def reduce(self, tensors: list, opts: Any = None) -> Work:
-        opts, tensor = _reducing(opts, dist.ReduceOptions), _one(tensors)
+        opts, tensor = reducing(opts, dist.ReduceOptions), one(tensors)
         return self._run("reduce", [tensor], [tensor], opts, self._collectives.reduce, tensor, opts.reduceOp, opts.rootRank)
 
     def allgather(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
-        outputs, value = list(_one(output_tensors)), _one(input_tensors)
+        outputs, value = list(one(output_tensors)), one(input_tensors)
         return self._run("all_gather", [value], outputs, opts, self._collectives.all_gather, outputs, value)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
@@ -231,7 +187,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run("all_gather", inputs, [output for outputs in lists for output in outputs], opts, gather)
 
     def gather(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
-        opts, value = opts or dist.GatherOptions(), _one(input_tensors)
+        opts, value = opts or dist.GatherOptions(), one(input_tensors)
         outputs = list(output_tensors[0]) if output_tensors else []
         return self._run("gather", [value], outputs, opts, self._collectives.gather, outputs, value, opts.rootRank)
 
@@ -243,16 +199,16 @@ class ProcessGroup(dist.ProcessGroup):
     gather_into_tensor = gather_single
 
     def scatter(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
-        opts, output = opts or dist.ScatterOptions(), _one(output_tensors)
+        opts, output = opts or dist.ScatterOptions(), one(output_tensors)
         values = list(input_tensors[0]) if input_tensors else []
         return self._run("scatter", values, [output], opts, self._collectives.scatter, output, values, opts.rootRank)
 
     def reduce_scatter(self, output_tensors: list, input_tensors: list, opts: Any = None) -> Work:
-        opts, output, values = _reducing(opts, dist.ReduceScatterOptions), _one(output_tensors), list(_one(input_tensors))
+        opts, output, values = reducing(opts, dist.ReduceScatterOptions), one(output_tensors), list(one(input_tensors))
         return self._run("reduce_scatter", values, [output], opts, self._collectives.reduce_scatter, output, values, opts.reduceOp)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
-        opts = _reducing(opts, dist.ReduceScatterOptions)
+        opts = reducing(opts, dist.ReduceScatterOptions)
         return self._run("reduce_scatter_tensor", [input], [output], opts, self._collectives.reduce_scatter_into, output, input, opts.reduceOp)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -262,7 +218,7 @@ class ProcessGroup(dist.ProcessGroup):
             for output, value in zip(outputs, inputs):
                 self._collectives.reduce_scatter_into(output, value, opts.reduceOp)
 
-        opts, outputs, inputs = _reducing(opts, dist.ReduceScatterOptions), list(outputs), list(inputs)
+        opts, outputs, inputs = reducing(opts, dist.ReduceScatterOptions), list(outputs), list(inputs)
         return self._run("reduce_scatter_tensor", inputs, outputs, opts, reduce)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
@@ -280,8 +236,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int],
                           opts: Any = None) -> Work:
-        outputs = _split(output, output_split_sizes, self._size, "output")
-        values = _split(input, input_split_sizes, self._size, "input")
+        outputs = split_rows(output, output_split_sizes, self._size, "output")
+        values = split_rows(input, input_split_sizes, self._size, "input")
         return self._run("all_to_all", [input], [output], opts, self._all_to_all, outputs, values, opts)
 
     alltoall_base = all_to_all_single
@@ -300,26 +256,26 @@ class ProcessGroup(dist.ProcessGroup):
     # ---- From one rank to one. ----
 
     def send(self, tensors: list, dst: int, tag: int) -> Work:
-        return self._send(_one(tensors), dst, tag, self._limit)
+        return self._send(one(tensors), dst, tag, self._limit)
 
     def recv(self, tensors: list, src: int, tag: int) -> Work:
-        return self._receive(_one(tensors), src, tag, self._limit)
+        return self._receive(one(tensors), src, tag, self._limit)
 
     def recv_anysource(self, tensors: list, tag: int) -> Work:
-        return self._receive(_one(tensors), ANY, tag, self._limit)
+        return self._receive(one(tensors), ANY, tag, self._limit)
 
     recvAnysource = recv_anysource  # noqa: N815  torch's own name
 
     def _send(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Work:
         work, flat = self._message(f"send to rank {peer} (tag {tag})", tensor, "send", peer), dense(tensor)
         work.kept = flat
-        return self._links.send(Transfer(peer, tag, memory(flat.data_ptr(), _bytes(flat)), work, limit))  # type: ignore[union-attr]
+        return self._links.send(Transfer(peer, tag, memory(flat.data_ptr(), bytes_of(flat)), work, limit))  # type: ignore[union-attr]
 
     def _receive(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Work:
         source = "any rank" if peer == ANY else f"rank {peer}"
         title = "recvAnySource" if peer == ANY else "recv"
         work, written = self._message(f"receive from {source} (tag {tag})", tensor, title, peer), Written(tensor)
-        view = memory(written.tensor.data_ptr(), _bytes(tensor))
+        view = memory(written.tensor.data_ptr(), bytes_of(tensor))
         return self._links.receive(Transfer(peer, tag, view, work, limit, None if written.tensor is tensor else written.done))  # type: ignore[union-attr]
 
     def _message(self, what: str, tensor: torch.Tensor, title: str, peer: int) -> Work:
@@ -418,59 +374,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._libddp.close()
 
 
-def _keep_from_compiler() -> None:
-    """torch.compile leaves the methods, and what they call, as they are. Where torch has no such switch it needs none."""
-    with contextlib.suppress(ImportError, AttributeError):
-        from torch._C._dynamo import eval_frame
-
-        skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
-        for function in vars(ProcessGroup).values():
-            if hasattr(function, "__code__"):
-                eval_frame.set_code_exec_strategy(function.__code__, skip)
-
-
-_keep_from_compiler()
-
-
-class _Part(torch._C._distributed_c10d.Backend):
-    """What torch's own code finds when it asks a process group for its backend. All operations are the group's."""
-
-    def getBackendName(self) -> str:  # noqa: N802
-        return "libddp"
-
-
-def _one(tensors: Any) -> Any:
-    if isinstance(tensors, torch.Tensor):
-        return tensors
-    if len(tensors) != 1:
-        raise InvalidArgumentError(f"one tensor is needed, not {len(tensors)}: a process has one rank")
-    return tensors[0]
-
-
-def _reducing(opts: Any, kind: type) -> Any:
-    if isinstance(opts, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
-        opts, op = kind(), opts
-        opts.reduceOp = op
-    return kind() if opts is None else opts
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _split(tensor: torch.Tensor, sizes: Sequence[int], count: int, what: str) -> list:
-    """The parts of a tensor along its first dimension."""
-    length = tensor.shape[0] if tensor.dim() else 1
-    if not sizes:
-        if length % count:
-            raise InvalidArgumentError(f"all_to_all_single: the {what} has {length} rows, which {count} ranks cannot share evenly: give its split "
-                                       "sizes")
-        sizes = [length // count] * count
-    if len(sizes) != count or sum(sizes) != length:
-        raise InvalidArgumentError(f"all_to_all_single: {count} {what} split sizes with the sum {length} are needed, not {list(sizes)}")
-    return list((tensor if tensor.dim() else tensor.view(1)).split(list(sizes)))
-
-
+keep_from_compiler(ProcessGroup, Identity, Work)
 _open: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
 
