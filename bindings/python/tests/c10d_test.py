@@ -235,6 +235,9 @@ assert functional.reduce_scatter_tensor(value, "sum", 0, ours).tolist() == [[10,
 assert functional.all_to_all_single(value, None, None, ours).tolist() == [[0, 1, 10, 11], [2, 3, 12, 13]][rank]
 assert functional.broadcast(value, 1, ours).tolist() == [10, 11, 12, 13]
 assert [one.tolist() for one in functional.all_reduce_coalesced([value, value], "avg", ours)] == [[5, 6, 7, 8]] * 2
+sparse = torch.sparse_coo_tensor([[0, rank + 1]], [1.0, 2.0], (5,), check_invariants=True)
+dist.all_reduce(sparse, group=ours)
+assert sparse.to_dense().tolist() == [2, 2, 2, 0, 0]
 objects = [None] * size
 dist.all_gather_object(objects, {"rank": rank, "text": "x" * (10 + rank)}, group=ours)
 assert [one["rank"] for one in objects] == [0, 1]
