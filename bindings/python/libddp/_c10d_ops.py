@@ -5,14 +5,15 @@ MiB, so that the memory stays in the processor's cache and does not grow with th
 """
 from __future__ import annotations
 
-from ctypes import memmove
+import struct
+from ctypes import memmove, string_at
 from typing import Any, Callable, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
 from . import low
-from ._enums import DType, Reduce
+from ._enums import Backend, DType, Reduce
 from ._errors import MismatchError, NotSupportedError, TensorError
 from ._group import Group
 from ._tensor import CPU
@@ -29,7 +30,7 @@ _OF_BOOLS = {RedOp.SUM: RedOp.MAX, RedOp.PRODUCT: RedOp.MIN, RedOp.MIN: RedOp.MI
 _FOLDS: dict[Any, Callable] = {RedOp.PRODUCT: torch.mul, RedOp.BAND: torch.bitwise_and, RedOp.BOR: torch.bitwise_or,
                                RedOp.BXOR: torch.bitwise_xor}
 _TOGETHER = 256 << 10  # bytes of all ranks, up to which pieces travel together
-_INLINE = 32 << 10  # bytes that all_to_all sends along with the sizes
+_INLINE = 16 << 10  # bytes that all_to_all sends along with the sizes; between hosts a sixteenth of it
 _SCRATCH = 8 << 20  # bytes of a piece, of all ranks together
 
 
@@ -73,6 +74,8 @@ class Collectives:
         self._group = group
         self.rank, self.size = group.rank, group.size
         self._memory: Optional[torch.Tensor] = None
+        self._told: Optional[torch.Tensor] = None
+        self._inline = _INLINE if group.backend in (Backend.SHM, Backend.LOCAL) else _INLINE // 16
 
     @property
     def _raw(self) -> Any:
@@ -197,34 +200,48 @@ class Collectives:
         written.done()
 
     def all_to_all(self, outputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor], exchange: Callable[[list, list], None]) -> None:
-        """From each rank to each. Of three ranks or more, few bytes travel with the sizes; `exchange` moves more."""
+        """From each rank to each. Of three ranks or more, few bytes travel along with the sizes; `exchange` moves more."""
+        given, written = [dense(value) for value in values], [Written(output) for output in outputs]
+        if _bytes(given[self.rank]) != _bytes(outputs[self.rank]):
+            raise TensorError(f"all_to_all: rank {self.rank} gives itself {_bytes(given[self.rank])} bytes and expects {_bytes(outputs[self.rank])}")
+        memmove(written[self.rank].tensor.data_ptr(), given[self.rank].data_ptr(), _bytes(given[self.rank]))
         if self.size == 2:  # what one gives is for all others
-            outputs[self.rank].copy_(values[self.rank].view(outputs[self.rank].shape))
             for source in (0, 1):
-                self._move(values[1 - self.rank], outputs[1 - self.rank], source, 1 - source)
-            return
-        sizes = [_bytes(value) for value in values] + [_bytes(output) for output in outputs]
-        record = torch.zeros(16 * self.size + _INLINE, dtype=torch.uint8)
-        record[: 16 * self.size].copy_(torch.tensor(sizes).view(torch.uint8))
-        if sum(sizes[: self.size]) <= _INLINE:
-            start = 16 * self.size
-            for value in values:
-                record[start:start + _bytes(value)].copy_(dense(value).reshape(-1).view(torch.uint8))
+                self.broadcast(given[1 - source] if source == self.rank else written[source].tensor, source)
+        elif self.size > 2:
+            self._all_to_all(written, given, exchange)
+        for one in written:
+            one.done()
+
+    def _all_to_all(self, written: list, given: list, exchange: Callable[[list, list], None]) -> None:
+        sizes = 16 * self.size
+        record, records = self._records()
+        memmove(record[0], struct.pack(f"{2 * self.size}q", *map(_bytes, given), *(_bytes(one.tensor) for one in written)), sizes)
+        if sum(map(_bytes, given)) <= self._inline:
+            start = record[0] + sizes
+            for value in given:
+                memmove(start, value.data_ptr(), _bytes(value))
                 start += _bytes(value)
-        records = torch.empty(self.size, record.numel(), dtype=torch.uint8)
-        self.all_gather_into(records, record)
-        table = records[:, : 16 * self.size].contiguous().view(torch.int64).tolist()
+        low.ddp_group_all_gather(self._raw, record, records, None)
+        table = [struct.unpack(f"{2 * self.size}q", string_at(records[0] + rank * (sizes + self._inline), sizes)) for rank in range(self.size)]
         self._check_sizes(table)
-        outputs[self.rank].copy_(values[self.rank].view(outputs[self.rank].shape))
-        sent = [sum(row[: self.size]) <= _INLINE for row in table]  # with the sizes
+        sent = [sum(row[: self.size]) <= self._inline for row in table]
         for source, row in enumerate(table):
-            if sent[source] and row[self.rank] and source != self.rank:
-                start = 16 * self.size + sum(row[: self.rank])
-                found = records[source, start:start + row[self.rank]].clone().view(outputs[source].dtype)
-                outputs[source].copy_(found.view(outputs[source].shape))
+            if sent[source] and source != self.rank:
+                start = records[0] + source * (sizes + self._inline) + sizes + sum(row[: self.rank])
+                memmove(written[source].tensor.data_ptr(), start, row[self.rank])
         if not all(sent):
-            exchange([source for source in range(self.size) if not sent[source] and source != self.rank and table[source][self.rank]],
-                     [] if sent[self.rank] else [rank for rank in range(self.size) if rank != self.rank and table[self.rank][rank]])
+            others = [rank for rank in range(self.size) if rank != self.rank]
+            exchange([(rank, written[rank].tensor) for rank in others if not sent[rank] and table[rank][self.rank]],
+                     [(rank, given[rank]) for rank in others if not sent[self.rank] and table[self.rank][rank]])
+
+    def _records(self) -> tuple:
+        """What each rank tells in all_to_all, and what all tell, as the library takes them."""
+        length = 16 * self.size + self._inline
+        if self._told is None:
+            self._told = torch.zeros((self.size + 1) * length, dtype=torch.uint8)
+        start = self._told.data_ptr()
+        return (start, _BYTES, CPU, 0, (length,)), (start + length, _BYTES, CPU, 0, (length * self.size,))
 
     def _check_sizes(self, table: list) -> None:
         """Does every rank give each other one as many bytes as that one wants?"""

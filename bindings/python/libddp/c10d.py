@@ -246,8 +246,8 @@ class ProcessGroup(Identity):
         limit = self._seconds(getattr(opts, "timeout", None))
 
         def exchange(sources: list, targets: list) -> None:
-            works = [self._receive(outputs[peer], peer, _OWN_TAGS, limit) for peer in sources]
-            works += [self._send(values[peer], peer, _OWN_TAGS, limit) for peer in targets]
+            works = [self._receive(tensor, peer, _OWN_TAGS, limit) for peer, tensor in sources]
+            works += [self._send(tensor, peer, _OWN_TAGS, limit) for peer, tensor in targets]
             for work in works:
                 work.wait()
 

@@ -267,6 +267,10 @@ found = [torch.zeros(rank + 1, 50000) for _ in range(size)]
 dist.all_to_all(found, values, group=ours)
 for source, one in enumerate(found):
     same(one, of(10 * source + rank, (rank + 1, 50000), torch.float32), "all_to_all")
+found = [torch.zeros(50000, rank + 1).t() for _ in range(size)]          # strided tensors
+dist.all_to_all(found, [value.t().contiguous().t() for value in values], group=ours)
+for source, one in enumerate(found):
+    same(one, of(10 * source + rank, (rank + 1, 50000), torch.float32), "all_to_all of strided tensors")
 with raises(libddp.MismatchError, "rank 0 gives rank 1"):
     wrong = [1 + (rank == 1), 1, 1]
     dist.all_to_all_single(torch.zeros(sum(wrong)), torch.zeros(3), wrong, [1, 1, 1], group=ours)
