@@ -37,7 +37,7 @@ class ReplicaState {
   /// on a GPU.
   virtual void follow_loaded_values(const std::vector<bool>&) {}
   /// Steps that have made it what it is: the state of a rank that has made more is ahead.
-  [[nodiscard]] virtual int64_t steps() const noexcept { return 0; }
+  [[nodiscard]] virtual int64_t steps() const { return 0; }
   /// The ranks of the group are others now, so what this rank holds of a state in parts is nobody's: forget it.
   virtual void lose_parts() noexcept {}
   /// Does every rank hold all of the state?

@@ -38,7 +38,7 @@ class Optimizer : public model::ReplicaState {
   [[nodiscard]] virtual int64_t skipped_count() const { return 0; }
   /// Of the last step that looked at the whole gradient; -1: none did.
   [[nodiscard]] virtual double grad_norm() const { return -1; }
-  [[nodiscard]] int64_t steps() const noexcept override { return step_count(); }
+  [[nodiscard]] int64_t steps() const override { return step_count(); }
   /// Its part in the model's passes, to be attached; NULL: it has none.
   [[nodiscard]] virtual pass::BlockUpdate* in_passes() noexcept { return nullptr; }
 
