@@ -4,6 +4,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
+import threading
 import weakref
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
@@ -61,6 +62,7 @@ class Group(Closing):
         self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)  # for forked children too, which the library refuses
         self._memory: weakref.WeakSet[View] = weakref.WeakSet()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._recovering = threading.RLock()  # abort() stays out of a recovery
         _open.add(self)
         atexit.unregister(_tell_at_exit)
         atexit.register(_tell_at_exit)  # after the handle's own: what is registered last runs first
@@ -108,8 +110,9 @@ class Group(Closing):
         low.ddp_group_status(self._raw)
 
     def abort(self, reason: Optional[str] = None) -> None:
-        """Break the group on purpose, on all ranks. Any thread, at any time."""
-        low.ddp_group_abort(self._raw, reason)
+        """Break the group on purpose, on all ranks. Any thread, at any time; during a recovery it waits for its end."""
+        with self._recovering:
+            low.ddp_group_abort(self._raw, reason)
 
     @property
     def failed(self) -> tuple[int, ...]:
@@ -137,10 +140,11 @@ class Group(Closing):
         for model in kept:
             model._before_recovery()
         self._found = False  # a launcher counts those that are dead too
-        try:
-            report = low.ddp_group_recover(raw, struct)
-        finally:
-            self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)
+        with self._recovering:
+            try:
+                report = low.ddp_group_recover(raw, struct)
+            finally:
+                self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)
         for model in kept:
             model._after_recovery()
         return recovery_of(report)
