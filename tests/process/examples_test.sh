@@ -60,6 +60,31 @@ if [ -x "$examples/07_cuda" ] && [ ! -e /dev/nvidiactl ]; then
   check what_a_gpu_program_misses_is_said grep -q 'DDP_ERROR_NOT_SUPPORTED' "$work/err"
 fi
 
+# Example 9 goes on when rank 0 is killed, and then alone.
+survive() { # rank
+  exec timeout -s KILL 60 "$examples/09_survive" --meet "file://$work/meet" --rank "$1" --ranks 3 --epochs 40 --pause 3
+}
+(survive 0 >out.0 2>&1) & first=$!
+(survive 1 >out.1 2>&1) & second=$!
+(survive 2 >out.2 2>&1) & third=$!
+of_rank() { awk -v field=$((5 + $1)) '/^epoch/ { print $(field + 0); exit }' out.0; } # its process
+within 30 grep -q '^epoch   5' out.0
+kill -9 "$(of_rank 0)"
+within 30 grep -q '^epoch  20' out.1
+kill -9 "$(of_rank 2)"
+code=0
+wait "$second" || code=$?
+wait "$first" "$third"
+cat out.1 >"$work/out"
+check the_rank_that_is_left_ends_well [ "$code" = 0 ]
+check it_went_on_as_two_and_alone grep -q 'rank 0 of 2, which was rank 1 of 3, goes on' out.1
+check and_alone grep -q 'rank 0 of 1, which was rank 0 of 2, goes on' out.1
+check it_is_equal_to_itself grep -q 'ranks that are left: 1, all equal' out.1
+check the_last_epoch_is_reached grep -q '^epoch  40' out.1
+check no_epoch_is_left_out_but_where_a_report_failed [ "$(sort -u out.0 out.1 | grep -c '^epoch')" -ge 38 ]
+losses() { grep -h '^epoch' out.0 out.1 | sort -k2n | awk '{ print $4 }'; }
+check the_loss_falls awk '{ if (NR == 1) first = $1; last = $1; if ($1 > 1.1 * before && NR > 1) rose = 1; before = $1 } END { exit !(last < 0.6 * first && !rose) }' <(losses)
+
 # A killed rank ends the job soon, with the reason from the library on the others.
 SECONDS=0
 timeout -s KILL 60 "$ddprun" -n 3 sh -c 'echo "pid $$"; exec "$0" --epochs 100000' "$examples/02_train" >"$work/out" 2>"$work/err" &

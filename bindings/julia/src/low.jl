@@ -272,8 +272,8 @@ struct ddp_group_options
     nccl_max_ctas::Int32
     recoverable::Int32
     nccl_comm::Ptr{Cvoid}
-    first_port::Int32
-    last_port::Int32
+    join::Int32
+    reserved::Int32
 end
 
 @doc raw"""
@@ -302,12 +302,10 @@ Meet the other ranks and form a group. With a world size of 1 nothing is opened 
 - `options`: NULL: all defaults
 - `out_group`: the new group; destroy with ddp_group_destroy
 Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
-Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
-interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
+Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret that admits ranks), DDP_SOCKET_IFNAME, DDP_MODULE_PATH.
 Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
-TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had come is gone, or cannot be reached for data),
-MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The process
-may try again at once.
+TIMED_OUT (names the ranks that did not come), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not
+available, and why), OUT_OF_MEMORY. The process may try again at once.
 With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
 rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
 Since 0.1.

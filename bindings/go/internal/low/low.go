@@ -399,10 +399,10 @@ extern void _wrap_ddp_group_options_recoverable_set_low_a876b01328600b42(uintptr
 extern int _wrap_ddp_group_options_recoverable_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_nccl_comm_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
 extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_first_port_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_first_port_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_last_port_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_join_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_join_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_group_options_low_a876b01328600b42(uintptr_t arg1);
 extern swig_type_21 _wrap_ddp_group_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_22 arg2);
@@ -1669,29 +1669,29 @@ func (arg1 SwigcptrDdp_group_options) GetNccl_comm() (_swig_ret unsafe.Pointer) 
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_group_options) SetFirst_port(arg2 int32) {
+func (arg1 SwigcptrDdp_group_options) SetJoin(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_first_port_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_join_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_group_options) GetFirst_port() (_swig_ret int32) {
+func (arg1 SwigcptrDdp_group_options) GetJoin() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_first_port_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_join_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_group_options) SetLast_port(arg2 int32) {
+func (arg1 SwigcptrDdp_group_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_last_port_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_group_options) GetLast_port() (_swig_ret int32) {
+func (arg1 SwigcptrDdp_group_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_last_port_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -1739,10 +1739,10 @@ type Ddp_group_options interface {
 	GetRecoverable() (_swig_ret int32)
 	SetNccl_comm(arg2 unsafe.Pointer)
 	GetNccl_comm() (_swig_ret unsafe.Pointer)
-	SetFirst_port(arg2 int32)
-	GetFirst_port() (_swig_ret int32)
-	SetLast_port(arg2 int32)
-	GetLast_port() (_swig_ret int32)
+	SetJoin(arg2 int32)
+	GetJoin() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {

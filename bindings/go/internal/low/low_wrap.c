@@ -1506,51 +1506,51 @@ void *_wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_first_port_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_join_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->first_port = arg2;
+  if (arg1) (arg1)->join = arg2;
   
 }
 
 
-int _wrap_ddp_group_options_first_port_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_join_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   
-  result =  ((arg1)->first_port);
+  result =  ((arg1)->join);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_group_options_last_port_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->last_port = arg2;
+  if (arg1) (arg1)->reserved = arg2;
   
 }
 
 
-int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   
-  result =  ((arg1)->last_port);
+  result =  ((arg1)->reserved);
   _swig_go_result = result; 
   return _swig_go_result;
 }
