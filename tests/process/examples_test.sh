@@ -67,7 +67,7 @@ survive() { # rank
 (survive 0 >out.0 2>&1) & first=$!
 (survive 1 >out.1 2>&1) & second=$!
 (survive 2 >out.2 2>&1) & third=$!
-of_rank() { awk -v field=$((5 + $1)) '/^epoch/ { print $(field + 0); exit }' out.0; } # its process
+of_rank() { awk -v field=$((6 + $1)) '/^epoch/ { print $field; exit }' out.0; } # its process
 within 30 grep -q '^epoch   5' out.0
 kill -9 "$(of_rank 0)"
 within 30 grep -q '^epoch  20' out.1
