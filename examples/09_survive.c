@@ -1,13 +1,16 @@
 /* Example 9: a training that goes on when ranks die.
  *
+ *   ddprun -n 3 --min-ranks 1 09_survive
+ *
+ * Each line says the loss, and which processes are there: kill any of them with kill -9, rank 0 too. The others go on in
+ * their processes, from the last step that all of them have made, and the loss goes on falling. Kill all but one: it goes on
+ * alone. With --max-restarts 9 in the place of --min-ranks 1 a rank that was killed is started again, and joins the others.
+ * Ranks may also be started by hand, without a launcher that ends some because another has died:
+ *
  *   for rank in 0 1 2; do 09_survive --meet file:///tmp/survive --rank $rank --ranks 3 & done
  *
- * Each line says the loss, and who is there: kill any of these processes with kill -9, rank 0 too, while it runs. The
- * others go on in their processes, from the last step that all of them have made, and the loss goes on falling. Kill all but
- * one: it goes on alone.
- *
  * A linear classifier reads 8x8 pixels and names the digit. Read main() and go_on() first: these two are what a program of
- * your own needs. (Started by ddprun, all ranks end when one dies: a launcher ends what it has started.)
+ * your own needs.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ddp/experimental.h>
@@ -86,6 +89,7 @@ typedef struct training {
   int64_t place[2];         /* EPOCH and SEEN */
   ddp_sampler sampler;      /* whose samples are mine? Of the ranks that are there now */
   int64_t pids[MOST_RANKS]; /* their processes */
+  int knows_others;         /* are sampler and pids those of the ranks that are there? */
   double sums[2];           /* loss and number of samples since the last report */
 } training;
 
@@ -156,22 +160,26 @@ static ddp_status look_around(training *t) {
   ddp_tensor input, output;
   CHECK(ddp_tensor_init(&input, &mine, DDP_I64, 1, one));
   CHECK(ddp_tensor_init(&output, t->pids, DDP_I64, 1, all));
-  return ddp_group_all_gather(t->group, &input, &output, NULL);
+  TRY(ddp_group_all_gather(t->group, &input, &output, NULL));
+  t->knows_others = 1;
+  return DDP_OK;
 }
 
 /* The heart of it. A call has failed, because a rank is dead: meet those that are left. When ddp_group_recover() returns,
- * parameters, buffers and the optimizer are those of the last step that all have made. So the loop in main() goes on from
- * where t->place says. If one more rank dies meanwhile, ddp_group_recover() sees to it, or the next call fails. */
+ * parameters, buffers and the optimizer are those of the last step that all have made, and t->place says which that was. So
+ * nothing has to be undone, and nothing but ranks and size has changed. If one more rank dies meanwhile,
+ * ddp_group_recover() sees to it, or the next call fails. */
 static void go_on(training *t, ddp_status status) {
-  while (breaks_the_group(status)) {
-    printf("process %lld: %s\n", (long long)getpid(), ddp_last_error());
-    ddp_recovery found = {.struct_size = sizeof found};
-    CHECK(ddp_group_recover(t->group, NULL, &found)); /* NULL: all defaults; a lone survivor goes on too */
-    printf("process %lld: rank %d of %d, which was rank %d of %d, goes on after %.2f s\n", (long long)getpid(), found.rank,
-           found.size, found.previous_rank, found.previous_size, found.seconds);
-    status = look_around(t);
+  if (!breaks_the_group(status)) {
+    check(status, "a call");
+    return;
   }
-  check(status, "a call after the recovery");
+  printf("process %lld: %s\n", (long long)getpid(), ddp_last_error());
+  ddp_recovery found = {.struct_size = sizeof found};
+  CHECK(ddp_group_recover(t->group, NULL, &found)); /* NULL: all defaults; a lone survivor goes on too */
+  printf("process %lld: rank %d of %d, which was rank %d of %d, goes on after %.2f s\n", (long long)getpid(), found.rank,
+         found.size, found.previous_rank, found.previous_size, found.seconds);
+  t->knows_others = 0;
 }
 
 /* Lends the parameters, and as a buffer where we are: whatever must fit the parameters after a recovery. */
@@ -187,9 +195,10 @@ static void lend(training *t) {
   CHECK(ddp_sgd_options_init(&rule, sizeof rule));
   rule.rate = 0.1;
   rule.momentum = 0.9;
+  CHECK(
+      ddp_optimizer_create_sgd(t->model, &rule, NULL, &t->sgd)); /* before the commit, so a rank that joins gets its state */
   ddp_status status = DDP_OK;
   while ((status = ddp_model_commit(t->model, NULL)) != DDP_OK) go_on(t, status); /* ranks may die here too */
-  CHECK(ddp_optimizer_create_sgd(t->model, &rule, NULL, &t->sgd));
 }
 
 typedef struct program {
@@ -253,22 +262,24 @@ int main(int argc, char **argv) {
   start(&t, &given);
   CHECK(ddp_sampler_init(&t.sampler, sizeof t.sampler));
   t.sampler.dataset_size = digits.count;
-  go_on(&t, look_around(&t));
   lend(&t);
-
-  ddp_status status = DDP_OK;
   /* After a death some ranks fail in a step, and others in the report before it. So nobody repeats the call that failed:
-   * each begins again with the step that t.place names, and a report that failed is left out. */
-  do {
-    while (t.place[EPOCH] < given.epochs) {
+   * each does what its state says, which is the same on all, and a report that failed is left out. */
+  for (;;) {
+    ddp_status status = DDP_OK;
+    const int is_done = t.knows_others && t.place[EPOCH] >= given.epochs;
+    if (!t.knows_others) {
+      status = look_around(&t);
+    } else if (!is_done) {
       status = train_step(&t, &digits);
       if (status == DDP_OK && t.place[SEEN] == 0) status = report(&t);
-      go_on(&t, status);
       nanosleep(&pause, NULL);
+    } else {
+      status = ddp_model_check(t.model, NULL); /* do all that are left hold the same bits? */
     }
-    status = ddp_model_check(t.model, NULL); /* do all that are left hold the same bits? */
+    if (status == DDP_OK && is_done) break;
     go_on(&t, status);
-  } while (status != DDP_OK);
+  }
   if (ddp_group_rank(t.group) == 0) printf("ranks that are left: %d, all equal\n", ddp_group_size(t.group));
 
   ddp_optimizer_destroy(t.sgd);

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import sys
 import threading
 import weakref
@@ -41,11 +42,14 @@ class Group(Closing):
     that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
     first_port and last_port (where to listen, for a firewall between hosts),
     recoverable (when a rank dies the others may go on, see recover()).
+    recoverable (when a rank dies the others may go on, see recover()), join (join a recoverable group that stands, as one more rank; so does
+    DDP_JOIN=1 in the environment).
     """
 
     def __init__(self, rendezvous: Optional[str] = None, *, store: Union[Store, Notes, None] = None, **options: Any) -> None:
         place, hash_sign, name = (rendezvous or "env://").partition("#")
-        self._found = place == "env://" and not options.keys() & {"rank", "world_size"}  # did nobody say who the ranks are?
+        joins = options.get("join") or os.environ.get("DDP_JOIN") == "1"  # then the group says who the ranks are
+        self._found = place == "env://" and not joins and not options.keys() & {"rank", "world_size"}  # did nobody say that?
         world = _world.find() if self._found else None
         if world is not None:
             options = {"rank": world.rank, "world_size": world.size, **options}

@@ -8,9 +8,9 @@ import tempfile
 import libddp
 from support import Test, main, ranks
 
-RATE, MOMENTUM, STEPS, COUNT = 0.0625, 0.5, 12, 5000
+RATE, MOMENTUM, STEPS, COUNT = 0.0625, 0.5, 12, 2000
 
-# What every rank runs. Gradients are multiples of 6 and all factors powers of two, so nothing is rounded with 1, 2 or 3 ranks.
+# What every rank runs, until STEPS are made, or a multiple of them with WANTED ranks. Gradients are multiples of 6 and all factors powers of two, so nothing is rounded with 1, 2 or 3 ranks.
 PROGRAM = f"""
 import sys
 import time
@@ -18,7 +18,7 @@ from array import array
 
 import libddp
 
-PLACE, ID, SIZE, KIND = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+PLACE, ID, SIZE, KIND, WANTED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 RATE, MOMENTUM, STEPS, COUNT = {RATE}, {MOMENTUM}, {STEPS}, {COUNT}
 
 
@@ -28,7 +28,8 @@ def gradient(step):
 
 class Training:
     def __init__(self):
-        self.group = libddp.Group(PLACE, rank=ID, world_size=SIZE, recoverable=True, heartbeat_ms=100, dead_after_ms=1000)
+        who = dict(join=True) if ID >= SIZE else dict(rank=ID, world_size=SIZE)
+        self.group = libddp.Group(PLACE, **who, recoverable=True, heartbeat_ms=100, dead_after_ms=1000)
         self.value, self.momentum, self.made = array("f", [1] * COUNT), array("f", [0] * COUNT), array("q", [0])
         self.model = libddp.Model(self.group, bucket_bytes=8000)
         self.model.add_parameter("w", self.value)
@@ -36,11 +37,11 @@ class Training:
         if KIND == "own":
             self.model.add_buffer("momentum", self.momentum)  # what a recovery takes along
             self.model.add_buffer("made", self.made)
-        self.model.commit()
-        if KIND == "sgd":
+        else:
             self.sgd = libddp.SGD(self.model, rate=RATE, momentum=MOMENTUM)
-        self.members = []  # by step
-        self.ids = self.who()
+        self.model.commit()
+        self.members = [[]] * self.step  # by step; of those before it joined a rank knows nothing
+        self.ids, self.is_new = self.who(), True  # no step with these ranks yet
 
     @property
     def step(self):
@@ -65,7 +66,7 @@ class Training:
 
     def recover(self, **options):
         failed, size, before = self.group.failed, self.group.size, self.group.rank
-        assert failed and before not in failed and failed == tuple(sorted(set(failed))), failed
+        assert before not in failed and failed == tuple(sorted(set(failed))), failed
         for rank in range(size):
             seen = self.group.progress(rank)
             assert seen.pass_index is None or 0 <= seen.pass_index <= self.step + 1, seen
@@ -76,14 +77,16 @@ class Training:
         assert (found.previous_rank, found.previous_size) == (before, size), found
         assert found.source is None or 0 <= found.source < found.size, found
         assert self.group.failed == ()
+        print("failed", list(failed))
         print("recovered", found.generation, found.size, flush=True)
-        self.ids = self.who()
+        self.ids, self.is_new = self.who(), True
 
     def run(self):
-        while self.step < STEPS:
+        while self.is_new or self.step % STEPS or self.group.size < WANTED:
             try:
                 self.train_step()
                 self.members[self.step - 1:] = [self.ids]
+                self.is_new = False
                 print("step", self.step, flush=True)
             except libddp.BrokenGroupError:
                 while True:
@@ -143,9 +146,16 @@ class Ranks:
         with open(path, "w", encoding="utf-8") as file:
             file.write(program)
         place = "file://" + os.path.join(self.folder.name, "meet")
-        self.processes = [subprocess.Popen([sys.executable, "-B", path, place, str(rank), str(size), *arguments], stdin=subprocess.PIPE,
-                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(size)]
-        self.said = [""] * size
+        self.command, self.arguments = [sys.executable, "-B", path, place], [str(size), *map(str, arguments)]
+        self.processes, self.said = [], []
+        for _ in range(size):
+            self.start()
+
+    def start(self):
+        """One more; beyond the size it joins the others."""
+        self.processes.append(subprocess.Popen([*self.command, str(len(self.processes)), *self.arguments], stdin=subprocess.PIPE,
+                                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        self.said.append("")
 
     def __enter__(self):
         return self
@@ -203,24 +213,36 @@ class Recover(Test):
         return ends
 
     def test_rank_0_is_killed(self):
-        with Ranks(TRAIN, 3, "sgd") as all_ranks:
+        with Ranks(TRAIN, 3, "sgd", 0) as all_ranks:
             all_ranks.wait_for(0, "step 5")
             all_ranks.kill(0)
             for end in self.ends_as_replayed(all_ranks, [1, 2]):
-                self.assertEqual(end.count("recovered 2 2\n"), 1, end)
+                self.assertEqual(end.count("failed [0]\nrecovered 2 2\n"), 1, end)
 
     def test_one_after_the_other_is_killed_with_an_optimizer_of_the_programs_own(self):
-        with Ranks(TRAIN, 3, "own") as all_ranks:
+        with Ranks(TRAIN, 3, "own", 0) as all_ranks:
             all_ranks.wait_for(2, "step 3")
             all_ranks.kill(2)
             all_ranks.wait_for(1, "recovered 2 2")
             all_ranks.wait_for(1, "step 7")
             all_ranks.kill(1)
             end, = self.ends_as_replayed(all_ranks, [0])
-            self.assertIn("recovered 3 1\n", end)
+            self.assertIn("failed [1]\nrecovered 3 1\n", end)
+
+    def test_a_rank_joins(self):
+        with Ranks(TRAIN, 2, "sgd", 3) as all_ranks:
+            all_ranks.wait_for(0, "step 3")
+            all_ranks.start()
+            ends = [all_ranks.end(rank) for rank in range(3)]
+            members = told(ends[0], "members")
+            self.assertEqual((members[0], members[-1]), ([0, 1], [0, 1, 2]))
+            joined = told(ends[2], "members")
+            self.assertEqual(joined, [[]] * joined.count([]) + members[joined.count([]):])
+            for end in ends:
+                self.assertEqual(told(end, "weights"), replay(members))
 
     def test_too_few_ranks_may_ask_again(self):
-        with Ranks(PATIENT, 3, "sgd") as all_ranks:
+        with Ranks(PATIENT, 3, "sgd", 0) as all_ranks:
             for rank in range(3):
                 all_ranks.wait_for(rank, "step 0")
             all_ranks.kill(1)
@@ -230,7 +252,7 @@ class Recover(Test):
                 self.assertEqual(told(end, "weights"), replay([[0, 2]] * STEPS))
 
     def test_a_rank_that_was_stopped_is_left_out(self):
-        with Ranks(STOPPED, 3, "sgd") as all_ranks:
+        with Ranks(STOPPED, 3, "sgd", 0) as all_ranks:
             for rank in range(3):
                 all_ranks.wait_for(rank, "step 0")
             all_ranks.processes[1].send_signal(signal.SIGSTOP)
