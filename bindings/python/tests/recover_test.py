@@ -31,6 +31,8 @@ class Training:
         who = dict(join=True) if ID >= SIZE else dict(rank=ID, world_size=SIZE)
         self.group = libddp.Group(PLACE, **who, recoverable=True, heartbeat_ms=100, dead_after_ms=1000)
         self.value, self.momentum, self.made = array("f", [1] * COUNT), array("f", [0] * COUNT), array("q", [0])
+        self.kept = self.group.alloc(3).buffer()  # within reach of the others
+        self.kept[0] = ID
         self.model = libddp.Model(self.group, bucket_bytes=8000)
         self.model.add_parameter("w", self.value)
         self.sgd = None
@@ -41,14 +43,11 @@ class Training:
             self.sgd = libddp.SGD(self.model, rate=RATE, momentum=MOMENTUM)
         self.model.commit()
         self.members = [[]] * self.step  # by step; of those before it joined a rank knows nothing
-        self.ids, self.is_new = self.who(), True  # no step with these ranks yet
+        self.look_around()
 
     @property
     def step(self):
         return self.sgd.step_count if self.sgd else self.made[0]
-
-    def who(self):
-        return list(self.group.all_gather(array("q", [ID]), array("q", [0] * self.group.size)))
 
     def train_step(self):
         with self.model.backward():
@@ -79,7 +78,15 @@ class Training:
         assert self.group.failed == ()
         print("failed", list(failed))
         print("recovered", found.generation, found.size, flush=True)
-        self.ids, self.is_new = self.who(), True
+        self.look_around()
+
+    def look_around(self):
+        self.ids = list(self.group.all_gather(array("q", [ID]), array("q", [0] * self.group.size)))
+        self.is_new = True  # no step with these ranks yet
+        assert list(self.kept) == [ID, 0, 0], list(self.kept)
+        self.group.all_reduce(self.kept, "max")
+        assert list(self.kept) == [max(self.ids), 0, 0], list(self.kept)
+        self.kept[0] = ID
 
     def run(self):
         while self.is_new or self.step % STEPS or self.group.size < WANTED:
@@ -94,7 +101,7 @@ class Training:
                         self.recover()
                         break
                     except libddp.BrokenGroupError:
-                        pass  # in who(): one more is dead
+                        pass  # one more is dead
         self.group.barrier()
         self.model.check()
         print("members", self.members)
