@@ -4,13 +4,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+from array import array
 
 import libddp
 from support import Test, main, ranks
 
 RATE, MOMENTUM, STEPS, COUNT = 0.0625, 0.5, 12, 2000
 
-# What every rank runs, until STEPS are made, or a multiple of them with WANTED ranks. Gradients are multiples of 6 and all factors powers of two, so nothing is rounded with 1, 2 or 3 ranks.
+# What every rank runs, until STEPS are made, or a multiple of them with WANTED ranks. Gradients are
+# multiples of 6 and all factors powers of two, so means of 1, 2 or 3 ranks are exact and each sum is rounded once.
 PROGRAM = f"""
 import sys
 import time
@@ -195,12 +197,12 @@ class Ranks:
 
 def replay(members):
     """What the weights must be."""
-    value, momentum = [1.0] * COUNT, [0.0] * COUNT
+    value, momentum = array("f", [1] * COUNT), array("f", [0] * COUNT)
     for step, ids in enumerate(members):
         for i in range(COUNT):
             momentum[i] = MOMENTUM * momentum[i] + sum(6 * ((7 * rank + 3 * step + i) % 11 - 5) for rank in ids) / len(ids)
             value[i] -= RATE * momentum[i]
-    return value
+    return list(value)
 
 
 def told(text, what):
@@ -216,7 +218,7 @@ class Recover(Test):
         self.assertEqual(members[-1], left)
         for end in ends:
             self.assertEqual(told(end, "members"), members)
-            self.assertEqual(told(end, "weights"), replay(members))
+            self.assertTrue(told(end, "weights") == replay(members), members)  # a list of differences would take minutes
         return ends
 
     def test_rank_0_is_killed(self):
@@ -246,7 +248,7 @@ class Recover(Test):
             joined = told(ends[2], "members")
             self.assertEqual(joined, [[]] * joined.count([]) + members[joined.count([]):])
             for end in ends:
-                self.assertEqual(told(end, "weights"), replay(members))
+                self.assertTrue(told(end, "weights") == replay(members), members)  # a list of differences would take minutes
 
     def test_too_few_ranks_may_ask_again(self):
         with Ranks(PATIENT, 3, "sgd", 0) as all_ranks:
@@ -256,7 +258,7 @@ class Recover(Test):
             for rank in (0, 2):
                 end = all_ranks.end(rank)
                 self.assertIn("refused TOO_FEW_RANKS True\n", end)
-                self.assertEqual(told(end, "weights"), replay([[0, 2]] * STEPS))
+                self.assertTrue(told(end, "weights") == replay([[0, 2]] * STEPS), end[:1000])
 
     def test_a_rank_that_was_stopped_is_left_out(self):
         with Ranks(STOPPED, 3, "sgd", 0) as all_ranks:
