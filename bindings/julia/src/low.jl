@@ -14,7 +14,7 @@ const DDP_VERSION = 1000
 
 const DDP_VERSION_STRING = "0.1.0"
 
-# ddp_status: Result of a call. Codes 5, 6 and 7 break the group: every later call on it repeats the first cause. Since 0.1.
+# ddp_status: Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1.
 const ddp_status = Int32
 
 const DDP_OK = Int32(0)

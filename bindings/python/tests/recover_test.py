@@ -37,10 +37,11 @@ class Training:
         self.kept[0] = ID
         self.model = libddp.Model(self.group, bucket_bytes=8000)
         self.model.add_parameter("w", self.value)
-        self.sgd = None
+        self.sgd, self.count = None, 0
         if KIND == "own":
             self.model.add_buffer("momentum", self.momentum)  # what a recovery takes along
             self.model.add_buffer("made", self.made)
+            self.model.mirror(self)  # which keeps the count elsewhere, as an adapter does
         else:
             self.sgd = libddp.SGD(self.model, rate=RATE, momentum=MOMENTUM)
         self.model.commit()
@@ -49,7 +50,16 @@ class Training:
 
     @property
     def step(self):
-        return self.sgd.step_count if self.sgd else self.made[0]
+        return self.sgd.step_count if self.sgd else self.count
+
+    def take(self):
+        self.made[0] = self.count
+
+    def give(self):
+        self.count = self.made[0]
+
+    def check_in_place(self):
+        pass
 
     def train_step(self):
         with self.model.backward():
@@ -63,7 +73,7 @@ class Training:
         for i, slope in enumerate(view):
             self.momentum[i] = MOMENTUM * self.momentum[i] + slope
             self.value[i] -= RATE * self.momentum[i]
-        self.made[0] += 1
+        self.count += 1
 
     def recover(self, **options):
         failed, size, before = self.group.failed, self.group.size, self.group.rank
