@@ -11,7 +11,8 @@ import (
 // Status says what kind of failure an error is. It is itself an error, to be used with errors.Is.
 type Status int32
 
-// The kinds of failure. TimedOut, PeerFailed and Aborted break the group: every later call on it repeats the first cause.
+// The kinds of failure. TimedOut, PeerFailed and Aborted break the group: every later call on it repeats the first cause, until
+// Group.Recover has returned. TooFewRanks and Fenced are of Group.Recover.
 const (
 	InvalidArgument Status = 1
 	InvalidState    Status = 2
@@ -24,6 +25,8 @@ const (
 	IO              Status = 9
 	Callback        Status = 10
 	Internal        Status = 11
+	TooFewRanks     Status = 12
+	Fenced          Status = 13
 )
 
 // Error is the name of the status, such as "DDP_ERROR_TIMED_OUT".

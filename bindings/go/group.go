@@ -14,8 +14,9 @@ import (
 // Group is ranks that act together.
 type Group struct {
 	owner
-	stream uintptr
-	memory *memory // of Alloc
+	stream     uintptr
+	memory     *memory      // of Alloc
+	recovering sync.RWMutex // Abort stays out of a recovery
 }
 
 // NewGroup meets the other ranks. An empty rendezvous means "env://": what ddprun, torchrun, Open MPI, MPICH, Slurm or Kubernetes
@@ -86,6 +87,8 @@ func (g *Group) SetStream(stream uintptr) { g.stream = stream }
 // another one closes the group.
 func (g *Group) Abort(reason string) error {
 	defer runtime.KeepAlive(g)
+	g.recovering.RLock()
+	defer g.recovering.RUnlock()
 	return low.Ddp_group_abort(g.id(), oneLine(reason))
 }
 

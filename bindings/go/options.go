@@ -47,6 +47,8 @@ type GroupOptions struct {
 	Store             Store         // own rendezvous, with the address store://
 	SumOrder          SumOrder      // ByRank; equal on all ranks
 	Reproducible      bool          // sums of tensors on GPUs have the bits of sums in host memory; equal on all ranks
+	Recoverable       bool          // when a rank dies the others may go on, see Group.Recover; equal on all ranks
+	Join              bool          // join a recoverable group that stands, as one more rank; false: only with DDP_JOIN=1 in the environment
 	NCCLMaxCTAs       int           // most blocks of the GPU that NCCL takes, 1 to 64; 0: NCCL chooses; equal on all ranks
 	FirstPort         int           // where to listen, for a firewall between hosts: from this port; 0: DDP_PORT_RANGE, or any
 	LastPort          int           // to this one
@@ -63,7 +65,7 @@ func DefaultGroupOptions() *GroupOptions {
 		Rank: int(c.GetRank()), WorldSize: int(c.GetWorld_size()), Backend: Backend(c.GetBackend()), DeviceIndex: int(c.GetDevice_index()),
 		Timeout: milliseconds(c.GetTimeout_ms()), Heartbeat: milliseconds(c.GetHeartbeat_ms()),
 		DeadAfter: milliseconds(c.GetDead_after_ms()), RendezvousTimeout: milliseconds(c.GetRendezvous_timeout_ms()),
-		SumOrder: SumOrder(c.GetSum_order()), Reproducible: c.GetReproducible() != 0, NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
+		SumOrder: SumOrder(c.GetSum_order()), Reproducible: c.GetReproducible() != 0, Recoverable: c.GetRecoverable() != 0, NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
 		FirstPort: int(c.GetFirst_port()), LastPort: int(c.GetLast_port()),
 	}
 }
@@ -93,6 +95,10 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 	c.SetBackend(int32(o.Backend))
 	c.SetSum_order(int32(o.SumOrder))
 	c.SetReproducible(flag(o.Reproducible))
+	c.SetRecoverable(flag(o.Recoverable))
+	if o.Join {
+		c.SetJoin(1)
+	}
 	c.SetNccl_max_ctas(int32(o.NCCLMaxCTAs))
 	c.SetNccl_comm(o.NCCLComm)
 	c.SetFirst_port(int32(o.FirstPort))

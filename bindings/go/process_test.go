@@ -11,7 +11,7 @@ import (
 )
 
 // roles are what this program does instead of testing when it is started as a rank of its own.
-var roles = map[string]func() error{"dies": dies, "returns": returns}
+var roles = map[string]func() error{"dies": dies, "returns": returns, "survives": survives}
 
 func TestMain(m *testing.M) {
 	role, found := roles[os.Getenv("DDP_TEST_ROLE")]

@@ -45,7 +45,7 @@ typedef struct ddp_recovery {
 /** What was last heard of a rank. The caller sets struct_size. Since 0.1. */
 typedef struct ddp_rank_progress {
   int64_t struct_size; /**< sizeof(ddp_rank_progress) */
-  int64_t pass;        /**< backward pass in which it was, counted from 0; -1: none yet */
+  int64_t pass_index;  /**< backward pass in which it was, counted from 0; -1: none yet */
   int32_t bucket;      /**< bucket of that pass; -1: none */
   int32_t reserved;    /**< 0 */
   double silent;       /**< seconds since it was heard; about 0 for this rank */

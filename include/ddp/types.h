@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-/** Result of a call. Codes 5, 6 and 7 break the group: every later call on it repeats the first cause. Since 0.1. */
+/** Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1. */
 typedef enum ddp_status DDP_INT32 {
   DDP_OK = 0,
   DDP_ERROR_INVALID_ARGUMENT = 1, /**< a value that can never be right: NULL, out of range, wrong dtype */

@@ -73,7 +73,7 @@ ddp_status ddp_group_get_progress(const ddp_group* group, int32_t rank, ddp_rank
                        object->size() - 1);
     const group::Recovery::Progress known = group::Recovery::progress(*object, rank);
     ddp_rank_progress progress{};
-    progress.pass = known.pass;
+    progress.pass_index = known.pass;
     progress.bucket = known.bucket;
     progress.silent = known.silent;
     fill_sized(out_progress, progress, kName);

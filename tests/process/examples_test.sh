@@ -60,6 +60,38 @@ if [ -x "$examples/07_cuda" ] && [ ! -e /dev/nvidiactl ]; then
   check what_a_gpu_program_misses_is_said grep -q 'DDP_ERROR_NOT_SUPPORTED' "$work/err"
 fi
 
+# Example 9 goes on when rank 0 is killed, and then alone; the launcher calls that a success.
+process_of() { sed -n 's/^\[0\] epoch .* processes //p' "$work/out" | head -n 1 | cut -d ' ' -f "$1"; } # 1: rank 0's
+losses() { sed -n 's/^\[[012]\] epoch *\([0-9]*\)  loss \([0-9.]*\) .*/\1 \2/p' "$work/out" | sort -n; }
+fall() { losses | awk '{ rose = rose || (NR > 1 && $2 > 1.1 * last); if (NR == 1) first = $2; last = $2 } END { exit !(NR >= 36 && !rose && last < 0.2 * first) }'; }
+survive() { # ddprun's options
+  timeout -s KILL 60 "$ddprun" -n 3 "$@" "$examples/09_survive" --epochs 40 --pause 3 >"$work/out" 2>"$work/err" &
+  pid=$!
+  within 20 grep -q '^\[0\] epoch   5' "$work/out"
+}
+survive --min-ranks 1
+kill -9 "$(process_of 1)"
+within 20 grep -q '^\[1\] epoch  20' "$work/out"
+kill -9 "$(process_of 3)"
+code=0
+wait "$pid" || code=$?
+check a_training_that_survives_two_ranks_ends_well [ "$code" = 0 ]
+check it_goes_on_without_rank_0 grep -q 'rank 0 of 2, which was rank 1 of 3, goes on' "$work/out"
+check it_goes_on_alone grep -q 'rank 0 of 1, which was rank 0 of 2, goes on' "$work/out"
+check it_makes_all_epochs grep -q '^\[1\] epoch  40' "$work/out"
+check nobody_else_is_left grep -q 'ranks that are left: 1, all equal' "$work/out"
+check the_loss_falls fall
+
+# A rank that is started again joins the others.
+survive --max-restarts 1
+kill -9 "$(process_of 2)"
+code=0
+wait "$pid" || code=$?
+check a_training_whose_rank_starts_again_ends_well [ "$code" = 0 ]
+check it_joins_the_others grep -q 'rank 0 of 3, which was rank 0 of 2, goes on' "$work/out"
+check all_are_there_at_the_end grep -q 'ranks that are left: 3, all equal' "$work/out"
+check the_loss_falls_there_too fall
+
 # A killed rank ends the job soon, with the reason from the library on the others.
 SECONDS=0
 timeout -s KILL 60 "$ddprun" -n 3 sh -c 'echo "pid $$"; exec "$0" --epochs 100000' "$examples/02_train" >"$work/out" 2>"$work/err" &

@@ -41,7 +41,7 @@ struct Memory {
   ddp_tensor tensor = make_tensor(values, DDP_F32);
   ddp_tensor indices = make_tensor(rows, DDP_I64);
   char text[256] = "";
-  int32_t index = 0;
+  int32_t index = 0, found = 0;
   int64_t count = 0;
   const char* string = nullptr;
   void* address = nullptr;
@@ -54,9 +54,13 @@ struct Memory {
   ddp_pass_report report{};
   ddp_loss_scale_options scale{};
   ddp_state state{};
+  ddp_rank_progress progress{};
+  ddp_recovery recovery{};
   Memory() {
     stats.struct_size = sizeof stats;
     report.struct_size = sizeof report;
+    progress.struct_size = sizeof progress;
+    recovery.struct_size = sizeof recovery;
     (void)ddp_loss_scale_options_init(&scale, sizeof scale);
     (void)ddp_state_init(&state, sizeof state);
   }
@@ -109,6 +113,9 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_get_rows, h.group, &m.indices, &m.tensor),
     DDP_CALL(ddp_group_alloc, h.group, 64, &m.address),
     DDP_CALL(ddp_group_free, h.group, nullptr),
+    DDP_CALL(ddp_group_get_failed, h.group, &m.index, 1, &m.found),
+    DDP_CALL(ddp_group_get_progress, h.group, 0, &m.progress),
+    DDP_CALL(ddp_group_recover, h.group, nullptr, &m.recovery),
     DDP_CALL(ddp_batch_norm_forward, h.group, nullptr, &m.tensor, nullptr, nullptr, nullptr, nullptr, &m.tensor, nullptr,
              nullptr, nullptr, no_stream),
     DDP_CALL(ddp_batch_norm_backward, h.group, nullptr, &m.tensor, &m.tensor, nullptr, &m.tensor, &m.tensor, 4, &m.tensor,

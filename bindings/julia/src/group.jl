@@ -10,7 +10,10 @@ Meet the other ranks. `env://` reads what ddprun, torchrun, Open MPI, MPICH, Slu
 mutable struct Group
     handle::Ptr{Low.ddp_group}
     stream::Ptr{Cvoid}
+    recovering::ReentrantLock # abort stays out of a recovery
 end
+
+Group(handle::Ptr, stream::Ptr) = Group(handle, stream, ReentrantLock())
 
 function Group(rendezvous::AbstractString = "env://"; store = nothing, changes...)
     callback = Callback(store)
@@ -78,8 +81,8 @@ function backend(group::Group)
     return Symbol(found)
 end
 
-"""Break the group on purpose: everything pending or later fails with `:ABORTED`, on all ranks. From any task or thread."""
-abort(group::Group, reason::AbstractString) = check(Low.ddp_group_abort(group.handle, reason))
+"""Break the group on purpose: everything pending or later fails with `:ABORTED`, on all ranks. From any task or thread; during a recovery it waits for its end."""
+abort(group::Group, reason::AbstractString) = lock(() -> check(Low.ddp_group_abort(group.handle, reason)), group.recovering)
 
 """`nothing`, or the error that broke the group."""
 function group_error(group::Group)

@@ -14,7 +14,7 @@ const DDP_VERSION = 1000
 
 const DDP_VERSION_STRING = "0.1.0"
 
-# ddp_status: Result of a call. Codes 5, 6 and 7 break the group: every later call on it repeats the first cause. Since 0.1.
+# ddp_status: Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1.
 const ddp_status = Int32
 
 const DDP_OK = Int32(0)
@@ -29,6 +29,8 @@ const DDP_ERROR_MISMATCH = Int32(8)
 const DDP_ERROR_IO = Int32(9)
 const DDP_ERROR_CALLBACK = Int32(10)
 const DDP_ERROR_INTERNAL = Int32(11)
+const DDP_ERROR_TOO_FEW_RANKS = Int32(12)
+const DDP_ERROR_FENCED = Int32(13)
 
 # ddp_dtype: Element type of a tensor. Since 0.1.
 const ddp_dtype = Int32
@@ -268,10 +270,12 @@ struct ddp_group_options
     sum_order::ddp_sum_order
     reproducible::Int32
     nccl_max_ctas::Int32
-    reserved::Int32
+    recoverable::Int32
     nccl_comm::Ptr{Cvoid}
     first_port::Int32
     last_port::Int32
+    join::Int32
+    reserved::Int32
 end
 
 @doc raw"""
@@ -2022,6 +2026,102 @@ Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). 
 """
 function ddp_memory_release(data)
     return ccall((:ddp_memory_release, libddp), ddp_status, (Ptr{Cvoid},), data)
+end
+
+@doc raw"""
+Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
+"""
+struct ddp_recover_options
+    struct_size::Int64
+    wait_ms::Int64
+    min_ranks::Int32
+    allow_half::Int32
+end
+
+@doc raw"""
+What a recovery came to. The caller sets struct_size. Since 0.1.
+"""
+struct ddp_recovery
+    struct_size::Int64
+    generation::Int64
+    rank::Int32
+    size::Int32
+    previous_rank::Int32
+    previous_size::Int32
+    source::Int32
+    reserved::Int32
+    seconds::Float64
+end
+
+@doc raw"""
+What was last heard of a rank. The caller sets struct_size. Since 0.1.
+"""
+struct ddp_rank_progress
+    struct_size::Int64
+    pass_index::Int64
+    bucket::Int32
+    reserved::Int32
+    silent::Float64
+end
+
+@doc raw"""
+    ddp_recover_options_init(options, struct_size)
+
+Write the defaults.
+- `options`: filled; not NULL
+- `struct_size`: sizeof(ddp_recover_options) as the caller sees it
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_recover_options_init(options, struct_size)
+    return ccall((:ddp_recover_options_init, libddp), ddp_status, (Ptr{ddp_recover_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_group_get_failed(group, ranks, capacity, out_count)
+
+Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
+numbered as in the broken group.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_failed(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_failed, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_progress(group, rank, out_progress)
+
+Where a rank was when it was last heard. With ranks that are threads, and in a group of one, all are heard now.
+- `rank`: 0 to size - 1
+- `out_progress`: filled; struct_size set by the caller
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_progress(group, rank, out_progress)
+    return ccall((:ddp_group_get_progress, libddp), ddp_status, (Ptr{ddp_group}, Int32, Ptr{ddp_rank_progress}), group, rank,
+        out_progress)
+end
+
+@doc raw"""
+    ddp_group_recover(group, options, out_recovery)
+
+Go on with the ranks that are left. The group, its models, optimizers, averages and memory keep their handles and
+addresses; a pass that is open ends, and its gradients are void. All ranks then hold the parameters, buffers and optimizer
+of the last step that every one of them has made, and repeat the next one. With an optimizer that has shard = 1 and ranks
+that are gone, a part of its state is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+- `options`: NULL: all defaults
+- `out_recovery`: filled if not NULL; struct_size set by the caller
+Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
+only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself. No other
+call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
+Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
+ranks that are here; nothing has changed, and the call may be repeated), FENCED (this rank was silent, and the others have
+gone on without it), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_group_recover(group, options, out_recovery)
+    return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
+        group, options, out_recovery)
 end
 
 @doc raw"""

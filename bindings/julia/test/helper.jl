@@ -2,7 +2,10 @@
 using LibDDP
 
 const role, file = ARGS
-group = Group("file://$file"; rank = 1, world_size = 2, rendezvous_timeout_ms = 60_000, timeout_ms = 60_000)
+const survives = role == "survives"
+const id = survives ? parse(Int, ARGS[3]) : 1
+group = Group("file://$file"; rank = id, world_size = survives ? 3 : 2, rendezvous_timeout_ms = 60_000, timeout_ms = 60_000,
+    recoverable = survives ? 1 : 0)
 
 function lent_model()
     model = Model(group)
@@ -10,7 +13,52 @@ function lent_model()
     return commit!(model)
 end
 
-if role == "dies"
+# Trains until all steps are made, whoever dies.
+function survive()
+    weight, members = ones(Float32, SURVIVAL_COUNT), String[]
+    model = Model(group; bucket_bytes = 8000)
+    add_parameter!(model, "w", weight)
+    commit!(model)
+    sgd = SGD(model; rate = SURVIVAL_RATE, momentum = SURVIVAL_MOMENTUM)
+    say(words...) = (println(words...); flush(stdout))
+    who() = join(allgather!(group, zeros(Int64, group_size(group)), Int64[id]))
+    ids, broken = who(), false
+    while broken || step_count(sgd) < SURVIVAL_STEPS
+        try
+            if broken
+                before = (group_rank(group), group_size(group))
+                found = recover!(group; wait_ms = 20_000)
+                @assert (found.previous_rank, found.previous_size) == before && (found.rank, found.size) == (group_rank(group), group_size(group))
+                @assert found.source === nothing || 0 <= found.source < found.size
+                @assert isempty(failed_ranks(group))
+                say("recovered ", found.generation, " ", found.size)
+                ids, broken = who(), false
+            end
+            step = step_count(sgd)
+            resize!(members, step)
+            backward(model) do model
+                grad(model, 1) .= survival_gradient(id, step)
+                sleep(0.02)
+                ready!(model, 1)
+            end
+            step!(sgd)
+            push!(members, ids)
+            say("step ", step + 1)
+        catch e
+            (e isa DDPError && e.status in (:PEER_FAILED, :ABORTED, :TIMED_OUT)) || rethrow()
+            @assert !isempty(failed_ranks(group))
+            @assert all(rank -> 0 <= rank_progress(group, rank).silent < 60, 0:group_size(group)-1)
+            broken = true
+        end
+    end
+    check_replicas(model)
+    say("end ", hash_of(weight), " ", join(members, " "))
+end
+
+if role == "survives"
+    include("survival.jl")
+    survive()
+elseif role == "dies"
     lent_model()
     println(getpid())
     flush(stdout)

@@ -123,3 +123,53 @@ end
         check_replicas(uneven)
     end
 end
+
+# A training that loses ranks, each `julia helper.jl survives FILE`: the test kills two of three, and the weights of the last are those of a
+# replay of who took part in which step. Gradients are multiples of 6 and all factors powers of two, so nothing is rounded.
+include("survival.jl")
+
+@testset "the others go on when ranks are killed" begin
+    mktempdir() do folder
+        file = joinpath(folder, "meeting")
+        start(id) = open(`$(Base.julia_cmd()) --project=$(Base.active_project()) $HELPER survives $file $id`, "r+")
+        procs = [start(id) for id in 0:2]
+        wait_for(peer, word) =
+            while true
+                line = readline(peer)
+                startswith(line, word) && return line
+                (isempty(line) && eof(peer)) && error("a rank ended before it said $word")
+            end
+        try
+            wait_for(procs[1], "step 3")
+            kill(procs[1], 9)
+            wait_for(procs[3], "recovered 2 2")
+            wait_for(procs[3], "step 8")
+            kill(procs[3], 9)
+            wait_for(procs[2], "recovered 3 1")
+            words = split(wait_for(procs[2], "end "))
+            members = words[3:end]
+            @test length(members) == SURVIVAL_STEPS
+            @test members[1] == "012" && members[7] == "12" && members[end] == "1"
+            @test words[2] == string(replay(members))
+            wait(procs[2])
+            @test procs[2].exitcode == 0
+        finally
+            foreach(peer -> kill(peer, 9), procs)
+        end
+    end
+end
+
+@testset "there is nothing to recover" begin
+    Group("tcp://127.0.0.1:1"; rank = 0, world_size = 1, recoverable = 1) do group
+        fails(() -> recover!(group), :INVALID_STATE, "the group is whole")
+        fails(() -> recover!(group; min_ranks = -1), :INVALID_ARGUMENT, "min_ranks")
+        fails(() -> rank_progress(group, 1), :INVALID_ARGUMENT, "rank is 1")
+        @test_throws ArgumentError recover!(group; patience = 1)
+        @test failed_ranks(group) == Int[]
+        @test rank_progress(group, 0).pass === nothing
+    end
+    alone() do group
+        abort(group, "enough")
+        fails(() -> recover!(group), :INVALID_STATE, "recoverable = 1")
+    end
+end

@@ -24,13 +24,15 @@ from ._library import build_info, set_log, version  # first: it checks that the 
 from ._batch_norm import BatchNorm, batch_norm_backward, batch_norm_forward
 from ._ema import Ema
 from ._enums import Backend, Divisor, Drift, DType, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, SumOrder, Unused
-from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FileError, InternalError, InvalidArgumentError,
-                      InvalidStateError, MismatchError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError)
+from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FencedError, FileError, InternalError, InvalidArgumentError,
+                      InvalidStateError, MismatchError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError,
+                      TooFewRanksError)
 from ._group import Group, Rows
 from ._hook import Bucket, BucketParameter, PowerSGD
 from ._model import Metadata, Model
 from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer, Slice
 from ._passes import PassReport
+from ._recover import RankProgress, Recovery
 from ._sampler import Sampler
 from ._state import Loaded, State
 from ._store import Store
@@ -39,8 +41,8 @@ from ._view import View
 __version__ = low.DDP_VERSION_STRING
 __all__ = [
     "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "Divisor", "Drift", "Ema", "Error",
-    "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
-    "NonFinite", "NotSupportedError", "Optimizer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
-    "Store", "SumOrder", "TensorError", "TimedOutError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "set_log",
+    "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
+    "NonFinite", "NotSupportedError", "Optimizer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
+    "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "set_log",
     "version",
 ]

@@ -22,6 +22,8 @@ class Status(enum.IntEnum):
     IO = low.DDP_ERROR_IO
     CALLBACK = low.DDP_ERROR_CALLBACK
     INTERNAL = low.DDP_ERROR_INTERNAL
+    TOO_FEW_RANKS = low.DDP_ERROR_TOO_FEW_RANKS
+    FENCED = low.DDP_ERROR_FENCED
 
 
 class DType(enum.IntEnum):

@@ -47,7 +47,8 @@ class OutOfMemoryError(Error):
 
 
 class BrokenGroupError(Error):
-    """The group is broken: every later call on it repeats the first cause. Close it and make a new one."""
+    """The group is broken: every later call on it repeats the first cause. A group with recoverable=True goes on after
+    :meth:`libddp.Group.recover`; close any other and make a new one."""
 
 
 class TimedOutError(BrokenGroupError):
@@ -92,9 +93,21 @@ class InternalError(Error):
     status = Status.INTERNAL
 
 
+class TooFewRanksError(Error):
+    """Of :meth:`libddp.Group.recover`: too few ranks are left to go on, or others may live and go on."""
+
+    status = Status.TOO_FEW_RANKS
+
+
+class FencedError(Error):
+    """Of :meth:`libddp.Group.recover`: this rank was silent, and the others have gone on without it. End the process."""
+
+    status = Status.FENCED
+
+
 _CLASSES = {int(cls.status): cls for cls in (
     InvalidArgumentError, InvalidStateError, NotSupportedError, OutOfMemoryError, TimedOutError, PeerFailedError, AbortedError,
-    MismatchError, FileError, CallbackError, InternalError)}
+    MismatchError, FileError, CallbackError, InternalError, TooFewRanksError, FencedError)}
 
 
 def make(status: int, text: str) -> Error:

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import sys
+import threading
 import weakref
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
@@ -12,6 +14,7 @@ from ._enums import Backend, DType, Reduce, SumOrder, choose
 from ._errors import Error, InvalidStateError, TensorError
 from ._handle import Closing, Handle
 from ._options import fill
+from ._recover import RankProgress, Recovery, progress_of, recovery_of
 from ._store import Notes, Store, StoreCalls
 from ._tensor import CPU, SIZES, lend
 from ._view import View
@@ -37,12 +40,16 @@ class Group(Closing):
     Keywords are the fields of ``ddp_group_options``: rank, world_size, backend, device_index, timeout_ms, heartbeat_ms, dead_after_ms,
     rendezvous_timeout_ms, sum_order, reproducible (sums on GPUs have the bits of sums in host memory), nccl_max_ctas (most blocks of a GPU
     that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
-    first_port and last_port (where to listen, for a firewall between hosts).
+    first_port and last_port (where to listen, for a firewall between hosts),
+    recoverable (when a rank dies the others may go on, see recover()).
+    recoverable (when a rank dies the others may go on, see recover()), join (join a recoverable group that stands, as one more rank; so does
+    DDP_JOIN=1 in the environment).
     """
 
     def __init__(self, rendezvous: Optional[str] = None, *, store: Union[Store, Notes, None] = None, **options: Any) -> None:
         place, hash_sign, name = (rendezvous or "env://").partition("#")
-        self._found = place == "env://" and not options.keys() & {"rank", "world_size"}  # did nobody say who the ranks are?
+        joins = options.get("join") or os.environ.get("DDP_JOIN") == "1"  # then the group says who the ranks are
+        self._found = place == "env://" and not joins and not options.keys() & {"rank", "world_size"}  # did nobody say that?
         world = _world.find() if self._found else None
         if world is not None:
             options = {"rank": world.rank, "world_size": world.size, **options}
@@ -58,6 +65,8 @@ class Group(Closing):
         self._handle = Handle(raw, low.ddp_group_destroy)
         self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)  # for forked children too, which the library refuses
         self._memory: weakref.WeakSet[View] = weakref.WeakSet()
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._recovering = threading.RLock()  # abort() stays out of a recovery
         _open.add(self)
         atexit.unregister(_tell_at_exit)
         atexit.register(_tell_at_exit)  # after the handle's own: what is registered last runs first
@@ -105,8 +114,44 @@ class Group(Closing):
         low.ddp_group_status(self._raw)
 
     def abort(self, reason: Optional[str] = None) -> None:
-        """Break the group on purpose, on all ranks. Any thread, at any time."""
-        low.ddp_group_abort(self._raw, reason)
+        """Break the group on purpose, on all ranks. Any thread, at any time; during a recovery it waits for its end."""
+        with self._recovering:
+            low.ddp_group_abort(self._raw, reason)
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """Ranks that broke the group, numbered as in the broken group; empty while the group is whole."""
+        return low.ddp_group_get_failed(self._raw)
+
+    def progress(self, rank: int) -> RankProgress:
+        """Where a rank was when it was last heard."""
+        return progress_of(low.ddp_group_get_progress(self._raw, rank))
+
+    def recover(self, **options: Any) -> Recovery:
+        """Go on with the ranks that are left, after a call on this group or on what was made from it raised BrokenGroupError. All ranks that
+        are left call; then repeat the call or step that failed. Needs a group that was made with recoverable=True.
+
+        Ranks are numbered anew, so rank and size change: make samplers again. Models, optimizers, averages and memory stay, and every rank has
+        the parameters, buffers and optimizers of the last step that all have made; gradients are void. What the program keeps itself it sends
+        from the rank `source` of the result.
+
+        Keywords are the fields of ``ddp_recover_options``, equal on all ranks: wait_ms, min_ranks, allow_half. Raises TooFewRanksError where
+        this part of the ranks may not go on, FencedError where the others have gone on without this rank. Ctrl-C is answered when the
+        call ends."""
+        struct = fill(low.ddp_recover_options(), low.ddp_recover_options_init, options)
+        raw = self._raw
+        kept = list(self._models)
+        for model in kept:
+            model._before_recovery()
+        self._found = False  # a launcher counts those that are dead too
+        with self._recovering:
+            try:
+                report = low.ddp_group_recover(raw, struct)
+            finally:
+                self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)
+        for model in kept:
+            model._after_recovery()
+        return recovery_of(report)
 
     def split(self, color: Optional[int], key: int = 0, **options: Any) -> Optional[Group]:
         """Divide the group: ranks of one color (0 or more) become a group of their own, numbered by key, then by rank; None: no group for this

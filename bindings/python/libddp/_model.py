@@ -88,6 +88,7 @@ class Model(Passes, Pulling, Closing):
         self._own_values = bool(options.get("own_values", False))
         self._copied: list[Lent] = []  # values that libddp has copied on a stream
         self.metadata = Metadata(self)  #: texts in checkpoints
+        group._models.add(self)
 
     @property
     def _raw(self) -> Any:
@@ -179,6 +180,24 @@ class Model(Passes, Pulling, Closing):
     def _give(self) -> None:
         if self._mirror is not None:
             self._mirror.give()
+
+    def _before_recovery(self) -> None:
+        """The group is about to bring replicas to one state, in the memory that was lent."""
+        self._failed.clear()
+        if not self.closed and not self._is_elsewhere():
+            self._take()
+
+    def _after_recovery(self) -> None:
+        if not self.closed and not self._is_elsewhere():
+            self._give()
+
+    def _is_elsewhere(self) -> bool:
+        """Are the program's parameters elsewhere (JAX)? Then the program sends them itself."""
+        try:
+            self._check_in_place()
+        except InvalidStateError:
+            return True
+        return False
 
     def index(self, key: Key) -> int:
         """The number of a parameter, by name or number."""

@@ -20,6 +20,15 @@ static PyObject *ddp_append(PyObject *list, PyObject *item) {
   Py_DECREF(item);
   return joined;
 }
+
+static PyObject *ddp_from_ranks(const int32_t *ranks, int32_t count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int32_t i = 0; tuple != NULL && i < count; ++i) {
+    PyObject *rank = PyLong_FromLong(ranks[i]);
+    if (rank == NULL || PyTuple_SetItem(tuple, i, rank) != 0) Py_CLEAR(tuple);
+  }
+  return tuple;
+}
 %}
 
 %define DDP_OUTPUT(TYPE, TO_PYTHON)
@@ -64,3 +73,21 @@ DDP_HANDLE_OUTPUT(ddp_bucket) /* the library's own; NULL is None */
 DDP_REPORT_OUTPUT(ddp_model_stats *out_stats)
 DDP_REPORT_OUTPUT(ddp_pass_report *out_report)
 DDP_REPORT_OUTPUT(ddp_load_report *out_report)
+DDP_REPORT_OUTPUT(ddp_recovery *out_recovery)
+DDP_REPORT_OUTPUT(ddp_rank_progress *out_progress)
+
+/* Ranks of a group come back as a tuple: there are at most as many as the group has. */
+%typemap(in, numinputs=0, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) (int32_t found = 0) {
+  $1 = NULL;
+  $2 = 0;
+  $3 = &found;
+}
+%typemap(check, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) {
+  if (ddp_group_size(arg1) > 0) $2 = ddp_group_size(arg1);
+  $1 = (int32_t *)malloc(sizeof(int32_t) * ((size_t)$2 + 1));
+  if ($1 == NULL) { PyErr_NoMemory(); SWIG_fail; }
+}
+%typemap(argout, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) {
+  $result = ddp_append($result, ddp_from_ranks($1, found$argnum));
+}
+%typemap(freearg, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) { free($1); }

@@ -30,6 +30,9 @@ const (
 	SizeofLoadOptions      = C.sizeof_ddp_load_options
 	SizeofLoadReport       = C.sizeof_ddp_load_report
 	SizeofStore            = C.sizeof_ddp_store
+	SizeofRecoverOptions   = C.sizeof_ddp_recover_options
+	SizeofRecovery         = C.sizeof_ddp_recovery
+	SizeofRankProgress     = C.sizeof_ddp_rank_progress
 )
 
 // MaxDimensions is DDP_MAX_DIMENSIONS.

@@ -277,7 +277,24 @@ typedef _gostring_ swig_type_244;
 typedef long long swig_type_245;
 typedef _gostring_ swig_type_246;
 typedef _gostring_ swig_type_247;
-typedef _gostring_ swig_type_248;
+typedef long long swig_type_248;
+typedef long long swig_type_249;
+typedef long long swig_type_250;
+typedef long long swig_type_251;
+typedef long long swig_type_252;
+typedef long long swig_type_253;
+typedef long long swig_type_254;
+typedef long long swig_type_255;
+typedef long long swig_type_256;
+typedef long long swig_type_257;
+typedef long long swig_type_258;
+typedef long long swig_type_259;
+typedef _gostring_ swig_type_260;
+typedef long long swig_type_261;
+typedef _gostring_ swig_type_262;
+typedef _gostring_ swig_type_263;
+typedef _gostring_ swig_type_264;
+typedef _gostring_ swig_type_265;
 extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
@@ -292,6 +309,8 @@ extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_IO_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_FENCED_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F32_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F64_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F16_low_a876b01328600b42(void);
@@ -377,14 +396,18 @@ extern void _wrap_ddp_group_options_reproducible_set_low_a876b01328600b42(uintpt
 extern int _wrap_ddp_group_options_reproducible_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_nccl_max_ctas_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_recoverable_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_recoverable_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_nccl_comm_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
 extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_first_port_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_first_port_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_last_port_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_join_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_join_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_group_options_low_a876b01328600b42(uintptr_t arg1);
 extern swig_type_21 _wrap_ddp_group_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_22 arg2);
@@ -775,7 +798,53 @@ extern swig_type_243 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t
 extern swig_type_244 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_245 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
 extern swig_type_246 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
 extern swig_type_247 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
-extern swig_type_248 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_248 arg2);
+extern swig_type_249 _wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_250 arg2);
+extern swig_type_251 _wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_recover_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_recover_options_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_252 arg2);
+extern swig_type_253 _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(uintptr_t arg1, swig_type_254 arg2);
+extern swig_type_255 _wrap_ddp_recovery_generation_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_rank_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_previous_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_previous_rank_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_previous_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_previous_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_source_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_source_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_seconds_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_recovery_seconds_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_recovery_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_recovery_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(uintptr_t arg1, swig_type_258 arg2);
+extern swig_type_259 _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_rank_progress_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_rank_progress_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_260 _wrap_ddp_recover_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_261 arg2);
+extern swig_type_262 _wrap_ddp_group_get_failed_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_263 _wrap_ddp_group_get_progress_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_264 _wrap_ddp_group_recover_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_265 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 #undef intgo
 */
 import "C"
@@ -915,6 +984,20 @@ func _swig_getDDP_ERROR_INTERNAL() (_swig_ret int32) {
 }
 
 var DDP_ERROR_INTERNAL int32 = _swig_getDDP_ERROR_INTERNAL()
+func _swig_getDDP_ERROR_TOO_FEW_RANKS() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42())
+	return swig_r
+}
+
+var DDP_ERROR_TOO_FEW_RANKS int32 = _swig_getDDP_ERROR_TOO_FEW_RANKS()
+func _swig_getDDP_ERROR_FENCED() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_FENCED_low_a876b01328600b42())
+	return swig_r
+}
+
+var DDP_ERROR_FENCED int32 = _swig_getDDP_ERROR_FENCED()
 type Enum_SS_ddp_dtype int
 func _swig_getDDP_F32() (_swig_ret int32) {
 	var swig_r int32
@@ -1566,16 +1649,16 @@ func (arg1 SwigcptrDdp_group_options) GetNccl_max_ctas() (_swig_ret int32) {
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_group_options) SetReserved(arg2 int32) {
+func (arg1 SwigcptrDdp_group_options) SetRecoverable(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_recoverable_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_group_options) GetReserved() (_swig_ret int32) {
+func (arg1 SwigcptrDdp_group_options) GetRecoverable() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_recoverable_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -1615,6 +1698,32 @@ func (arg1 SwigcptrDdp_group_options) GetLast_port() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	swig_r = (int32)(C._wrap_ddp_group_options_last_port_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_group_options) SetJoin(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_join_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetJoin() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_join_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_group_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -1658,14 +1767,18 @@ type Ddp_group_options interface {
 	GetReproducible() (_swig_ret int32)
 	SetNccl_max_ctas(arg2 int32)
 	GetNccl_max_ctas() (_swig_ret int32)
-	SetReserved(arg2 int32)
-	GetReserved() (_swig_ret int32)
+	SetRecoverable(arg2 int32)
+	GetRecoverable() (_swig_ret int32)
 	SetNccl_comm(arg2 unsafe.Pointer)
 	GetNccl_comm() (_swig_ret unsafe.Pointer)
 	SetFirst_port(arg2 int32)
 	GetFirst_port() (_swig_ret int32)
 	SetLast_port(arg2 int32)
 	GetLast_port() (_swig_ret int32)
+	SetJoin(arg2 int32)
+	GetJoin() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {
@@ -5173,6 +5286,399 @@ func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	swig_r_p := C._wrap_ddp_memory_release_low_a876b01328600b42(C.swig_voidp(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_recover_options uintptr
+
+func (p SwigcptrDdp_recover_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
+}
+
+func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_248(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_250(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recover_options) SetMin_ranks(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recover_options) GetMin_ranks() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recover_options) SetAllow_half(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_recover_options() (_swig_ret Ddp_recover_options) {
+	var swig_r Ddp_recover_options
+	swig_r = (Ddp_recover_options)(SwigcptrDdp_recover_options(C._wrap_new_ddp_recover_options_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_recover_options(arg1 Ddp_recover_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_recover_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_recover_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_recover_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetWait_ms(arg2 int64)
+	GetWait_ms() (_swig_ret int64)
+	SetMin_ranks(arg2 int32)
+	GetMin_ranks() (_swig_ret int32)
+	SetAllow_half(arg2 int32)
+	GetAllow_half() (_swig_ret int32)
+}
+
+type SwigcptrDdp_recovery uintptr
+
+func (p SwigcptrDdp_recovery) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
+}
+
+func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_generation_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recovery_generation_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetRank(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetRank() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_recovery_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetSize(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetSize() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_recovery_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetPrevious_rank(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_previous_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetPrevious_rank() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_recovery_previous_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetPrevious_size(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_previous_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetPrevious_size() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_recovery_previous_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetSource(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_source_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetSource() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_recovery_source_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_recovery_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetSeconds(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_seconds_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_recovery_seconds_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_recovery() (_swig_ret Ddp_recovery) {
+	var swig_r Ddp_recovery
+	swig_r = (Ddp_recovery)(SwigcptrDdp_recovery(C._wrap_new_ddp_recovery_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_recovery(arg1 Ddp_recovery) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_recovery_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_recovery interface {
+	Swigcptr() uintptr
+	SwigIsDdp_recovery()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetGeneration(arg2 int64)
+	GetGeneration() (_swig_ret int64)
+	SetRank(arg2 int32)
+	GetRank() (_swig_ret int32)
+	SetSize(arg2 int32)
+	GetSize() (_swig_ret int32)
+	SetPrevious_rank(arg2 int32)
+	GetPrevious_rank() (_swig_ret int32)
+	SetPrevious_size(arg2 int32)
+	GetPrevious_size() (_swig_ret int32)
+	SetSource(arg2 int32)
+	GetSource() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+	SetSeconds(arg2 float64)
+	GetSeconds() (_swig_ret float64)
+}
+
+type SwigcptrDdp_rank_progress uintptr
+
+func (p SwigcptrDdp_rank_progress) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
+}
+
+func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_rank_progress) SetBucket(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_rank_progress) GetBucket() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_rank_progress) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_rank_progress) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_rank_progress) SetSilent(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_rank_progress) GetSilent() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_rank_progress() (_swig_ret Ddp_rank_progress) {
+	var swig_r Ddp_rank_progress
+	swig_r = (Ddp_rank_progress)(SwigcptrDdp_rank_progress(C._wrap_new_ddp_rank_progress_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_rank_progress(arg1 Ddp_rank_progress) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_rank_progress_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_rank_progress interface {
+	Swigcptr() uintptr
+	SwigIsDdp_rank_progress()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetPass_index(arg2 int64)
+	GetPass_index() (_swig_ret int64)
+	SetBucket(arg2 int32)
+	GetBucket() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+	SetSilent(arg2 float64)
+	GetSilent() (_swig_ret float64)
+}
+
+func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_recover_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_failed(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_group_get_failed_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_progress(arg1 uintptr, arg2 int32, arg3 Ddp_rank_progress) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_group_get_progress_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_recover(arg1 uintptr, arg2 Ddp_recover_options, arg3 Ddp_recovery) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_group_recover_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

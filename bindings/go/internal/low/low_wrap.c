@@ -376,6 +376,30 @@ intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42() {
 }
 
 
+intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42() {
+  enum ddp_status result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_ERROR_TOO_FEW_RANKS;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_ERROR_FENCED_low_a876b01328600b42() {
+  enum ddp_status result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_ERROR_FENCED;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
 intgo _wrap_DDP_F32_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
@@ -1432,26 +1456,26 @@ int _wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_recoverable_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->reserved = arg2;
+  if (arg1) (arg1)->recoverable = arg2;
   
 }
 
 
-int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_recoverable_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   
-  result =  ((arg1)->reserved);
+  result =  ((arg1)->recoverable);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -1527,6 +1551,56 @@ int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(struct ddp_group_
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   
   result =  ((arg1)->last_port);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_group_options_join_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->join = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_join_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->join);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -6825,6 +6899,587 @@ _gostring_ _wrap_ddp_memory_release_low_a876b01328600b42(void *_swig_go_0) {
   arg1 = *(void **)&_swig_go_0; 
   
   result = (ddp_status)ddp_memory_release((void const *)arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->wait_ms = arg2;
+  
+}
+
+
+long long _wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->wait_ms);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->min_ranks = arg2;
+  
+}
+
+
+int _wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->min_ranks);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->allow_half = arg2;
+  
+}
+
+
+int _wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->allow_half);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_recover_options *_wrap_new_ddp_recover_options_low_a876b01328600b42() {
+  struct ddp_recover_options *result = 0 ;
+  struct ddp_recover_options *_swig_go_result;
+  
+  
+  result = (struct ddp_recover_options *)calloc(1, sizeof(struct ddp_recover_options));
+  *(struct ddp_recover_options **)&_swig_go_result = (struct ddp_recover_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_recover_options_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->generation = arg2;
+  
+}
+
+
+long long _wrap_ddp_recovery_generation_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->generation);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_rank_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->rank = arg2;
+  
+}
+
+
+int _wrap_ddp_recovery_rank_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->rank);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_size_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->size = arg2;
+  
+}
+
+
+int _wrap_ddp_recovery_size_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_previous_rank_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->previous_rank = arg2;
+  
+}
+
+
+int _wrap_ddp_recovery_previous_rank_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->previous_rank);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_previous_size_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->previous_size = arg2;
+  
+}
+
+
+int _wrap_ddp_recovery_previous_size_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->previous_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_source_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->source = arg2;
+  
+}
+
+
+int _wrap_ddp_recovery_source_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->source);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_reserved_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_recovery_reserved_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_seconds_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->seconds = arg2;
+  
+}
+
+
+double _wrap_ddp_recovery_seconds_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->seconds);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_recovery *_wrap_new_ddp_recovery_low_a876b01328600b42() {
+  struct ddp_recovery *result = 0 ;
+  struct ddp_recovery *_swig_go_result;
+  
+  
+  result = (struct ddp_recovery *)calloc(1, sizeof(struct ddp_recovery));
+  *(struct ddp_recovery **)&_swig_go_result = (struct ddp_recovery *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_recovery_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->pass_index = arg2;
+  
+}
+
+
+long long _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  
+  result =  ((arg1)->pass_index);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->bucket = arg2;
+  
+}
+
+
+int _wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  
+  result =  ((arg1)->bucket);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->silent = arg2;
+  
+}
+
+
+double _wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->silent);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_a876b01328600b42() {
+  struct ddp_rank_progress *result = 0 ;
+  struct ddp_rank_progress *_swig_go_result;
+  
+  
+  result = (struct ddp_rank_progress *)calloc(1, sizeof(struct ddp_rank_progress));
+  *(struct ddp_rank_progress **)&_swig_go_result = (struct ddp_rank_progress *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_rank_progress_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_recover_options_init_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+  ddp_recover_options *arg1 = (ddp_recover_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_recover_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_recover_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_failed_low_a876b01328600b42(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  int32_t arg3 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_group_get_failed((struct ddp_group const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_progress_low_a876b01328600b42(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  int32_t arg2 ;
+  ddp_rank_progress *arg3 = (ddp_rank_progress *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(ddp_rank_progress **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_get_progress((struct ddp_group const *)arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_recover_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_recover_options *arg2 = (ddp_recover_options *) 0 ;
+  ddp_recovery *arg3 = (ddp_recovery *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_recover_options **)&_swig_go_1; 
+  arg3 = *(ddp_recovery **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_recover(arg1,(struct ddp_recover_options const *)arg2,arg3);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
