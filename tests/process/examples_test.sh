@@ -65,6 +65,7 @@ process_of() { sed -n 's/^\[0\] epoch .* processes //p' "$work/out" | head -n 1 
 losses() { sed -n 's/^\[[012]\] epoch *\([0-9]*\)  loss \([0-9.]*\) .*/\1 \2/p' "$work/out" | sort -n; }
 fall() { losses | awk '{ rose = rose || (NR > 1 && $2 > 1.1 * last); if (NR == 1) first = $2; last = $2 } END { exit !(NR >= 36 && !rose && last < 0.2 * first) }'; }
 survive() { # ddprun's options
+  : >"$work/out" # which is read before the shell of the background has made it anew
   timeout -s KILL 60 "$ddprun" -n 3 "$@" "$examples/09_survive" --epochs 40 --pause 3 >"$work/out" 2>"$work/err" &
   pid=$!
   within 20 grep -q '^\[0\] epoch   5' "$work/out"
@@ -94,6 +95,7 @@ check the_loss_falls_there_too fall
 
 # A killed rank ends the job soon, with the reason from the library on the others.
 SECONDS=0
+: >"$work/out"
 timeout -s KILL 60 "$ddprun" -n 3 sh -c 'echo "pid $$"; exec "$0" --epochs 100000' "$examples/02_train" >"$work/out" 2>"$work/err" &
 pid=$!
 within 20 grep -q 'epoch  2' "$work/out"

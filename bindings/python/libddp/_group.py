@@ -41,7 +41,6 @@ class Group(Closing):
     rendezvous_timeout_ms, sum_order, reproducible (sums on GPUs have the bits of sums in host memory), nccl_max_ctas (most blocks of a GPU
     that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
     first_port and last_port (where to listen, for a firewall between hosts),
-    recoverable (when a rank dies the others may go on, see recover()).
     recoverable (when a rank dies the others may go on, see recover()), join (join a recoverable group that stands, as one more rank; so does
     DDP_JOIN=1 in the environment).
     """
