@@ -11,7 +11,10 @@ namespace {
 
 class SoloControl final : public Control {
  public:
-  SoloControl() : me_(this_member(0)) { me_.address = "127.0.0.1"; }
+  SoloControl() : me_(this_member(0)) {
+    me_.address = "127.0.0.1";
+    me_.id = 0;
+  }
 
   int32_t rank() const noexcept override { return 0; }
   int32_t size() const noexcept override { return 1; }

@@ -135,7 +135,7 @@ void messages_survive_damage(void**) {
   torture(m::write(m::Hello{}), m::read_hello);
   torture(m::write(m::Welcome{}), m::read_welcome);
   torture(m::write(m::Join{member, 1, 2}), m::read_join);
-  torture(m::write(m::Table{1, 2, {member}}), m::read_table);
+  torture(m::write(m::Table{1, 2, 0, {member}}), m::read_table);
   torture(m::write(uint64_t{1}, int64_t{2}, int64_t{3}, ddp::bootstrap::UserCall::kCommit, "what", "blob"), m::read_gather);
   torture(m::write(m::Reply{1, {"a", "bc", ""}}), m::read_reply);
   torture(m::write(m::ReplyError{1, Error(DDP_ERROR_MISMATCH, "text")}), m::read_reply_error);

@@ -21,15 +21,15 @@ void a_block_ends_with_its_last_user(void**) {
   expect(!holds().release(data), "nobody holds it yet");
   expect(holds().retain(data + 99) && holds().retain(data), "by any address");
   expect(!holds().retain(data + 100) || data + 100 == other, "not behind its end");
-  holds().free(*arena, data);
-  (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { holds().free(*arena, data); });
+  holds().free({arena}, data);
+  (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { holds().free({arena}, data); });
   std::memset(data, 7, 100);
   expect(holds().release(data) && data[99] == std::byte{7}, "still held once");
   expect(holds().retain(data) && holds().release(data), "what is held may be held once more");
   expect(holds().release(data + 50), "the last");
   expect(!holds().release(data) && !holds().retain(data), "gone");
   expect(!arena->free(data), "it went back to its arena");
-  holds().free(*arena, other);
+  holds().free({arena}, other);
 }
 
 void an_arena_lives_as_long_as_its_blocks(void**) {
@@ -73,13 +73,13 @@ void threads_hold_and_let_go(void**) {
     threads.emplace_back([&] {
       for (int i = 0; i < 1000; ++i) {
         if (!holds().retain(data)) return;
-        holds().free(*arena, holds().alloc(arena, 32));
+        holds().free({arena}, holds().alloc(arena, 32));
         expect(holds().release(data), "its own hold");
       }
     });
   for (std::thread& thread : threads) thread.join();
   expect(!holds().release(data), "all let go");
-  holds().free(*arena, data);
+  holds().free({arena}, data);
 }
 
 }  // namespace
