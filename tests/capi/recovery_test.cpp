@@ -92,7 +92,7 @@ void ranks_join(void**) {
   if (kHosts != Hosts::kShared && !gloo_is_there()) return;
   const Folder folder;
   Survival plan = plan_on(kHosts, 3, kUpdate, folder);
-  plan.steps = 120;
+  plan.steps = 100;
   const auto body = [&](int id, Reporter& report, bool joins) {
     if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(id / 2).c_str(), 1);
     return write_story(Survivor(plan, id, to(report), joins).run());
@@ -129,19 +129,14 @@ void two_die_at_once(void**) {
 int main() {
   const CMUnitTest tests[] = {
       ddp_test((a_rank_dies<Hosts::kShared, Update::kSgd>)),
-      ddp_test((a_rank_dies<Hosts::kShared, Update::kInBackward>)),
       ddp_test((a_rank_dies<Hosts::kShared, Update::kOwn>)),
-      ddp_test((a_rank_dies<Hosts::kGloo, Update::kSgd>)),
       ddp_test((a_rank_dies<Hosts::kGloo, Update::kInBackward>)),
       ddp_test((a_rank_dies<Hosts::kSeveral, Update::kInBackward>)),
       ddp_test(rank_0_dies<Hosts::kShared>),
       ddp_test(rank_0_dies<Hosts::kGloo>),
-      ddp_test(rank_0_dies<Hosts::kSeveral>),
       ddp_test(one_after_the_other_until_one_is_left<Hosts::kShared>),
-      ddp_test(one_after_the_other_until_one_is_left<Hosts::kGloo>),
       ddp_test(two_die_at_once),
       ddp_test((ranks_join<Hosts::kShared, Update::kSgd>)),
-      ddp_test((ranks_join<Hosts::kShared, Update::kOwn>)),
       ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward>)),
       ddp_test((ranks_join<Hosts::kSeveral, Update::kSgd>)),
   };

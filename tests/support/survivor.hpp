@@ -23,7 +23,7 @@ struct Survival {
   int32_t ranks = 4;
   ddp_backend backend = DDP_BACKEND_AUTO;
   Update update = Update::kSgd;
-  int64_t steps = 60;
+  int64_t steps = 45;
   int64_t pause_ms = 5;  // what a step computes
   int64_t dead_after_ms = 1'000;
   ddp_recover_options rule{};

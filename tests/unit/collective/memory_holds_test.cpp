@@ -61,8 +61,8 @@ void another_groups_memory_is_refused(void**) {
   const std::shared_ptr<collective::Arena> mine = std::make_shared<collective::HostAllocator>();
   const std::shared_ptr<collective::Arena> theirs = std::make_shared<collective::HostAllocator>();
   void* const data = holds().alloc(theirs, 8);
-  (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { holds().free(*mine, data); });
-  holds().free(*theirs, data);
+  (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { holds().free({mine}, data); });
+  holds().free({theirs}, data);
 }
 
 void threads_hold_and_let_go(void**) {
