@@ -70,8 +70,8 @@ Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Group::~Group() {
   close();
-  const Arenas arenas = impl_->arenas;
-  impl_.reset();  // no thread touches the memory any more
+  const Arenas arenas = std::move(impl_->arenas);  // a copy would need memory
+  impl_.reset();                                   // no thread touches the memory any more
   for (const auto& arena : arenas) collective::MemoryHolds::instance().end(*arena);
 }
 
