@@ -4,9 +4,11 @@
 #include "capi/tables.hpp"
 #include "ddp/custom.h"
 #include "ddp/graph.h"
+#include "group/recovery.hpp"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"
+#include "os/log.hpp"
 
 using namespace ddp::capi;
 
@@ -21,9 +23,16 @@ ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
   return OptimizerTable::instance().add(optimizer);  // last: whoever has no handle could not destroy it
 }
 
-ddp_optimizer_options read_shared(const ddp_optimizer_options* options, const char* function) {
+ddp_optimizer_options read_shared(ddp::model::Model& model, const ddp_optimizer_options* options, const char* function) {
   const ddp_optimizer_options read = read_options(options, ddp::optim::default_optimizer_options(), function);
   ddp::optim::check_optimizer_options(read, function);
+  if (ddp::group::Recovery::survival(model.group()) != nullptr &&
+      (read.shard != 0 || (read.in_backward != 0 && read.undo == 0)))
+    ddp::os::log(
+        DDP_LOG_WARNING,
+        "%s: the group can recover, but this optimizer cannot: with %s, a checkpoint must be loaded after a rank has "
+        "died",
+        function, read.shard != 0 ? "shard = 1" : "in_backward = 1 and undo = 0");
   return read;
 }
 
@@ -55,7 +64,7 @@ ddp_status ddp_optimizer_create_sgd(ddp_model* model, const ddp_sgd_options* rul
     require(out_optimizer, kFunction, "out_optimizer");
     const ddp_sgd_options read = read_options(rule, ddp::optim::default_sgd_options(), kFunction);
     ddp::optim::check_sgd_options(read, kFunction);
-    *out_optimizer = add(std::make_shared<ddp::optim::Sgd>(std::move(of), read, read_shared(options, kFunction)));
+    *out_optimizer = add(std::make_shared<ddp::optim::Sgd>(std::move(of), read, read_shared(*of, options, kFunction)));
   });
 }
 
@@ -67,7 +76,7 @@ ddp_status ddp_optimizer_create_adam(ddp_model* model, const ddp_adam_options* r
     require(out_optimizer, kFunction, "out_optimizer");
     const ddp_adam_options read = read_options(rule, ddp::optim::default_adam_options(), kFunction);
     ddp::optim::check_adam_options(read, kFunction);
-    *out_optimizer = add(std::make_shared<ddp::optim::Adam>(std::move(of), read, read_shared(options, kFunction)));
+    *out_optimizer = add(std::make_shared<ddp::optim::Adam>(std::move(of), read, read_shared(*of, options, kFunction)));
   });
 }
 
@@ -80,7 +89,7 @@ ddp_status ddp_optimizer_create_custom(ddp_model* model, const ddp_custom_option
     auto of = model_of(model, kFunction);
     if (fn == nullptr) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: fn is NULL", kFunction);
     require(out_optimizer, kFunction, "out_optimizer");
-    const ddp_optimizer_options shared = read_shared(options, kFunction);
+    const ddp_optimizer_options shared = read_shared(*of, options, kFunction);
     const ddp::optim::CustomRule read(read_options(rule, ddp::optim::default_custom_options(), kFunction), state_names,
                                       kFunction);
     *out_optimizer = add(std::make_shared<ddp::optim::Custom>(std::move(of), fn, read, shared, std::move(owned)));

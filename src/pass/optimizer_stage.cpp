@@ -232,7 +232,7 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
 
 void OptimizerStage::give_up() {
   if (step_.is(StepState::Is::kNone) || step_.is(StepState::Is::kMade)) return;  // what was made whole and counted stays
-  static_cast<void>(update_.restore());
+  if (!update_.restore()) update_.tear();                                        // a recovery must not take it for whole
   join_updates();
   update_.flush(gpu_stream());
 }

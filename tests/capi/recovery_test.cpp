@@ -119,6 +119,29 @@ void ranks_join(void**) {
   expect(told.members.front() == 0b00111 && told.members.back() == 0b11110, "who was there: " + write_story(told));
 }
 
+/// What a rank that dies leaves of a step is half a step where nothing is kept to take it back, and half of the state is
+/// gone with it where each rank has a part: the ranks say so, and never go on with other weights.
+template <Update kUpdate>
+void what_cannot_be_taken_back_is_refused(void**) {
+  const Folder folder;
+  Survival plan = plan_on(Hosts::kShared, 3, kUpdate, folder);
+  plan.pause_ms = 30;
+  Procs procs(3, [&](int rank, Reporter& report) { return write_story(Survivor(plan, rank, to(report)).run()); });
+  procs.wait_for(2, "step 10");
+  sleep_ms(25);
+  procs.signal(2, SIGKILL);
+  std::vector<ProcResult> results = procs.wait(60'000);
+  results.pop_back();
+  for (const ProcResult& result : results) {
+    if (kUpdate == Update::kShard || result.exit_code != 0)
+      expect(result.text.find("INVALID_STATE") != std::string::npos &&
+                 result.text.find("load a checkpoint") != std::string::npos,
+             result.describe() + "\n" + result.said);
+    else  // it died between two steps
+      expect(read_story(result.text).hash == replay(read_story(result.text).members), result.describe());
+  }
+}
+
 void two_die_at_once(void**) {
   const Folder folder;
   train_and_kill(Hosts::kShared, plan_on(Hosts::kShared, 4, Update::kSgd, folder), {{0, "step 20"}, {1, "step 20"}});
@@ -136,6 +159,8 @@ int main() {
       ddp_test(rank_0_dies<Hosts::kGloo>),
       ddp_test(one_after_the_other_until_one_is_left<Hosts::kShared>),
       ddp_test(two_die_at_once),
+      ddp_test(what_cannot_be_taken_back_is_refused<Update::kNoUndo>),
+      ddp_test(what_cannot_be_taken_back_is_refused<Update::kShard>),
       ddp_test((ranks_join<Hosts::kShared, Update::kSgd>)),
       ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward>)),
       ddp_test((ranks_join<Hosts::kSeveral, Update::kSgd>)),

@@ -16,7 +16,7 @@
 
 namespace ddp::test {
 
-enum class Update { kOwn, kSgd, kInBackward, kShard };
+enum class Update { kOwn, kSgd, kInBackward, kShard, kNoUndo };
 
 struct Survival {
   std::string rendezvous;
@@ -192,7 +192,8 @@ class Survivor {
     ddp_sgd_options rule;
     must(ddp_optimizer_options_init(&options, sizeof options));
     must(ddp_sgd_options_init(&rule, sizeof rule));
-    options.in_backward = plan_.update == Update::kInBackward ? 1 : 0;
+    options.in_backward = plan_.update == Update::kInBackward || plan_.update == Update::kNoUndo ? 1 : 0;
+    options.undo = plan_.update == Update::kNoUndo ? 0 : 1;
     options.shard = plan_.update == Update::kShard ? 1 : 0;
     rule.rate = kRate;
     rule.momentum = kMomentum;
