@@ -50,7 +50,8 @@ void Replicas::check_after_pass(void* stream) {
   const std::optional<Drift> drift = find_drift(model_.group(), model_.table(), Compare::kParameters, stream);
   if (!drift) return;
   if (options.drift == DDP_DRIFT_REPORT) throw_drift("ddp_model_end_backward", *drift);
-  repair(model_.group(), "ddp_model_end_backward", model_.table(), kept_equal(), *drift, stream);
+  model_.values().change_together(
+      [&] { repair(model_.group(), "ddp_model_end_backward", model_.table(), kept_equal(), *drift, stream); });
   ++repairs_;
 }
 
@@ -92,16 +93,19 @@ int32_t Replicas::make_equal(void* stream) {
     all.push_back(read_version(answer));
   for (const ReplicaVersion& each : all) final_passes_ = std::max(final_passes_, each.final_passes);
   const ReplicaSource found = find_source(all);
+  if (found.rank != model_.group().rank()) is_whole_ = false;  // until all has come: the group may break before
   switch (found.sends) {
     case ReplicaSource::Sends::kValues: distribute_values(model_.group(), model_.table(), found.rank, stream); break;
     case ReplicaSource::Sends::kValuesAndStates:
       replicate_from(found.rank, is_new_ ? "ddp_model_commit" : kName, stream);
       break;
     case ReplicaSource::Sends::kNothing:
+      is_whole_ = true;
       if (!found.same_ranks) lose_parts();
       return -1;
     case ReplicaSource::Sends::kNoneIsWhole: model_.values().tear(); return -1;
   }
+  is_whole_ = true;
   model_.values().end_load({});
   if (found.is_recovery) lose_parts();
   return found.is_recovery ? found.rank : -1;

@@ -18,7 +18,9 @@ void send_buffers(Model& model, int32_t root, void* stream) {
     bytes += buffer.value.bytes();
   }
   if (bytes == 0) model.group().barrier();
-  broadcast_coalesced(model.group(), tensors, root, stream);
+  const auto send = [&] { broadcast_coalesced(model.group(), tensors, root, stream); };
+  if (model.group().rank() == root) return send();
+  model.values().change_together(send);
 }
 
 /// The joined ranks learn from the roll call that buffers are sent, and from which rank.

@@ -20,7 +20,7 @@ void Values::require_whole(const char* function) const {
 
 bool Values::is_whole() const noexcept {
   const bool pass_is_torn = model_.is_committed() && model_.pass().results().is_torn();
-  return !torn_.parameters && !torn_.optimizer && !pass_is_torn;
+  return !torn_.parameters && !torn_.optimizer && !pass_is_torn && !broke_off_;
 }
 
 void Values::require_own(const char* function, const void* owner) const {

@@ -3,6 +3,8 @@
 // Tested by conformance/load_after_pass_test.cpp, conformance/load_test.cpp and unit/optim/ema_test.cpp.
 #pragma once
 
+#include "core/attempt.hpp"
+
 namespace ddp::model {
 
 class Model;
@@ -32,14 +34,21 @@ class Values {
   void tear() noexcept { torn_ = Torn{true, true}; }
   /// Ranks that are gone had a part of the optimizer's state.
   void lose_optimizer() noexcept { torn_ = Torn{false, true, true}; }
+  /// Gives what the body gives, which changes parameters or buffers together with the other ranks. If the group breaks in
+  /// it, this replica may be changed in part, and a recovery takes another one's.
+  template <class Body>
+  auto change_together(Body&& body) {
+    return on_error<Error>(body, [this](const Error& error) { broke_off_ = broke_off_ || breaks_group(error.status()); });
+  }
   /// A load begins to change parameters, and the optimizer's state if `optimizer`. Returns what was torn before.
   [[nodiscard]] Torn begin_load(bool optimizer) noexcept;
   /// It has changed all that it brings; `torn`: what is still torn.
-  void end_load(const Torn& torn) noexcept { torn_ = torn; }
+  void end_load(const Torn& torn) noexcept { torn_ = torn, broke_off_ = false; }
 
  private:
   const Model& model_;
   Torn torn_;
+  bool broke_off_ = false;  // a change of all ranks, with the group
   const void* averages_of_ = nullptr;
 };
 
