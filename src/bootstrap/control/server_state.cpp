@@ -335,7 +335,7 @@ void ServerState::check_silence(int64_t now_ns) {
     const ConnectionId id = slot.connection;
     free_slot(rank);
     drop(id);
-    dismiss(why);
+    if (!config_.recovers) dismiss(why);  // else the others form without it
   }
 }
 
