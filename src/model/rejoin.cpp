@@ -30,7 +30,7 @@ void Rejoin::leave_group() noexcept {
 int32_t Rejoin::rejoin_group() {
   const bootstrap::CallState::In inside(model_.group().calls(), bootstrap::UserCall::kCommit);
   const int32_t source = model_.join_group(nullptr);
-  has_committed_ = !was_committed_;
+  has_committed_ = has_committed_ || !was_committed_;
   return source;
 }
 
