@@ -9,7 +9,6 @@
 namespace ddp::hierarchy {
 namespace {
 
-constexpr int32_t kBehindARail = 2;       // times timeout_ms: who waits for a rank that waits for another host
 constexpr int64_t kLongestGraceMs = 500;  // a rail's patience beyond timeout_ms
 
 int64_t rail_timeout_ms(int64_t timeout_ms) noexcept {
@@ -132,7 +131,14 @@ void Host::wait_for_rails(uint64_t sequence, int32_t rails) {
       if (!engine_.reached(owner, shm::Counter::kFinished, sequence)) return false;
     return true;
   };
-  engine_.wait(done, sequence, kBehindARail);
+  const auto given_up = [&] {  // a rank that left before it took part: its rail gives up, and this rank knows why
+    if (!context_.failure->broken()) return false;
+    for (int32_t owner = 0; owner < rails; ++owner)
+      if (engine_.mesh().page(owner).broken.load() != 0) return true;
+    return false;
+  };
+  engine_.wait([&] { return done() || given_up(); }, sequence, shm::Behind::kARail);
+  if (!done()) context_.failure->check();
 }
 
 void Host::show_header(uint64_t sequence, const collective::BucketHeader& header) noexcept {
@@ -176,6 +182,7 @@ void Host::run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine
 }
 
 void Host::break_group(const Error& error) {
+  engine_.mesh().own_page().broken.store(1);
   if (context_.failure->set(error)) context_.control->abort(error);
   context_.failure->check();
   throw Error(error);

@@ -86,17 +86,16 @@ class Engine {
   [[nodiscard]] bool all_reached(Counter counter, uint64_t value) noexcept;
   [[nodiscard]] bool reached(int32_t of, Counter counter, uint64_t value) noexcept;
 
-  /// Wait for `ready`; the collective's number is for the error text. `patience` above 1: for whoever waits for a rank that
-  /// waits itself, so that the one that is late is named by those who wait for it directly.
+  /// Wait for `ready`; the collective's number is for the error text.
   template <class Ready>
-  void wait(Ready&& ready, uint64_t sequence, int32_t patience = 1) {
+  void wait(Ready&& ready, uint64_t sequence, Behind behind = Behind::kNobody) {
     const auto ready_or_help = [&] {
       while (!ready())
         if (!help_others()) return false;
       return true;
     };
     waiter_.wait(
-        ready_or_help, [&] { return describe_missing(sequence); }, patience, sequence);
+        ready_or_help, [&] { return describe_missing(sequence); }, behind, sequence);
   }
 
   [[nodiscard]] StageRing& stages() noexcept { return stages_; }

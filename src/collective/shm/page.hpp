@@ -40,9 +40,10 @@ struct alignas(64) Slot {
 struct alignas(4096) Page {
   static constexpr uint64_t kMagic = 0x3168'735f'7064'6464;
 
-  std::atomic<uint64_t> magic{0};  // written last when the page is ready
-  std::atomic<uint32_t> dead{0};   // set by whoever finds the owner of `monitor` dead
-  pthread_mutex_t monitor;         // robust, process-shared; held by a thread of the owner as long as it lives
+  std::atomic<uint64_t> magic{0};   // written last when the page is ready
+  std::atomic<uint32_t> dead{0};    // set by whoever finds the owner of `monitor` dead
+  std::atomic<uint32_t> broken{0};  // the owner has given up a collective; only who waits behind a rail looks
+  pthread_mutex_t monitor;          // robust, process-shared; held by a thread of the owner as long as it lives
 
   // Lines of their own: what nobody waits for is stored without taking a line from whoever looks at it.
   alignas(64) std::atomic<uint64_t> announced{0};  // the last one shown; nobody waits for it, it is for error texts

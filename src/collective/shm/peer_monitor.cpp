@@ -85,7 +85,7 @@ void PeerMonitor::watch() {
     changed_.wait_for(lock, kLook);
     lock.unlock();
     // Without memory for the sentence: the next look says it.
-    if (!context_.failure->broken()) static_cast<void>(try_to([this] { look(); }));
+    if (!context_.failure->woken()) static_cast<void>(try_to([this] { look(); }));
     lock.lock();
   }
   own.magic.store(0);

@@ -83,13 +83,14 @@ uint64_t Waiter::progress_of_all() const noexcept {
   return sum;
 }
 
-void Waiter::sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing,
-                         int64_t patience_ms, uint64_t collective) const {
+void Waiter::sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, Behind behind,
+                         uint64_t collective) const {
   const bootstrap::CallState::Waiting waiting(*calls_, bootstrap::BlockedCall::Exchange::kCollective, collective, channel_);
   Page& own = mesh_->first_page(mesh_->rank);
   uint64_t progress = progress_of_all();
   os::AwakeClock clock;  // the others may have been stopped with this process
   clock.set_most_ms(2 * kLookAgainMs);
+  const int64_t patience_ms = timeout_ms_ * (behind == Behind::kARail ? 2 : 1);
   const int64_t patience_ns =
       patience_ms > 0 ? std::min<int64_t>(patience_ms, kForEverMs) * 1'000'000 : kForEverMs * 1'000'000;
   int64_t until_ns = clock.at(os::now_ns()) + patience_ns;
@@ -98,10 +99,10 @@ void Waiter::sleep_until(const std::function<bool()>& ready, const std::function
     own.sleeping.fetch_add(1);
     const bool done = ready();
     const int64_t left_ms = (until_ns - clock.at(os::now_ns())) / 1'000'000;
-    if (!done && !failure_->broken()) futex_wait(own.bell, bell, std::clamp<int64_t>(left_ms, 1, kLookAgainMs));
+    if (!done && !is_over(behind)) futex_wait(own.bell, bell, std::clamp<int64_t>(left_ms, 1, kLookAgainMs));
     own.sleeping.fetch_sub(1);
     if (done || ready()) return;
-    failure_->check();
+    if (is_over(behind)) failure_->check();
     clock.tick(os::now_ns());
     const uint64_t now = progress_of_all();
     if (now != progress) {

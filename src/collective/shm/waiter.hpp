@@ -16,6 +16,11 @@
 
 namespace ddp::shm {
 
+/// Whom a wait is for. A rail's rank waits for other hosts itself. Who waits for it gives it twice the time, so that the one
+/// that is late is named by those who wait for it directly; and a rank that left in good order does not end the wait: all
+/// ranks of this host take part, and another host may be through already.
+enum class Behind { kNobody, kARail };
+
 class Waiter {
  public:
   Waiter(const Mesh& mesh, const collective::TransportContext& context);
@@ -24,24 +29,24 @@ class Waiter {
   void publish(std::atomic<uint64_t>& counter, uint64_t value) const noexcept;
 
   /// Until `ready()`. Looks at the counters before it looks at the failure, so what is complete completes.
-  /// Throws the first cause, or TIMED_OUT with `missing()` when no rank made progress for `patience` times
-  /// options.timeout_ms.
+  /// Throws the first cause, or TIMED_OUT with `missing()` when no rank made progress for options.timeout_ms, or for twice
+  /// that behind a rail.
   /// `collective`: its number, which the others learn if this rank comes to sleep.
   template <class Ready, class Missing>
-  void wait(Ready&& ready, Missing&& missing, int32_t patience = 1, uint64_t collective = 0) const {
+  void wait(Ready&& ready, Missing&& missing, Behind behind = Behind::kNobody, uint64_t collective = 0) const {
     for (int32_t look = 0; look < patience_.looks; ++look) {
       if (ready()) return;
       relax();
     }
     const int64_t turns_end = os::now_ns() + kLongestTurnsNs;
-    for (int32_t turn = 0; turn < patience_.turns && os::now_ns() < turns_end && !failure_->broken(); ++turn) {
+    for (int32_t turn = 0; turn < patience_.turns && os::now_ns() < turns_end && !is_over(behind); ++turn) {
       give_way();
       for (int32_t look = 0; look < patience_.looks_a_turn; ++look) {
         if (ready()) return;
         relax();
       }
     }
-    sleep_until([&] { return ready(); }, [&] { return missing(); }, timeout_ms_ * patience, collective);
+    sleep_until([&] { return ready(); }, [&] { return missing(); }, behind, collective);
   }
 
   /// End a sleep here, so that the failure is seen.
@@ -61,8 +66,12 @@ class Waiter {
   [[nodiscard]] static Patience choose_patience(int32_t ranks) noexcept;
   static void relax() noexcept;
   static void give_way() noexcept;
-  void sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, int64_t patience_ms,
+  void sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, Behind behind,
                    uint64_t collective) const;
+  /// Has a cause come that ends such a wait?
+  [[nodiscard]] bool is_over(Behind behind) const noexcept {
+    return behind == Behind::kARail ? failure_->woken() : failure_->broken();
+  }
   [[nodiscard]] uint64_t progress_of_all() const noexcept;
 
   const Mesh* mesh_;
