@@ -29,16 +29,6 @@ struct Trained {
         optimizer(make(placed.model)) {
     if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
-  void fill_grads(int rank, int step) const {
-    for (int32_t p = 0; p < placed.size(); ++p) {
-      const Tensor& grad = placed.grad(p);
-      Bytes bytes(static_cast<size_t>(grad.bytes()));
-      for (int64_t i = 0; i < grad.count; ++i)
-        set_element(grad.dtype, bytes.data(), static_cast<size_t>(i),
-                    static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 6) % 31 - 15));
-      placed.write(grad, bytes);
-    }
-  }
   /// A pass and a step; or, once they are captured, a launch of both.
   void step() const {
     if (graph != nullptr) return fake_gpu::launch_graph(graph, placed.stream());
@@ -79,7 +69,7 @@ struct Twins {
   }
   void step(int number, bool bad = false) {
     both([&](Trained& each) {
-      each.fill_grads(rank, number);
+      each.placed.fill_whole_grads(rank, number);
       if (bad && rank == 0) each.placed.set_grad_element(3, 1024, kNaN);
       each.step();
     });
@@ -213,7 +203,7 @@ void the_host_waits_for_nothing_between_launches(void**) {
     Twins twins(group, rank, maker(each, true, false), maker(each, true, false));
     for (int step = 0; step < 2; ++step) twins.step(step);
     twins.got.capture();
-    twins.got.fill_grads(rank, 2);
+    twins.got.placed.fill_whole_grads(rank, 2);
     fake_gpu::clear_log();
     fake_gpu::pause(twins.got.placed.stream());
     for (int launch = 0; launch < 3; ++launch) twins.got.step();
@@ -242,7 +232,7 @@ void a_launch_gives_the_loss_scale_of_its_time(void**) {
     };
     copy();
     expect_copied(8, "before the first step");
-    for (int step = 0; step < 2; ++step) trained.fill_grads(rank, step), trained.step();
+    for (int step = 0; step < 2; ++step) trained.placed.fill_whole_grads(rank, step), trained.step();
     copy();
     expect_copied(16, "after two steps");
     expect(fake_gpu::begin_capture(trained.placed.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
@@ -252,7 +242,7 @@ void a_launch_gives_the_loss_scale_of_its_time(void**) {
     trained.graph = fake_gpu::end_capture(trained.placed.stream());
     const double wanted[] = {16, 16, 32, 32, 16, 16};  // the fourth launch is left out
     for (int launch = 0; launch < 6; ++launch) {
-      trained.fill_grads(rank, launch);
+      trained.placed.fill_whole_grads(rank, launch);
       if (launch == 3) trained.placed.set_grad_element(3, 7, kNaN);
       trained.step();
       expect_copied(wanted[launch], "launch " + std::to_string(launch));
@@ -267,7 +257,7 @@ void a_step_that_may_be_left_out_returns_while_its_stream_is_held(void**) {
     Twins twins(group, rank, maker(each, true, false), maker(each, true, false));
     for (int step = 0; step < 5; ++step) {
       twins.both([&](Trained& t) {
-        t.fill_grads(rank, step);
+        t.placed.fill_whole_grads(rank, step);
         if (step == 2) t.placed.set_grad_element(3, 7, kNaN);
         if (step == 3) t.optimizer->set_rate(0.007);
       });
@@ -288,7 +278,7 @@ void a_pass_that_makes_the_step_is_not_captured(void**) {
   for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
     run_gpu_groups(1, [&](group::Group& group, int rank) {
       Trained trained(group, Home::kGpu, adam([](auto& options) { options.in_backward = 1; }), unused);
-      for (int step = 0; step < 2; ++step) trained.fill_grads(rank, step), trained.step();
+      for (int step = 0; step < 2; ++step) trained.placed.fill_whole_grads(rank, step), trained.step();
       expect(fake_gpu::begin_capture(trained.placed.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
       expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { trained.placed.pass(); }), "in_backward");
       static_cast<void>(fake_gpu::end_capture(trained.placed.stream()));
@@ -299,7 +289,7 @@ void a_launch_behind_a_failure_changes_and_counts_nothing(void**) {
   const Case each{.name = "skip", .nonfinite = DDP_NONFINITE_SKIP};
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     Trained trained(group, Home::kGpu, maker(each, true, false));
-    for (int step = 0; step < 2; ++step) trained.fill_grads(rank, step), trained.step();
+    for (int step = 0; step < 2; ++step) trained.placed.fill_whole_grads(rank, step), trained.step();
     trained.capture();
     const auto before = trained.values();
     group.barrier();

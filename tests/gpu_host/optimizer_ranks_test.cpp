@@ -59,18 +59,8 @@ struct Trained {
     }
     if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
-  void fill_grads(int rank, int step) const {
-    for (int32_t p = 0; p < placed.size(); ++p) {
-      const Tensor& grad = placed.grad(p);
-      Bytes bytes(static_cast<size_t>(grad.bytes()));
-      for (int64_t i = 0; i < grad.count; ++i)
-        set_element(grad.dtype, bytes.data(), static_cast<size_t>(i),
-                    static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
-      placed.write(grad, bytes);
-    }
-  }
   void train(int rank, int step) const {
-    fill_grads(rank, step);
+    placed.fill_whole_grads(rank, step);
     placed.pass();
     optimizer->step(placed.stream());
   }
@@ -173,7 +163,7 @@ void a_void_pass_is_taken_back_everywhere(void**) {
         for (int step = 0; step < 5; ++step) {
           const auto before = trained.values();
           if (step == 1 || step == 3) {
-            trained.fill_grads(rank, step);
+            trained.placed.fill_whole_grads(rank, step);
             expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { trained.placed.pass(rank == 1 ? 0 : -1); }),
                             "rank 1 did not mark \"p0\"");
             expect(trained.values() == before, "the parameters are as before the pass");
@@ -197,7 +187,7 @@ void a_rank_that_skips_a_pass_takes_part_in_its_step(void**) {
             got(group, all_types(Home::kGpu), Rule::kAdamW, ways);
         for (int step = 0; step < 4; ++step)
           for (const Trained* each : {&wanted, &got}) {
-            each->fill_grads(rank, step);
+            each->placed.fill_whole_grads(rank, step);
             if (step == 2 && rank == 0)
               skip_backward(*each->placed.model, each->placed.stream());
             else
@@ -221,7 +211,7 @@ void gradients_that_are_not_finite_are_met_alike(void**) {
         for (Trained* each : {&skips, &fails}) {
           each->train(rank, 0);
           const auto before = each->values();
-          each->fill_grads(rank, 1);
+          each->placed.fill_whole_grads(rank, 1);
           if (rank == 1) each->placed.set_grad_element(7, 1024, std::numeric_limits<double>::quiet_NaN());
           each->placed.pass();
           if (each == &skips)
@@ -263,7 +253,7 @@ void steps_and_averages_after_a_failure_change_nothing(void**) {
     const auto before = trained.values();
     const auto state = trained.own_state(rank);
     const auto averages = trained.placed.read(ema.state_tensors()[0].tensor);
-    trained.fill_grads(rank, 2);
+    trained.placed.fill_whole_grads(rank, 2);
     trained.placed.pass();
     group.barrier();
     // The group breaks between the call of a step and what it enqueued.

@@ -120,6 +120,16 @@ class PlacedModel {
     for (int32_t i = 0; i < size(); ++i)
       write(grad(i), random_bytes(grad(i).dtype, grad(i).count, scale, 1000 * step + static_cast<uint64_t>(i)));
   }
+  /// Whole numbers that differ by rank, so that sums over ranks are exact in every type.
+  void fill_whole_grads(int rank, int step) const {
+    for (int32_t p = 0; p < size(); ++p) {
+      Bytes bytes(static_cast<size_t>(grad(p).bytes()));
+      for (int64_t i = 0; i < grad(p).count; ++i)
+        set_element(grad(p).dtype, bytes.data(), static_cast<size_t>(i),
+                    static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
+      write(grad(p), bytes);
+    }
+  }
   /// A REDUCE pass in which all but `missing` are marked.
   void pass(int32_t missing = -1) const {
     model->begin_backward(DDP_PASS_REDUCE);

@@ -15,6 +15,7 @@
 #include "collective/socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
+#include "support/no_gloo.hpp"
 #include "support/procs.hpp"
 #include "support/values.hpp"
 
@@ -255,12 +256,7 @@ void groups_come_and_go_without_leaving_descriptors(void**) {
 }  // namespace
 
 int main() {
-  try {
-    static_cast<void>(socket::load_gloo_module());
-  } catch (const Error& error) {
-    std::printf("skipped: %s\n", error.what());
-    return 77;
-  }
+  if (no_gloo()) return 77;
   const CMUnitTest tests[] = {
       ddp_test(sums_have_the_bits_of_one_reduction),
       ddp_test(the_other_collectives_work_too),

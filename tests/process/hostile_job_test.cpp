@@ -25,6 +25,7 @@
 #include "os/clock.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
+#include "support/no_gloo.hpp"
 #include "support/procs.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
@@ -188,12 +189,7 @@ void the_job_goes_on(void**) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    static_cast<void>(socket::load_gloo_module());
-  } catch (const Error& error) {
-    std::printf("skipped: %s\n", error.what());
-    return 77;
-  }
+  if (no_gloo()) return 77;
   if (argc > 1 && std::strcmp(argv[1], "--judge") == 0) {
     plan.judges = true;
     plan.windows = std::max(1, (argc > 2 ? std::atoi(argv[2]) : 10) * 1'000 / static_cast<int>(2 * plan.window_ms));

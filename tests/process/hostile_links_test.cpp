@@ -14,6 +14,7 @@
 #include "collective/socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
+#include "support/no_gloo.hpp"
 #include "support/procs.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
@@ -80,12 +81,7 @@ void a_group_forms_and_trains(void**) {
 }  // namespace
 
 int main() {
-  try {
-    static_cast<void>(socket::load_gloo_module());
-  } catch (const Error& error) {
-    std::printf("skipped: %s\n", error.what());
-    return 77;
-  }
+  if (no_gloo()) return 77;
   void* page = mmap(nullptr, sizeof *late_may_come, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return 1;
   late_may_come = new (page) std::atomic<bool>(false);

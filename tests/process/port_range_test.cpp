@@ -12,6 +12,7 @@
 #include "support/fork_control.hpp"
 #include "support/group_procs.hpp"
 #include "support/meeting.hpp"
+#include "support/no_gloo.hpp"
 #include "support/procs.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
@@ -89,12 +90,7 @@ void data_links_listen_in_the_range(void**) {
 }  // namespace
 
 int main() {
-  try {
-    static_cast<void>(socket::load_gloo_module());
-  } catch (const Error& error) {
-    std::printf("skipped: %s\n", error.what());
-    return 77;
-  }
+  if (no_gloo()) return 77;
   const CMUnitTest tests[] = {
       ddp_test(rank_0_listens_in_the_range),
       ddp_test(data_links_listen_in_the_range),

@@ -13,6 +13,7 @@
 #include "collective/socket/module.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
+#include "support/no_gloo.hpp"
 #include "support/procs.hpp"
 
 namespace ddp::test {
@@ -75,16 +76,5 @@ struct Run {
 };
 
 inline int ranks_of(const Placement& placement) { return static_cast<int>(placement.size()); }
-
-/// Prints why and returns true if there is no Gloo module to test with.
-inline bool no_gloo() {
-  try {
-    static_cast<void>(socket::load_gloo_module());
-  } catch (const Error& error) {
-    std::printf("skipped: %s\n", error.what());
-    return true;
-  }
-  return false;
-}
 
 }  // namespace ddp::test

@@ -124,7 +124,7 @@ TRAIN = PROGRAM + """
 Training().run()
 """
 
-PATIENT = PROGRAM + """
+UNTIL_BROKEN = PROGRAM + """
 training = Training()
 print("step 0", flush=True)
 try:
@@ -132,6 +132,9 @@ try:
         training.group.barrier()
 except libddp.BrokenGroupError:
     pass
+"""
+
+PATIENT = UNTIL_BROKEN + """
 try:
     training.recover(min_ranks=3)
 except libddp.TooFewRanksError as error:
@@ -140,14 +143,7 @@ training.recover(min_ranks=2)
 training.run()
 """
 
-STOPPED = PROGRAM + """
-training = Training()
-print("step 0", flush=True)
-try:
-    while True:
-        training.group.barrier()
-except libddp.BrokenGroupError:
-    pass
+STOPPED = UNTIL_BROKEN + """
 try:
     print("size", training.group.recover().size, flush=True)
     sys.stdin.readline()  # the others are there when the one that was stopped comes

@@ -86,4 +86,29 @@ inline void on_ranks(int32_t count, const std::function<void(int32_t rank)>& bod
   for (std::future<void>& rank : ranks) rank.get();
 }
 
+inline const ddp_nccl_table& n = nccl();
+
+struct Id {
+  char bytes[DDP_NCCL_ID_BYTES];
+};
+
+inline Id make_id() {
+  Id id;
+  check_equal(n.get_unique_id(&id), 0);
+  return id;
+}
+
+/// body(rank, communicator) on a thread with a device for each rank; communicators are destroyed afterwards.
+template <class Body>
+void on_world(int32_t size, Body&& body) {
+  const Id id = make_id();
+  on_ranks(size, [&](int32_t rank) {
+    void* comm = nullptr;
+    check_equal(n.comm_init(&comm, size, &id, rank, "test", 0), 0);
+    body(rank, comm);
+    check_equal(n.comm_finalize(comm), 0);
+    check_equal(n.comm_destroy(comm), 0);
+  });
+}
+
 }  // namespace ddp::test::fake_gpu

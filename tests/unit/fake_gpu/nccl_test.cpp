@@ -12,31 +12,6 @@ using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
-const ddp_nccl_table& n = nccl();
-
-struct Id {
-  char bytes[DDP_NCCL_ID_BYTES];
-};
-
-Id make_id() {
-  Id id;
-  check_equal(n.get_unique_id(&id), 0);
-  return id;
-}
-
-/// body(rank, communicator) on a thread with a device for each rank; communicators are destroyed afterwards.
-template <class Body>
-void on_world(int32_t size, Body&& body) {
-  const Id id = make_id();
-  on_ranks(size, [&](int32_t rank) {
-    void* comm = nullptr;
-    check_equal(n.comm_init(&comm, size, &id, rank, "test", 0), 0);
-    body(rank, comm);
-    check_equal(n.comm_finalize(comm), 0);
-    check_equal(n.comm_destroy(comm), 0);
-  });
-}
-
 void a_sum_is_the_sum_of_all_ranks(void**) {
   on_world(3, [](int32_t rank, void* comm) {
     const auto r = static_cast<float>(rank);

@@ -1,0 +1,21 @@
+// Is there a Gloo module to test with?
+#pragma once
+
+#include <cstdio>
+
+#include "collective/socket/module.hpp"
+
+namespace ddp::test {
+
+/// Prints why and returns true if there is none.
+inline bool no_gloo() {
+  try {
+    static_cast<void>(socket::load_gloo_module());
+  } catch (const Error& error) {
+    std::printf("skipped: %s\n", error.what());
+    return true;
+  }
+  return false;
+}
+
+}  // namespace ddp::test
