@@ -21,12 +21,15 @@
 #include "bootstrap/rendezvous/token.hpp"
 #include "core/attempt.hpp"
 #include "os/log.hpp"
+#include "os/standstill.hpp"
 
 namespace ddp::bootstrap {
 namespace {
 
 constexpr int64_t kSuspectMs = 1'000;  // for a rank that was silent when the group broke
 constexpr int64_t kFencedMs = 5'000;   // for others, if this rank was silent itself: they have gone on by then, or come
+constexpr int64_t kFollowMs =
+    3'000;  // for others to see that this rank serves: they may have waited for a lower one, as it did
 constexpr int64_t kDecideMs = 10'000;  // for a rank that serves, after all have come or are not waited for any more
 constexpr auto kPause = std::chrono::milliseconds(10);
 constexpr const char* kGroupName = "recovery";
@@ -68,7 +71,8 @@ class Recovery {
         rule_(rule),
         options_(options),
         own_(address_of(read(standby.record()))),
-        lobby_(std::move(lobby)) {
+        lobby_(std::move(lobby)),
+        standstill_(options.dead_after_ms / 2) {
     for (const int32_t id : lost.memberships.front()) watches_.emplace(id, Watch(address_of(read(lost.records[at(id)]))));
     int32_t last = 0;
     for (const Membership& members : lost.memberships) last = std::max(last, members.back());
@@ -98,13 +102,12 @@ class Recovery {
   }
 
   void look_at_clock() {
-    const int64_t now_ns = os::now_ns();
-    if (now_ns - std::exchange(looked_ns_, now_ns) > options_.dead_after_ms * 1'000'000 / 2) suspect_this();
+    if (standstill_.take()) suspect_this();
   }
 
   [[nodiscard]] Standing look_at(int32_t id) {
     if (id == lost_.id) return Standing::kHere;
-    return standing_of(watches_.at(id).look(), suspected_[at(id)]);
+    return standing_of(id, watches_.at(id).look());
   }
 
   /// The lowest rank below this one that serves, else the lowest that is expected. What is behind the first that serves is
@@ -121,16 +124,20 @@ class Recovery {
     return expected;
   }
 
-  [[nodiscard]] Standing standing_of(Watch::State state, bool suspected) const {
+  [[nodiscard]] Standing standing_of(int32_t id, Watch::State state) const {
     switch (state) {
       case Watch::State::kGone: return suspected_[at(lost_.id)] ? Standing::kSilent : Standing::kDead;
       case Watch::State::kUnreachable: return Standing::kSilent;
-      case Watch::State::kListening:
-        return (suspected ? suspect_came_by_ : came_by_).passed() ? Standing::kSilent : Standing::kExpected;
+      case Watch::State::kListening: return came_by(id).passed() ? Standing::kSilent : Standing::kExpected;
       case Watch::State::kServing: return gave_up_by_.passed() ? Standing::kSilent : Standing::kExpected;
       case Watch::State::kConnecting: break;
     }
     return Standing::kExpected;
+  }
+
+  [[nodiscard]] const os::Deadline& came_by(int32_t id) const {
+    if (suspected_[at(id)]) return suspect_came_by_;
+    return id > lost_.id && came_by_.passed() ? follow_by_ : came_by_;
   }
 
   [[nodiscard]] bool is_lower_serving() {
@@ -161,6 +168,7 @@ class Recovery {
 
   /// NULL: a lower rank serves too.
   std::unique_ptr<Control> lead() {
+    follow_by_ = os::Deadline::in_ms(kFollowMs);
     std::unique_ptr<Server> server = lobby_ != nullptr ? std::move(lobby_) : open_lobby(standby_, lost_, options_);
     Probe answer = probe(own_, lost_.id, size(), os::Deadline::in_ms(options_.dead_after_ms));
     if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
@@ -221,8 +229,9 @@ class Recovery {
   std::vector<bool> suspected_;       // the same
   std::vector<Standing> standing_;    // the same; dead: not a member
   os::Deadline came_by_ = os::Deadline::never();
+  os::Deadline follow_by_ = os::Deadline::never();  // never: this rank does not serve
   os::Deadline gave_up_by_ = os::Deadline::never();
-  int64_t looked_ns_ = os::now_ns();
+  os::Standstill standstill_;
   const os::Deadline suspect_came_by_ = os::Deadline::in_ms(kSuspectMs);
 };
 

@@ -48,8 +48,10 @@ HostMemory connect(const collective::TransportContext& context, const Layout& la
 }  // namespace
 
 HostMemory connect_host(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline) {
-  return connect(context, layout, deadline,
-                 [&](bootstrap::Control& control) { return shm::connect_processes(control, deadline, context.arena); });
+  return connect(context, layout, deadline, [&](bootstrap::Control& control) {
+    const shm::Patience patience{deadline, [&] { context.failure->check(); }};
+    return shm::connect_processes(control, patience, context.arena);
+  });
 }
 
 HostMemory add_channel(const collective::TransportContext& context, const Layout& layout, const shm::Mesh& mesh,

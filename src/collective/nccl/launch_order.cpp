@@ -51,7 +51,7 @@ struct LaunchOrder::OnDevice {
     const LaunchOrder* by = nullptr;  // NULL: there was none
     uint64_t capture = 0;
   };
-  std::timed_mutex mutex;  // held while a collective is enqueued; guards what follows
+  os::PatientMutex mutex;  // held while a collective is enqueued; guards what follows
   std::vector<LaunchOrder*> members;
   Last live, captured;
 

@@ -23,6 +23,7 @@
 
 #include "core/error.hpp"
 #include "device/gpu/device.hpp"
+#include "os/patient_mutex.hpp"
 
 namespace ddp::nccl {
 
@@ -86,7 +87,7 @@ class LaunchOrder {
 
    private:
     LaunchOrder& order_;
-    std::unique_lock<std::timed_mutex> lock_;
+    std::unique_lock<os::PatientMutex> lock_;
     bool chained_ = false;
     uint64_t capture_ = 0;  // of the stream; 0: none
   };

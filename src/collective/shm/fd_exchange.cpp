@@ -60,13 +60,16 @@ Fd make_socket() {
   return Fd(fd);
 }
 
-void wait_for(int fd, short events, os::Deadline deadline, const char* what) {
+constexpr int64_t kLookMs = 50;
+
+void wait_for(int fd, short events, const Patience& patience, const char* what) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    const int n = poll(&entry, 1, static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000)));
+    const int n = poll(&entry, 1, static_cast<int>(std::min(patience.deadline.left_ms(), kLookMs)));
     if (n > 0) return;
     if (n < 0 && errno != EINTR) throw make_error(DDP_ERROR_INTERNAL, "poll failed (%s)", std::strerror(errno));
-    if (deadline.passed()) throw make_error(DDP_ERROR_TIMED_OUT, "%s took too long", what);
+    if (patience.check) patience.check();
+    if (patience.deadline.passed()) throw make_error(DDP_ERROR_TIMED_OUT, "%s took too long", what);
   }
 }
 
@@ -92,7 +95,7 @@ Fd connect_to(const std::string& name, int32_t rank) {
   return fd;
 }
 
-void send_fd(int socket_fd, int fd, os::Deadline deadline) {
+void send_fd(int socket_fd, int fd, const Patience& patience) {
   char byte = 'f';
   iovec data{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -109,13 +112,13 @@ void send_fd(int socket_fd, int fd, os::Deadline deadline) {
   while (sendmsg(socket_fd, &message, MSG_NOSIGNAL) != 1) {
     if (errno != EINTR && errno != EAGAIN)
       throw make_error(DDP_ERROR_NOT_SUPPORTED, "a memory descriptor could not be passed (%s)", std::strerror(errno));
-    wait_for(socket_fd, POLLOUT, deadline, "passing shared memory to a rank");
+    wait_for(socket_fd, POLLOUT, patience, "passing shared memory to a rank");
   }
 }
 
-Fd receive_fd(int socket_fd, int32_t rank, os::Deadline deadline) {
+Fd receive_fd(int socket_fd, int32_t rank, const Patience& patience) {
   for (;;) {
-    wait_for(socket_fd, POLLIN, deadline, "receiving another rank's shared memory");
+    wait_for(socket_fd, POLLIN, patience, "receiving another rank's shared memory");
     char byte = 0;
     iovec data{&byte, 1};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -136,11 +139,11 @@ Fd receive_fd(int socket_fd, int32_t rank, os::Deadline deadline) {
 }
 
 /// The rank that says hello with the right secret; -1 for anybody else.
-int32_t read_hello(int fd, const std::string& secret, size_t ranks, os::Deadline deadline) {
+int32_t read_hello(int fd, const std::string& secret, size_t ranks, const Patience& patience) {
   Hello hello{};
   size_t got = 0;
   while (got < sizeof hello) {
-    wait_for(fd, POLLIN, deadline, "a rank's hello on a UNIX socket");
+    wait_for(fd, POLLIN, patience, "a rank's hello on a UNIX socket");
     const ssize_t n = recv(fd, reinterpret_cast<char*>(&hello) + got, sizeof hello - got, 0);
     if (n == 0) return -1;
     if (n < 0 && errno != EINTR && errno != EAGAIN) return -1;
@@ -160,7 +163,7 @@ FdExchange::FdExchange() : listener_(make_socket()), address_(random_hex(kNameBy
     throw make_error(DDP_ERROR_NOT_SUPPORTED, "no abstract UNIX socket could be opened (%s)", std::strerror(errno));
 }
 
-std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::string>& addresses, os::Deadline deadline) {
+std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::string>& addresses, const Patience& patience) {
   const size_t size = addresses.size();
   std::vector<Fd> links(size);
   std::vector<Fd> received(size);
@@ -177,19 +180,19 @@ std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::st
   std::vector<bool> served(size, false);
   served[static_cast<size_t>(rank)] = true;
   while (std::find(served.begin(), served.end(), false) != served.end()) {
-    wait_for(listener_.get(), POLLIN, deadline, "waiting for the other ranks of this host");
+    wait_for(listener_.get(), POLLIN, patience, "waiting for the other ranks of this host");
     Fd link(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (link.get() < 0 && status_of_errno(errno, DDP_OK) != DDP_OK && errno != EAGAIN) throw no_socket(errno);
     if (link.get() < 0 || !same_user(link.get())) continue;
-    const int32_t peer = read_hello(link.get(), address_.substr(kNameBytes), size, deadline);
+    const int32_t peer = read_hello(link.get(), address_.substr(kNameBytes), size, patience);
     if (peer < 0 || served[static_cast<size_t>(peer)]) continue;
-    send_fd(link.get(), fd, deadline);
+    send_fd(link.get(), fd, patience);
     served[static_cast<size_t>(peer)] = true;
     // Closing right away is safe: what was sent stays readable.
   }
   for (size_t peer = 0; peer < size; ++peer)
     if (static_cast<int32_t>(peer) != rank)
-      received[peer] = receive_fd(links[peer].get(), static_cast<int32_t>(peer), deadline);
+      received[peer] = receive_fd(links[peer].get(), static_cast<int32_t>(peer), patience);
   return received;
 }
 

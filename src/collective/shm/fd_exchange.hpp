@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,12 @@
 
 namespace ddp::shm {
 
+/// How long to wait for the others.
+struct Patience {
+  os::Deadline deadline;
+  std::function<void()> check{};  // asked now and then; what it throws ends the wait
+};
+
 class FdExchange {
  public:
   /// Starts to listen. Throws NOT_SUPPORTED.
@@ -20,8 +27,9 @@ class FdExchange {
   /// Name and secret for the others; send it over the control plane only.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
   /// Give `fd` to every rank and receive theirs, by rank; the own entry is empty. `addresses` by rank.
-  /// Throws NOT_SUPPORTED (not reachable, other user), TIMED_OUT.
-  [[nodiscard]] std::vector<Fd> swap(int fd, int32_t rank, const std::vector<std::string>& addresses, os::Deadline deadline);
+  /// Throws NOT_SUPPORTED (not reachable, other user), TIMED_OUT, and what `patience.check` throws.
+  [[nodiscard]] std::vector<Fd> swap(int fd, int32_t rank, const std::vector<std::string>& addresses,
+                                     const Patience& patience);
 
  private:
   Fd listener_;

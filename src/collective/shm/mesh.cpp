@@ -33,12 +33,13 @@ bool on_one_host(const bootstrap::Control& control) noexcept {
   return !first.empty();
 }
 
-Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline, const std::shared_ptr<collective::Arena>& kept) {
+Mesh connect_processes(bootstrap::Control& control, const Patience& patience,
+                       const std::shared_ptr<collective::Arena>& kept) {
   Mesh mesh = empty_mesh(control);
   std::unique_ptr<FdExchange> exchange;
   std::vector<std::string> answers;
   const std::optional<Error> problem = try_to([&] {
-    answers = bootstrap::all_or_none(control, "shm addresses", deadline, [&] {
+    answers = bootstrap::all_or_none(control, "shm addresses", patience.deadline, [&] {
       mesh.own = std::dynamic_pointer_cast<Region>(kept);
       if (mesh.own != nullptr)
         mesh.own->renew();
@@ -50,7 +51,7 @@ Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline, const
   });
   if (problem && !problem->is_agreed()) throw Error(*problem);
   // `control` may be one host's view of an exchange of all hosts, so its ranks make the next one whatever they agreed on.
-  bootstrap::all_or_none(control, "shm", deadline, [&] {
+  bootstrap::all_or_none(control, "shm", patience.deadline, [&] {
     if (problem) throw Error(*problem);
     std::vector<std::string> addresses;
     std::vector<int64_t> sizes;
@@ -59,7 +60,7 @@ Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline, const
       addresses.emplace_back(reader.text());
       sizes.push_back(reader.number<int64_t>());
     }
-    std::vector<Fd> fds = exchange->swap(mesh.own->fd(), mesh.rank, addresses, deadline);
+    std::vector<Fd> fds = exchange->swap(mesh.own->fd(), mesh.rank, addresses, patience);
     for (int32_t peer = 0; peer < mesh.size; ++peer) {
       const auto at = static_cast<size_t>(peer);
       mesh.mappings[at] = peer == mesh.rank ? mesh.own->mapping() : std::make_shared<Mapping>(fds[at].get(), sizes[at]);

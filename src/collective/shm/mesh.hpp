@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bootstrap/control/control.hpp"
+#include "collective/shm/fd_exchange.hpp"
 #include "collective/shm/region.hpp"
 
 namespace ddp::shm {
@@ -28,8 +29,9 @@ struct Mesh {
 
 /// Collective. Throws the reason why the ranks cannot share memory, the same on every rank (NOT_SUPPORTED: different hosts,
 /// other namespaces, no memfd, no UNIX sockets; OUT_OF_MEMORY).
-/// `kept`: the own region of before, whose memory stays where it is; NULL, or another arena: a new one.
-[[nodiscard]] Mesh connect_processes(bootstrap::Control& control, os::Deadline deadline,
+/// `kept`: the own region of before, whose memory stays where it is; NULL, or another arena: a new one. `patience.check`
+/// throws when the group has broken: ranks that have died send no descriptor.
+[[nodiscard]] Mesh connect_processes(bootstrap::Control& control, const Patience& patience,
                                      const std::shared_ptr<collective::Arena>& kept = nullptr);
 
 /// Collective; all ranks are threads of this process.

@@ -291,7 +291,8 @@ void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
 std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context, bool threads,
                                                       os::Deadline deadline) {
   Mesh mesh =
-      threads ? connect_threads(*context.control, deadline) : connect_processes(*context.control, deadline, context.arena);
+      threads ? connect_threads(*context.control, deadline)
+              : connect_processes(*context.control, Patience{deadline, [&] { context.failure->check(); }}, context.arena);
   return std::make_unique<ShmTransport>(std::move(mesh), context);
 }
 

@@ -1,0 +1,54 @@
+// A mutex that a thread may stop waiting for.
+#include "os/patient_mutex.hpp"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "support/check.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+void one_thread_at_a_time_holds_it(void**) {
+  os::PatientMutex mutex;
+  int64_t count = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 5'000; ++i) {
+        if (t % 2 == 0)
+          mutex.lock();
+        else
+          while (!mutex.try_lock_for(std::chrono::milliseconds(1))) {
+          }
+        ++count;
+        mutex.unlock();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  expect_equal(count, int64_t{20'000}, "turns");
+}
+
+void a_wait_ends_when_its_time_is_over(void**) {
+  os::PatientMutex mutex;
+  mutex.lock();
+  std::atomic<bool> got{true};
+  std::thread([&] { got = mutex.try_lock_for(std::chrono::milliseconds(20)); }).join();
+  expect(!got, "it is held");
+  mutex.unlock();
+  expect(mutex.try_lock_for(std::chrono::milliseconds(0)), "it is free");
+  mutex.unlock();
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(one_thread_at_a_time_holds_it),
+      ddp_test(a_wait_ends_when_its_time_is_over),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,53 @@
+// A process that is stopped notices it, one that waits does not count as stopped.
+#include "os/standstill.hpp"
+
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "support/check.hpp"
+#include "support/procs.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+constexpr int64_t kLimitMs = 400;
+
+void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+void a_stop_is_noticed_once(void**) {
+  Procs procs(1, [](int, Reporter& report) {
+    os::Standstill standstill(kLimitMs);
+    report.say("stop me");
+    bool stood = false;
+    for (int i = 0; i < 500 && !stood; ++i) sleep_ms(10), stood = standstill.take();
+    expect(stood, "it stood still");
+    expect(!standstill.take(), "that was said");
+    return std::string("done");
+  });
+  procs.wait_for(0, "stop me");
+  procs.signal(0, SIGSTOP);
+  sleep_ms(2 * kLimitMs);
+  procs.signal(0, SIGCONT);
+  for (const ProcResult& result : procs.wait(20'000)) expect(result.exit_code == 0, result.describe());
+}
+
+void a_long_wait_is_no_stop(void**) {
+  os::Standstill standstill(kLimitMs);
+  expect(!standstill.take(), "nothing has happened");
+  sleep_ms(2 * kLimitMs);
+  expect(!standstill.take(), "to wait is not to stand still");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_stop_is_noticed_once),
+      ddp_test(a_long_wait_is_no_stop),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
