@@ -13,10 +13,11 @@ struct Foreign {
 };
 
 constexpr std::string_view kRanks = "write -n N";
-constexpr std::string_view kPort = "write --port PORT; all ranks run on this machine";
-constexpr std::string_view kOneMachine =
-    "ddprun starts ranks on this machine only. For several machines use mpirun, srun or torchrun: libddp reads their "
-    "variables";
+constexpr std::string_view kPort = "write --port PORT; for several machines --rendezvous HOST:PORT";
+constexpr std::string_view kMeet = "write --rendezvous HOST:PORT, the same on every machine";
+constexpr std::string_view kNodes = "write --nnodes N";
+constexpr std::string_view kNode = "write --node-rank R";
+constexpr std::string_view kHosts = "write --hosts a:4,b:4";
 constexpr std::string_view kPrefix = "lines have their rank in front unless --no-prefix is given";
 constexpr std::string_view kFiles =
     "write --output-dir DIR for files for each rank, and --show all or --show 0 to see ranks here as well";
@@ -38,21 +39,17 @@ constexpr Foreign kForeign[] = {
     {"--world-size", kRanks},
     {"--master-port", kPort},
     {"--main-process-port", kPort},
-    {"--master-addr", kOneMachine},
-    {"--main-process-ip", kOneMachine},
-    {"--rdzv-backend", kOneMachine},
-    {"--rdzv-endpoint", kOneMachine},
-    {"--rdzv-id", kOneMachine},
-    {"--nnodes", kOneMachine},
-    {"--node-rank", kOneMachine},
-    {"--num-machines", kOneMachine},
-    {"--machine-rank", kOneMachine},
+    {"--master-addr", kMeet},
+    {"--main-process-ip", kMeet},
+    {"--rdzv-backend", kMeet},
+    {"--rdzv-endpoint", kMeet},
+    {"--rdzv-id", "leave it out: the machines that know the same DDP_TOKEN are one job"},
+    {"--num-machines", kNodes},
+    {"--machine-rank", kNode},
     {"--standalone", "leave it out, ddprun is always so"},
-    {"-H", kOneMachine},
-    {"--host", kOneMachine},
-    {"--hosts", kOneMachine},
-    {"--hostfile", kOneMachine},
-    {"--machinefile", kOneMachine},
+    {"-H", kHosts},
+    {"--host", kHosts},
+    {"--machinefile", "write --hostfile FILE"},
     {"-x", "write --env NAME=VALUE; variables that are set already reach the ranks without it"},
     {"-env", "write --env NAME=VALUE"},
     {"-genv", "write --env NAME=VALUE"},
@@ -69,7 +66,6 @@ constexpr Foreign kForeign[] = {
     {"-t", kFiles},
     {"--tee", kFiles},
     {"--local-ranks-filter", "write --show RANKS, for example --show 0"},
-    {"--max-restarts", "ddprun does not restart ranks; --keep-going lets the other ranks go on"},
     {"-m", "write python3 -m MODULE as the program"},
     {"--module", "write python3 -m MODULE as the program"},
     {"--no-python", "leave it out: the program is run as it is written"},

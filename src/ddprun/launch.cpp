@@ -13,10 +13,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
 
 #include "core/error.hpp"
 #include "ddprun/channel.hpp"
+#include "ddprun/hosts.hpp"
+#include "ddprun/lead.hpp"
 #include "ddprun/machine.hpp"
 
 extern char** environ;
@@ -102,6 +106,18 @@ int read_failure(int fd) {
   return got == static_cast<ssize_t>(sizeof cause) ? cause : 0;
 }
 
+/// The secret of a job on several machines: the one that was set, else a new one.
+std::string read_token() {
+  if (const char* token = getenv("DDP_TOKEN"); token != nullptr && *token != '\0') return token;
+  const char* const path = getenv("DDP_TOKEN_FILE");
+  if (path == nullptr || *path == '\0') return make_token();
+  std::ifstream file(path);
+  std::string token;
+  if (!std::getline(file, token) || token.empty())
+    throw ExitError{kExitUsage, "DDP_TOKEN_FILE: the file " + std::string(path) + " cannot be read, or is empty."};
+  return token;
+}
+
 std::string make_folder() {
   const char* const place = getenv("TMPDIR");
   std::string name = std::string(place != nullptr && *place != '\0' ? place : "/tmp") + "/ddprun-XXXXXX";
@@ -146,14 +162,25 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   for (char** entry = environ; *entry != nullptr; ++entry) job.environment.emplace_back(*entry);
   for (const auto& assignment : options.environment) set(job.environment, assignment);
 
-  const std::string port = std::to_string(options.port > 0 ? options.port : find_free_port());
-  set(job.environment, "MASTER_ADDR=127.0.0.1");
+  const size_t colon = options.machines.rendezvous.rfind(':');
+  const bool here = options.machines.rendezvous.empty();
+  const std::string address = here ? "127.0.0.1" : options.machines.rendezvous.substr(0, colon);
+  const std::string port = here ? std::to_string(options.port > 0 ? options.port : find_free_port())
+                                : options.machines.rendezvous.substr(colon + 1);
+  job.names = names_of(options);
+  set(job.environment, "MASTER_ADDR=" + address);
   set(job.environment, "MASTER_PORT=" + port);
-  set(job.environment, "WORLD_SIZE=" + std::to_string(options.ranks));
+  set(job.environment, "WORLD_SIZE=" + std::to_string(options.machines.world_size()));
   set(job.environment, "LOCAL_WORLD_SIZE=" + std::to_string(options.ranks));
-  job.notes = std::to_string(options.ranks) + " ranks of " + job.program + ", MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port;
+  job.notes =
+      std::to_string(options.ranks) + " ranks of " + job.program + ", MASTER_ADDR=" + address + " MASTER_PORT=" + port;
   if (is_set(job.environment, "DDP_TOKEN") || is_set(job.environment, "DDP_TOKEN_FILE")) {
     job.notes += ", the token that was set";
+  } else if (options.machines.placement.size() > 1) {
+    throw ExitError{
+        kExitUsage,
+        "Several machines need one secret that only they know: set DDP_TOKEN to the same text, of 16 bytes or more, on "
+        "each of them (for example once TOKEN=$(openssl rand -hex 32)), or DDP_TOKEN_FILE to a file that holds it."};
   } else {
     set(job.environment, "DDP_TOKEN=" + make_token());
     job.notes += ", a new DDP_TOKEN";
@@ -176,22 +203,42 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   return job;
 }
 
+Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
+  Job job;
+  std::error_code cause;
+  const std::string ours = std::filesystem::read_symlink("/proc/self/exe", cause).string();
+  const std::string folder = std::filesystem::current_path().string();
+  for (char** entry = environ; *entry != nullptr; ++entry) job.environment.emplace_back(*entry);
+  for (int32_t node = 0; node < options.ranks; ++node) job.commands.push_back(remote_command(options, node, folder, ours));
+  job.names = names_of(options);
+  job.program = find_program(job.commands.front().front());
+  job.ranks = options.ranks;
+  job.signal_mask = signal_mask;
+  job.terminals = false;
+  job.header = lead_header(job.environment, options.environment, read_token());
+  job.notes = "ddprun on " + std::to_string(options.ranks) + " hosts; the ranks meet at " + options.machines.rendezvous;
+  return job;
+}
+
 std::string refuse_variable(const std::string& name) {
   const std::string text = "ddprun sets " + name + " itself";
   if (name == "RANK" || name == "LOCAL_RANK") return text + ": each rank gets its own number.";
   if (name == "WORLD_SIZE" || name == "LOCAL_WORLD_SIZE") return text + ": choose the number of ranks with -n.";
   if (name == "MASTER_PORT") return text + ": choose the port with --port.";
   if (name == "DDP_JOIN" || name == "DDP_JOIN_FILE") return text + ": see --max-restarts.";
-  if (name == "MASTER_ADDR") return text + " to 127.0.0.1: all ranks run on this machine.";
+  if (name == "MASTER_ADDR") return text + ": for several machines write --rendezvous HOST:PORT, or --hosts.";
   return "";
 }
 
 Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std::string>& extra) {
   std::vector<std::string> environment = job.environment;
   for (const std::string& assignment : extra) set(environment, assignment);
-  set(environment, "RANK=" + std::to_string(rank));
-  set(environment, "LOCAL_RANK=" + std::to_string(rank));
-  std::vector<std::string> arguments = job.arguments;
+  const bool is_host = !job.commands.empty();
+  if (!is_host) {
+    set(environment, "RANK=" + std::to_string(job.names.first + rank));
+    set(environment, "LOCAL_RANK=" + std::to_string(rank));
+  }
+  std::vector<std::string> arguments = is_host ? job.commands[static_cast<size_t>(rank)] : job.arguments;
   const std::vector<char*> argument_list = pointers(arguments), environment_list = pointers(environment);
 
   const winsize size = terminal_size(job.prefix_width);
@@ -209,8 +256,8 @@ Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std:
                        failure.theirs.get()};
   const pid_t pid = fork();
   if (pid < 0) {
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or raise ulimit -u.", rank,
-                     strerror(errno));
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or raise ulimit -u.",
+                     job.names.first + rank, strerror(errno));
   }
   if (pid == 0) become_rank(plan);
   setpgid(pid, pid);  // also here: whoever comes first, the group exists before anybody signals it

@@ -10,6 +10,7 @@
 
 #include "ddprun/fd.hpp"
 #include "ddprun/options.hpp"
+#include "ddprun/report.hpp"
 
 namespace ddp::ddprun {
 
@@ -18,13 +19,16 @@ struct Job {
   std::string program;                 // path of the executable
   std::vector<std::string> arguments;  // with the program's name as the user wrote it
   std::vector<std::string> environment;
-  int32_t ranks = 1;
-  sigset_t signal_mask{};   // ranks start with it
-  bool terminals = true;    // for the outputs of the ranks
-  int prefix_width = 0;     // columns that the ranks' terminals lack
-  std::string join_folder;  // where new ranks find the others; "": the job does not survive failures
-  std::string notes;        // what --verbose says about it
-  std::string threads;      // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
+  int32_t ranks = 1;  // that are started here; of several machines: the machines
+  Names names{};
+  std::vector<std::vector<std::string>> commands;  // by machine, instead of `program` and `arguments`
+  std::string header;                              // what each machine is told first (lead.hpp)
+  sigset_t signal_mask{};                          // ranks start with it
+  bool terminals = true;                           // for the outputs of the ranks
+  int prefix_width = 0;                            // columns that the ranks' terminals lack
+  std::string join_folder;                         // where new ranks find the others; "": the job does not survive failures
+  std::string notes;                               // what --verbose says about it
+  std::string threads;  // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
 };
 
 /// A rank that has been started, in a process group of its own, and our ends of its stdout and stderr (non-blocking).
@@ -37,6 +41,9 @@ struct Rank {
 /// The path that the user's program name means, as a shell finds it. Throws ExitError 126 or 127 with a sentence that says
 /// what to do.
 [[nodiscard]] std::string find_program(const std::string& name);
+
+/// A job of options.machines.hosts: ssh is started for each of them, and there ddprun.
+[[nodiscard]] Job prepare_hosts(const Options& options, const sigset_t& signal_mask);
 
 /// The environment of the ranks: ours, the user's --env, the meeting point, the token, OpenMP threads, and
 /// what tells programs whether colours make sense.

@@ -3,13 +3,17 @@
 #include <fcntl.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "core/error.hpp"
 #include "ddprun/foreign.hpp"
+#include "ddprun/hosts.hpp"
 #include "ddprun/launch.hpp"
+#include "ddprun/lead.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/options.hpp"
 #include "ddprun/supervise.hpp"
@@ -20,11 +24,13 @@ namespace {
 constexpr const char* kDescription =
     "Usage: ddprun [options] program [arguments]\n"
     "\n"
-    "Starts a program several times on this machine, as the ranks of one training job.\n"
+    "Starts a program several times, on this machine or on several, as the ranks of one training job.\n"
     "\n"
     "  ddprun -n 4 ./train --epochs 10\n"
     "  ddprun -n 2 python3 train.py\n"
-    "  ddprun -n 8 --output-dir logs --show 0 ./train   # files for every rank, rank 0 here as well";
+    "  ddprun -n 8 --output-dir logs --show 0 ./train   # files for every rank, rank 0 here as well\n"
+    "  ddprun --hosts a:4,b:4 ./train                   # through ssh, from any machine\n"
+    "  ddprun --nnodes 2 --node-rank R --rendezvous a:29500 -n 4 ./train   # by hand, on each machine";
 
 constexpr const char* kFooter =
     "What each rank finds in its environment:\n"
@@ -38,7 +44,13 @@ constexpr const char* kFooter =
     "  PAGER, GIT_PAGER     cat\n"
     "  TERM, NO_COLOR       dumb and 1, if the output goes anywhere but to a terminal\n"
     "\n"
-    "Input       Rank 0 gets it. The other ranks read /dev/null.\n"
+    "Several machines\n"
+    "  --hosts starts ddprun on each host through ssh, in the folder of the same name, and passes on --env and what\n"
+    "  begins with DDP_, NCCL_, OMP_ or GLOO_. The token is made here, and never stands in a command line. One output,\n"
+    "  one exit code; when ddprun or a connection ends, so do the ranks there. --nnodes is the same by hand: the same\n"
+    "  line on every machine, with its own --node-rank, and DDP_TOKEN set to the same secret.\n"
+    "\n"
+    "Input       Rank 0 gets it, but not with --hosts. The other ranks read /dev/null.\n"
     "Output      Each line begins with its rank. stdout and stderr of a rank are terminals of their own, so a program\n"
     "            writes its lines at once and none is lost when it is killed. A line without end is shown after a moment.\n"
     "A failure   ddprun names the first rank that fails and shows its last lines. The other ranks get the grace time,\n"
@@ -66,9 +78,17 @@ class Formatter : public CLI::Formatter {
 
 constexpr int32_t kMostRanks = 4096;
 
-void add_options(CLI::App& app, Options& options) {
-  const std::string cores = std::to_string(options.ranks);
-  app.add_option("-n,--ranks", options.ranks, "Number of ranks (default: the number of cores, here " + cores + ")")
+/// What is given as text and becomes something else.
+struct Words {
+  std::string hosts, hostfile, placement;
+  int32_t ranks = 0;  // 0: -n is not given
+  int32_t nodes = 1;
+  int32_t node = -1;  // -1: not given
+};
+
+void add_options(CLI::App& app, Options& options, Words& words) {
+  const std::string cores = std::to_string(usable_cores());
+  app.add_option("-n,--ranks", words.ranks, "Number of ranks (default: the number of cores, here " + cores + ")")
       ->type_name("N");
   app.add_option("--env", options.environment, "Set a variable for the ranks; may be repeated")
       ->type_name("NAME=VALUE")
@@ -77,7 +97,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--output-dir", options.output_dir,
                  "Write each rank's output to DIR/rank-R/stdout.txt and stderr.txt, not here (but see --show)")
       ->type_name("DIR");
-  app.add_option("--show", options.show, "Show only these ranks here: all, none, or a list such as 0 or 0,4-7")
+  app.add_option("--show", options.machines.show, "Show only these ranks here: all, none, or a list such as 0 or 0,4-7")
       ->type_name("RANKS");
   app.add_flag_callback(
       "--no-prefix", [&options] { options.prefix = false; }, "Do not begin each line with [rank]");
@@ -98,6 +118,19 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--min-ranks", options.min_ranks,
                  "Let the other ranks go on when some fail, as long as so many are left; the job succeeds if so many do")
       ->type_name("M");
+  app.add_option("--hosts", words.hosts, "Start the ranks on these hosts, through ssh; without numbers -n on each")
+      ->type_name("HOST:N,...");
+  app.add_option("--hostfile", words.hostfile, "The same from a file: a host in each line, as a:4 or a slots=4")
+      ->type_name("FILE");
+  app.add_option("--ssh", options.machines.ssh, "What starts a command on a host (default: ssh)")->type_name("COMMAND");
+  app.add_option("--nnodes", words.nodes, "Number of machines on which this line is given; each starts -n ranks")
+      ->type_name("N");
+  app.add_option("--node-rank", words.node, "Which of them this is: 0 to N - 1")->type_name("R");
+  app.add_option("--rendezvous", options.machines.rendezvous,
+                 "Where the ranks of several machines meet: the first machine, and a port that is free there")
+      ->type_name("HOST:PORT");
+  app.add_option("--placement", words.placement)->group("");  // by a ddprun that leads this one
+  app.add_flag("--led", options.machines.led)->group("");
   app.add_flag("-v,--verbose", options.verbose, "Say what is set, and how each rank ended");
   app.set_version_flag("--version", std::string("ddprun ") + DDP_VERSION_STRING);
   app.set_help_flag("-h,--help", "Print this help");
@@ -143,9 +176,6 @@ void check(const Options& options) {
     snprintf(text, sizeof text, "%g", value);
     return std::string(text);
   };
-  if (options.ranks < 1 || options.ranks > kMostRanks) {
-    refuse("-n must be from 1 to " + std::to_string(kMostRanks) + ", not " + std::to_string(options.ranks) + ".");
-  }
   if (options.max_restarts < 0)
     refuse("--max-restarts must be 0 or more, not " + std::to_string(options.max_restarts) + ".");
   if (options.min_ranks < 0 || options.min_ranks > options.ranks)
@@ -169,15 +199,83 @@ void check(const Options& options) {
   if (options.command.front().starts_with('-')) refuse("There is no option " + options.command.front() + ".");
 }
 
+std::string read_hostfile(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!(text << file.rdbuf())) refuse("--hostfile: the file " + path + " cannot be read, or is empty.");
+  return text.str();
+}
+
+void check_rendezvous(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  int port = 0, length = 0;
+  const bool number = colon != std::string::npos && sscanf(text.c_str() + colon + 1, "%d%n", &port, &length) == 1 &&
+                      colon + 1 + static_cast<size_t>(length) == text.size();
+  if (!number || colon == 0 || port < 1 || port > 65535)
+    refuse("--rendezvous needs the first machine and a port, as a:29500, not " + text + ".");
+}
+
+// Which machines there are, and which ranks this one has.
+void place(Options& options, const Words& words, bool ranks_given) {
+  if (ranks_given && (words.ranks < 1 || words.ranks > kMostRanks))
+    refuse("-n must be from 1 to " + std::to_string(kMostRanks) + ", not " + std::to_string(words.ranks) + ".");
+  const bool by_hosts = !words.hosts.empty() || !words.hostfile.empty(), by_hand = words.nodes != 1 || words.node >= 0;
+  if (!words.hosts.empty() && !words.hostfile.empty()) refuse("Give --hosts or --hostfile, not both.");
+  if (by_hosts && words.nodes != 1)
+    refuse("--hosts starts all machines from here; --nnodes is for one line on each. Give one.");
+  if (!options.machines.rendezvous.empty()) check_rendezvous(options.machines.rendezvous);
+  options.ranks = ranks_given ? words.ranks : usable_cores();
+  options.machines.placement = {options.ranks};
+  if (by_hosts) {
+    options.machines.hosts = words.hosts.empty() ? parse_hostfile(read_hostfile(words.hostfile), words.hostfile, words.ranks)
+                                                 : parse_hosts(words.hosts, words.ranks);
+    if (options.machines.rendezvous.empty()) {
+      const int32_t port = options.port > 0 ? options.port : find_free_port();
+      options.machines.rendezvous = address_of(options.machines.hosts.front()) + ":" + std::to_string(port);
+    }
+    options.ranks = static_cast<int32_t>(options.machines.hosts.size());
+    options.machines.placement = {options.ranks};
+  } else if (!words.placement.empty()) {
+    options.machines.placement = parse_placement(words.placement);
+  } else if (by_hand) {
+    if (words.nodes < 1 || words.nodes > kMostRanks)
+      refuse("--nnodes must be from 1 to " + std::to_string(kMostRanks) + ", not " + std::to_string(words.nodes) + ".");
+    if (!ranks_given) refuse("--nnodes needs -n: how many ranks each machine starts.");
+    options.machines.placement.assign(static_cast<size_t>(words.nodes), words.ranks);
+  }
+  const auto machines = static_cast<int32_t>(options.machines.placement.size());
+  if (machines > 1 && options.machines.rendezvous.empty())
+    refuse("--nnodes needs --rendezvous HOST:PORT: the first machine, and a port that is free there.");
+  if (by_hand && (words.node < 0 || words.node >= machines))
+    refuse("--node-rank must be from 0 to " + std::to_string(machines - 1) + ", another one on each machine.");
+  options.machines.node = std::max(words.node, 0);
+  if (!words.placement.empty()) options.ranks = options.machines.placement[static_cast<size_t>(options.machines.node)];
+  if ((machines > 1 || by_hosts) && (options.survives() || options.keep_going))
+    refuse("--max-restarts, --min-ranks and --keep-going are for ranks of one machine.");
+}
+
+// By process that this ddprun starts.
+std::vector<bool> shown_here(const Options& options) {
+  if (options.machines.hosts.empty()) {
+    const std::vector<bool> all = parse_ranks(options.machines.show, options.machines.world_size());
+    const auto first = all.begin() + options.machines.first_rank();
+    return {first, first + options.ranks};
+  }
+  int32_t world = 0;
+  for (const Host& host : options.machines.hosts) world += host.ranks;
+  static_cast<void>(parse_ranks(options.machines.show, world));  // the hosts choose
+  return std::vector<bool>(options.machines.hosts.size(), true);
+}
+
 // Everything from the first word that is not an option is the program's, also what looks like our options.
 Options parse(int argc, char** argv) {
   Options options;
-  options.ranks = usable_cores();
+  Words words;
   CLI::App app(kDescription, "ddprun");
   app.formatter(std::make_shared<Formatter>());
   app.footer(kFooter);
   app.prefix_command();
-  add_options(app, options);
+  add_options(app, options, words);
   check_names(app, argc, argv);
   try {
     app.parse(argc, argv);
@@ -189,9 +287,10 @@ Options parse(int argc, char** argv) {
   }
   options.command = app.remaining();
   if (!options.command.empty() && options.command.front() == "--") options.command.erase(options.command.begin());
+  place(options, words, app.get_option("-n")->count() > 0);
   check(options);
-  if (options.show.empty()) options.show = options.output_dir.empty() ? "all" : "none";
-  options.shown = parse_ranks(options.show, options.ranks);
+  if (options.machines.show.empty()) options.machines.show = options.output_dir.empty() ? "all" : "none";
+  options.shown = shown_here(options);
   return options;
 }
 
@@ -207,7 +306,9 @@ void open_standard_descriptors() {
 int guarded_main(int argc, char** argv) {
   try {
     open_standard_descriptors();
-    return run_job(parse(argc, argv));
+    const Options options = parse(argc, argv);
+    if (options.machines.led) Leash::read_environment();
+    return run_job(options);
   } catch (const ExitError& error) {
     if (!error.text.empty()) fprintf(stderr, "ddprun: %s\n", error.text.c_str());
     return error.code;

@@ -2,18 +2,39 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
 namespace ddp::ddprun {
 
+/// A machine, as ssh knows it.
+struct Host {
+  std::string name;
+  int32_t ranks = 0;
+};
+
+/// Where the ranks of a job run that has several machines.
+struct Machines {
+  std::vector<Host> hosts;         // this ddprun starts one on each of them; empty: it starts ranks
+  std::string ssh = "ssh";         // what starts a command there
+  std::vector<int32_t> placement;  // ranks of each machine; one: all ranks are here
+  int32_t node = 0;                // which of them this is
+  std::string rendezvous;          // host:port where the ranks meet; "": on this machine
+  bool led = false;                // by a ddprun on another machine, through stdin (lead.hpp)
+  std::string show;                // ranks of all machines, as typed; "": all, or none with files
+
+  [[nodiscard]] int32_t world_size() const { return std::accumulate(placement.begin(), placement.end(), 0); }
+  /// The number of the first rank here.
+  [[nodiscard]] int32_t first_rank() const { return std::accumulate(placement.begin(), placement.begin() + node, 0); }
+};
+
 struct Options {
-  int32_t ranks = 1;
+  int32_t ranks = 1;                     // that this ddprun starts
   int32_t port = 0;                      // 0: a free one
   std::vector<std::string> environment;  // K=V
   std::string output_dir;                // "": no files
-  std::string show;                      // as typed; "": all ranks, or none with output_dir
-  std::vector<bool> shown;               // by rank: its output goes to our own stdout and stderr
+  std::vector<bool> shown;               // by process here: its output goes to our own stdout and stderr
   double timeout_s = 0;                  // 0: none
   double grace_s = 5;
   bool keep_going = false;
@@ -24,11 +45,19 @@ struct Options {
   bool verbose = false;
   std::vector<std::string> command;  // program and its arguments
 
+  Machines machines;
+
   /// Do ranks go on when one has died?
   [[nodiscard]] bool survives() const { return max_restarts > 0 || min_ranks > 0; }
-  [[nodiscard]] bool shows(int32_t rank) const { return shown[static_cast<size_t>(rank)]; }
+  /// Does the output of a process that this ddprun has started go to our own?
+  [[nodiscard]] bool shows(int32_t local) const { return shown[static_cast<size_t>(local)]; }
+  /// What hosts send has its prefixes, and their ranks' files are there.
+  [[nodiscard]] bool has_prefix() const { return prefix && machines.hosts.empty(); }
+  [[nodiscard]] bool writes_files() const { return !output_dir.empty() && machines.hosts.empty(); }
   /// Columns of the longest prefix.
-  [[nodiscard]] int prefix_width() const { return prefix ? static_cast<int>(std::to_string(ranks - 1).size()) + 3 : 0; }
+  [[nodiscard]] int prefix_width() const {
+    return prefix ? static_cast<int>(std::to_string(machines.world_size() - 1).size()) + 3 : 0;
+  }
 };
 
 // Exit codes of ddprun itself, as env, nohup and timeout have them; otherwise the code is the first failing rank's.

@@ -82,9 +82,9 @@ std::string make_folder(const std::string& parent, int32_t rank) {
 Relay::Relay(const Options& options) : options_(options), error_screen_(same_place(1, 2) ? 0 : 1) {
   sinks_.emplace_back(1, "stdout");
   sinks_.emplace_back(2, "stderr");
-  for (auto& sink : sinks_) screens_.emplace_back(sink, options.prefix);
-  for (int32_t rank = 0; rank < options.ranks && !options.output_dir.empty(); ++rank) {
-    const std::string folder = make_folder(options.output_dir, rank);
+  for (auto& sink : sinks_) screens_.emplace_back(sink, options.has_prefix());
+  for (int32_t rank = 0; rank < options.ranks && options.writes_files(); ++rank) {
+    const std::string folder = make_folder(options.output_dir, options.machines.first_rank() + rank);
     for (const char* name : {"/stdout.txt", "/stderr.txt"}) sinks_.emplace_back(open_file(folder + name), folder + name);
   }
 }
@@ -113,10 +113,12 @@ void Relay::open_streams(int32_t rank, Fd out, Fd err) {
     stream.rank = rank;
     if (options_.shows(rank)) {
       stream.screen = error ? error_screen_ : 0;
-      const std::string prefix = options_.prefix ? make_prefix(rank, colours_wanted(sinks_[stream.screen])) : "";
+      const std::string prefix =
+          options_.has_prefix() ? make_prefix(options_.machines.first_rank() + rank, colours_wanted(sinks_[stream.screen]))
+                                : "";
       stream.number = screens_[stream.screen].add(prefix);
     }
-    if (!options_.output_dir.empty()) stream.file = 2 + 2 * static_cast<size_t>(rank) + (error ? 1 : 0);
+    if (options_.writes_files()) stream.file = 2 + 2 * static_cast<size_t>(rank) + (error ? 1 : 0);
     streams_.push_back(std::move(stream));
   }
 }
@@ -164,7 +166,7 @@ void Relay::show_open_lines() {
       screens_[stream.screen].postpone(stream.number, now);
       continue;
     }
-    const std::string_view line = options_.prefix ? without_returns(stream.partial) : std::string_view(stream.partial);
+    const std::string_view line = options_.has_prefix() ? without_returns(stream.partial) : std::string_view(stream.partial);
     screens_[stream.screen].show(stream.number, line, stream.bar, now);
   }
 }
@@ -217,7 +219,7 @@ void Relay::split(Stream& stream, std::string_view data) {
   }
   if (data.empty()) return;
   stream.partial.append(data);
-  if (options_.prefix && data.find('\r') != std::string_view::npos) drop_overwritten(stream);
+  if (options_.has_prefix() && data.find('\r') != std::string_view::npos) drop_overwritten(stream);
   if (stream.partial.size() > kLongLine) return end_line(stream, stream.partial, false);
   if (stream.screen != kNone) screens_[stream.screen].touch(stream.number, os::now_ns());
 }
@@ -234,8 +236,8 @@ void Relay::drop_overwritten(Stream& stream) {
 void Relay::end_line(Stream& stream, std::string_view line, bool ended) {
   const std::string_view state = without_returns(line).substr(last_state(line));
   if (stream.screen != kNone && !screens_[stream.screen].passes_bytes()) {
-    const bool overwritten = options_.prefix && (stream.bar || state.size() < without_returns(line).size());
-    screens_[stream.screen].end_line(stream.number, options_.prefix ? state : line, overwritten, ended, os::now_ns());
+    const bool overwritten = options_.has_prefix() && (stream.bar || state.size() < without_returns(line).size());
+    screens_[stream.screen].end_line(stream.number, options_.has_prefix() ? state : line, overwritten, ended, os::now_ns());
   }
   remember(stream.rank, state);
   stream.partial.clear();

@@ -4,18 +4,18 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <map>
-
-#include "ddprun/options.hpp"
 
 namespace ddp::ddprun {
 namespace {
 
 // Peers on the same host learn of a lost rank within milliseconds, and a core dump may delay the news of its own end.
 constexpr double kSimultaneousSeconds = 0.2;
+constexpr int kExitSsh = 255;
 
 std::string format_memory(int64_t kib) {
   char text[32];
@@ -57,10 +57,25 @@ std::string memory_hint(const Outcome& first, int64_t oom_kills) {
 
 }  // namespace
 
-std::string rank_list(const std::vector<int32_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+std::string short_seconds(double seconds) {
+  char text[32];
+  snprintf(text, sizeof text, "%g s", seconds);
   return text;
+}
+
+std::string Names::one(int32_t local) const { return list({local}); }
+
+std::string Names::list(const std::vector<int32_t>& local) const {
+  std::string text = std::string(hosts.empty() ? "rank" : "host") + (local.size() == 1 ? " " : "s ");
+  for (size_t i = 0; i < local.size(); ++i)
+    text += (i > 0 ? ", " : "") + (hosts.empty() ? std::to_string(first + local[i]) : hosts[static_cast<size_t>(local[i])]);
+  return text;
+}
+
+Names names_of(const Options& options) {
+  Names names{options.machines.first_rank()};
+  for (const Host& host : options.machines.hosts) names.hosts.push_back(host.name);
+  return names;
 }
 
 std::string signal_name(int signal) {
@@ -69,6 +84,11 @@ std::string signal_name(int signal) {
 }
 
 bool failed(const Outcome& outcome) noexcept { return outcome.status != 0; }
+
+int32_t count_succeeded(const std::vector<Outcome>& outcomes) noexcept {
+  return static_cast<int32_t>(
+      std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return !failed(outcome); }));
+}
 
 int exit_code(const Outcome& outcome) noexcept {
   return WIFSIGNALED(outcome.status) ? kExitSignalBase + WTERMSIG(outcome.status) : WEXITSTATUS(outcome.status);
@@ -98,16 +118,22 @@ std::optional<Outcome> first_failure(const std::vector<Outcome>& outcomes) {
   return *chosen;
 }
 
-std::vector<std::string> failure_report(const Outcome& first, const std::vector<Outcome>& outcomes,
+namespace {
+
+std::vector<std::string> failure_report(const Names& names, const Outcome& first, const std::vector<Outcome>& outcomes,
                                         const std::deque<std::string>& last_lines, int64_t oom_kills) {
   std::vector<std::string> lines;
-  const std::string who = "rank " + std::to_string(first.rank);
+  const std::string who = names.one(first.rank);
+  const bool is_host = !names.hosts.empty();
   lines.push_back(who + (outcomes.size() > 1 ? " failed first: " : " failed: ") + describe(first) + " after " +
-                  format_seconds(first.seconds) + ", peak memory " + format_memory(first.peak_kib));
-  const std::string hint = memory_hint(first, oom_kills);
+                  format_seconds(first.seconds) + (is_host ? "" : ", peak memory " + format_memory(first.peak_kib)));
+  if (is_host && exit_code(first) == kExitSsh)
+    lines.push_back("ssh ends so when it cannot connect, or when the connection breaks; its own words stand above");
+  const std::string hint = is_host ? "" : memory_hint(first, oom_kills);
   if (!hint.empty()) lines.push_back(hint);
-  lines.push_back(last_lines.empty() ? who + " printed nothing" : "the last lines of " + who + ":");
-  for (const auto& line : last_lines) lines.push_back("  | " + printable(line));
+  if (!is_host) lines.push_back(last_lines.empty() ? who + " printed nothing" : "the last lines of " + who + ":");
+  for (const auto& line : last_lines)
+    if (!is_host) lines.push_back("  | " + printable(line));
 
   std::map<std::string, std::vector<int32_t>> others;
   for (const auto& outcome : outcomes) {
@@ -115,17 +141,46 @@ std::vector<std::string> failure_report(const Outcome& first, const std::vector<
     const char* ours = outcome.ended_by_us && failed(outcome) ? " by ddprun" : "";
     others[describe(outcome) + ours].push_back(outcome.rank);
   }
-  for (const auto& [what, ranks] : others) lines.push_back("then " + rank_list(ranks) + ": " + what);
+  for (const auto& [what, ranks] : others) lines.push_back("then " + names.list(ranks) + ": " + what);
   return lines;
 }
 
-std::vector<std::string> rank_report(const std::vector<Outcome>& outcomes) {
+std::vector<std::string> rank_report(const Names& names, const std::vector<Outcome>& outcomes) {
   std::vector<std::string> lines;
   for (const auto& outcome : outcomes) {
-    lines.push_back("rank " + std::to_string(outcome.rank) + ": " + describe(outcome) + " after " +
-                    format_seconds(outcome.seconds) + ", peak memory " + format_memory(outcome.peak_kib));
+    lines.push_back(names.one(outcome.rank) + ": " + describe(outcome) + " after " + format_seconds(outcome.seconds) +
+                    ", peak memory " + format_memory(outcome.peak_kib));
   }
   return lines;
+}
+
+}  // namespace
+
+LastWords last_words(const Names& names, std::vector<Outcome> outcomes, const JobEnd& end,
+                     const std::function<std::deque<std::string>(int32_t)>& last_lines) {
+  std::sort(outcomes.begin(), outcomes.end(), [](const Outcome& a, const Outcome& b) { return a.rank < b.rank; });
+  const auto first = first_failure(outcomes);
+  std::vector<int32_t> succeeded;
+  for (const auto& outcome : outcomes)
+    if (!failed(outcome)) succeeded.push_back(outcome.rank);
+  const bool survived = !succeeded.empty() && static_cast<int32_t>(succeeded.size()) >= end.enough;
+  LastWords words;
+  words.exit_code = end.timed_out          ? kExitTimeout
+                    : end.stop_signal != 0 ? kExitSignalBase + end.stop_signal
+                    : first && !survived   ? exit_code(*first)
+                                           : 0;
+  if (end.stop_signal != 0) {
+    const std::string ending =
+        first ? names.one(first->rank) + " ended first: " + describe(*first) : "all ranks ended with exit code 0";
+    words.lines.push_back("stopped by " + signal_name(end.stop_signal) + "; " + ending);
+  } else if (first && !first->ended_by_us) {
+    words.lines = failure_report(names, *first, outcomes, last_lines(first->rank), end.oom_kills);
+  }
+  if (end.restarts > 0) words.lines.push_back("restarts: " + std::to_string(end.restarts));
+  if (first && words.exit_code == 0) words.lines.push_back(names.list(succeeded) + " succeeded (" + end.option + ")");
+  if (end.each_rank)
+    for (auto& line : rank_report(names, outcomes)) words.lines.push_back(std::move(line));
+  return words;
 }
 
 }  // namespace ddp::ddprun

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "ddprun/options.hpp"
 
 namespace ddp::ddprun {
 
@@ -18,13 +21,27 @@ struct Outcome {
   bool ended_by_us = false;  // after we had told it to end
 };
 
+/// What the processes that ddprun has started are called: ranks, counted from `first`, or hosts.
+struct Names {
+  int32_t first = 0;
+  std::vector<std::string> hosts{};
+
+  /// "rank 2", "host b".
+  [[nodiscard]] std::string one(int32_t local) const;
+  /// "ranks 0, 1, 3", "hosts a, b".
+  [[nodiscard]] std::string list(const std::vector<int32_t>& local) const;
+};
+
+[[nodiscard]] Names names_of(const Options& options);
+
 [[nodiscard]] bool failed(const Outcome& outcome) noexcept;
+[[nodiscard]] int32_t count_succeeded(const std::vector<Outcome>& outcomes) noexcept;
+
+/// "2.5 s", "5 s": as the user gave them.
+[[nodiscard]] std::string short_seconds(double seconds);
 
 /// "SIGTERM".
 [[nodiscard]] std::string signal_name(int signal);
-
-/// "rank 2", "ranks 0, 1, 3".
-[[nodiscard]] std::string rank_list(const std::vector<int32_t>& ranks);
 
 /// 0 to 255, as a shell says it: 128 + signal for signals.
 [[nodiscard]] int exit_code(const Outcome& outcome) noexcept;
@@ -36,11 +53,25 @@ struct Outcome {
 /// a signal before an exit code, because ranks that lose a peer exit with a code.
 [[nodiscard]] std::optional<Outcome> first_failure(const std::vector<Outcome>& outcomes);
 
-/// Lines without newlines. `oom_kills`: how often the out-of-memory killer struck during the job; -1: unknown.
-[[nodiscard]] std::vector<std::string> failure_report(const Outcome& first, const std::vector<Outcome>& outcomes,
-                                                      const std::deque<std::string>& last_lines, int64_t oom_kills);
+/// How a job came to its end.
+struct JobEnd {
+  int stop_signal = 0;  // that asked ddprun to stop, before anything failed
+  bool timed_out = false;
+  int32_t enough = 0;    // successes that make the job one
+  std::string option{};  // that allows fewer than all
+  int32_t restarts = 0;
+  bool each_rank = false;  // say how each ended
+  int64_t oom_kills = -1;  // how often the out-of-memory killer struck during the job; -1: unknown
+};
 
-/// One line for each rank, for --verbose.
-[[nodiscard]] std::vector<std::string> rank_report(const std::vector<Outcome>& outcomes);
+/// Lines without newlines.
+struct LastWords {
+  int exit_code = 0;
+  std::vector<std::string> lines;
+};
+
+/// Of ranks with their last lines, oldest first; of hosts only how each ended, because they have reported themselves.
+[[nodiscard]] LastWords last_words(const Names& names, std::vector<Outcome> outcomes, const JobEnd& end,
+                                   const std::function<std::deque<std::string>(int32_t)>& last_lines);
 
 }  // namespace ddp::ddprun

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ddprun/options.hpp"
+#include "os/clock.hpp"
 
 namespace ddp::ddprun {
 
@@ -41,6 +43,16 @@ class Restarts {
   const bool may_shrink_;
   int32_t used_ = 0;
   int64_t delay_ms_ = 0;
+};
+
+/// Ranks that failed and are to be started again.
+struct PendingRestart {
+  Restarts policy;
+  os::Deadline due = os::Deadline::never();
+  bool all = false;  // the others end first
+  int64_t begun_ns = os::now_ns();
+  void begin() { due = os::Deadline::never(), all = false, begun_ns = os::now_ns(); }
+  std::vector<bool> joins{};  // by rank: started again, to join the others
 };
 
 }  // namespace ddp::ddprun

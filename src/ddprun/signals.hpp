@@ -7,6 +7,11 @@
 
 namespace ddp::ddprun {
 
+/// Does it ask a program to stop?
+[[nodiscard]] constexpr bool asks_to_stop(int signal) noexcept {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
 class Signals {
  public:
   /// From here on these signals are read, not delivered. Those that our parent told us to ignore (nohup) stay ignored.

@@ -23,6 +23,7 @@
 #include "ddprun/guard.hpp"
 #include "ddprun/input.hpp"
 #include "ddprun/launch.hpp"
+#include "ddprun/lead.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/relay.hpp"
 #include "ddprun/report.hpp"
@@ -35,22 +36,19 @@ namespace {
 
 constexpr int64_t kTerminateMs = 5'000;  // from SIGTERM to SIGKILL
 constexpr int64_t kDrainMs = 1'000;      // for what a rank left behind to write its last lines
+constexpr int64_t kLastWordsMs = 2'000;  // from SIGKILL until a machine that does not answer is given up
 constexpr int64_t kWakeMs = 1'000;       // now and then, for a terminal whose foreground job we have become again
 
 int64_t to_ms(double seconds) { return static_cast<int64_t>(seconds * 1e3) + 1; }
 
-std::string format_seconds(double seconds) {
-  char text[32];
-  snprintf(text, sizeof text, "%g s", seconds);
-  return text;
-}
-
-bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT; }
-
 class Supervisor {
  public:
   explicit Supervisor(const Options& options)
-      : options_(options), job_(prepare_job(options, signals_.original_mask())), relay_(options) {}
+      : options_(options),
+        job_(options.machines.hosts.empty() ? prepare_job(options, signals_.original_mask())
+                                            : prepare_hosts(options, signals_.original_mask())),
+        relay_(options),
+        inputs_{{}, {}, Leash(options.machines.led)} {}
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() { end_everything(); }
@@ -67,17 +65,9 @@ class Supervisor {
  private:
   enum class Phase { kRunning, kGrace, kTerminated, kKilled, kDraining, kFlushing, kDone };
 
-  /// Ranks that failed and are to be started again.
-  struct Restart {
-    Restarts policy;
-    os::Deadline due = os::Deadline::never();
-    bool all = false;  // the others end first
-    int64_t begun_ns = os::now_ns();
-    void begin() { due = os::Deadline::never(), all = false, begun_ns = os::now_ns(); }
-    std::vector<bool> joins{};  // by rank: started again, to join the others
-  };
-
   void start();
+  [[nodiscard]] int stdin_of(int32_t process);
+  void handle_lead(int signal);
   void wait_once();
   void handle_signal(int signal);
   void collect_ends();
@@ -87,14 +77,13 @@ class Supervisor {
   void restart_all();
   void replace(int32_t rank, bool joins);
   void reap(size_t rank) noexcept;
-  [[nodiscard]] int32_t count_succeeded() const noexcept;
   [[nodiscard]] bool only_joining() const noexcept;
   void advance();
   void on_deadline();
   void enter(Phase phase, int64_t for_ms);  // 0 ms: no limit
   void end_everything() noexcept;
   void report();
-  void signal_groups(int signal) const noexcept;
+  void signal_groups(int signal) noexcept;
   [[nodiscard]] bool running(int32_t rank) const noexcept;
   [[nodiscard]] int64_t left_ms() const noexcept;
   [[nodiscard]] std::string running_ranks() const;
@@ -104,7 +93,11 @@ class Supervisor {
   Signals signals_;
   Job job_;
   Relay relay_;
-  Input input_;
+  struct Inputs {
+    Input rank_zero;
+    Leads leads;  // of the machines that we have started
+    Leash leash;  // of the ddprun that has started us
+  } inputs_;
   Guard guard_;
   Phase phase_ = Phase::kRunning;
   os::Deadline deadline_ = os::Deadline::never();
@@ -117,7 +110,7 @@ class Supervisor {
     int signal = 0;          // the first of them, if it came before any failure
     bool timed_out = false;  // --timeout ended the job
   } stop_;
-  Restart restart_{Restarts(options_)};
+  PendingRestart restart_{Restarts(options_)};
   int exit_code_ = 0;
   std::vector<pid_t> pids_;        // by rank; empty again once they are reaped
   std::vector<Outcome> outcomes_;  // of the ranks that ended, in that order
@@ -129,27 +122,42 @@ void Supervisor::start() {
   if (!job_.threads.empty()) relay_.note(job_.threads);
   if (options_.timeout_s > 0) enter(Phase::kRunning, to_ms(options_.timeout_s));
   for (int32_t rank = 0; rank < job_.ranks; ++rank) {
-    Rank started = launch_rank(job_, rank, rank == 0 ? input_.for_rank_zero() : -1);
+    Rank started = launch_rank(job_, rank, stdin_of(rank));
     pids_.push_back(started.pid);
     guard_.watch(started.pid);
     relay_.add_rank(std::move(started.out), std::move(started.err));
   }
   restart_.joins.resize(pids_.size());
-  input_.started();
+  inputs_.rank_zero.started();
+  inputs_.leads.started();
+}
+
+/// Rank 0 gets ours, but where a ddprun elsewhere leads; machines are led.
+int Supervisor::stdin_of(int32_t process) {
+  if (!job_.commands.empty()) return inputs_.leads.add(job_.header);
+  return job_.names.first + process == 0 && !options_.machines.led ? inputs_.rank_zero.for_rank_zero() : -1;
 }
 
 void Supervisor::wait_once() {
   entries_.clear();
   entries_.push_back({signals_.fd(), POLLIN, 0});
-  input_.append_poll(entries_);
+  inputs_.leash.append_poll(entries_);
+  inputs_.rank_zero.append_poll(entries_);
   relay_.append_poll(entries_);
   const int ready = poll(entries_.data(), entries_.size(), static_cast<int>(left_ms()));
   if (ready < 0 && errno != EINTR) throw make_error(DDP_ERROR_INTERNAL, "poll failed: %s.", strerror(errno));
   if (ready > 0) {
     for (int signal = signals_.take(); signal != 0; signal = signals_.take()) handle_signal(signal);
-    if (input_.handle(&entries_[1])) relay_.typed_line();
-    relay_.handle(&entries_[3]);
+    if (inputs_.rank_zero.handle(&entries_[2])) relay_.typed_line();
+    relay_.handle(&entries_[4]);
   }
+  inputs_.leash.handle(
+      entries_[1], [this](int signal) { handle_lead(signal); },
+      [this] {
+        relay_.note("the connection to the ddprun that started this one is gone");
+        handle_signal(SIGTERM);
+      });
+  inputs_.leads.beat();
   relay_.show_open_lines();
 }
 
@@ -174,14 +182,21 @@ void Supervisor::handle_signal(int signal) {
   if (signal == SIGINT && stop_.requests > 1 && phase_ < Phase::kKilled) {
     relay_.note("second interrupt: sending SIGKILL to " + running_ranks());
     signal_groups(SIGKILL);
-    return enter(Phase::kKilled, 0);
+    return enter(Phase::kKilled, kLastWordsMs);
   }
   signal_groups(signal);
   if (signal == SIGTERM && (phase_ == Phase::kRunning || phase_ == Phase::kGrace)) {
-    relay_.note("SIGTERM: sent on to " + running_ranks() + "; SIGKILL follows after " + format_seconds(options_.grace_s) +
+    relay_.note("SIGTERM: sent on to " + running_ranks() + "; SIGKILL follows after " + short_seconds(options_.grace_s) +
                 " (--grace)");
     enter(Phase::kTerminated, to_ms(options_.grace_s));
   }
+}
+
+/// The ddprun that leads this one says it.
+void Supervisor::handle_lead(int signal) {
+  if (signal != SIGKILL && signal != SIGSTOP && signal != SIGCONT) return handle_signal(signal);
+  signal_groups(signal);
+  if (signal == SIGKILL) enter(Phase::kKilled, 0);
 }
 
 void Supervisor::collect_ends() {
@@ -203,19 +218,19 @@ void Supervisor::collect_ends() {
 void Supervisor::on_failure(const Outcome& outcome) {
   if (!failed(outcome) || phase_ != Phase::kRunning) return;
   const bool alone = outcomes_.size() == pids_.size() || stop_.requests > 0;
-  const std::string text = "rank " + std::to_string(outcome.rank) + " failed (" + describe(outcome) + "); ";
+  const std::string text = job_.names.one(outcome.rank) + " failed (" + describe(outcome) + "); ";
   if (options_.survives() && stop_.requests == 0) return plan_restart(outcome);
   if (options_.keep_going) {
     if (!alone) relay_.note(text + running_ranks() + " may go on (--keep-going)");
     return;
   }
   enter(Phase::kGrace, to_ms(options_.grace_s));
-  if (!alone) relay_.note(text + running_ranks() + " must exit within " + format_seconds(options_.grace_s) + " (--grace)");
+  if (!alone) relay_.note(text + running_ranks() + " must exit within " + short_seconds(options_.grace_s) + " (--grace)");
 }
 
 void Supervisor::plan_restart(const Outcome& outcome) {
   const bool is_first = restart_.due.is_never();
-  relay_.note("rank " + std::to_string(outcome.rank) + " failed (" + describe(outcome) + ")");
+  relay_.note(job_.names.one(outcome.rank) + " failed (" + describe(outcome) + ")");
   const int64_t lived_ms = (os::now_ns() - restart_.begun_ns) / 1'000'000;
   if (!is_first) return;
   restart_.due =
@@ -229,27 +244,22 @@ bool Supervisor::only_joining() const noexcept {
   return true;
 }
 
-int32_t Supervisor::count_succeeded() const noexcept {
-  return static_cast<int32_t>(
-      std::count_if(outcomes_.begin(), outcomes_.end(), [](const Outcome& outcome) { return !failed(outcome); }));
-}
-
 /// What has failed by now has one reason.
 void Supervisor::restart() {
   restart_.begin();
   const auto ended = static_cast<int32_t>(outcomes_.size());
-  const Answer answer = restart_.policy.next(job_.ranks - ended, count_succeeded());
+  const Answer answer = restart_.policy.next(job_.ranks - ended, count_succeeded(outcomes_));
   std::vector<int32_t> dead;
   for (int32_t rank = 0; rank < job_.ranks; ++rank)
     if (std::any_of(outcomes_.begin(), outcomes_.end(), [&](const auto& each) { return each.rank == rank && failed(each); }))
       dead.push_back(rank);
   switch (answer) {
     case Answer::kJoin:
-      relay_.note("starting " + rank_list(dead) + " again, to join " + running_ranks() + restart_.policy.label());
+      relay_.note("starting " + job_.names.list(dead) + " again, to join " + running_ranks() + restart_.policy.label());
       for (const int32_t rank : dead) replace(rank, true);
       return;
     case Answer::kGoOn:
-      if (ended < job_.ranks) relay_.note(running_ranks() + " may go on without " + rank_list(dead));
+      if (ended < job_.ranks) relay_.note(running_ranks() + " may go on without " + job_.names.list(dead));
       return;
     case Answer::kRestartAll:
       restart_.all = true;
@@ -285,9 +295,9 @@ void Supervisor::advance() {
   if (restart_.due.passed() && phase_ == Phase::kRunning) restart();
   const bool all_ended = phase_ < Phase::kDraining && outcomes_.size() == pids_.size();
   if (all_ended && restart_.all && stop_.requests == 0 && !stop_.timed_out) return restart_all();
-  if (phase_ == Phase::kRunning && count_succeeded() > 0 && !all_ended && only_joining()) {
+  if (phase_ == Phase::kRunning && count_succeeded(outcomes_) > 0 && !all_ended && only_joining()) {
     relay_.note(running_ranks() + " cannot join ranks that have ended, and must exit within " +
-                format_seconds(options_.grace_s) + " (--grace)");
+                short_seconds(options_.grace_s) + " (--grace)");
     enter(Phase::kGrace, to_ms(options_.grace_s));
   }
   const bool waits = phase_ == Phase::kRunning && !restart_.due.is_never() && stop_.requests == 0;
@@ -306,15 +316,18 @@ void Supervisor::on_deadline() {
   if (phase_ == Phase::kTerminated) {
     relay_.note(running_ranks() + " did not exit after SIGTERM: sending SIGKILL");
     signal_groups(SIGKILL);
+    return enter(Phase::kKilled, kLastWordsMs);
+  }
+  if (phase_ == Phase::kKilled) {  // a machine that does not answer: let go of the connection, which ends its ranks
+    for (const pid_t pid : pids_) kill(-pid, SIGKILL);
     return enter(Phase::kKilled, 0);
   }
   stop_.timed_out = phase_ == Phase::kRunning;
   if (stop_.timed_out) {
-    relay_.note("the time limit of " + format_seconds(options_.timeout_s) + " (--timeout) is over: sending SIGTERM to " +
+    relay_.note("the time limit of " + short_seconds(options_.timeout_s) + " (--timeout) is over: sending SIGTERM to " +
                 running_ranks());
   } else {
-    relay_.note(running_ranks() + " did not exit within " + format_seconds(options_.grace_s) +
-                " (--grace): sending SIGTERM");
+    relay_.note(running_ranks() + " did not exit within " + short_seconds(options_.grace_s) + " (--grace): sending SIGTERM");
   }
   signal_groups(SIGTERM);
   enter(Phase::kTerminated, kTerminateMs);
@@ -327,7 +340,7 @@ void Supervisor::enter(Phase phase, int64_t for_ms) {
 
 // What the ranks left running ends here, before their process group numbers are given back to the system.
 void Supervisor::end_everything() noexcept {
-  signal_groups(SIGKILL);
+  for (const pid_t pid : pids_) kill(-pid, SIGKILL);
   for (size_t rank = 0; rank < pids_.size(); ++rank) reap(rank);
   pids_.clear();
   if (!job_.join_folder.empty()) {
@@ -346,38 +359,22 @@ void Supervisor::reap(size_t rank) noexcept {
 }
 
 void Supervisor::report() {
-  std::sort(outcomes_.begin(), outcomes_.end(), [](const Outcome& a, const Outcome& b) { return a.rank < b.rank; });
-  const auto first = first_failure(outcomes_);
-  std::vector<int32_t> succeeded;
-  for (const auto& outcome : outcomes_) {
-    if (!failed(outcome)) succeeded.push_back(outcome.rank);
-  }
-  const bool enough = options_.survives() && static_cast<int32_t>(succeeded.size()) >= restart_.policy.least_ranks();
-  const bool survived = (options_.keep_going && !succeeded.empty()) || enough;
-  exit_code_ = stop_.timed_out      ? kExitTimeout
-               : stop_.signal != 0  ? kExitSignalBase + stop_.signal
-               : first && !survived ? exit_code(*first)
-                                    : 0;
-  std::vector<std::string> lines;
-  if (stop_.signal != 0) {
-    const std::string ending = first ? "rank " + std::to_string(first->rank) + " ended first: " + describe(*first)
-                                     : "all ranks ended with exit code 0";
-    lines.push_back("stopped by " + signal_name(stop_.signal) + "; " + ending);
-  } else if (first && !first->ended_by_us) {
-    const int64_t now = count_oom_kills();
-    const int64_t struck = now < 0 || start_.oom_kills < 0 ? -1 : now - start_.oom_kills;
-    lines = failure_report(*first, outcomes_, relay_.last_lines(first->rank), struck);
-  }
-  if (restart_.policy.used() > 0) lines.push_back("restarts: " + std::to_string(restart_.policy.used()));
-  const char* const why = options_.survives() ? " succeeded (--min-ranks)" : " succeeded (--keep-going)";
-  if (first && exit_code_ == 0) lines.push_back(rank_list(succeeded) + why);
-  if (options_.verbose) {
-    for (auto& line : rank_report(outcomes_)) lines.push_back(std::move(line));
-  }
-  for (const auto& line : lines) relay_.note(line);
+  const int64_t now = count_oom_kills();
+  JobEnd end;
+  end.stop_signal = stop_.signal;
+  end.timed_out = stop_.timed_out;
+  end.enough = options_.keep_going ? 1 : options_.survives() ? restart_.policy.least_ranks() : job_.ranks;
+  end.option = options_.survives() ? "--min-ranks" : "--keep-going";
+  end.restarts = restart_.policy.used();
+  end.each_rank = options_.verbose;
+  end.oom_kills = now < 0 || start_.oom_kills < 0 ? -1 : now - start_.oom_kills;
+  const LastWords words = last_words(job_.names, outcomes_, end, [this](int32_t rank) { return relay_.last_lines(rank); });
+  exit_code_ = words.exit_code;
+  for (const auto& line : words.lines) relay_.note(line);
 }
 
-void Supervisor::signal_groups(int signal) const noexcept {
+void Supervisor::signal_groups(int signal) noexcept {
+  if (!inputs_.leads.empty()) return inputs_.leads.signal(signal);
   for (const pid_t pid : pids_) kill(-pid, signal);
 }
 
@@ -390,7 +387,7 @@ std::string Supervisor::running_ranks() const {
   for (int32_t rank = 0; rank < job_.ranks; ++rank) {
     if (running(rank)) ranks.push_back(rank);
   }
-  return rank_list(ranks);
+  return job_.names.list(ranks);
 }
 
 }  // namespace

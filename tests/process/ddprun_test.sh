@@ -98,7 +98,8 @@ for ranks in 2 -1 x 1-0 0-2 '0 1'; do refused '--show' --show "$ranks" -n 2 true
 for name in -np -np4 --nproc-per-node --nproc_per_node=4 --num_processes --ntasks; do refused 'write -n N' $name 4 true; done
 refused '-np: write -n N' --grace 3 -np 4 true
 refused 'write --port PORT' --master-port=1 true
-refused 'several machines' --nnodes 2 true
+refused 'write --hosts a:4,b:4' --host a,b true
+refused 'write --rendezvous HOST:PORT' --rdzv_endpoint=a:1 true
 refused 'write --env NAME=VALUE' -x A true
 refused 'write --output-dir DIR' --log-dir x true
 refused 'write --show RANKS' --local-ranks-filter 0 true

@@ -1,0 +1,130 @@
+// Tested by unit/ddprun/hosts_test.cpp and process/ddprun_hosts_test.sh.
+#include "ddprun/hosts.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "ddprun/launch.hpp"
+
+namespace ddp::ddprun {
+namespace {
+
+constexpr int32_t kMostRanksOfAHost = 4096;
+
+[[noreturn]] void refuse(const std::string& text) { throw ExitError{kExitUsage, text + " Try ddprun --help."}; }
+
+int32_t to_ranks(const std::string& text, const std::string& where) {
+  const bool digits =
+      !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const int32_t ranks = digits ? std::stoi(text) : 0;
+  if (ranks < 1 || ranks > kMostRanksOfAHost)
+    refuse(where + " needs a number of ranks from 1 to " + std::to_string(kMostRanksOfAHost) + ", not \"" + text + "\".");
+  return ranks;
+}
+
+// The last colon begins the number, but not one inside an IPv6 address, which stands in brackets.
+Host parse_host(const std::string& text, int32_t ranks, const std::string& where) {
+  const size_t bracket = text.rfind(']'), colon = text.rfind(':');
+  const bool has_number = colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
+  Host host{text.substr(0, has_number ? colon : std::string::npos), ranks};
+  if (host.name.find(':') != std::string::npos && host.name.find('[') == std::string::npos)
+    refuse(where + ": write an IPv6 address in brackets, as [fd00::1]:4, not " + text + ".");
+  if (address_of(host).empty() || host.name.front() == '-')
+    refuse(where + " needs hosts such as a:4,b:4, not \"" + text + "\".");
+  if (has_number) host.ranks = to_ranks(text.substr(colon + 1), where);
+  if (host.ranks < 1)
+    refuse(where + ": how many ranks on " + host.name + "? Write " + host.name + ":4, or -n 4 for all hosts.");
+  return host;
+}
+
+void refuse_twice(const std::vector<Host>& hosts, const std::string& where) {
+  for (size_t i = 0; i < hosts.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (hosts[i].name == hosts[j].name) refuse(where + " has " + hosts[i].name + " twice; add its numbers.");
+}
+
+}  // namespace
+
+std::vector<Host> parse_hosts(const std::string& text, int32_t ranks) {
+  std::vector<Host> hosts;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) hosts.push_back(parse_host(part, ranks, "--hosts"));
+  if (hosts.empty()) refuse("--hosts needs hosts such as a:4,b:4.");
+  refuse_twice(hosts, "--hosts");
+  return hosts;
+}
+
+std::vector<Host> parse_hostfile(const std::string& text, const std::string& name, int32_t ranks) {
+  std::vector<Host> hosts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string host, slots, rest;
+    if (!(words >> host)) continue;
+    if (words >> slots && (!slots.starts_with("slots=") || words >> rest))
+      refuse("--hostfile " + name + ": a line is a host, as a:4 or a slots=4, not \"" + line + "\".");
+    hosts.push_back(parse_host(slots.empty() ? host : host + ":" + slots.substr(6), ranks, "--hostfile " + name));
+  }
+  if (hosts.empty()) refuse("--hostfile " + name + " names no host.");
+  refuse_twice(hosts, "--hostfile " + name);
+  return hosts;
+}
+
+std::vector<int32_t> parse_placement(const std::string& text) {
+  std::vector<int32_t> ranks;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) ranks.push_back(to_ranks(part, "--placement"));
+  return ranks;
+}
+
+std::string address_of(const Host& host) {
+  const size_t at = host.name.rfind('@');
+  std::string address = at == std::string::npos ? host.name : host.name.substr(at + 1);
+  std::erase_if(address, [](char c) { return c == '[' || c == ']'; });
+  return address;
+}
+
+std::string shell_word(const std::string& text) {
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+std::vector<std::string> remote_command(const Options& options, int32_t node, const std::string& folder,
+                                        const std::string& ddprun) {
+  const Host& host = options.machines.hosts[static_cast<size_t>(node)];
+  std::vector<std::string> command;
+  std::istringstream words(options.machines.ssh);
+  for (std::string word; words >> word;) command.push_back(word);
+  if (command.empty()) command.emplace_back("ssh");
+  if (command.front() == "ssh" || command.front().ends_with("/ssh"))
+    for (const char* setting : {"BatchMode=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3"})
+      command.insert(command.end(), {"-o", setting});
+  const size_t at = host.name.rfind('@');
+  command.push_back((at == std::string::npos ? "" : host.name.substr(0, at + 1)) + address_of(host));
+
+  std::string placement;
+  for (const Host& each : options.machines.hosts) placement += (placement.empty() ? "" : ",") + std::to_string(each.ranks);
+  char grace[32];
+  snprintf(grace, sizeof grace, "%g", options.grace_s);
+  std::vector<std::string> theirs{ddprun,        "--led",           "--node-rank",  std::to_string(node),
+                                  "--placement", placement,         "--rendezvous", options.machines.rendezvous,
+                                  "--grace",     std::string(grace)};
+  if (!options.machines.show.empty()) theirs.insert(theirs.end(), {"--show", options.machines.show});
+  if (!options.output_dir.empty()) theirs.insert(theirs.end(), {"--output-dir", options.output_dir});
+  if (!options.prefix) theirs.emplace_back("--no-prefix");
+  if (!options.terminals) theirs.emplace_back("--no-pty");
+  if (options.verbose) theirs.emplace_back("--verbose");
+  theirs.emplace_back("--");
+  theirs.insert(theirs.end(), options.command.begin(), options.command.end());
+
+  std::string script =
+      "cd " + shell_word(folder) + " || { echo " +
+      shell_word("ddprun: host " + host.name + " cannot enter the folder " + folder + ", from which the job was started") +
+      " >&2; exit 125; }; exec";
+  for (const std::string& word : theirs) script += " " + shell_word(word);
+  command.push_back("exec sh -c " + shell_word(script));  // whatever shell the user has there
+  return command;
+}
+
+}  // namespace ddp::ddprun

@@ -1,0 +1,133 @@
+// Tested by process/ddprun_hosts_test.sh.
+#include "ddprun/lead.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "ddprun/launch.hpp"
+
+namespace ddp::ddprun {
+namespace {
+
+constexpr int64_t kBeatMs = 5'000;
+constexpr int64_t kSilentMs = 30'000;
+constexpr int64_t kHeaderMs = 60'000;
+
+bool travels(std::string_view assignment) {
+  constexpr std::array<std::string_view, 4> kFamilies{"DDP_", "NCCL_", "OMP_", "GLOO_"};
+  const bool ours = assignment.starts_with("DDP_TOKEN");  // sent apart
+  return !ours &&
+         std::any_of(kFamilies.begin(), kFamilies.end(), [&](auto family) { return assignment.starts_with(family); });
+}
+
+void write_all(int fd, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written = write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "The variables for the ranks (%zu bytes) do not fit into a pipe.",
+                       text.size());
+    done += static_cast<size_t>(written);
+  }
+}
+
+}  // namespace
+
+int Leads::add(const std::string& header) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw make_error(DDP_ERROR_OUT_OF_MEMORY, "No pipe could be made: %s.", strerror(errno));
+  theirs_ = Fd(ends[0]);
+  ours_.emplace_back(ends[1]);
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);  // nobody reads yet, so what does not fit must not wait
+  write_all(ends[1], header);
+  return theirs_.get();
+}
+
+// A pipe that is full or closed belongs to a machine that does not listen any more.
+void Leads::signal(int number) noexcept {
+  char line[16];
+  const int length = snprintf(line, sizeof line, "%d\n", number);
+  for (const Fd& pipe : ours_) static_cast<void>(!write(pipe.get(), line, static_cast<size_t>(length)));
+}
+
+void Leads::beat() noexcept {
+  if (ours_.empty() || !next_.passed()) return;
+  signal(0);
+  next_ = os::Deadline::in_ms(kBeatMs);
+}
+
+std::string lead_header(const std::vector<std::string>& environment, const std::vector<std::string>& assignments,
+                        const std::string& token) {
+  std::string header;
+  const auto add = [&](const std::string& assignment) {
+    if (assignment.find('\n') == std::string::npos) header += assignment + "\n";
+  };
+  for (const std::string& assignment : environment)
+    if (travels(assignment)) add(assignment);
+  for (const std::string& assignment : assignments) add(assignment);
+  add("DDP_TOKEN=" + token);
+  return header + "\n";
+}
+
+// Byte by byte: what follows belongs to handle().
+void Leash::read_environment() {
+  const os::Deadline limit = os::Deadline::in_ms(kHeaderMs);
+  std::string line;
+  for (;;) {
+    pollfd entry{0, POLLIN, 0};
+    char byte = 0;
+    const int ready = poll(&entry, 1, static_cast<int>(limit.left_ms()));
+    if (ready < 0 && errno == EINTR) continue;
+    const ssize_t got = ready > 0 ? read(0, &byte, 1) : 0;
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) throw ExitError{kExitInternal, "The launcher was gone before it said what the ranks need."};
+    if (byte != '\n') {
+      line += byte;
+      continue;
+    }
+    if (line.empty()) return;
+    const size_t equals = line.find('=');
+    if (equals != std::string::npos && equals > 0)
+      setenv(line.substr(0, equals).c_str(), line.substr(equals + 1).c_str(), 1);
+    line.clear();
+  }
+}
+
+void Leash::append_poll(std::vector<pollfd>& entries) const { entries.push_back({led_ ? 0 : -1, POLLIN, 0}); }
+
+void Leash::handle(const pollfd& entry, const std::function<void(int)>& on_signal, const std::function<void()>& on_loss) {
+  if (!led_) return;
+  if (entry.revents == 0) {
+    if (silent_.is_never() && !stopped_) silent_ = os::Deadline::in_ms(kSilentMs);
+    if (silent_.passed()) lose(on_loss);
+    return;
+  }
+  char buffer[256];
+  const ssize_t got = read(0, buffer, sizeof buffer);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (got <= 0) return lose(on_loss);
+  silent_ = os::Deadline::in_ms(kSilentMs);
+  waiting_.append(buffer, static_cast<size_t>(got));
+  for (size_t end = waiting_.find('\n'); end != std::string::npos; end = waiting_.find('\n')) {
+    const int number = std::atoi(waiting_.substr(0, end).c_str());
+    waiting_.erase(0, end + 1);
+    stopped_ = number == SIGSTOP;
+    if (stopped_) silent_ = os::Deadline::never();
+    if (number > 0 && number < 65) on_signal(number);
+  }
+}
+
+void Leash::lose(const std::function<void()>& on_loss) {
+  led_ = false;
+  on_loss();
+}
+
+}  // namespace ddp::ddprun

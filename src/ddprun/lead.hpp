@@ -1,0 +1,64 @@
+// How one ddprun leads those that it has started on other machines: through their stdin. First variables for the ranks, a
+// line each, and an empty line: no secret stands in a command line. Then a line with a number for each signal, and 0 now and
+// then, so that silence means that the connection is gone. The end of the stream, or silence, ends the ranks of that
+// machine.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddprun/fd.hpp"
+#include "os/clock.hpp"
+
+namespace ddp::ddprun {
+
+/// The leading side: one pipe for each machine.
+class Leads {
+ public:
+  /// What the next process gets as its stdin, with `header` in it. Valid until the next call.
+  [[nodiscard]] int add(const std::string& header);
+  /// All processes run.
+  void started() noexcept { theirs_.reset(); }
+  void signal(int number) noexcept;
+  /// Say that we are there, if that is due.
+  void beat() noexcept;
+  [[nodiscard]] bool empty() const noexcept { return ours_.empty(); }
+
+ private:
+  std::vector<Fd> ours_;
+  Fd theirs_;
+  os::Deadline next_ = os::Deadline::in_ms(1);
+};
+
+/// The variables that go to every machine: those of `environment` whose names begin with DDP_, NCCL_, OMP_ or GLOO_, then
+/// `assignments`, and the token. What has a newline inside cannot travel, and is left out.
+[[nodiscard]] std::string lead_header(const std::vector<std::string>& environment,
+                                      const std::vector<std::string>& assignments, const std::string& token);
+
+/// The led side. Not led: nothing ever comes.
+class Leash {
+ public:
+  explicit Leash(bool led) noexcept : led_(led) {}
+
+  /// Take the variables from stdin into the environment. Throws ExitError.
+  static void read_environment();
+
+  /// One entry; hand the same to handle().
+  void append_poll(std::vector<pollfd>& entries) const;
+  /// on_signal(number) for each that came; on_loss() once, when the connection is gone.
+  void handle(const pollfd& entry, const std::function<void(int)>& on_signal, const std::function<void()>& on_loss);
+
+ private:
+  void lose(const std::function<void()>& on_loss);
+
+  bool led_;
+  bool stopped_ = false;  // the whole job, by Ctrl-Z: nothing is said meanwhile
+  std::string waiting_;
+  os::Deadline silent_ = os::Deadline::never();
+};
+
+}  // namespace ddp::ddprun

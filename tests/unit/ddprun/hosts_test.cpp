@@ -1,0 +1,117 @@
+// Which machines a job has, and the command lines that start ddprun on them.
+#include "ddprun/hosts.hpp"
+
+#include <array>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "ddprun/launch.hpp"
+#include "support/check.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::ddprun;
+using namespace ddp::test;
+
+std::string text_of(const std::vector<Host>& hosts) {
+  std::string text;
+  for (const Host& host : hosts) text += host.name + "=" + std::to_string(host.ranks) + " ";
+  return text;
+}
+
+template <class Body>
+void expect_refused(const std::string& part, Body&& body) {
+  try {
+    body();
+  } catch (const ExitError& error) {
+    expect_equal(error.code, kExitUsage, "exit code");
+    return expect_contains(error.text, part);
+  }
+  throw std::runtime_error("it was not refused: " + part);
+}
+
+void lists_of_hosts(void**) {
+  expect_equal(text_of(parse_hosts("a:4,user@b:2", 0)), std::string("a=4 user@b=2 "), "numbers");
+  expect_equal(text_of(parse_hosts("a,b:2,c", 3)), std::string("a=3 b=2 c=3 "), "-n where there is none");
+  expect_equal(text_of(parse_hosts("[fd00::1]:8,u@[fd00::2]", 1)), std::string("[fd00::1]=8 u@[fd00::2]=1 "), "IPv6");
+  expect_refused("how many ranks on a", [] { (void)parse_hosts("a", 0); });
+  expect_refused("number of ranks from 1", [] { (void)parse_hosts("a:0", 1); });
+  expect_refused("number of ranks from 1", [] { (void)parse_hosts("a:x", 1); });
+  expect_refused("twice", [] { (void)parse_hosts("a:1,a:2", 1); });
+  expect_refused("brackets", [] { (void)parse_hosts("fd00::1:4", 1); });
+  expect_refused("needs hosts", [] { (void)parse_hosts("", 1); });
+  expect_refused("needs hosts", [] { (void)parse_hosts("a:1,,b:1", 1); });
+  expect_refused("needs hosts", [] { (void)parse_hosts("-oProxyCommand=x:1", 1); });
+}
+
+void files_of_hosts(void**) {
+  const std::string file = "# two machines\n\n  a slots=4   # big\nuser@b:2\nc\n";
+  expect_equal(text_of(parse_hostfile(file, "f", 1)), std::string("a=4 user@b=2 c=1 "), "hosts");
+  expect_refused("a line is a host", [] { (void)parse_hostfile("a 4\n", "f", 1); });
+  expect_refused("a line is a host", [] { (void)parse_hostfile("a slots=4 b\n", "f", 1); });
+  expect_refused("names no host", [] { (void)parse_hostfile("# nothing\n", "f", 1); });
+}
+
+void addresses(void**) {
+  expect_equal(address_of(Host{"user@b", 1}), std::string("b"), "user");
+  expect_equal(address_of(Host{"u@[fd00::2]", 1}), std::string("fd00::2"), "brackets");
+}
+
+std::string said_by(const std::vector<std::string>& arguments) {
+  std::string line;
+  for (const std::string& argument : arguments) line += (line.empty() ? "" : " ") + shell_word(argument);
+  FILE* const pipe = popen(line.c_str(), "r");
+  expect(pipe != nullptr, "a shell");
+  std::string text;
+  std::array<char, 256> buffer{};
+  for (size_t got = 0; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) text.append(buffer.data(), got);
+  expect_equal(pclose(pipe), 0, "exit code of the shell");
+  return text;
+}
+
+// What a shell makes of the words is what was meant, whatever stands in them.
+void words_reach_the_program_as_they_are(void**) {
+  Options options;
+  options.machines.hosts = {{"a", 4}, {"user@[fd00::2]", 2}};
+  options.machines.rendezvous = "a:29500";
+  options.command = {"it's", "a b", "$HOME", "\"x\"", "", "`id`", "--show", "*"};
+  options.machines.show = "0,5";
+  const std::vector<std::string> command = remote_command(options, 1, "/tmp", "printf '%s\\n' led");
+  expect_equal(command[0], std::string("ssh"), "program");
+  expect_equal(command[command.size() - 2], std::string("user@fd00::2"), "whom ssh calls");
+  // ssh gives its last word to a shell; the program is one of a strange name, so a plain one stands in for it.
+  const std::vector<std::string> real = remote_command(options, 1, "/tmp", "/usr/bin/printf");
+  std::string script = real.back();
+  const size_t at = script.find("'\\''--led'\\''");
+  expect(at != std::string::npos, script);
+  script.insert(at, "'\\''[%s]'\\'' ");
+  expect_equal(said_by({"sh", "-c", script}),
+               std::string("[--led][--node-rank][1][--placement][4,2][--rendezvous][a:29500][--grace][5][--show][0,5][--]"
+                           "[it's][a b][$HOME][\"x\"][][`id`][--show][*]"),
+               "words");
+}
+
+void another_command_than_ssh(void**) {
+  Options options;
+  options.machines.hosts = {{"a", 1}};
+  options.machines.ssh = "my-shell -v";
+  options.command = {"true"};
+  const std::vector<std::string> command = remote_command(options, 0, "/", "ddprun");
+  expect_equal(command.size(), size_t{4}, "words");
+  expect(command[0] == "my-shell" && command[1] == "-v" && command[2] == "a", "its own options only");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(lists_of_hosts),
+      ddp_test(files_of_hosts),
+      ddp_test(addresses),
+      ddp_test(words_reach_the_program_as_they_are),
+      ddp_test(another_command_than_ssh),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
