@@ -14,8 +14,11 @@ extern "C" {
 typedef enum ddp_pass DDP_INT32 {
   DDP_PASS_REDUCE = 0,     /**< gradients are reduced over the ranks; what was accumulated before is part of them */
   DDP_PASS_ACCUMULATE = 1, /**< nothing is sent: the caller adds to its gradients, a later REDUCE pass sends the whole */
-  DDP_PASS_LOCAL = 2       /**< nothing is sent, and the gradients are final on this rank alone: local SGD, with
+  DDP_PASS_LOCAL = 2,      /**< nothing is sent, and the gradients are final on this rank alone: local SGD, with
                                 ddp_model_average_parameters every few steps */
+  DDP_PASS_PART = 3        /**< of a rank that has several virtual ranks (ddp/virtual_ranks.h, experimental): nothing is
+                                sent, the gradients of one virtual rank are complete; libddp takes them and sets them to
+                                zero */
 } ddp_pass;
 
 /**

@@ -17,6 +17,7 @@
 #include "ddp/memory.h"
 #include "ddp/recover.h"
 #include "ddp/graph.h"
+#include "ddp/virtual_ranks.h"
 /* clang-format on */
 
 #endif

@@ -64,7 +64,9 @@ typedef struct ddp_group_options {
   int32_t join;        /**< 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1,
                           in the place of a rank that died or as one more. rank and world_size are what the group makes
                           them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment */
-  int32_t reserved;    /**< 0 */
+  int32_t virtual_ranks; /**< parts of the global batch, of which each rank has some: training gives the same bits at any
+                            number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
+                            ranks */
 } ddp_group_options;
 
 /**

@@ -66,6 +66,15 @@ void check_options(const ddp_group_options& options, const char* function) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: join is %d and recoverable %d; a rank that joins has 1 for both, other ranks 0 for join", function,
                      options.join, options.recoverable);
+  if (options.virtual_ranks < 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: virtual_ranks is %d; it is the number of parts of the global batch, or 0 for none", function,
+                     options.virtual_ranks);
+  if (options.virtual_ranks != 0 && options.sum_order != DDP_SUM_ORDER_BY_RANK)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: virtual_ranks is %d and sum_order is DDP_SUM_ORDER_BY_HOST, whose bits depend on the hosts; leave "
+                     "one of them 0",
+                     function, options.virtual_ranks);
   check_nccl_options(options, function);
 }
 
@@ -79,14 +88,12 @@ ddp_group_options split_options(const group::Group& parent, const ddp_group_opti
                      "ddp_group_options_init left them",
                      kName);
   if (read.device_index < 0) read.device_index = parent.options().device_index;
-  if (options == nullptr) read.nccl_comm = nullptr;  // that one is of other ranks
+  if (options == nullptr) {  // these two belong to the ranks of the parent
+    read.nccl_comm = nullptr;
+    read.virtual_ranks = 0;
+  }
   check_options(read, kName);
   return read;
-}
-
-void check_reduce(ddp_reduce op, const char* function) {
-  if (op < DDP_AVERAGE || op > DDP_MAX)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
 }
 
 /// A collective of a group: in_hook(bucket) where a hook calls it, otherwise body(group).

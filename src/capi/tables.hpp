@@ -53,6 +53,11 @@ inline std::shared_ptr<optim::Ema> ema_of(const ddp_ema* handle, const char* fun
   return resolve(EmaTable::instance(), handle, function, "ema");
 }
 
+inline void check_reduce(ddp_reduce op, const char* function) {
+  if (op < DDP_AVERAGE || op > DDP_MAX)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
+}
+
 inline std::shared_ptr<group::Group> object_of(const ddp_group* handle, const char* function) {
   return group_of(handle, function);
 }

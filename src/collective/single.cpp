@@ -11,7 +11,8 @@ namespace {
 /// One rank owns everything: its work is all there is.
 class SingleExchange final : public BucketOperation {
  public:
-  explicit SingleExchange(const ExchangeSpec& spec) : ownership_(spec.ownership), work_(spec.work) {
+  explicit SingleExchange(const ExchangeSpec& spec)
+      : ownership_(spec.ownership), work_(spec.work), rule_(spec.rule), collects_(spec.collects), pieces_(spec.pieces) {
     header_.used.resize(spec.used_words());
   }
   void start(const BucketHeader& mine) override {
@@ -25,18 +26,36 @@ class SingleExchange final : public BucketOperation {
   void finish() override {
     if (done_) return;
     done_ = true;
-    if (work_ == nullptr || header_.is_void()) return;
+    if (header_.is_void()) return;
+    if (collects_ && rule_.summed) form_mean();
+    if (work_ == nullptr) return;
     for (const OwnedSpan& span : ownership_->slice(0))
       if (header_.uses(static_cast<size_t>(span.piece))) work_->on_block(span.piece, span.first, span.count);
   }
   [[nodiscard]] bool local_done() const noexcept override { return done_; }
   [[nodiscard]] const BucketHeader& header() const noexcept override { return header_; }
-  [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
+  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override {
+    pieces_[static_cast<size_t>(piece)].data = data;
+    return true;
+  }
   [[nodiscard]] std::string describe() const override { return "one rank"; }
 
  private:
+  /// A rank's own gradient is its mean; the sum of several parts is not.
+  void form_mean() noexcept {
+    rule_.weight_sum = header_.participation.weight;
+    for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+      const void* const in = pieces_[piece].data;
+      void* const out = pieces_[piece].data;
+      if (header_.uses(piece)) cpu::reduce(rule_, &in, 1, &out, 1, pieces_[piece].count);
+    }
+  }
+
   const Ownership* ownership_;
   SliceWork* work_;
+  cpu::ReduceRule rule_;
+  const bool collects_;
+  std::vector<BucketSpec::Piece> pieces_;
   BucketHeader header_;
   bool done_ = true;
 };

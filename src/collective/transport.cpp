@@ -84,4 +84,8 @@ Error stamp_mismatch(const bootstrap::Control& control, int32_t rank_a, const St
                                            words(b) + (other_plan ? " of another model or plan" : ""));
 }
 
+LeafMap leaves_by_rank(const ddp_group_options& options, int32_t ranks) {
+  return options.virtual_ranks > 0 ? LeafMap::of_nodes(options.virtual_ranks, ranks) : LeafMap::by_rank(ranks);
+}
+
 }  // namespace ddp::collective

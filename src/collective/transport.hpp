@@ -229,6 +229,10 @@ struct TransportContext {
   std::shared_ptr<Arena> arena{};  // of the group before it recovered: what lies there stays where it is; NULL: none
 };
 
+/// Which leaf of a sum each rank is, where the order does not depend on hosts: leaf r is rank r, or with virtual ranks the
+/// node of those that it has.
+[[nodiscard]] LeafMap leaves_by_rank(const ddp_group_options& options, int32_t ranks);
+
 [[nodiscard]] inline TransportContext of_channel(TransportContext context, int32_t channel) noexcept {
   context.channel = channel;
   return context;

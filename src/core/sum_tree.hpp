@@ -76,6 +76,21 @@ enum class LeafOwner : uint8_t { kOthers, kMine, kHole };
   return maximal_subtrees(owners);
 }
 
+/// The tree over `leaves` positions, cut into `parts` nodes that together have all leaves: the leftmost of the widest nodes
+/// is split until there are enough. From left to right. `parts` is 1 to `leaves`.
+[[nodiscard]] inline std::vector<SumNode> cut_tree(int64_t leaves, int64_t parts) {
+  std::vector<SumNode> nodes{{0, leaves}};
+  const auto narrower = [](const SumNode& a, const SumNode& b) { return a.hi - a.lo < b.hi - b.lo; };
+  while (static_cast<int64_t>(nodes.size()) < parts) {
+    const auto widest = std::max_element(nodes.begin(), nodes.end(), narrower);
+    const int64_t mid = sum_mid(widest->lo, widest->hi);
+    const SumNode right{mid, widest->hi};
+    widest->hi = mid;
+    nodes.insert(widest + 1, right);
+  }
+  return nodes;
+}
+
 /// Which rank is which leaf.
 class LeafMap {
  public:
@@ -103,6 +118,18 @@ class LeafMap {
     return LeafMap(std::move(positions));
   }
 
+  /// Rank r holds node r of cut_tree(leaves, ranks) as one leaf, so the sum over ranks is the sum over `leaves` positions.
+  [[nodiscard]] static LeafMap of_nodes(int64_t leaves, int32_t ranks) {
+    std::vector<int64_t> positions;
+    int64_t unit = leaves;  // the largest power of two at whose multiples all nodes begin: one position each is enough
+    for (const SumNode& node : cut_tree(leaves, ranks)) {
+      positions.push_back(node.lo);
+      if (node.lo > 0) unit = std::min(unit, node.lo & -node.lo);
+    }
+    for (int64_t& position : positions) position /= unit;
+    return LeafMap(std::move(positions));
+  }
+
   [[nodiscard]] int32_t ranks() const noexcept { return static_cast<int32_t>(positions_.size()); }
   /// Of the tree: one more than the highest position of a rank.
   [[nodiscard]] int64_t total() const noexcept { return static_cast<int64_t>(ranks_.size()); }
@@ -110,8 +137,9 @@ class LeafMap {
   /// kHole: nobody is there.
   [[nodiscard]] int32_t rank_at(int64_t position) const noexcept { return ranks_[static_cast<size_t>(position)]; }
 
-  /// The largest nodes that have leaves of these ranks, and holes, alone.
+  /// The largest nodes that have leaves of these ranks, and holes, alone; of a single rank its leaf.
   [[nodiscard]] std::vector<SumNode> subtrees_of(const std::vector<int32_t>& ranks) const {
+    if (ranks.size() == 1) return {{position_of(ranks.front()), position_of(ranks.front()) + 1}};
     std::vector<LeafOwner> owners(ranks_.size());
     for (size_t at = 0; at < owners.size(); ++at) owners[at] = ranks_[at] == kHole ? LeafOwner::kHole : LeafOwner::kOthers;
     for (const int32_t rank : ranks) owners[static_cast<size_t>(position_of(rank))] = LeafOwner::kMine;

@@ -49,7 +49,7 @@ std::unique_ptr<collective::Transport> on_one_host(const collective::TransportCo
 
 /// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with one line that says why.
 std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, os::Deadline deadline) {
-  const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options.sum_order);
+  const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options);
   const std::string hosts = std::to_string(layout.host_count()) + " hosts";
   if (!layout.shares()) return sockets(context, hosts + " with one rank each");
   hierarchy::HostMemory memory;
@@ -72,9 +72,10 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
 void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
                       os::Deadline deadline) {
   const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
-                           std::to_string(static_cast<int>(options.sum_order)) + ", reproducible " +
-                           std::to_string(options.reproducible) + ", nccl_max_ctas " +
-                           std::to_string(options.nccl_max_ctas) + ", recoverable " + std::to_string(options.recoverable) +
+                           std::to_string(static_cast<int>(options.sum_order)) + ", virtual_ranks " +
+                           std::to_string(options.virtual_ranks) + ", reproducible " + std::to_string(options.reproducible) +
+                           ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " +
+                           std::to_string(options.recoverable) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   const std::vector<std::string> all = control.gather("group options", mine, deadline);
   for (size_t rank = 1; rank < all.size(); ++rank)
@@ -89,8 +90,8 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
 /// Between hosts with several ranks the order may be by host; all else adds by rank, sockets between all ranks too.
 LeafMap leaves_of(const bootstrap::Control& control, const ddp_group_options& options) {
   if (options.sum_order == DDP_SUM_ORDER_BY_RANK || options.backend == DDP_BACKEND_GLOO)
-    return LeafMap::by_rank(control.size());
-  return hierarchy::lay_out(control, options.sum_order).map;
+    return collective::leaves_by_rank(options, control.size());
+  return hierarchy::lay_out(control, options).map;
 }
 
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,

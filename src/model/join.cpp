@@ -37,7 +37,7 @@ void answer_pass(pass::Pass& pass, group::Group& group, void* stream) {
 int32_t answer_until_all_joined(Model& model, void* stream) {
   group::Group& group = model.group();
   pass::Pass& pass = model.pass();
-  const int64_t rounds = pass.rounds();
+  const int64_t rounds = pass.attendance().rounds();
   pass.attendance().set_absent(
       -1);  // that others joined before is a reason to refuse what this rank begins, and it begins nothing any more
   for (;;) {

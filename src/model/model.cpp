@@ -142,6 +142,7 @@ void Model::commit_now(void* stream) {
         DDP_ERROR_NOT_SUPPORTED,
         "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
+  if (group_->options().virtual_ranks > 0) refuse_virtual_ranks(*this);
   if (rejoin_ != nullptr) require_recoverable();
   static_cast<void>(join_group(stream));
 }
@@ -237,11 +238,12 @@ void Model::set_grad(int32_t index, void* data) {
 
 void Model::begin_backward(ddp_pass mode) {
   require_ready("ddp_model_begin_backward");
-  if (mode < DDP_PASS_REDUCE || mode > DDP_PASS_LOCAL)
-    throw make_error(
-        DDP_ERROR_INVALID_ARGUMENT,
-        "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0), DDP_PASS_ACCUMULATE (1) or DDP_PASS_LOCAL (2)",
-        static_cast<int>(mode));
+  if (mode < DDP_PASS_REDUCE || mode > DDP_PASS_PART)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0), DDP_PASS_ACCUMULATE (1), "
+                     "DDP_PASS_LOCAL (2) or DDP_PASS_PART (3)",
+                     static_cast<int>(mode));
+  pass_->parts().require(mode);
   values_.require_whole("ddp_model_begin_backward");
   if (const auto update = optimizer_slot_.update().lock();
       update != nullptr && mode == DDP_PASS_REDUCE && update->request().in_pass())
@@ -250,7 +252,8 @@ void Model::begin_backward(ddp_pass mode) {
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_model_begin_backward: DDP_PASS_LOCAL needs an optimizer that holds all of its state; with shard = 1 "
                 "every rank has a part");
-  if (mode == DDP_PASS_REDUCE && rejoin_ != nullptr) rejoin_->let_others_join();
+  const bool begins_step = (mode == DDP_PASS_REDUCE || mode == DDP_PASS_PART) && pass_->parts().is_first();
+  if (begins_step && rejoin_ != nullptr) rejoin_->let_others_join();
   pass_->begin(mode);
   mode_ = mode;
 }

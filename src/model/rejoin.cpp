@@ -37,6 +37,8 @@ int32_t Rejoin::rejoin_group() {
 bool Rejoin::take_commit() noexcept { return std::exchange(has_committed_, false) && model_.is_committed(); }
 
 void Rejoin::let_others_join() {
+  const int32_t virtual_ranks = model_.group().options().virtual_ranks;
+  if (virtual_ranks != 0 && model_.group().size() >= virtual_ranks) return;  // there is nothing for one more to do
   if (!group::Recovery::survival(model_.group())->is_joined_by_others()) return;
   model_.group().health().abort(Error(DDP_ERROR_ABORTED, "a new rank waits to join the group: call ddp_group_recover"));
 }

@@ -1,6 +1,7 @@
 #include "model/requirements.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "device/gpu/device.hpp"
 #include "model/model.hpp"
@@ -23,6 +24,19 @@ bool has_gpu_tensors(const Parameters& table) noexcept {
 void refuse_capture(const Model& model, const char* function, void* stream) {
   if (has_gpu_tensors(model.table()))
     model.group().gpu().device().refuse_capture(stream, function, "its working memory is shared with other calls");
+}
+
+void refuse_virtual_ranks(const Model& model) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(DDP_ERROR_NOT_SUPPORTED,
+                "ddp_model_commit: the group has virtual_ranks, which work on models in host memory whose gradients are "
+                "summed by libddp; this one has " +
+                    what);
+  };
+  if (model.hook().copies()) refuse("the hook \"" + model.hook().name + "\"");
+  if (model.options().uneven_inputs != 0)
+    refuse("uneven_inputs = 1; skip parts that have no data (ddp_model_skip_backward)");
+  if (has_gpu_tensors(model.table())) refuse("tensors on a GPU");
 }
 
 }  // namespace ddp::model

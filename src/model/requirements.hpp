@@ -16,6 +16,8 @@ class Model;
 void require_everybody(Model& model, const char* function);
 /// Throws INVALID_STATE while the stream is captured into a graph.
 void refuse_capture(const Model& model, const char* function, void* stream);
+/// Throws NOT_SUPPORTED if the model has what depends on the number of ranks, or does not know parts of a batch.
+void refuse_virtual_ranks(const Model& model);
 /// Does a parameter or a buffer lie on a GPU?
 [[nodiscard]] bool has_gpu_tensors(const Parameters& table) noexcept;
 

@@ -19,8 +19,11 @@ void send_buffers(Model& model, int32_t root, void* stream) {
   }
   if (bytes == 0) model.group().barrier();
   const auto send = [&] { broadcast_coalesced(model.group(), tensors, root, stream); };
-  if (model.group().rank() == root) return send();
-  model.values().change_together(send);
+  if (model.group().rank() == root)
+    send();
+  else
+    model.values().change_together(send);
+  model.pass().parts().restart();
 }
 
 /// The joined ranks learn from the roll call that buffers are sent, and from which rank.
@@ -53,6 +56,11 @@ void sync_buffers(Model& model, int32_t root, void* stream) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
                      group.size() - 1);
   refuse_capture(model, "ddp_model_sync_buffers", stream);
+  if (!model.pass().parts().is_first())
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "ddp_model_sync_buffers: the step has begun, and virtual rank %d is next; call it before the first "
+                     "part of a step",
+                     model.pass().parts().position());
   if (model.options().uneven_inputs != 0) return sync_buffers_with_joined(model, root, stream);
   group.check_idle("ddp_model_sync_buffers");
   const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kSyncBuffers, model.number());

@@ -40,9 +40,10 @@ void skip_backward(Model& model, void* stream) {
         "%s: this model's buckets are pulled; open a pass with the weight 0, mark everything and pull its buckets",
         kFunction);
   const bootstrap::CallState::In inside(model.group().calls(), bootstrap::UserCall::kSkipBackward);
-  model.pass().begin(DDP_PASS_REDUCE, pass::Pass::Role::kSkipping);
+  const bool is_last = model.pass().parts().is_last();
+  model.pass().begin(is_last ? DDP_PASS_REDUCE : DDP_PASS_PART, pass::Pass::Role::kSkipping);
   model.pass().end(stream);
-  model.replicas().check_after_pass(stream);
+  if (is_last) model.replicas().check_after_pass(stream);
 }
 
 void abandon_backward(Model& model, std::string reason, void* stream) {
@@ -56,8 +57,8 @@ void abandon_backward(Model& model, std::string reason, void* stream) {
 
 void fill_report(const Model& model, ddp_pass_report& report) {
   model.require_committed("ddp_model_get_pass_report");
-  const pass::Pass& pass = model.pass();
-  if (pass.rounds() - (pass.is_open() ? 1 : 0) <= 0)
+  pass::Pass& pass = model.pass();
+  if (pass.attendance().rounds() - (pass.is_open() ? 1 : 0) <= 0)
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_pass_report: no pass with DDP_PASS_REDUCE has ended yet");
   model.pass().attendance().fill_report(report);
 }

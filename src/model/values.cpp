@@ -40,4 +40,10 @@ Values::Torn Values::begin_load(bool optimizer) noexcept {
   return before;
 }
 
+void Values::end_load(const Torn& torn) noexcept {
+  torn_ = torn;
+  broke_off_ = false;
+  if (model_.is_committed()) model_.pass().parts().restart();
+}
+
 }  // namespace ddp::model

@@ -43,7 +43,7 @@ class Values {
   /// A load begins to change parameters, and the optimizer's state if `optimizer`. Returns what was torn before.
   [[nodiscard]] Torn begin_load(bool optimizer) noexcept;
   /// It has changed all that it brings; `torn`: what is still torn.
-  void end_load(const Torn& torn) noexcept { torn_ = torn, broke_off_ = false; }
+  void end_load(const Torn& torn) noexcept;
 
  private:
   const Model& model_;

@@ -4,12 +4,12 @@
 
 namespace ddp::pass {
 
-collective::Participation Attendance::mine() const noexcept {
+collective::Participation Attendance::mine(int32_t position) const noexcept {
   const bool trains = role_ == Role::kTraining || role_ == Role::kAbandoning;
   collective::Participation mine = collective::Participation::of(trains ? weight_ : 0);
   mine.joined = role_ == Role::kJoined ? group_.rank() + 1 : 0;
   mine.flags = last_ ? kLast : 0;
-  if (mine.contributors == 0 && group_.rank() < kNamedRanks) mine.flags |= kFirstRank << group_.rank();
+  if (mine.contributors == 0 && position < kNamedRanks) mine.flags |= kFirstRank << position;
   return mine;
 }
 
@@ -27,6 +27,7 @@ void Attendance::fill_report(ddp_pass_report& report) const noexcept {
 }
 
 void Attendance::announce_pass(collective::ProgressQueue& queue) {
+  ++rounds_;
   if (join_header_ != nullptr && role_ != Role::kJoined) join_header_->start(queue, Call::kPass, 0, 0);
 }
 

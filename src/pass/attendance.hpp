@@ -39,21 +39,23 @@ class Attendance {
   void set_weight(double weight) noexcept { weight_ = weight; }
   /// It has no batch after the next pass.
   void set_last() noexcept { last_ = true; }
-  /// What goes into its bucket headers.
-  [[nodiscard]] collective::Participation mine() const noexcept;
+  /// What goes into its bucket headers. `position`: its number among those that may be absent, its rank or virtual rank.
+  [[nodiscard]] collective::Participation mine(int32_t position) const noexcept;
 
   // All ranks.
   /// A pass that reduced has ended with this.
   void end(const collective::Participation& all);
   [[nodiscard]] bool nobody_contributed() const noexcept { return all_.contributors == 0; }
   void fill_report(ddp_pass_report& report) const noexcept;
-  /// Announce a pass; never waits.
+  /// A pass that reduces begins: announce it; never waits.
   void announce_pass(collective::ProgressQueue& queue);
   /// Tell the others what comes and hear what they do. Collective, waits.
   const JoinHeader& call_roll(collective::ProgressQueue& queue, Call call, int32_t argument, bool joined);
   /// From now on (-1: no longer) this rank only answers, so the group refuses what it has no part in.
   void set_absent(int32_t joined_rank);
   [[nodiscard]] int32_t absent_rank() const noexcept { return absent_rank_; }
+  /// Passes that began to reduce, the same on all ranks.
+  [[nodiscard]] int64_t rounds() const noexcept { return rounds_; }
 
  private:
   // Of Participation::flags: the rank has no batch for the next pass; and behind that a bit for each rank that does not
@@ -71,6 +73,7 @@ class Attendance {
   bool last_ = false;
   collective::Participation all_ = collective::Participation::none();  // of the last pass that reduced
   int32_t absent_rank_ = -1;
+  int64_t rounds_ = 0;
 };
 
 }  // namespace ddp::pass

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "core/virtual_ranks.hpp"
+#include "pass/widened_bucket.hpp"
+
 namespace ddp::pass {
 namespace {
 
@@ -19,33 +22,61 @@ Buckets::Buckets(const group::Channel& channel, const Parameters& table, const d
                  uint64_t plan_hash, Hook hook)
     : table_(table),
       options_(options),
-      ranks_(channel.group().size()),
+      divisor_(VirtualRanks::of(channel.group().options(), channel.group().rank(), channel.group().size()).total),
       plan_(std::move(plan)),
       plan_hash_(plan_hash),
       hook_(std::move(hook)),
       places_(plan_, table.parameters().size()),
       on_gpu_(std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
       largest_bytes_(largest_on_gpu(plan_, hook_)),
+      parts_(channel.group(), table, plan_, rules()),
       pending_(plan_.size()) {
   if (hook_.copies()) hooked_ = std::make_unique<HookedBuckets>(channel, hook_, options.reduce, plan_);
   for (size_t b = 0; b < plan_.size(); ++b) {
-    const collective::BucketSpec spec = describe(b);
     auto bucket = std::make_unique<Bucket>();
-    bucket->operation =
-        hooked_ != nullptr ? hooked_->make(spec, plan_[b], table, b + 1 == plan_.size()) : channel.prepare(spec);
+    bucket->operation = prepare(channel, b);
     bucket->active = bucket->operation.get();
-    bucket->header.used.resize(spec.used_words());
+    bucket->header.used.resize((plan_[b].pieces.size() + 63) / 64);
     buckets_.push_back(std::move(bucket));
   }
+}
+
+std::unique_ptr<collective::BucketOperation> Buckets::prepare(const group::Channel& channel, size_t bucket) {
+  const collective::BucketSpec spec = describe(bucket);
+  if (hooked_ != nullptr) return hooked_->make(spec, plan_[bucket], table_, bucket + 1 == plan_.size());
+  const PartialSums* const sums = parts_.sums();
+  if (sums == nullptr || !sums->is_widened(bucket)) return channel.prepare(spec);
+  return std::make_unique<WidenedBucket>(channel.prepare(WidenedBucket::widen(spec, *sums)), *sums, bucket,
+                                         spec.pieces.size());
+}
+
+bool Buckets::reduce_copies() const noexcept {
+  if (hooked_ != nullptr) return true;
+  for (size_t bucket = 0; bucket < plan_.size(); ++bucket)
+    if (parts_.sums() != nullptr && parts_.sums()->is_widened(bucket)) return true;
+  return false;
+}
+
+/// Of gradients on one rank, or in one part of the global batch.
+cpu::ReduceRule Buckets::rule_of(ddp_dtype dtype) const noexcept {
+  cpu::ReduceRule rule{dtype, options_.reduce, divisor_, options_.divisor == DDP_DIVISOR_WEIGHTS};
+  rule.wire = hook_.wire_of(dtype);
+  rule.widened = hook_.widens(dtype);
+  return rule;
+}
+
+std::vector<cpu::ReduceRule> Buckets::rules() const {
+  std::vector<cpu::ReduceRule> rules;
+  for (const PlannedBucket& planned : plan_) rules.push_back(rule_of(planned.dtype));
+  return rules;
 }
 
 collective::BucketSpec Buckets::describe(size_t bucket) const {
   const PlannedBucket& planned = plan_[bucket];
   collective::BucketSpec spec;
   spec.index = static_cast<int32_t>(bucket);
-  spec.rule = cpu::ReduceRule{planned.dtype, options_.reduce, ranks_, options_.divisor == DDP_DIVISOR_WEIGHTS};
-  spec.rule.wire = hook_.wire_of(planned.dtype);
-  spec.rule.widened = hook_.widens(planned.dtype);
+  spec.rule = rule_of(planned.dtype);
+  spec.rule.summed = parts_.sums() != nullptr && !parts_.sums()->is_widened(bucket);
   spec.plan_hash = plan_hash_;
   spec.on_gpu = planned.on_gpu;
   spec.partial_allowed = partial_allowed();

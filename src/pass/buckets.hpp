@@ -25,6 +25,7 @@
 #include "pass/hook.hpp"
 #include "pass/hooked_buckets.hpp"
 #include "pass/optimizer_stage.hpp"
+#include "pass/parts.hpp"
 
 namespace ddp::pass {
 
@@ -44,6 +45,9 @@ class Buckets {
   }
   /// Of a hook that works on copies; NULL: there is none.
   [[nodiscard]] HookedBuckets* hooked() const noexcept { return hooked_.get(); }
+  /// Is some bucket reduced in another place than its gradients?
+  [[nodiscard]] bool reduce_copies() const noexcept;
+  [[nodiscard]] Parts& parts() noexcept { return parts_; }
   /// What a bucket asks of the transport, with the gradients where they are now.
   [[nodiscard]] collective::BucketSpec describe(size_t bucket) const;
   [[nodiscard]] std::string describe_plan() const;
@@ -101,6 +105,10 @@ class Buckets {
   }
 
  private:
+  [[nodiscard]] cpu::ReduceRule rule_of(ddp_dtype dtype) const noexcept;
+  [[nodiscard]] std::vector<cpu::ReduceRule> rules() const;
+  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const group::Channel& channel, size_t bucket);
+
   struct Bucket {
     std::unique_ptr<collective::BucketOperation> operation;
     collective::BucketOperation* active = nullptr;  // that of this pass
@@ -120,13 +128,14 @@ class Buckets {
 
   const Parameters& table_;
   const ddp_model_options options_;
-  const int32_t ranks_;
+  const int32_t divisor_;  // of a mean: ranks, or virtual ranks
   const Plan plan_;
   const uint64_t plan_hash_;
   const Hook hook_;
   const PlanPlaces places_;
   const bool on_gpu_;
-  const int64_t largest_bytes_;                // of a bucket on a GPU
+  const int64_t largest_bytes_;  // of a bucket on a GPU
+  Parts parts_;
   std::vector<std::atomic<int32_t>> pending_;  // by bucket: pieces of this pass that are still to come
   std::unique_ptr<HookedBuckets> hooked_;
   std::vector<std::unique_ptr<Bucket>> buckets_;

@@ -11,13 +11,14 @@ MissingGradients unpack(std::string_view bytes) {
   MissingGradients theirs;
   theirs.missing = reader.number<int32_t>();
   theirs.reason = reader.text();
+  theirs.virtual_rank = reader.number<int32_t>();
   while (!reader.at_end()) theirs.names.emplace_back(reader.text());
   return theirs;
 }
 
 std::string pack(const MissingGradients& mine) {
   ByteWriter writer;
-  writer.number(mine.missing).text(mine.reason);
+  writer.number(mine.missing).text(mine.reason).number(mine.virtual_rank);
   for (const std::string& name : mine.names) writer.text(name);
   return std::move(writer).bytes();
 }
@@ -38,10 +39,11 @@ void report_void_pass(group::Group& group, const MissingGradients& mine) {
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const MissingGradients theirs = unpack(all[rank]);
     const char* const separator = text.empty() ? "" : "; ";
+    const std::string part = theirs.virtual_rank < 0 ? "" : " (virtual rank " + std::to_string(theirs.virtual_rank) + ")";
     if (!theirs.reason.empty()) {
-      text += separator + group.name_of(static_cast<int32_t>(rank)) + " abandoned the pass: " + theirs.reason;
+      text += separator + group.name_of(static_cast<int32_t>(rank)) + part + " abandoned the pass: " + theirs.reason;
     } else if (theirs.missing > 0) {
-      text += separator + ("rank " + std::to_string(rank)) + " did not mark " + names_of(theirs);
+      text += separator + ("rank " + std::to_string(rank)) + part + " did not mark " + names_of(theirs);
       marks = true;
     }
   }

@@ -15,6 +15,7 @@ struct MissingGradients {
   int32_t missing = 0;             // gradients that it did not mark
   std::vector<std::string> names;  // of the first few
   std::string reason;              // why it abandoned the pass; empty: it did not
+  int32_t virtual_rank = -1;       // in whose part; -1: the rank has one
 };
 inline constexpr size_t kNamedGradients = 5;
 

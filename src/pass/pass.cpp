@@ -28,7 +28,7 @@ void Pass::attach(std::weak_ptr<BlockUpdate> update) {
   const std::shared_ptr<BlockUpdate> held = update.lock();
   if (held == nullptr) return;
   StepSetting setting;
-  setting.behind_hook = buckets_.hooked() != nullptr;
+  setting.reduces_copy = buckets_.reduce_copies();
   setting.partial_allowed = buckets_.partial_allowed();
   optimizer_.attach(std::move(update), std::make_unique<OptimizerStage>(
                                            channel_, marks_.table(), buckets_.plan(), *held,
@@ -60,10 +60,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   marks_.begin_pass();
   buckets_.begin_pass(optimizer_.active());
   meter_.begin(channel_.transport().sent_bytes());
-  if (mode == DDP_PASS_REDUCE) {
-    ++rounds_;
-    attendance_.announce_pass(queue_);
-  }
+  if (mode == DDP_PASS_REDUCE) attendance_.announce_pass(queue_);
   channel_.group().control().set_progress(meter_.passes(), 0);
   optimizer_.hold(std::move(held));
   open_.store(true, std::memory_order_release);
@@ -137,12 +134,15 @@ void Pass::start_bucket(size_t index) {
       pieces.begin(), pieces.end(), [this](const PlannedPiece& piece) { return marks_.is_partly_marked(piece.parameter); });
   const bool misses = !buckets_.is_complete(index) && (options_.unused == DDP_UNUSED_ERROR || has_partly_marked);
   collective::BucketHeader& mine = buckets_.mine(index);
-  mine.incomplete = attendance_.is(Role::kAbandoning) || (attendance_.is(Role::kTraining) && misses);
-  mine.participation = attendance_.mine();
+  Parts& parts = buckets_.parts();
+  const collective::Participation last = attendance_.mine(parts.position());
+  mine.incomplete = attendance_.is(Role::kAbandoning) || (attendance_.is(Role::kTraining) && misses) || parts.missing();
+  mine.participation = parts.join(last);
   std::fill(mine.used.begin(), mine.used.end(), 0);
   for (size_t piece = 0; piece < pieces.size(); ++piece)
-    if (mine.participation.contributors > 0 && marks_.contributes(pieces[piece].parameter))
+    if ((last.contributors > 0 && marks_.contributes(pieces[piece].parameter)) || parts.uses(pieces[piece].parameter))
       mine.used[piece / 64] |= uint64_t{1} << (piece % 64);
+  if (!mine.incomplete) parts.finish(index, last);
   collective::BucketOperation& operation = buckets_.start(index);
   queue_.push(operation);
   if (optimizer_.active() != nullptr) optimizer_.active()->follow(index, operation, mine, queue_);
@@ -223,6 +223,7 @@ void Pass::end(void* stream) {
   } const closer{*this};
   if (mode_ == DDP_PASS_REDUCE) return end_reduce(stream);
   if (mode_ == DDP_PASS_LOCAL && attendance_.is(Role::kTraining)) return end_local();
+  if (mode_ == DDP_PASS_PART) return end_part();
   const bool keep = attendance_.is(Role::kTraining);
   marks_.settle(keep);
   results_.set(keep ? Results::Gradients::kAccumulated : Results::Gradients::kVoid);
@@ -264,8 +265,27 @@ void Pass::end_local() {
   results_.finish(false);
 }
 
+/// What is missing in a part is told to all ranks by the pass that reduces: nobody fails alone.
+void Pass::end_part() {
+  MissingGradients missing;
+  if (attendance_.is(Role::kTraining)) missing = marks_.missing(options_.unused == DDP_UNUSED_ALLOW);
+  missing.reason = attendance_.reason();
+  Parts& parts = buckets_.parts();
+  if (missing.missing > 0 || !missing.reason.empty())
+    parts.close_void(std::move(missing));
+  else
+    parts.close(attendance_.mine(parts.position()), marks_);
+  marks_.forget();
+  results_.set(Results::Gradients::kAccumulated);
+}
+
 void Pass::end_reduce(void* stream) {
   others_stepped_ = true;
+  struct Closer {
+    Pass& pass;
+    bool is_void = true;
+    ~Closer() { pass.buckets_.parts().end_step(is_void); }
+  } step{*this};
   on_error<Error>([&] { reduce(stream); },
                   [this](const Error& error) {
                     const std::optional<Error> cause = try_to<Error>([&] { channel_.group().health().fail(error); });
@@ -284,6 +304,7 @@ void Pass::end_reduce(void* stream) {
                 "gradients are as they were");
   if (optimizer_.active() != nullptr)
     if (const std::optional<Error> failure = optimizer_.active()->take_failure()) throw Error(*failure);
+  step.is_void = false;
   if (others_stepped_) meter_.finish(queue_, channel_.transport().sent_bytes(), channel_.group().size() == 1);
 }
 
@@ -337,9 +358,11 @@ void Pass::take_used() noexcept {
 
 void Pass::report_missing() {
   MissingGradients mine;
+  const Parts& parts = buckets_.parts();
   if (attendance_.is(Role::kTraining)) mine = marks_.missing(options_.unused == DDP_UNUSED_ALLOW);
   mine.reason = attendance_.reason();
-  report_void_pass(channel_.group(), mine);
+  if (parts.are_shared()) mine.virtual_rank = parts.position();
+  report_void_pass(channel_.group(), parts.missing() ? *parts.missing() : mine);
 }
 
 }  // namespace ddp::pass

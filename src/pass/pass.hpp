@@ -56,8 +56,8 @@ class Pass {
   /// waits.
   const JoinHeader& call_roll(Call call, int32_t argument, bool joined);
   [[nodiscard]] Attendance& attendance() noexcept { return attendance_; }
-  /// Passes that were opened to reduce, the same on all ranks.
-  [[nodiscard]] int64_t rounds() const noexcept { return rounds_; }
+  /// Of the global batch, on this rank.
+  [[nodiscard]] Parts& parts() noexcept { return buckets_.parts(); }
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
 
   /// For a model whose buckets are pulled (pass/hooked_buckets.hpp). `rest`: no more marks come on this rank.
@@ -102,6 +102,7 @@ class Pass {
   void before_first_bucket(const char* refusal, const Change& change);
   [[nodiscard]] bool is_void() const noexcept;
   void end_local();
+  void end_part();
   void end_reduce(void* stream);
   void reduce(void* stream);
   void take_headers();
@@ -122,7 +123,6 @@ class Pass {
   ddp_pass mode_ = DDP_PASS_REDUCE;
   bool incomplete_ = false;     // some rank missed a gradient in this pass
   bool others_stepped_ = true;  // of a pass that this rank only answered
-  int64_t rounds_ = 0;
 };
 
 }  // namespace ddp::pass

@@ -6,7 +6,7 @@ namespace {
 /// May a bucket change before the others are reduced? Not behind a hook that may still fail, and not on a GPU where this
 /// rank does not know what the others contribute.
 bool may_follow(const StepSetting& setting) noexcept {
-  return !setting.behind_hook && !(setting.some_on_gpu() && setting.partial_allowed);
+  return !setting.reduces_copy && !(setting.some_on_gpu() && setting.partial_allowed);
 }
 
 StepPlan::When when_of(const StepRequest& request, const StepSetting& setting, bool prepared) noexcept {
@@ -21,7 +21,7 @@ StepPlan::When when_of(const StepRequest& request, const StepSetting& setting, b
 
 StepExchanges step_exchanges(const StepRequest& request, const StepSetting& setting) noexcept {
   const bool may_step_in_pass = request.in_backward && !request.whole_tensors;
-  return StepExchanges{request.sharded && setting.can_reduce_scatter && !setting.behind_hook, request.sharded,
+  return StepExchanges{request.sharded && setting.can_reduce_scatter && !setting.reduces_copy, request.sharded,
                        request.sharded && setting.can_fuse && may_follow(setting) && may_step_in_pass};
 }
 

@@ -20,7 +20,7 @@ struct StepRequest {
 
 /// Where the pass runs: the hook and the options of its model, one bucket, and what the group can do with that.
 struct StepSetting {
-  bool behind_hook = false;         // a hook reduces a copy of the bucket, and may fail
+  bool reduces_copy = false;        // a copy of some bucket is reduced: by a hook, which may fail, or as F32
   bool partial_allowed = false;     // what a rank contributes is known only at the end of the pass
   bool on_gpu = false;              // the bucket
   bool mixed = false;               // some buckets are on a GPU, some are not

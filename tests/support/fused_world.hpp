@@ -46,6 +46,7 @@ struct Ways {
   bool master_weights = false;
   ddp_dtype dtype = DDP_F32;
   ddp_unused unused = DDP_UNUSED_ALLOW;
+  ddp_divisor divisor = DDP_DIVISOR_WORLD;
   pass::Hook hook{};
   bool custom = false;         // the rule is the program's
   bool whole_tensors = false;  // and wants them
@@ -68,6 +69,7 @@ struct FusedWorld {
     options.bucket_bytes = asked.bucket_bytes;
     options.reduce = DDP_AVERAGE;
     options.unused = asked.unused;
+    options.divisor = asked.divisor;
     options.progress = asked.progress;
     options.uneven_inputs = asked.uneven_inputs;
     options.own_values = asked.own_values ? 1 : 0;
@@ -154,8 +156,8 @@ struct FusedWorld {
     fill(rank, step);
     reduce(unused, missing);
   }
-  void reduce(const std::set<int32_t>& unused = {}, const std::set<int32_t>& missing = {}) {
-    model->begin_backward(DDP_PASS_REDUCE);
+  void reduce(const std::set<int32_t>& unused = {}, const std::set<int32_t>& missing = {}, ddp_pass mode = DDP_PASS_REDUCE) {
+    model->begin_backward(mode);
     for (auto p = static_cast<int32_t>(ways.shapes.size()); p-- > 0;)
       if (missing.count(p) == 0) unused.count(p) != 0 ? model->pass().mark_unused(p) : model->pass().mark_ready(p);
     model->end_backward();

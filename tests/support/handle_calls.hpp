@@ -55,11 +55,13 @@ struct Memory {
   ddp_loss_scale_options scale{};
   ddp_state state{};
   ddp_rank_progress progress{};
+  ddp_virtual_ranks virtual_ranks{};
   ddp_recovery recovery{};
   Memory() {
     stats.struct_size = sizeof stats;
     report.struct_size = sizeof report;
     progress.struct_size = sizeof progress;
+    virtual_ranks.struct_size = sizeof virtual_ranks;
     recovery.struct_size = sizeof recovery;
     (void)ddp_loss_scale_options_init(&scale, sizeof scale);
     (void)ddp_state_init(&state, sizeof state);
@@ -115,6 +117,8 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_free, h.group, nullptr),
     DDP_CALL(ddp_group_get_failed, h.group, &m.index, 1, &m.found),
     DDP_CALL(ddp_group_get_progress, h.group, 0, &m.progress),
+    DDP_CALL(ddp_group_get_virtual_ranks, h.group, &m.virtual_ranks),
+    DDP_CALL(ddp_group_reduce_part_metrics, h.group, m.numbers, 1, DDP_SUM),
     DDP_CALL(ddp_group_recover, h.group, nullptr, &m.recovery),
     DDP_CALL(ddp_batch_norm_forward, h.group, nullptr, &m.tensor, nullptr, nullptr, nullptr, nullptr, &m.tensor, nullptr,
              nullptr, nullptr, no_stream),

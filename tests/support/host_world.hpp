@@ -30,9 +30,10 @@ class Child {
     control_.on_failure([this](const Error& cause) { failure_.set(cause); });
     ddp_group_options options{};
     options.timeout_ms = timeout_ms;
+    options.sum_order = order;
     options.rendezvous_timeout_ms = 20'000;
     const collective::TransportContext context{&control_, &failure_, options};
-    const hierarchy::Layout layout = hierarchy::lay_out(control_, order);
+    const hierarchy::Layout layout = hierarchy::lay_out(control_, options);
     transport_ =
         hierarchy::make_transport(context, layout, hierarchy::connect_host(context, layout, os::Deadline::in_ms(20'000)),
                                   socket::load_gloo_module(), "127.0.0.1", socket::SocketOptions{});

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "collective/transport.hpp"
+
 namespace ddp::hierarchy {
 
 std::vector<int32_t> Layout::rail_ranks() const {
@@ -22,7 +24,7 @@ double Layout::traffic() const {
   return (static_cast<double>(most) + 1) / 2;
 }
 
-Layout lay_out(const std::vector<std::string>& host_ids, int32_t rank, ddp_sum_order order) {
+Layout lay_out(const std::vector<std::string>& host_ids, int32_t rank, const ddp_group_options& options) {
   Layout layout;
   std::vector<int32_t> host_of;
   std::map<std::string, size_t> known;
@@ -39,15 +41,16 @@ Layout lay_out(const std::vector<std::string>& host_ids, int32_t rank, ddp_sum_o
   }
   const auto smaller = [](const auto& a, const auto& b) { return a.size() < b.size(); };
   layout.rails = static_cast<int32_t>(std::min_element(layout.hosts.begin(), layout.hosts.end(), smaller)->size());
-  layout.map =
-      order == DDP_SUM_ORDER_BY_HOST ? LeafMap::by_host(host_of) : LeafMap::by_rank(static_cast<int32_t>(host_of.size()));
+  layout.map = options.sum_order == DDP_SUM_ORDER_BY_HOST
+                   ? LeafMap::by_host(host_of)
+                   : collective::leaves_by_rank(options, static_cast<int32_t>(host_of.size()));
   return layout;
 }
 
-Layout lay_out(const bootstrap::Control& control, ddp_sum_order order) {
+Layout lay_out(const bootstrap::Control& control, const ddp_group_options& options) {
   std::vector<std::string> ids;
   for (int32_t rank = 0; rank < control.size(); ++rank) ids.push_back(control.member(rank).boot_id);
-  return lay_out(ids, control.rank(), order);
+  return lay_out(ids, control.rank(), options);
 }
 
 }  // namespace ddp::hierarchy

@@ -13,7 +13,7 @@
 
 #include "bootstrap/control/control.hpp"
 #include "core/sum_tree.hpp"
-#include "ddp/types.h"
+#include "ddp/group.h"
 
 namespace ddp::hierarchy {
 
@@ -36,11 +36,11 @@ struct Layout {
   [[nodiscard]] double traffic() const;
 };
 
-/// `host_ids` by rank; ranks with equal ids share a host. An empty id is a host of its own.
-[[nodiscard]] Layout lay_out(const std::vector<std::string>& host_ids, int32_t rank,
-                             ddp_sum_order order = DDP_SUM_ORDER_BY_RANK);
+/// `host_ids` by rank; ranks with equal ids share a host. An empty id is a host of its own. Of `options` the order of sums
+/// counts.
+[[nodiscard]] Layout lay_out(const std::vector<std::string>& host_ids, int32_t rank, const ddp_group_options& options = {});
 
 /// By the ranks' boot ids.
-[[nodiscard]] Layout lay_out(const bootstrap::Control& control, ddp_sum_order order = DDP_SUM_ORDER_BY_RANK);
+[[nodiscard]] Layout lay_out(const bootstrap::Control& control, const ddp_group_options& options = {});
 
 }  // namespace ddp::hierarchy

@@ -6,7 +6,7 @@ namespace ddp::shm {
 
 Announcement::Announcement(Engine& engine, const collective::Stamp& stamp, size_t pieces) : engine_(&engine), stamp_(stamp) {
   header_.used.resize((pieces + 63) / 64);
-  weights_.resize(static_cast<size_t>(engine.size()));
+  weights_.resize(static_cast<size_t>(engine.leaves().total()));
 }
 
 void Announcement::start(const collective::BucketHeader& mine) noexcept {
@@ -27,8 +27,11 @@ bool Announcement::try_show() noexcept {
 
 void Announcement::read() {
   engine_->check_stamps(sequence_);
-  header_.participation = collective::sum_weights(
-      engine_->size(), [&](int64_t peer) { return engine_->slot(static_cast<int32_t>(peer), sequence_).participation; });
+  const LeafMap& leaves = engine_->leaves();
+  header_.participation = collective::sum_weights(leaves.total(), [&](int64_t position) {
+    const int32_t peer = leaves.rank_at(position);
+    return peer == LeafMap::kHole ? collective::Participation::none() : engine_->slot(peer, sequence_).participation;
+  });
   weighted_ = false;
   for (int32_t peer = 0; peer < engine_->size(); ++peer) {
     const Slot& slot = engine_->slot(peer, sequence_);
@@ -40,7 +43,7 @@ void Announcement::read() {
 
 void Announcement::weigh(int32_t peer, double weight) noexcept {
   if (peer == engine_->rank()) own_weight_ = weight;
-  weights_[static_cast<size_t>(peer)] = weight;
+  weights_[static_cast<size_t>(engine_->leaves().position_of(peer))] = weight;
   weighted_ = weighted_ || (weight > 0 && weight != 1.0);
 }
 

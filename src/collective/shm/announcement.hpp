@@ -29,8 +29,10 @@ class Announcement {
   [[nodiscard]] const collective::BucketHeader& header() const noexcept { return header_; }
   [[nodiscard]] bool is_used(size_t piece) const noexcept { return (header_.used[piece / 64] >> (piece % 64) & 1) != 0; }
   /// Do a rank's gradients count? Who does not is no input, and moves nobody else.
-  [[nodiscard]] bool counts(size_t rank) const noexcept { return weights_[rank] > 0; }
-  /// How much each rank's gradients count; NULL: all the same that do.
+  [[nodiscard]] bool counts(int32_t rank) const noexcept {
+    return weights_[static_cast<size_t>(engine_->leaves().position_of(rank))] > 0;
+  }
+  /// How much each rank's gradients count, by leaf; NULL: all the same that do.
   [[nodiscard]] const double* weights() const noexcept { return weighted_ ? weights_.data() : nullptr; }
   /// 0: this rank's gradients do not count.
   [[nodiscard]] double own_weight() const noexcept { return own_weight_; }
@@ -42,7 +44,7 @@ class Announcement {
   collective::Stamp stamp_;
   collective::BucketHeader header_;
   uint64_t sequence_ = 0;
-  std::vector<double> weights_;  // of all ranks
+  std::vector<double> weights_;  // of all leaves
   bool weighted_ = false;
   double own_weight_ = 1;
 };

@@ -7,6 +7,7 @@ namespace ddp::shm {
 Engine::Engine(Mesh mesh, const collective::TransportContext& context)
     : mesh_(std::move(mesh)),
       context_(context),
+      leaves_(collective::leaves_by_rank(context.options, mesh_.size)),
       waiter_(mesh_, context),
       calls_(context.control->calls()),
       seen_(static_cast<size_t>(mesh_.size)) {
@@ -37,12 +38,9 @@ bool Engine::all_reached(Counter counter, uint64_t value) noexcept {
 }
 
 bool Engine::all_shown(uint64_t sequence, int64_t payload_bytes) noexcept {
-  if (showing_ != sequence) {
-    showing_ = sequence;
-    shown_by_ = 0;
-  }
-  for (; shown_by_ < mesh_.size; ++shown_by_) {
-    const Slot& theirs = slot(shown_by_, sequence);
+  if (shown_.sequence != sequence) shown_ = {sequence, 0};
+  for (; shown_.by < mesh_.size; ++shown_.by) {
+    const Slot& theirs = slot(shown_.by, sequence);
     if (theirs.shown.load() < sequence) return false;
     // One rank's payload is under way while the next rank's word is awaited.
     for (int64_t at = 0; at < payload_bytes; at += 64) __builtin_prefetch(theirs.payload + at);

@@ -28,6 +28,8 @@ class Engine {
   [[nodiscard]] Mesh& mesh() noexcept { return mesh_; }
   [[nodiscard]] int32_t rank() const noexcept { return mesh_.rank; }
   [[nodiscard]] int32_t size() const noexcept { return mesh_.size; }
+  /// Of a sum over the ranks.
+  [[nodiscard]] const LeafMap& leaves() const noexcept { return leaves_; }
 
   /// The next collective's number.
   [[nodiscard]] uint64_t next_sequence() noexcept {
@@ -120,12 +122,16 @@ class Engine {
 
   Mesh mesh_;
   collective::TransportContext context_;
+  const LeafMap leaves_;
   Waiter waiter_;
   bootstrap::CallState& calls_;
   std::array<std::atomic<uint64_t>*, 4> own_{};
   std::vector<std::array<uint64_t, 4>> seen_;  // last values read, by rank
-  uint64_t showing_ = 0;                       // the collective that all_shown() looked at last
-  int32_t shown_by_ = 0;                       // ranks below this one have shown it
+  /// What all_shown() looked at last.
+  struct Shown {
+    uint64_t sequence = 0;
+    int32_t by = 0;  // ranks below this one have shown it
+  } shown_;
   uint64_t sequence_ = 0;
   std::mutex announcing_;  // guards announced_, finished_by_all_ and the writing of the own slots
   uint64_t announced_ = 0;

@@ -46,7 +46,7 @@ Exchange::Exchange(Engine& engine, const collective::ExchangeSpec& spec, Routes 
       work_(spec.work),
       shape_(shape_of(spec, engine.size(), routes_)),
       chunks_(engine, spec.collects && !routes_.reads_directly(), spec.gives),
-      in_(static_cast<size_t>(engine.size())),
+      in_(static_cast<size_t>(engine.leaves().total())),
       out_(static_cast<size_t>(engine.size())) {
   routes_.populate();
 }
@@ -104,13 +104,13 @@ bool Exchange::advance_in_place(int64_t* budget) {
 void Exchange::reduce_for_all(const Route& route, int64_t at, int64_t count) noexcept {
   for (size_t rank = 0; rank < out_.size(); ++rank) out_[rank] = routes_.input(route, rank, at);
   const int32_t inputs = list_inputs([&](size_t rank) { return out_[rank]; });
-  cpu::reduce(rule_, in_.data(), inputs, out_.data(), engine_->size(), count, announcement_.weights());
+  cpu::reduce(rule_, in_.data(), inputs, out_.data(), engine_->size(), count, weights());
 }
 
 void Exchange::reduce_own(const Route& route, int64_t at, int64_t count) noexcept {
   void* own = routes_.input(route, static_cast<size_t>(engine_->rank()), at);
   const int32_t inputs = list_inputs([&](size_t rank) { return routes_.input(route, rank, at); });
-  cpu::reduce(rule_, in_.data(), inputs, &own, 1, count, announcement_.weights());
+  cpu::reduce(rule_, in_.data(), inputs, &own, 1, count, weights());
 }
 
 /// Of a step, the phases follow each other on blocks that stay in the first-level cache.
@@ -123,7 +123,7 @@ void Exchange::work_in_place(const Route& route, int64_t at, int64_t count) noex
     if (work_ != nullptr) work_->on_block(route.piece, route.first + at, n);
     if (!shape_.gives) continue;
     const std::byte* const mine = routes_.output(route, me, at);
-    for (size_t rank = 0; rank < in_.size(); ++rank)
+    for (size_t rank = 0; rank < out_.size(); ++rank)
       if (rank != me) stream_copy(routes_.output(route, rank, at), mine, n * shape_.element);
   }
   if (shape_.gives) stream_fence();
@@ -140,7 +140,7 @@ std::byte* Exchange::gather(int32_t rank, int64_t begin, int64_t end) noexcept {
   routes_.for_staged(rank, begin, end, [&](const Route& each, int64_t first, int64_t at, int64_t count) {
     const std::byte* const from = routes_.own_input(each.piece, first);
     if (is_packed())
-      cpu::pack(rule_, from, announcement_.own_weight(), block + at * shape_.travel, count);
+      cpu::pack(rule_, from, own_weight(), block + at * shape_.travel, count);
     else
       std::memcpy(block + at * shape_.element, from, static_cast<size_t>(count * shape_.element));
   });
@@ -192,7 +192,7 @@ void Exchange::reduce_staged(uint64_t k, uint64_t chunk) noexcept {
     });
     void* out = mine;
     cpu::reduce(is_packed() ? rule_.packed() : rule_, in_.data(), inputs, &out, 1, to - from,
-                is_packed() ? nullptr : announcement_.weights());
+                is_packed() ? nullptr : weights());
     if (shape_.is_shared) {
       engine_->count_sent((to - from) * shape_.travel);
       stream_copy(engine_->stages().result(me, chunk) + offset, mine, (to - from) * shape_.travel);

@@ -63,13 +63,20 @@ class Exchange final : public collective::BucketOperation {
   [[nodiscard]] std::byte* gather(int32_t rank, int64_t begin, int64_t end) noexcept;
   void scatter(int32_t rank, int64_t begin, int64_t end, const std::byte* from, bool to_outputs) noexcept;
 
-  /// What is added: for each rank the address that `where(rank)` gives; NULL if it does not count. Returns how many ranks
-  /// there are.
+  /// What is added: for each rank's leaf the address that `where(rank)` gives; NULL if it does not count. Returns how many
+  /// leaves there are.
   template <class Where>
   [[nodiscard]] int32_t list_inputs(Where&& where) noexcept {
-    for (size_t rank = 0; rank < in_.size(); ++rank) in_[rank] = announcement_.counts(rank) ? where(rank) : nullptr;
+    const LeafMap& leaves = engine_->leaves();
+    for (int32_t rank = 0; rank < engine_->size(); ++rank)
+      in_[static_cast<size_t>(leaves.position_of(rank))] =
+          announcement_.counts(rank) ? where(static_cast<size_t>(rank)) : nullptr;
     return static_cast<int32_t>(in_.size());
   }
+  /// NULL: inputs are added as they are.
+  [[nodiscard]] const double* weights() const noexcept { return rule_.summed ? nullptr : announcement_.weights(); }
+  /// Of this rank's input.
+  [[nodiscard]] double own_weight() const noexcept { return rule_.summed ? 1 : announcement_.own_weight(); }
   /// step(begin, end) for chunk k of a rank's staged elements, in blocks. Where nothing is copied together and only the
   /// owner writes, a block is as long as its piece.
   template <class Step>
@@ -112,8 +119,8 @@ class Exchange final : public collective::BucketOperation {
 
   const Shape shape_;
   Chunks chunks_;
-  std::vector<const void*> in_;
-  std::vector<void*> out_;
+  std::vector<const void*> in_;  // by leaf; NULL where nobody is
+  std::vector<void*> out_;       // by rank
 
   State state_ = State::kIdle;
   bool all_used_ = true;

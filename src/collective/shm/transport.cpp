@@ -20,7 +20,7 @@ class ShmTransport final : public collective::Transport {
  public:
   ShmTransport(Mesh mesh, const collective::TransportContext& context)
       : engine_(std::move(mesh), context),
-        in_(static_cast<size_t>(engine_.size())),
+        in_(static_cast<size_t>(engine_.leaves().total())),
         out_(static_cast<size_t>(engine_.size())),
         context_(context) {
     if (context.channel == 0) monitor_.emplace(engine_.mesh(), context);
@@ -49,6 +49,13 @@ class ShmTransport final : public collective::Transport {
  private:
   [[nodiscard]] cpu::ReduceRule rule(const Tensor& tensor, ddp_reduce op) const noexcept {
     return cpu::ReduceRule{tensor.dtype, op, engine_.size()};
+  }
+  /// The rank's input of a sum.
+  [[nodiscard]] const void*& input_of(int32_t rank) noexcept {
+    return in_[static_cast<size_t>(engine_.leaves().position_of(rank))];
+  }
+  void add(const cpu::ReduceRule& how, int32_t out_count, int64_t count) noexcept {
+    cpu::reduce(how, in_.data(), static_cast<int32_t>(in_.size()), out_.data(), out_count, count);
   }
   [[nodiscard]] bool all_in_reach(uint64_t sequence) const noexcept;
   [[nodiscard]] std::byte* peer_data(int32_t peer, uint64_t sequence) const noexcept {
@@ -124,10 +131,10 @@ void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op) {
       slot.offset = engine_.mesh().own->offset_of(tensor.data, tensor.bytes());
   });
   if (small) {
-    for (size_t rank = 0; rank < in_.size(); ++rank) in_[rank] = engine_.slot(static_cast<int32_t>(rank), sequence).payload;
+    for (int32_t rank = 0; rank < engine_.size(); ++rank) input_of(rank) = engine_.slot(rank, sequence).payload;
     out_[0] = tensor.data;
     engine_.count_sent(tensor.bytes());
-    cpu::reduce(how, in_.data(), engine_.size(), out_.data(), 1, tensor.count);
+    add(how, 1, tensor.count);
     engine_.leave(sequence);
   } else if (all_in_reach(sequence)) {
     reduce_in_place(sequence, tensor, how);
@@ -139,10 +146,9 @@ void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op) {
 void ShmTransport::reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule) {
   const int64_t element = dtype_size(tensor.dtype);
   const Share share = share_of(tensor.count, element, engine_.rank(), engine_.size());
-  for (size_t rank = 0; rank < in_.size(); ++rank)
-    in_[rank] = out_[rank] = peer_data(static_cast<int32_t>(rank), sequence) + share.begin * element;
-  if (share.end > share.begin)
-    cpu::reduce(rule, in_.data(), engine_.size(), out_.data(), engine_.size(), share.end - share.begin);
+  for (int32_t rank = 0; rank < engine_.size(); ++rank)
+    input_of(rank) = out_[static_cast<size_t>(rank)] = peer_data(rank, sequence) + share.begin * element;
+  if (share.end > share.begin) add(rule, engine_.size(), share.end - share.begin);
   finish_and_wait(sequence);
 }
 
@@ -165,9 +171,9 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const 
     const Share own = part(k, self);
     std::byte* mine = at(k) + own.begin * element;
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
-      in_[static_cast<size_t>(rank)] = rank == self ? mine : engine_.stages().stage(rank, chunk) + own.begin * element;
+      input_of(rank) = rank == self ? mine : engine_.stages().stage(rank, chunk) + own.begin * element;
     out_[0] = mine;
-    if (own.end > own.begin) cpu::reduce(rule, in_.data(), engine_.size(), out_.data(), 1, own.end - own.begin);
+    if (own.end > own.begin) this->add(rule, 1, own.end - own.begin);
     stream_copy(engine_.stages().result(self, chunk) + own.begin * element, mine, (own.end - own.begin) * element);
   };
   const auto take = [&](uint64_t k, uint64_t chunk) {
@@ -235,9 +241,9 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
                    [&](Slot& slot) { slot.offset = engine_.mesh().own->offset_of(input.data, input.bytes()); });
   out_[0] = output.data;
   if (all_in_reach(sequence)) {
-    for (size_t rank = 0; rank < in_.size(); ++rank)
-      in_[rank] = peer_data(static_cast<int32_t>(rank), sequence) + engine_.rank() * output.bytes();
-    cpu::reduce(rule(output, op), in_.data(), engine_.size(), out_.data(), 1, output.count);
+    for (int32_t rank = 0; rank < engine_.size(); ++rank)
+      input_of(rank) = peer_data(rank, sequence) + engine_.rank() * output.bytes();
+    add(rule(output, op), 1, output.count);
     finish_and_wait(sequence);
     return;
   }
@@ -256,10 +262,9 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
   };
   const auto add = [&](uint64_t k, uint64_t chunk) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
-      in_[static_cast<size_t>(rank)] =
-          rank == self ? at(k, self) : engine_.stages().stage(rank, chunk) + self * step * element;
+      input_of(rank) = rank == self ? at(k, self) : engine_.stages().stage(rank, chunk) + self * step * element;
     out_[0] = output.data + static_cast<int64_t>(k) * step * element;
-    cpu::reduce(rule(output, op), in_.data(), engine_.size(), out_.data(), 1, length(k));
+    this->add(rule(output, op), 1, length(k));
   };
   run_chunks(sequence, Chunks(engine_, true, false), output.count, step, ChunkWork{fill, add, [](uint64_t, uint64_t) {}});
 }

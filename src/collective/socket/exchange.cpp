@@ -29,7 +29,7 @@ void TreeSum::begin(const cpu::ReduceRule& rule, const std::vector<collective::P
     counts_[p] =
         std::any_of(lo, hi, [](const collective::Participation& participation) { return participation.weight > 0; });
     part.is_leaf = part.hi - part.lo == 1 && !rule.is_wired();
-    part.weight = part.is_leaf ? lo->weight : 1;
+    part.weight = part.is_leaf && !rule.summed ? lo->weight : 1;
   }
 }
 

@@ -48,7 +48,11 @@ class ReduceInput {
  protected:
   /// Do elements travel in another type than they lie in?
   [[nodiscard]] bool is_packed() const noexcept { return rule_.travel_dtype() != rule_.dtype; }
-  [[nodiscard]] double weight_of(size_t rank) const noexcept { return participations_[rank].weight; }
+  /// By which the rank's elements are multiplied; 0: they do not count.
+  [[nodiscard]] double weight_of(size_t rank) const noexcept {
+    const double weight = participations_[rank].weight;
+    return rule_.summed && weight > 0 ? 1 : weight;
+  }
 
  private:
   cpu::ReduceRule rule_;

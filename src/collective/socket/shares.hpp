@@ -67,10 +67,11 @@ struct Shares {
 }
 
 /// Member k is rank k.
-[[nodiscard]] inline Shares one_rank_each(int32_t members) {
+[[nodiscard]] inline Shares one_rank_each(const LeafMap& map) {
   std::vector<std::vector<int32_t>> ranks;
-  for (int32_t rank = 0; rank < members; ++rank) ranks.push_back({rank});
-  return share_out(LeafMap::by_rank(members), ranks);
+  for (int32_t rank = 0; rank < map.ranks(); ++rank) ranks.push_back({rank});
+  return share_out(map, ranks);
 }
+[[nodiscard]] inline Shares one_rank_each(int32_t members) { return one_rank_each(LeafMap::by_rank(members)); }
 
 }  // namespace ddp::socket

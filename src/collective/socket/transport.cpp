@@ -158,7 +158,8 @@ class SocketTransport : public collective::Transport {
         size_(context.control->size()),
         calls_(context.control->calls()),
         numbers_(calls_, context.channel),
-        member_(context, table, address, options, all_ranks(size_), one_rank_each(size_), context.options.timeout_ms),
+        member_(context, table, address, options, all_ranks(size_),
+                one_rank_each(collective::leaves_by_rank(context.options, size_)), context.options.timeout_ms),
         heap_(context.arena != nullptr ? context.arena : std::make_shared<collective::HostAllocator>()) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }

@@ -42,6 +42,7 @@ struct ReduceRule {
   double weight_sum = 1;
   ddp_dtype wire = kAsItIs;  // F16 or BF16: terms and sums under way have this type
   bool widened = false;      // of 16 bits: NCCL adds them as F32, as the loops here do anyway
+  bool summed = false;       // inputs are unfinished sums already: they have their weights, and as terms their divisor
   static constexpr ddp_dtype kAsItIs{};
 
   [[nodiscard]] bool is_wired() const noexcept { return wire != kAsItIs; }

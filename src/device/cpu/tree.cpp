@@ -72,7 +72,7 @@ void Leaves::trim() noexcept {
 }
 
 NodeLoops::NodeLoops(const ReduceRule& rule, bool weighted) noexcept
-    : finish_(finish_by(rule, rule.is_wired() ? rule.divisor : 1.0)),
+    : finish_(finish_by(rule, rule.is_wired() && !rule.summed ? rule.divisor : 1.0)),
       leaf_(rule.dtype),
       wire_(rule.wire),
       leaf_size_(dtype_size(rule.dtype)),

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bootstrap/control/call_state.hpp"
+#include "core/virtual_ranks.hpp"
 #include "device/cpu/arrays.hpp"
 #include "extra/batch_norm/checks.hpp"
 #include "extra/batch_norm/gpu.hpp"
@@ -85,6 +86,10 @@ int64_t forward(group::Group& group, const ddp_batch_norm_options& options, cons
   check_options(options, "ddp_batch_norm_forward");
   check_forward(call, options.training == 1);
   if (options.training == 1) group.check_idle("ddp_batch_norm_forward");
+  if (options.training == 1 && VirtualRanks::of(group.options(), group.rank(), group.size()).shared)
+    throw Error(DDP_ERROR_NOT_SUPPORTED,
+                "ddp_batch_norm_forward: some rank has several virtual ranks, which it works on one after the other, so "
+                "statistics over all of them cannot be had in one call; use batch normalisation over a part alone");
   const bootstrap::CallState::In inside(options.training == 1 ? &group.calls() : nullptr,
                                         bootstrap::UserCall::kBatchNormForward);
   if (call.x.is_on_gpu()) return forward_on_gpu(group, options, call, stream);

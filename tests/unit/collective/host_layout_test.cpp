@@ -51,7 +51,9 @@ std::string blocks(int hosts, int ranks) {
 // The table of the README.
 void the_busiest_host_sends_what_the_table_says(void**) {
   const auto traffic = [](const std::string& placement, ddp_sum_order order = DDP_SUM_ORDER_BY_RANK) {
-    return lay_out(hosts_of(placement), 0, order).traffic();
+    ddp_group_options options{};
+    options.sum_order = order;
+    return lay_out(hosts_of(placement), 0, options).traffic();
   };
   std::string round_robin;
   for (int rank = 0; rank < 32; ++rank) round_robin += static_cast<char>('a' + rank % 4);

@@ -1,0 +1,70 @@
+// Buffers of a model (running statistics) on a rank that works on several parts of the global batch: every part starts from
+// those of the step's begin, and in the end those of the rank's first part are kept. So rank 0 has what virtual rank 0 made
+// of them, at any number of ranks.
+// Threads: as Pass. Allocates when it is made.
+// Tested by conformance/virtual_ranks_test.cpp.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "core/parameters.hpp"
+
+namespace ddp::pass {
+
+class PartBuffers {
+ public:
+  explicit PartBuffers(const Parameters& table) : table_(table) {
+    size_t bytes = 0;
+    for (const Buffer& buffer : table.buffers()) bytes += static_cast<size_t>(buffer.value.bytes());
+    before_.resize(bytes);
+    first_.resize(bytes);
+    begin_step();
+  }
+
+  /// The buffers are those with which a step begins.
+  void begin_step() noexcept {
+    save(before_);
+    has_first_ = false;
+  }
+  /// `is_first`: of the step.
+  void end_part(bool is_first) noexcept {
+    if (is_first) save(first_);
+    has_first_ = true;
+    restore(before_);
+  }
+  /// The last part has ended.
+  void end_step(bool is_void) noexcept {
+    if (is_void)
+      restore(before_);
+    else if (has_first_)
+      restore(first_);
+    begin_step();
+  }
+
+ private:
+  void save(std::vector<std::byte>& to) const noexcept {
+    each([&, at = to.data()](std::byte* data, size_t bytes) mutable {
+      std::memcpy(at, data, bytes);
+      at += bytes;
+    });
+  }
+  void restore(const std::vector<std::byte>& from) const noexcept {
+    each([&, at = from.data()](std::byte* data, size_t bytes) mutable {
+      std::memcpy(data, at, bytes);
+      at += bytes;
+    });
+  }
+  template <class Fn>
+  void each(Fn fn) const noexcept {
+    for (const Buffer& buffer : table_.buffers())
+      if (buffer.value.bytes() > 0) fn(buffer.value.data, static_cast<size_t>(buffer.value.bytes()));
+  }
+
+  const Parameters& table_;
+  std::vector<std::byte> before_;  // the step
+  std::vector<std::byte> first_;   // after the first part
+  bool has_first_ = false;
+};
+
+}  // namespace ddp::pass

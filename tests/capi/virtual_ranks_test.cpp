@@ -1,0 +1,275 @@
+// Virtual ranks as a program uses them: who has which parts, metrics of parts, keys for random numbers; and a training that
+// loses half of its ranks, then gains one and loses one more, and ends with the weights of one rank that lost nobody.
+#include "ddp/virtual_ranks.h"
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "support/cmocka.hpp"
+#include "support/group_procs.hpp"
+#include "support/on_processes.hpp"
+#include "support/public_api.hpp"
+#include "support/ranks.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+constexpr int32_t kParts = 8;
+constexpr int64_t kSteps = 40, kSamples = 8 * 16;
+constexpr uint64_t kFrozenKey = 7367606758917324626U;  // of seed 1, step 2, part 3
+
+ddp_virtual_ranks parts_of(const ddp_group* group) {
+  ddp_virtual_ranks ranks{};
+  ranks.struct_size = sizeof ranks;
+  OK(ddp_group_get_virtual_ranks(group, &ranks));
+  return ranks;
+}
+
+/// Fits a line through samples with noise; F32, so the order of every sum shows.
+class Training {
+ public:
+  explicit Training(ddp_group* group) : group_(group) {
+    OK(ddp_model_create(group_, nullptr, &model_));
+    OK(ddp_model_add_array(model_, "w", weights_, gradients_, kSize, nullptr));
+    ddp_optimizer_options options;
+    ddp_sgd_options rule;
+    OK(ddp_optimizer_options_init(&options, sizeof options));
+    OK(ddp_sgd_options_init(&rule, sizeof rule));
+    rule.rate = 0.01;
+    rule.momentum = 0.9;
+    OK(ddp_optimizer_create_sgd(model_, &rule, &options, &optimizer_));
+  }
+  ~Training() {
+    ddp_optimizer_destroy(optimizer_);
+    ddp_model_destroy(model_);
+  }
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  ddp_status commit() { return ddp_model_commit(model_, nullptr); }
+  int64_t step_count() const {
+    int64_t count = 0;
+    OK(ddp_optimizer_get_step_count(optimizer_, &count));
+    return count;
+  }
+  ddp_status step(int64_t number) {
+    const ddp_virtual_ranks ranks = parts_of(group_);
+    std::vector<double> losses;
+    for (int32_t part = ranks.first; part < ranks.first + ranks.count; ++part) {
+      losses.push_back(backward(part, number));
+      const bool is_last = part + 1 == ranks.first + ranks.count;
+      if (const ddp_status status = ddp_model_begin_backward(model_, is_last ? DDP_PASS_REDUCE : DDP_PASS_PART);
+          status != DDP_OK)
+        return status;
+      if (const ddp_status status = ddp_model_mark_ready(model_, 0, nullptr); status != DDP_OK) return status;
+      if (const ddp_status status = ddp_model_end_backward(model_, nullptr); status != DDP_OK) return status;
+    }
+    if (const ddp_status status = ddp_optimizer_step(optimizer_, nullptr); status != DDP_OK) return status;
+    const ddp_status status = ddp_group_reduce_part_metrics(group_, losses.data(), 1, DDP_AVERAGE);
+    if (status == DDP_OK) loss_ = losses[0];
+    return status;
+  }
+  /// Weights, and the last loss.
+  [[nodiscard]] std::string result() const {
+    char text[64] = "";
+    std::string all;
+    for (const float weight : weights_) std::snprintf(text, sizeof text, "%a ", static_cast<double>(weight)), all += text;
+    std::snprintf(text, sizeof text, "%a", loss_);
+    return all + text;
+  }
+
+ private:
+  static constexpr int64_t kSize = 300;
+
+  /// Adds to the gradients, as a program that accumulates: the library clears them behind a part.
+  double backward(int32_t part, int64_t number) {
+    ddp_sampler sampler;
+    OK(ddp_sampler_init(&sampler, sizeof sampler));
+    sampler.dataset_size = kSamples;
+    sampler.rank = part;
+    sampler.size = kParts;
+    int64_t sample = 0, key = 0;
+    OK(ddp_sampler_fill(&sampler, number / 16, number % 16, 1, &sample));
+    OK(ddp_virtual_rank_key(7, number, part, &key));
+    if (part == parts_of(group_).first) std::fill(gradients_, gradients_ + kSize, 0.0F);
+    double loss = 0;
+    for (int64_t i = 0; i < kSize; ++i) {
+      const float x = static_cast<float>((sample * 31 + i * 17) % 23) / 7.0F - 1.5F;
+      const float noise = static_cast<float>((key >> (i % 48)) & 15) / 37.0F;
+      const float error = weights_[i] * x - (3 * x + noise);
+      gradients_[i] += error * x;
+      loss += static_cast<double>(error) * static_cast<double>(error);
+    }
+    return loss / kSize;
+  }
+
+  ddp_group* group_;
+  ddp_model* model_ = nullptr;
+  ddp_optimizer* optimizer_ = nullptr;
+  float weights_[kSize] = {}, gradients_[kSize] = {};
+  double loss_ = 0;
+};
+
+/// One rank has all parts.
+std::string undisturbed() {
+  ddp_group_options options = patient_options(0, 1);
+  options.virtual_ranks = kParts;
+  ddp_group* const group = create_group("local://undisturbed", options);
+  std::string result;
+  {
+    Training training(group);
+    OK(training.commit());
+    for (int64_t step = 0; step < kSteps; ++step) OK(training.step(step));
+    result = training.result();
+  }
+  ddp_group_destroy(group);
+  return result;
+}
+
+/// Recovers as often as it takes. False: the status is no reason for that.
+bool go_on(ddp_group* group, ddp_status status, Reporter& report) {
+  while (status == DDP_ERROR_PEER_FAILED || status == DDP_ERROR_ABORTED) {
+    ddp_recovery recovery{};
+    recovery.struct_size = sizeof recovery;
+    status = ddp_group_recover(group, nullptr, &recovery);
+    if (status == DDP_OK) report.say("recovered with " + std::to_string(recovery.size));
+  }
+  return status == DDP_OK;
+}
+
+std::string survive(const std::string& place, Hosts hosts, int rank, int size, bool joins, Reporter& report) {
+  ddp_group_options options = patient_options(rank, size);
+  options.backend = options_on(hosts).backend;
+  options.recoverable = 1;
+  options.virtual_ranks = kParts;
+  options.dead_after_ms = 1'000;
+  if (joins) {
+    options.join = 1;
+    options.rank = options.world_size = -1;
+  }
+  ddp_group* const group = create_group(place, options);
+  std::string result;
+  {
+    Training training(group);
+    for (ddp_status status = training.commit(); status != DDP_OK; status = training.commit())
+      if (!go_on(group, status, report)) OK(status);
+    report.say("committed");
+    for (int64_t step = training.step_count(); step < kSteps;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const ddp_status status = training.step(step);
+      if (status != DDP_OK && !go_on(group, status, report)) OK(status);
+      step = training.step_count();
+      report.say("step " + std::to_string(step));
+    }
+    ddp_status status = ddp_group_barrier(group);
+    while (status != DDP_OK && go_on(group, status, report)) status = ddp_group_barrier(group);
+    result = training.result();
+  }
+  ddp_group_destroy(group);
+  return result;
+}
+
+/// Weights alone: the last loss may have been lost with a rank that died behind the step.
+std::string weights_in(const std::string& result) { return result.substr(0, result.rfind(' ')); }
+
+template <Hosts kHosts>
+void ranks_come_and_go_and_the_bits_stay(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  const std::string wanted = weights_in(undisturbed());
+  const Folder folder;
+  const std::string place = "file://" + folder.path() + "/meet", sign = folder.path() + "/now";
+  constexpr int kFirst = 6;  // and one that joins
+  Procs procs(kFirst + 1, [&](int rank, Reporter& report) {
+    if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    while (rank == kFirst && !std::filesystem::exists(sign)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return survive(place, kHosts, rank, kFirst, rank == kFirst, report);
+  });
+  const std::set<int> dead = {0, 1, 2, 4};
+  procs.wait_for(0, "step 5");
+  for (const int rank : {0, 2, 4}) procs.signal(rank, SIGKILL);
+  procs.wait_for(5, "recovered with");
+  std::ofstream(sign).put('1');
+  procs.wait_for(kFirst, "committed");
+  procs.signal(1, SIGKILL);
+  int rank = 0;
+  for (const ProcResult& result : procs.wait(60'000)) {
+    if (dead.count(rank) == 0) {
+      expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe() + "\n" + result.said);
+      expect(weights_in(result.text) == wanted, "rank " + std::to_string(rank) + " has the bits\n" + result.said);
+    }
+    ++rank;
+  }
+}
+
+void parts_are_told_and_their_metrics_joined(void**) {
+  const auto values_of = [](int part) { return std::vector<double>{1.0 / (part + 3), 1e9 * (part % 3) - 1e-9 * part}; };
+  const auto metrics = [&](int size, ddp_reduce op) {
+    std::vector<double> found(2);
+    run_ranks(size, [&](int rank) {
+      ddp_group_options options = patient_options(rank, size);
+      options.virtual_ranks = size == kParts ? 0 : kParts;
+      ddp_group* const group =
+          create_group("local://metrics-" + std::to_string(size) + "-" + std::to_string(static_cast<int>(op)), options);
+      const ddp_virtual_ranks ranks = parts_of(group);
+      expect(ranks.total == kParts && ranks.count >= 1 && (rank != 0 || ranks.first == 0), "the parts of a rank");
+      std::vector<double> values;
+      for (int part = ranks.first; part < ranks.first + ranks.count; ++part)
+        for (const double value : values_of(part)) values.push_back(value);
+      OK(ddp_group_reduce_part_metrics(group, values.data(), 2, op));
+      if (rank == 0) found.assign(values.begin(), values.begin() + 2);
+      ddp_group_destroy(group);
+    });
+    return found;
+  };
+  for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX}) {
+    const std::vector<double> wanted = metrics(kParts, op);
+    for (const int size : {1, 3, 5, 7}) expect(metrics(size, op) == wanted, "with " + std::to_string(size) + " ranks");
+  }
+}
+
+void keys_are_frozen_and_differ(void**) {
+  std::set<int64_t> keys;
+  for (int64_t seed = 0; seed < 3; ++seed)
+    for (int64_t step = 0; step < 20; ++step)
+      for (int32_t part = 0; part < 20; ++part) {
+        int64_t key = 0;
+        OK(ddp_virtual_rank_key(seed, step, part, &key));
+        keys.insert(key);
+      }
+  expect(keys.size() == 3 * 20 * 20, "no key comes twice");
+  int64_t key = 0;
+  OK(ddp_virtual_rank_key(1, 2, 3, &key));
+  expect(static_cast<uint64_t>(key) == kFrozenKey, "the key of an earlier version: " + std::to_string(key));
+  expect(ddp_virtual_rank_key(0, -1, 0, &key) == DDP_ERROR_INVALID_ARGUMENT, "a negative step");
+  expect(ddp_virtual_rank_key(0, 0, 0, nullptr) == DDP_ERROR_INVALID_ARGUMENT, "nowhere to write");
+}
+
+void options_that_exclude_each_other_are_refused(void**) {
+  ddp_group* group = nullptr;
+  ddp_group_options options = patient_options(0, 1);
+  options.virtual_ranks = -1;
+  expect(ddp_group_create("local://negative", &options, &group) == DDP_ERROR_INVALID_ARGUMENT, "a negative number");
+  options.virtual_ranks = 4;
+  options.sum_order = DDP_SUM_ORDER_BY_HOST;
+  expect(ddp_group_create("local://order", &options, &group) == DDP_ERROR_INVALID_ARGUMENT, "an order by hosts");
+  expect_contains(ddp_last_error(), "whose bits depend on the hosts");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(keys_are_frozen_and_differ),
+      ddp_test(parts_are_told_and_their_metrics_joined),
+      ddp_test(options_that_exclude_each_other_are_refused),
+      ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kShared>),
+      ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kGloo>),
+      ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kSeveral>),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
