@@ -1,7 +1,8 @@
 // Virtual ranks as a program uses them: who has which parts, metrics of parts, keys for random numbers; and a training that
-// loses half of its ranks, then gains one and loses one more, and ends with the weights of one rank that lost nobody.
+// loses two of five ranks, then gains one and loses one more, and ends with the weights of one rank that lost nobody.
 #include "ddp/virtual_ranks.h"
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -183,16 +184,16 @@ void ranks_come_and_go_and_the_bits_stay(void**) {
   const std::string wanted = weights_in(undisturbed());
   const Folder folder;
   const std::string place = "file://" + folder.path() + "/meet", sign = folder.path() + "/now";
-  constexpr int kFirst = 6;  // and one that joins
+  constexpr int kFirst = 5;  // and one that joins; of 5 ranks the sum is no tree over ranks
   Procs procs(kFirst + 1, [&](int rank, Reporter& report) {
     if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     while (rank == kFirst && !std::filesystem::exists(sign)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return survive(place, kHosts, rank, kFirst, rank == kFirst, report);
   });
-  const std::set<int> dead = {0, 1, 2, 4};
+  const std::set<int> dead = {0, 1, 2};
   procs.wait_for(0, "step 5");
-  for (const int rank : {0, 2, 4}) procs.signal(rank, SIGKILL);
-  procs.wait_for(5, "recovered with");
+  for (const int rank : {0, 2}) procs.signal(rank, SIGKILL);
+  procs.wait_for(4, "recovered with");
   std::ofstream(sign).put('1');
   procs.wait_for(kFirst, "committed");
   procs.signal(1, SIGKILL);
@@ -207,7 +208,7 @@ void ranks_come_and_go_and_the_bits_stay(void**) {
 }
 
 void parts_are_told_and_their_metrics_joined(void**) {
-  const auto values_of = [](int part) { return std::vector<double>{1.0 / (part + 3), 1e9 * (part % 3) - 1e-9 * part}; };
+  const auto values_of = [](int part) { return std::vector<double>{1.0 / (part * part + 3), std::exp(part) / 3}; };
   const auto metrics = [&](int size, ddp_reduce op) {
     std::vector<double> found(2);
     run_ranks(size, [&](int rank) {
