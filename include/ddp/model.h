@@ -36,7 +36,7 @@ typedef enum ddp_drift DDP_INT32 {
 
 /** What DDP_AVERAGE divides the sum over the ranks by. Since 0.1. */
 typedef enum ddp_divisor DDP_INT32 {
-  DDP_DIVISOR_WORLD = 0, /**< the number of ranks in the group, whoever contributed */
+  DDP_DIVISOR_WORLD = 0, /**< the number of ranks in the group, or of virtual ranks, whoever contributed */
   DDP_DIVISOR_WEIGHTS =
       1 /**< the sum of the weights of those that contributed (ddp_model_set_weight); without weights their number */
 } ddp_divisor;

@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-/** Who took part in a pass, the same on all ranks. Since 0.1. */
+/** Who took part in a pass, the same on all ranks. With virtual ranks (ddp/virtual_ranks.h) they are counted and named in
+   the place of ranks. Since 0.1. */
 typedef struct ddp_pass_report {
   int64_t struct_size;  /**< set by the caller */
   int32_t contributors; /**< ranks whose gradients counted: they neither skipped nor joined, and their weight was above 0 */

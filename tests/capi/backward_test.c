@@ -108,7 +108,7 @@ static void a_pass_keeps_its_states(void **state) {
   check_error(wrong_moment, ddp_model_mark_range_ready(f.model, 0, 0, 1, NULL));
   check_error(wrong_moment, ddp_model_mark_unused(f.model, 0));
   check_error(wrong_moment, ddp_model_end_backward(f.model, NULL));
-  check_error(wrong, ddp_model_begin_backward(f.model, (ddp_pass)3));
+  check_error(wrong, ddp_model_begin_backward(f.model, (ddp_pass)4));
   check_error(wrong, ddp_model_begin_backward(f.model, (ddp_pass)-1));
   check_int(ddp_model_was_used(f.model, 0), -1);
 

@@ -14,7 +14,7 @@ static void train(rank *self) {
   check_ok(ddp_sgd_options_init(&options, sizeof options));
   options.rate = 0.5;
   check_ok(ddp_optimizer_create_sgd(model, &options, NULL, &optimizer));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_begin_backward(model, (ddp_pass)3));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_begin_backward(model, (ddp_pass)4));
   for (int step = 0; step < 2; step++) {
     check_ok(ddp_model_begin_backward(model, DDP_PASS_LOCAL));
     check_error(DDP_ERROR_INVALID_STATE, ddp_model_average_parameters(model, NULL));

@@ -275,7 +275,7 @@ struct ddp_group_options
     first_port::Int32
     last_port::Int32
     join::Int32
-    reserved::Int32
+    virtual_ranks::Int32
 end
 
 @doc raw"""
@@ -785,6 +785,7 @@ const ddp_pass = Int32
 const DDP_PASS_REDUCE = Int32(0)
 const DDP_PASS_ACCUMULATE = Int32(1)
 const DDP_PASS_LOCAL = Int32(2)
+const DDP_PASS_PART = Int32(3)
 
 @doc raw"""
     ddp_model_begin_backward(model, mode)
@@ -949,7 +950,8 @@ function ddp_model_clip_grad_value(model, limit, stream)
 end
 
 @doc raw"""
-Who took part in a pass, the same on all ranks. Since 0.1.
+Who took part in a pass, the same on all ranks. With virtual ranks (ddp/virtual_ranks.h) they are counted and named in
+   the place of ranks. Since 0.1.
 """
 struct ddp_pass_report
     struct_size::Int64
@@ -2140,6 +2142,59 @@ have to wait for a stream that is captured). Since 0.1.
 function ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
     return ccall((:ddp_optimizer_copy_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_tensor}, Ptr{Cvoid}),
         optimizer, tensor, stream)
+end
+
+@doc raw"""
+Which parts of the global batch a rank works on. The caller sets struct_size. Since 0.1.
+"""
+struct ddp_virtual_ranks
+    struct_size::Int64
+    total::Int32
+    first::Int32
+    count::Int32
+    reserved::Int32
+end
+
+@doc raw"""
+    ddp_group_get_virtual_ranks(group, out_ranks)
+
+Which parts are this rank's. They change when ddp_group_recover has returned. Local, any thread. Errors: INVALID_ARGUMENT,
+INVALID_STATE (destroyed). Since 0.1.
+"""
+function ddp_group_get_virtual_ranks(group, out_ranks)
+    return ccall((:ddp_group_get_virtual_ranks, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_virtual_ranks}), group,
+        out_ranks)
+end
+
+@doc raw"""
+    ddp_virtual_rank_key(seed, step, virtual_rank, out_key)
+
+A key for the random numbers (dropout, augmentation) of one part in one step, the same wherever the part runs. The
+sequence is frozen: the same arguments give the same key in every version.
+- `seed`: of the training
+- `step`: its number, 0 or more, which the program counts (and restores from a checkpoint)
+- `virtual_rank`: of the part, 0 or more
+- `out_key`: 64 bits, any pattern
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_virtual_rank_key(seed, step, virtual_rank, out_key)
+    return ccall((:ddp_virtual_rank_key, libddp), ddp_status, (Int64, Int64, Int32, Ptr{Int64}), seed, step, virtual_rank,
+        out_key)
+end
+
+@doc raw"""
+    ddp_group_reduce_part_metrics(group, values, count, op)
+
+As ddp_group_reduce_metrics, with one value for each part: summed in the tree over all parts, so the result has the same
+bits at any number of ranks. DDP_AVERAGE divides by the number of parts.
+- `values`: the numbers of this rank's parts, one part after the other: `count` doubles for each. The first `count` are
+       replaced by the result, the same bits on every rank; what the others hold afterwards is undefined
+- `count`: 1 to 1,024
+Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
+"""
+function ddp_group_reduce_part_metrics(group, values, count, op)
+    return ccall((:ddp_group_reduce_part_metrics, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int64, ddp_reduce),
+        group, values, count, op)
 end
 
 end

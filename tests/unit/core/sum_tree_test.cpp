@@ -162,6 +162,44 @@ void two_hosts_of_three(void**) {
   expect(LeafMap::by_rank(6).subtrees_of({0, 1, 2}) == std::vector<SumNode>({{0, 2}, {2, 3}}), "two nodes by rank");
 }
 
+/// "-" is a hole, which is nobody's.
+std::string joined(const std::string& left, const std::string& right) {
+  if (left == "-" || right == "-") return left == "-" ? right : left;
+  return "(" + left + "+" + right + ")";
+}
+
+/// The sum over ranks that hold nodes is the sum over all leaves, drawn the same way.
+void nodes_in_the_place_of_leaves_give_the_tree_over_leaves(void**) {
+  const auto leaf = [](int64_t at) { return std::to_string(at); };
+  for (int64_t leaves = 1; leaves <= kMost; ++leaves) {
+    const std::string wanted = tree_sum(0, leaves, leaf, joined);
+    for (int64_t ranks = 1; ranks <= leaves; ++ranks) {
+      const std::vector<SumNode> nodes = cut_tree(leaves, ranks);
+      const std::vector<SumNode> all = nodes_of(leaves);
+      expect(static_cast<int64_t>(nodes.size()) == ranks && nodes.front().lo == 0 && nodes.back().hi == leaves,
+             "all leaves");
+      int64_t widest = 0, at = 0;
+      for (const SumNode& node : nodes) {
+        expect(node.lo == at && std::find(all.begin(), all.end(), node) != all.end(), "neighbouring nodes of the tree");
+        at = node.hi;
+        widest = std::max(widest, node.hi - node.lo);
+      }
+      if (ranks * 2 > leaves) expect(widest <= 2, "the widest are split first");
+      const LeafMap map = LeafMap::of_nodes(leaves, static_cast<int32_t>(ranks));
+      const auto position = [&](int64_t where) -> std::string {
+        const int32_t rank = map.rank_at(where);
+        if (rank == LeafMap::kHole) return "-";
+        const SumNode& node = nodes[static_cast<size_t>(rank)];
+        return tree_sum(node.lo, node.hi, leaf, joined);
+      };
+      const std::string drawn = tree_sum(0, map.total(), position, joined);
+      expect(drawn == wanted, drawn + " with " + std::to_string(ranks) + " ranks, not " + wanted);
+    }
+    expect(LeafMap::of_nodes(leaves, static_cast<int32_t>(leaves)).total() == leaves, "a leaf each");
+  }
+  expect(LeafMap::of_nodes(1024, 2).total() == 2 && LeafMap::of_nodes(8, 3).total() == 3, "no more positions than needed");
+}
+
 }  // namespace
 
 int main() {
@@ -173,6 +211,7 @@ int main() {
       cmocka_unit_test(by_rank_is_the_identity),
       cmocka_unit_test(by_host_makes_each_host_one_node),
       cmocka_unit_test(two_hosts_of_three),
+      cmocka_unit_test(nodes_in_the_place_of_leaves_give_the_tree_over_leaves),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -295,6 +295,14 @@ typedef _gostring_ swig_type_262;
 typedef _gostring_ swig_type_263;
 typedef _gostring_ swig_type_264;
 typedef _gostring_ swig_type_265;
+typedef long long swig_type_266;
+typedef long long swig_type_267;
+typedef _gostring_ swig_type_268;
+typedef _gostring_ swig_type_269;
+typedef long long swig_type_270;
+typedef long long swig_type_271;
+typedef _gostring_ swig_type_272;
+typedef long long swig_type_273;
 extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
@@ -406,8 +414,8 @@ extern void _wrap_ddp_group_options_last_port_set_low_a876b01328600b42(uintptr_t
 extern int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_group_options_join_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_join_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_group_options_virtual_ranks_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_virtual_ranks_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_group_options_low_a876b01328600b42(uintptr_t arg1);
 extern swig_type_21 _wrap_ddp_group_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_22 arg2);
@@ -515,6 +523,7 @@ extern swig_type_97 _wrap_ddp_model_describe_plan_low_a876b01328600b42(uintptr_t
 extern swig_intgo _wrap_DDP_PASS_REDUCE_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_PASS_LOCAL_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_PASS_PART_low_a876b01328600b42(void);
 extern swig_type_99 _wrap_ddp_model_begin_backward_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
 extern swig_type_100 _wrap_ddp_model_mark_ready_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
 extern swig_type_101 _wrap_ddp_model_mark_range_ready_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_102 arg3, swig_type_103 arg4, uintptr_t arg5);
@@ -845,6 +854,21 @@ extern swig_type_262 _wrap_ddp_group_get_failed_low_a876b01328600b42(uintptr_t a
 extern swig_type_263 _wrap_ddp_group_get_progress_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
 extern swig_type_264 _wrap_ddp_group_recover_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 extern swig_type_265 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_266 arg2);
+extern swig_type_267 _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_first_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_count_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_count_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_virtual_ranks_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_268 _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_269 _wrap_ddp_virtual_rank_key_low_a876b01328600b42(swig_type_270 arg1, swig_type_271 arg2, int arg3, swig_voidp arg4);
+extern swig_type_272 _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_273 arg3, swig_intgo arg4);
 #undef intgo
 */
 import "C"
@@ -1714,16 +1738,16 @@ func (arg1 SwigcptrDdp_group_options) GetJoin() (_swig_ret int32) {
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_group_options) SetReserved(arg2 int32) {
+func (arg1 SwigcptrDdp_group_options) SetVirtual_ranks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_virtual_ranks_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_group_options) GetReserved() (_swig_ret int32) {
+func (arg1 SwigcptrDdp_group_options) GetVirtual_ranks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_virtual_ranks_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -1777,8 +1801,8 @@ type Ddp_group_options interface {
 	GetLast_port() (_swig_ret int32)
 	SetJoin(arg2 int32)
 	GetJoin() (_swig_ret int32)
-	SetReserved(arg2 int32)
-	GetReserved() (_swig_ret int32)
+	SetVirtual_ranks(arg2 int32)
+	GetVirtual_ranks() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {
@@ -2721,6 +2745,13 @@ func _swig_getDDP_PASS_LOCAL() (_swig_ret int32) {
 }
 
 var DDP_PASS_LOCAL int32 = _swig_getDDP_PASS_LOCAL()
+func _swig_getDDP_PASS_PART() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_PASS_PART_low_a876b01328600b42())
+	return swig_r
+}
+
+var DDP_PASS_PART int32 = _swig_getDDP_PASS_PART()
 func Ddp_model_begin_backward(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
@@ -5691,6 +5722,143 @@ func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) 
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_virtual_ranks uintptr
+
+func (p SwigcptrDdp_virtual_ranks) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) SetTotal(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) GetTotal() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) SetFirst(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) GetFirst() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_first_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) SetCount(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_virtual_ranks_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) GetCount() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_count_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_virtual_ranks) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_virtual_ranks() (_swig_ret Ddp_virtual_ranks) {
+	var swig_r Ddp_virtual_ranks
+	swig_r = (Ddp_virtual_ranks)(SwigcptrDdp_virtual_ranks(C._wrap_new_ddp_virtual_ranks_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_virtual_ranks(arg1 Ddp_virtual_ranks) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_virtual_ranks interface {
+	Swigcptr() uintptr
+	SwigIsDdp_virtual_ranks()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetTotal(arg2 int32)
+	GetTotal() (_swig_ret int32)
+	SetFirst(arg2 int32)
+	GetFirst() (_swig_ret int32)
+	SetCount(arg2 int32)
+	GetCount() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+}
+
+func Ddp_group_get_virtual_ranks(arg1 uintptr, arg2 Ddp_virtual_ranks) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r_p := C._wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_a876b01328600b42(C.swig_type_270(_swig_i_0), C.swig_type_271(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4 int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_273(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

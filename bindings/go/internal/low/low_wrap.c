@@ -1581,26 +1581,26 @@ int _wrap_ddp_group_options_join_get_low_a876b01328600b42(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_reserved_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_virtual_ranks_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->reserved = arg2;
+  if (arg1) (arg1)->virtual_ranks = arg2;
   
 }
 
 
-int _wrap_ddp_group_options_reserved_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_virtual_ranks_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
   
-  result =  ((arg1)->reserved);
+  result =  ((arg1)->virtual_ranks);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -3070,6 +3070,18 @@ intgo _wrap_DDP_PASS_LOCAL_low_a876b01328600b42() {
   
   
   result = DDP_PASS_LOCAL;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_PASS_PART_low_a876b01328600b42() {
+  enum ddp_pass result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_PASS_PART;
   
   _swig_go_result = (int)result;
   return _swig_go_result;
@@ -7497,6 +7509,205 @@ _gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(ddp_optimize
   arg3 = *(void **)&_swig_go_2; 
   
   result = (ddp_status)ddp_optimizer_copy_loss_scale(arg1,(struct ddp_tensor const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->total = arg2;
+  
+}
+
+
+int _wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  
+  result =  ((arg1)->total);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->first = arg2;
+  
+}
+
+
+int _wrap_ddp_virtual_ranks_first_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  
+  result =  ((arg1)->first);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_virtual_ranks_count_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->count = arg2;
+  
+}
+
+
+int _wrap_ddp_virtual_ranks_count_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  
+  result =  ((arg1)->count);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_a876b01328600b42() {
+  struct ddp_virtual_ranks *result = 0 ;
+  struct ddp_virtual_ranks *_swig_go_result;
+  
+  
+  result = (struct ddp_virtual_ranks *)calloc(1, sizeof(struct ddp_virtual_ranks));
+  *(struct ddp_virtual_ranks **)&_swig_go_result = (struct ddp_virtual_ranks *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+  struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
+  
+  arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_virtual_ranks *arg2 = (ddp_virtual_ranks *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_virtual_ranks **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_group_get_virtual_ranks((struct ddp_group const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_virtual_rank_key_low_a876b01328600b42(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
+  int64_t arg1 ;
+  int64_t arg2 ;
+  int32_t arg3 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = (int64_t)_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_virtual_rank_key(arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  double *arg2 = (double *) 0 ;
+  int64_t arg3 ;
+  ddp_reduce arg4 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(double **)&_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3;
+  
+  result = (ddp_status)ddp_group_reduce_part_metrics(arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
