@@ -23,6 +23,7 @@ void Rejoin::leave_group() noexcept {
   was_committed_ = true;
   if (model_.pass_->is_open()) static_cast<void>(try_to([this] { model_.pass_->end(); }));
   model_.pass_->leave_open();
+  model_.pass_->parts().leave_group(model_.replicas_.await_step());
   model_.replicas_.leave();
   model_.pass_.reset();
 }

@@ -76,6 +76,14 @@ void Replicas::fill(ddp_model_stats& stats) const noexcept {
   stats.repairs = repairs_;
 }
 
+bool Replicas::await_step() noexcept {
+  const std::lock_guard lock(keeping_);
+  return std::any_of(kept_equal_.begin(), kept_equal_.end(), [](const std::weak_ptr<ReplicaState>& each) {
+    const auto state = each.lock();
+    return state != nullptr && state->awaits_step();
+  });
+}
+
 void Replicas::leave() noexcept {
   is_new_ = false;
   final_passes_ = model_.pass().results().final_passes();

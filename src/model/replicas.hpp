@@ -40,6 +40,8 @@ class Replicas {
   /// The ranks have met: the values of one of them for everybody, and the kept states, if any rank has loaded or a recovery
   /// needs it (replica_source.hpp). Gives that rank, -1 if all had the same. Collective.
   int32_t make_equal(void* stream);
+  /// Have the parameters yet to take a step from the last gradients?
+  [[nodiscard]] bool await_step() noexcept;
   /// The group has broken: note how far this rank has come.
   void leave() noexcept;
   /// Of all ranks, the most when they met.

@@ -1,14 +1,34 @@
 #include "model/sync_buffers.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <vector>
 
 #include "bootstrap/control/call_state.hpp"
+#include "core/attempt.hpp"
+#include "group/recovery.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/model.hpp"
 #include "model/requirements.hpp"
 
 namespace ddp::model {
 namespace {
+
+/// Buffers may be half received when the group breaks: those of before are as good for a rank that goes on, and no replica
+/// is whole if the one that sent them has died.
+void receive_buffers(Model& model, const std::vector<Tensor>& buffers, const std::function<void()>& receive) {
+  if (group::Recovery::survival(model.group()) == nullptr) return model.values().change_together(receive);
+  std::vector<std::byte> before;  // a group that recovers has its models in host memory
+  for (const Tensor& each : buffers) before.insert(before.end(), each.data, each.data + each.bytes());
+  on_error<Error>(receive, [&](const Error&) {
+    const std::byte* from = before.data();
+    for (const Tensor& each : buffers) {
+      std::copy_n(from, each.bytes(), each.data);
+      from += each.bytes();
+    }
+  });
+}
 
 void send_buffers(Model& model, int32_t root, void* stream) {
   std::vector<Tensor> tensors;
@@ -22,7 +42,7 @@ void send_buffers(Model& model, int32_t root, void* stream) {
   if (model.group().rank() == root)
     send();
   else
-    model.values().change_together(send);
+    receive_buffers(model, tensors, send);
   model.pass().parts().restart();
 }
 

@@ -141,6 +141,13 @@ void BuiltinOptimizer::follow_loaded_values(const std::vector<bool>& loaded) {
   if (policy_.master_weights) masters_.begin_anew(model().table(), loaded, [&](int32_t index) { return owned(index); });
 }
 
+bool BuiltinOptimizer::awaits_step() const noexcept {
+  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  const bool is_made = stage != nullptr && stage->step_is_made();
+  const pass::Results& results = model().pass().results();
+  return !is_made && results.gradients() == pass::Results::Gradients::kFinal && results.final_passes() > stepped_;
+}
+
 void BuiltinOptimizer::lose_parts() noexcept {
   if (store() != nullptr) store()->clear();
   masters_.clear();

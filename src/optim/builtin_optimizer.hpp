@@ -81,6 +81,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   [[nodiscard]] bool restore() noexcept final;
   void tear() noexcept final { model().values().tear(); }
   void count_step() final;
+  [[nodiscard]] bool awaits_step() const noexcept final;
   void lose_parts() noexcept final;
   void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;

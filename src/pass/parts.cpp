@@ -7,10 +7,10 @@ namespace ddp::pass {
 
 Parts::Parts(group::Group& group, const Parameters& table, const Plan& plan, const std::vector<cpu::ReduceRule>& rules)
     : ranks_(VirtualRanks::of(group.options(), group.rank(), group.size())), used_(table.parameters().size()) {
+  if (group.options().virtual_ranks > 0) buffers_ = std::make_unique<PartBuffers>(table);
   if (!ranks_.shared) return;
   closed_.reserve(static_cast<size_t>(ranks_.count));
   sums_ = std::make_unique<PartialSums>(group, table, plan, rules, ranks_.count);
-  if (ranks_.count > 1) buffers_ = std::make_unique<PartBuffers>(table);
 }
 
 void Parts::require(ddp_pass mode) const {
@@ -59,6 +59,11 @@ void Parts::finish(size_t bucket, const collective::Participation& last) noexcep
 
 void Parts::end_step(bool is_void) noexcept {
   if (buffers_ != nullptr) buffers_->end_step(is_void);
+  forget();
+}
+
+void Parts::leave_group(bool awaits_step) noexcept {
+  if (buffers_ != nullptr) buffers_->go_back(awaits_step);
   forget();
 }
 

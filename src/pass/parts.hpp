@@ -1,8 +1,6 @@
 // The parts of the global batch that this rank works on in a step (core/virtual_ranks.hpp): which one is next, what those
-// that are closed have come to, and their sums. Without virtual ranks, and where every rank has one part, there is nothing
-// to do: a step is one pass.
-// Threads: as Pass.
-// Tested by conformance/virtual_ranks_test.cpp.
+// that are closed have come to, and their sums. Without virtual ranks there is nothing to do: a step is one pass. Where
+// every rank has one part there are no sums. Threads: as Pass. Tested by conformance/virtual_ranks_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +54,8 @@ class Parts {
 
   /// The step is over: buffers are those of the first part, or, if it was void, those of before the step.
   void end_step(bool is_void) noexcept;
+  /// The group has broken; `awaits_step` as of PartBuffers.
+  void leave_group(bool awaits_step) noexcept;
   /// Parameters and buffers are others now.
   void restart() noexcept;
 
@@ -64,7 +64,7 @@ class Parts {
 
   const VirtualRanks ranks_;
   std::unique_ptr<PartialSums> sums_;
-  std::unique_ptr<PartBuffers> buffers_;  // NULL: this rank has one part
+  std::unique_ptr<PartBuffers> buffers_;  // NULL without virtual ranks
   std::vector<collective::Participation> closed_;
   std::vector<uint8_t> used_;  // by parameter, in parts that are closed
   std::optional<MissingGradients> missing_;
