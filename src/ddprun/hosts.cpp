@@ -43,6 +43,18 @@ void refuse_twice(const std::vector<Host>& hosts, const std::string& where) {
       if (hosts[i].name == hosts[j].name) refuse(where + " has " + hosts[i].name + " twice; add its numbers.");
 }
 
+/// Asks nothing, and notices within half of the silence that a connection is dead.
+std::vector<std::string> ssh_settings(double silence_s) {
+  const int interval = std::clamp(static_cast<int>(silence_s / 6), 1, 60);
+  return {"BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=" + std::to_string(interval), "ServerAliveCountMax=3"};
+}
+
+std::string seconds_of(double seconds) {
+  char text[32];
+  snprintf(text, sizeof text, "%g", seconds);
+  return text;
+}
+
 }  // namespace
 
 std::vector<Host> parse_hosts(const std::string& text, int32_t ranks) {
@@ -98,18 +110,20 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
   for (std::string word; words >> word;) command.push_back(word);
   if (command.empty()) command.emplace_back("ssh");
   if (command.front() == "ssh" || command.front().ends_with("/ssh"))
-    for (const char* setting : {"BatchMode=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3"})
+    for (const std::string& setting : ssh_settings(options.machines.silence_s))
       command.insert(command.end(), {"-o", setting});
   const size_t at = host.name.rfind('@');
   command.push_back((at == std::string::npos ? "" : host.name.substr(0, at + 1)) + address_of(host));
 
   std::string placement;
   for (const Host& each : options.machines.hosts) placement += (placement.empty() ? "" : ",") + std::to_string(each.ranks);
-  char grace[32];
-  snprintf(grace, sizeof grace, "%g", options.grace_s);
-  std::vector<std::string> theirs{ddprun,        "--led",           "--node-rank",  std::to_string(node),
-                                  "--placement", placement,         "--rendezvous", options.machines.rendezvous,
-                                  "--grace",     std::string(grace)};
+  std::vector<std::string> theirs{ddprun,         "--led",
+                                  "--node-rank",  std::to_string(node),
+                                  "--placement",  placement,
+                                  "--rendezvous", options.machines.rendezvous,
+                                  "--grace",      seconds_of(options.grace_s)};
+  if (options.machines.silence_s != Machines().silence_s)
+    theirs.insert(theirs.end(), {"--silence", seconds_of(options.machines.silence_s)});
   if (!options.machines.show.empty()) theirs.insert(theirs.end(), {"--show", options.machines.show});
   if (!options.output_dir.empty()) theirs.insert(theirs.end(), {"--output-dir", options.output_dir});
   if (!options.prefix) theirs.emplace_back("--no-prefix");

@@ -17,8 +17,6 @@
 namespace ddp::ddprun {
 namespace {
 
-constexpr int64_t kBeatMs = 5'000;
-constexpr int64_t kSilentMs = 30'000;
 constexpr int64_t kHeaderMs = 60'000;
 
 bool travels(std::string_view assignment) {
@@ -61,7 +59,7 @@ void Leads::signal(int number) noexcept {
 void Leads::beat() noexcept {
   if (ours_.empty() || !next_.passed()) return;
   signal(0);
-  next_ = os::Deadline::in_ms(kBeatMs);
+  next_ = os::Deadline::in_ms(beat_ms_);
 }
 
 std::string lead_header(const std::vector<std::string>& environment, const std::vector<std::string>& assignments,
@@ -106,7 +104,7 @@ void Leash::append_poll(std::vector<pollfd>& entries) const { entries.push_back(
 void Leash::handle(const pollfd& entry, const std::function<void(int)>& on_signal, const std::function<void()>& on_loss) {
   if (!led_) return;
   if (entry.revents == 0) {
-    if (silent_.is_never() && !stopped_) silent_ = os::Deadline::in_ms(kSilentMs);
+    if (silent_.is_never() && !stopped_) silent_ = os::Deadline::in_ms(silence_ms_);
     if (silent_.passed()) lose(on_loss);
     return;
   }
@@ -114,7 +112,7 @@ void Leash::handle(const pollfd& entry, const std::function<void(int)>& on_signa
   const ssize_t got = read(0, buffer, sizeof buffer);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (got <= 0) return lose(on_loss);
-  silent_ = os::Deadline::in_ms(kSilentMs);
+  silent_ = os::Deadline::in_ms(silence_ms_);
   waiting_.append(buffer, static_cast<size_t>(got));
   for (size_t end = waiting_.find('\n'); end != std::string::npos; end = waiting_.find('\n')) {
     const int number = std::atoi(waiting_.substr(0, end).c_str());

@@ -1,7 +1,7 @@
 // How one ddprun leads those that it has started on other machines: through their stdin. First variables for the ranks, a
 // line each, and an empty line: no secret stands in a command line. Then a line with a number for each signal, and 0 now and
-// then, so that silence means that the connection is gone. The end of the stream, or silence, ends the ranks of that
-// machine.
+// then, so that silence means that the connection is gone. The end of the stream, or silence (--silence), ends the ranks of
+// that machine.
 #pragma once
 
 #include <poll.h>
@@ -19,6 +19,8 @@ namespace ddp::ddprun {
 /// The leading side: one pipe for each machine.
 class Leads {
  public:
+  /// A machine takes silence of so many seconds for the end of the connection.
+  explicit Leads(double silence_s) noexcept : beat_ms_(static_cast<int64_t>(silence_s * 1e3) / 6) {}
   /// What the next process gets as its stdin, with `header` in it. Valid until the next call.
   [[nodiscard]] int add(const std::string& header);
   /// All processes run.
@@ -31,6 +33,7 @@ class Leads {
  private:
   std::vector<Fd> ours_;
   Fd theirs_;
+  int64_t beat_ms_;
   os::Deadline next_ = os::Deadline::in_ms(1);
 };
 
@@ -42,7 +45,8 @@ class Leads {
 /// The led side. Not led: nothing ever comes.
 class Leash {
  public:
-  explicit Leash(bool led) noexcept : led_(led) {}
+  /// The connection counts as lost after a silence of so many seconds.
+  Leash(bool led, double silence_s) noexcept : led_(led), silence_ms_(static_cast<int64_t>(silence_s * 1e3)) {}
 
   /// Take the variables from stdin into the environment. Throws ExitError.
   static void read_environment();
@@ -56,6 +60,7 @@ class Leash {
   void lose(const std::function<void()>& on_loss);
 
   bool led_;
+  int64_t silence_ms_;
   bool stopped_ = false;  // the whole job, by Ctrl-Z: nothing is said meanwhile
   std::string waiting_;
   os::Deadline silent_ = os::Deadline::never();

@@ -123,6 +123,9 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("--hostfile", words.hostfile, "The same from a file: a host in each line, as a:4 or a slots=4")
       ->type_name("FILE");
   app.add_option("--ssh", options.machines.ssh, "What starts a command on a host (default: ssh)")->type_name("COMMAND");
+  app.add_option("--silence", options.machines.silence_s,
+                 "With --hosts: end the ranks of a host that has heard nothing of ddprun for so long (default: 30)")
+      ->type_name("SECONDS");
   app.add_option("--nnodes", words.nodes, "Number of machines on which this line is given; each starts -n ranks")
       ->type_name("N");
   app.add_option("--node-rank", words.node, "Which of them this is: 0 to N - 1")->type_name("R");
@@ -186,6 +189,8 @@ void check(const Options& options) {
     refuse("--port must be from 1 to 65535, not " + std::to_string(options.port) + ".");
   if (!(options.grace_s >= 0 && options.grace_s < 1e9))
     refuse("--grace must be 0 or more seconds, not " + number(options.grace_s) + ".");
+  if (!(options.machines.silence_s >= 3 && options.machines.silence_s < 1e6))
+    refuse("--silence must be 3 or more seconds, not " + number(options.machines.silence_s) + ".");
   if (!(options.timeout_s >= 0 && options.timeout_s < 1e9)) {
     refuse("--timeout must be a number of seconds, not " + number(options.timeout_s) + ".");
   }

@@ -22,6 +22,7 @@ struct Machines {
   int32_t node = 0;                // which of them this is
   std::string rendezvous;          // host:port where the ranks meet; "": on this machine
   bool led = false;                // by a ddprun on another machine, through stdin (lead.hpp)
+  double silence_s = 30;           // after which a led one takes the connection for lost
   std::string show;                // ranks of all machines, as typed; "": all, or none with files
 
   [[nodiscard]] int32_t world_size() const { return std::accumulate(placement.begin(), placement.end(), 0); }

@@ -128,7 +128,9 @@ std::vector<std::string> failure_report(const Names& names, const Outcome& first
   lines.push_back(who + (outcomes.size() > 1 ? " failed first: " : " failed: ") + describe(first) + " after " +
                   format_seconds(first.seconds) + (is_host ? "" : ", peak memory " + format_memory(first.peak_kib)));
   if (is_host && exit_code(first) == kExitSsh)
-    lines.push_back("ssh ends so when it cannot connect, or when the connection breaks; its own words stand above");
+    lines.push_back(
+        "ssh ends so when it cannot connect, when the connection breaks, or when ddprun is killed there; its own words "
+        "stand above");
   const std::string hint = is_host ? "" : memory_hint(first, oom_kills);
   if (!hint.empty()) lines.push_back(hint);
   if (!is_host) lines.push_back(last_lines.empty() ? who + " printed nothing" : "the last lines of " + who + ":");

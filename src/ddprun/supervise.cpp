@@ -48,7 +48,7 @@ class Supervisor {
         job_(options.machines.hosts.empty() ? prepare_job(options, signals_.original_mask())
                                             : prepare_hosts(options, signals_.original_mask())),
         relay_(options),
-        inputs_{{}, {}, Leash(options.machines.led)} {}
+        inputs_{{}, Leads(options.machines.silence_s), Leash(options.machines.led, options.machines.silence_s)} {}
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() { end_everything(); }

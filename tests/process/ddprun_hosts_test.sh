@@ -1,5 +1,5 @@
-# ddprun on several machines: by hand (--nnodes), and from one (--hosts). Without a real ssh, a script takes its place and starts the command
-# here; where an sshd can be had (the program sshd, or DDP_SSHD), it also runs in network namespaces.
+# ddprun on several machines: by hand (--nnodes), and from one (--hosts). A script takes the place of ssh and starts the command here;
+# ddprun_sshd_test.sh has real connections.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 unset OMP_NUM_THREADS DDP_TOKEN DDP_TOKEN_FILE PYTHONUNBUFFERED
 show='echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, at $MASTER_ADDR:$MASTER_PORT'
@@ -90,42 +90,4 @@ wait "$job" || code=$?
 check a_connection_that_breaks_is_a_failure same "$code" 137
 check and_all_ranks_end within 20 nothing_stays
 
-# Real connections.
-sshd=${DDP_SSHD:-$(PATH=$PATH:/usr/sbin command -v sshd || true)}
-if [ -z "$sshd" ] || ! command -v ssh-keygen >/dev/null || [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! id sshd >/dev/null 2>&1; then
-  echo "skipped with a real sshd: it needs root, ip, ssh-keygen, sshd and its user"
-  finish
-fi
-worker=$DDP_BUILD_DIR/tests/test.process.hierarchy
-(
-  trap - EXIT
-  . "$DDP_SOURCE_DIR/tests/process/netns_support.sh"
-  unset MASTER_ADDR DDP_TOKEN
-  mkdir -p /run/sshd
-  ssh-keygen -q -t ed25519 -N '' -f "$work/host" && ssh-keygen -q -t ed25519 -N '' -f "$work/user" && cp "$work/user.pub" "$work/keys" || exit 1
-  for host in 1 2; do
-    printf '%s\n' "HostKey $work/host" "AuthorizedKeysFile $work/keys" "StrictModes no" "PermitRootLogin yes" "PidFile none" \
-      "SetEnv DDP_TEST_HOST=$host" >"$work/sshd$host"
-    ip netns exec "$id-$host" "$sshd" -D -e -f "$work/sshd$host" 2>"$work/rank-sshd$host" &
-    pids+=($!)
-  done
-  printf '%s\n' "IdentityFile $work/user" "StrictHostKeyChecking no" "UserKnownHostsFile /dev/null" "LogLevel ERROR" >"$work/config"
-  # --worker is of the test program: a group of all ranks that sums.
-  timeout 60 ip netns exec "$id-1" "$ddprun" --hosts 10.77.0.1:2,10.77.0.2:2 --ssh "ssh -F $work/config" "$worker" --worker \
-    >"$work/rank-out" 2>&1
-  check "a job over ssh ends well" [ $? = 0 ]
-  check "its ranks sum together" [ "$(grep -c 'sums agree over' "$work/rank-out")" -ge 4 ]
-  ip netns exec "$id-1" "$ddprun" --hosts 10.77.0.1:1,10.77.0.2:1 --ssh "ssh -F $work/config" --grace 1 \
-    sh -c 'echo $$ >>'"$work/pids"'; exec sleep 100' >"$work/rank-out" 2>&1 &
-  job=$!
-  for _ in $(seq 100); do [ "$(cat "$work/pids" 2>/dev/null | wc -l)" = 2 ] && break || sleep 0.1; done
-  check "both hosts run" [ "$(cat "$work/pids" | wc -l)" = 2 ]
-  kill -KILL "$job"
-  for _ in $(seq 100); do kill -0 $(cat "$work/pids") 2>/dev/null || break; sleep 0.1; done
-  check "no rank is left when ddprun is killed" [ -z "$(for pid in $(cat "$work/pids"); do kill -0 "$pid" 2>/dev/null && echo "$pid"; done)" ]
-  exit $((failures > 0))
-) || {
-  code=$?
-  [ "$code" = 77 ] || fails=$((fails + 1))
-}
 finish
