@@ -61,9 +61,8 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
   if (context.control->rank() == 0 && layout.traffic() >= kNotableTraffic)
     os::log(DDP_LOG_WARNING,
             "the busiest host sends %.1f times as many bytes as it has to, because its ranks are not one aligned block of a "
-            "power of "
-            "two; place the ranks host by host, or set sum_order to DDP_SUM_ORDER_BY_HOST",
-            layout.traffic());
+            "power of two; place the ranks host by host%s",
+            layout.traffic(), context.options.virtual_ranks == 0 ? ", or set sum_order to DDP_SUM_ORDER_BY_HOST" : "");
   return transport;
 }
 

@@ -6,7 +6,7 @@
 // exchanged as F32, from an array of their own. Cost: closing a part reads and writes each gradient once, and reads one
 // more array for each carry.
 // Threads: one at a time. Allocates when it is made.
-// Tested by conformance/virtual_ranks_test.cpp.
+// Tested by conformance/same_bits_test.cpp.
 #pragma once
 
 #include <cstddef>

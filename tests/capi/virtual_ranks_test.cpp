@@ -261,6 +261,41 @@ void options_that_exclude_each_other_are_refused(void**) {
   expect_contains(ddp_last_error(), "whose bits depend on the hosts");
 }
 
+/// Where some rank has several parts. In a group whose ranks have one part each, hooks would do, and are refused too: the
+/// bits would not come again with fewer ranks.
+void what_depends_on_the_ranks_is_refused(void**) {
+  for (const int32_t parts : {1, 4}) {
+    ddp_group_options options = patient_options(0, 1);
+    options.virtual_ranks = parts;
+    ddp_group* const group = create_group("local://refused-" + std::to_string(parts), options);
+    float weight = 1, gradient = 0;
+    const auto expect_no_commit = [&](const char* name, const std::function<void(ddp_model*)>& set) {
+      ddp_model* model = nullptr;
+      OK(ddp_model_create(group, nullptr, &model));
+      OK(ddp_model_add_array(model, "w", &weight, &gradient, 1, nullptr));
+      set(model);
+      expect(ddp_model_commit(model, nullptr) == DDP_ERROR_NOT_SUPPORTED, std::string(name) + " is refused");
+      expect_contains(ddp_last_error(), "virtual_ranks");
+      ddp_model_destroy(model);
+    };
+    expect_no_commit("PowerSGD",
+                     [](ddp_model* model) { OK(ddp_model_set_hook(model, ddp_hook_powersgd, nullptr, nullptr)); });
+    expect_no_commit("a hook", [](ddp_model* model) {
+      OK(ddp_model_set_hook(
+          model, [](void*, ddp_bucket*) { return 0; }, nullptr, nullptr));
+    });
+    expect_no_commit("a pulled hook", [](ddp_model* model) { OK(ddp_model_set_pulled_hook(model)); });
+
+    float x[4] = {1, 2, 3, 6}, y[4] = {};
+    const ddp_tensor in = {x, DDP_F32, DDP_CPU, 0, 2, {4, 1}}, out = {y, DDP_F32, DDP_CPU, 0, 2, {4, 1}};
+    const ddp_status status = ddp_batch_norm_forward(group, nullptr, &in, nullptr, nullptr, nullptr, nullptr, &out, nullptr,
+                                                     nullptr, nullptr, nullptr);
+    expect(status == (parts == 1 ? DDP_OK : DDP_ERROR_NOT_SUPPORTED), "batch normalisation over all ranks");
+    if (parts > 1) expect_contains(ddp_last_error(), "several virtual ranks");
+    ddp_group_destroy(group);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -268,6 +303,7 @@ int main() {
       ddp_test(keys_are_frozen_and_differ),
       ddp_test(parts_are_told_and_their_metrics_joined),
       ddp_test(options_that_exclude_each_other_are_refused),
+      ddp_test(what_depends_on_the_ranks_is_refused),
       ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kShared>),
       ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kGloo>),
       ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kSeveral>),

@@ -1,157 +1,16 @@
-// Virtual ranks: a training on any number of ranks has the bits of one rank for each part, which a group without virtual
-// ranks gives. In every way of making a step, with weights, wire formats and parts in several passes; what is missing in one
-// part voids the step everywhere, and buffers are those of the first part.
+// Virtual ranks: what is missing in one part voids the step everywhere, and buffers are those of the first part; which
+// passes come, and what is refused. That a training has the same bits is in same_bits_test.cpp.
 #include "ddp/virtual_ranks.h"
 
-#include "core/virtual_ranks.hpp"
 #include "model/sync_buffers.hpp"
-#include "model/uneven.hpp"
-#include "optim/ema.hpp"
-#include "support/fused_world.hpp"
+#include "support/parts_world.hpp"
 
 namespace ddp::test {
 namespace {
 
+using namespace parts;
+
 constexpr int kSteps = 3;
-const std::vector<int64_t> kShapes = {7, 5000, 1, 1024, 900};
-
-struct Case {
-  const char* name;
-  Rule rule = Rule::kAdamW;
-  Ways ways{};
-  double loss_scale = 1;
-  bool weighted = false;
-};
-
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  const auto add = [&](const char* name, Rule rule, const std::function<void(Case&)>& change) {
-    Case made{name, rule};
-    made.ways.shapes = kShapes;
-    made.ways.bucket_bytes = 9'000;
-    change(made);
-    cases.push_back(made);
-  };
-  add("plain", Rule::kMomentum, [](Case&) {});
-  add("memory of the program", Rule::kAdamW, [](Case& c) { c.ways.owned_grads = false; });
-  add("a thread reduces", Rule::kAdamW, [](Case& c) { c.ways.progress = DDP_PROGRESS_THREAD; });
-  add("shard", Rule::kAdamW, [](Case& c) { c.ways.shard = true; });
-  add("in backward", Rule::kAdamW, [](Case& c) { c.ways.in_backward = true; });
-  add("shard, in backward, own values", Rule::kAdamW,
-      [](Case& c) { c.ways.shard = c.ways.in_backward = c.ways.own_values = true; });
-  add("clipping and loss scale", Rule::kAdamW, [](Case& c) {
-    c.ways.max_norm = 3;
-    c.ways.shard = true;
-    c.loss_scale = 8;
-  });
-  add("F16 on the wire", Rule::kAdamW, [](Case& c) { c.ways.hook = pass::Hook::sent_as(DDP_F16); });
-  add("BF16 on the wire, shard, in backward", Rule::kAdamW, [](Case& c) {
-    c.ways.hook = pass::Hook::sent_as(DDP_BF16);
-    c.ways.shard = c.ways.in_backward = true;
-  });
-  add("BF16 with master weights", Rule::kAdamW, [](Case& c) {
-    c.ways.dtype = DDP_BF16;
-    c.ways.master_weights = true;
-  });
-  add("BF16, shard, in backward", Rule::kAdamW, [](Case& c) {
-    c.ways.dtype = DDP_BF16;
-    c.ways.master_weights = c.ways.shard = c.ways.in_backward = true;
-  });
-  add("weights", Rule::kAdamW, [](Case& c) {
-    c.ways.divisor = DDP_DIVISOR_WEIGHTS;
-    c.weighted = true;
-  });
-  add("weights, BF16, F16 on the wire", Rule::kAdamW, [](Case& c) {
-    c.ways.divisor = DDP_DIVISOR_WEIGHTS;
-    c.ways.hook = pass::Hook::sent_as(DDP_F16);
-    c.weighted = true;
-  });
-  return cases;
-}
-
-double weight_of(int part, int step) { return (part * 5 + step) % 4 == 3 ? 0 : 1.0 + (part * 7 + step) % 5 / 3.0; }
-
-ddp_group_options with_parts(ddp_group_options options, int parts) {
-  options.virtual_ranks = parts;
-  return options;
-}
-
-VirtualRanks ranks_of(const group::Group& group) { return VirtualRanks::of(group.options(), group.rank(), group.size()); }
-
-ddp_pass mode_of(const VirtualRanks& ranks, int part) {
-  return part + 1 < ranks.first + ranks.count ? DDP_PASS_PART : DDP_PASS_REDUCE;
-}
-
-/// One part of a step. The third parameter is not used in odd parts; every third part comes in two passes.
-void make_part(FusedWorld& world, const Case& how, const VirtualRanks& ranks, int part, int step) {
-  if (how.weighted) set_weight(*world.model, weight_of(part, step));
-  world.fill(part, step);
-  if (part % 3 == 2) {
-    world.reduce({}, {}, DDP_PASS_ACCUMULATE);
-    for (size_t p = 0; p < kShapes.size(); ++p) {  // a micro-batch that adds twice as much again
-      std::byte* const grad = world.model->table().parameter(static_cast<int32_t>(p)).grad.data;
-      for (int64_t i = 0; i < kShapes[p]; ++i) world.set(grad, i, 3 * FusedWorld::gradient(part, step, p, i));
-    }
-  }
-  world.reduce(part % 2 == 1 ? std::set<int32_t>{2} : std::set<int32_t>{}, {}, mode_of(ranks, part));
-}
-
-std::string train(group::Group& group, const Case& how) {
-  FusedWorld world(group, how.rule, how.ways);
-  if (how.loss_scale != 1) {
-    ddp_loss_scale_options scale{};
-    scale.initial = how.loss_scale;
-    world.optimizer->set_loss_scale(scale);
-  }
-  optim::Ema ema(world.model, {0.5});
-  const VirtualRanks ranks = ranks_of(group);
-  for (int step = 0; step < kSteps; ++step) {
-    for (int part = ranks.first; part < ranks.first + ranks.count; ++part) make_part(world, how, ranks, part, step);
-    world.optimizer->step();
-    ema.update();
-  }
-  std::string all = world.bytes();
-  ema.swap(0);
-  all += world.bytes();
-  ema.swap(0);
-  expect_same_everywhere(group, all, how.name);
-  return all;
-}
-
-/// By case, of a group in which every rank has one part and no option is set: ranks are threads.
-std::vector<std::string> reference(int parts) {
-  std::vector<std::string> wanted(all_cases().size());
-  run_groups(parts, [&](group::Group& group, int rank) {
-    size_t at = 0;
-    for (const Case& how : all_cases()) {
-      std::string bytes = train(group, how);
-      if (rank == 0) wanted[at] = std::move(bytes);
-      ++at;
-    }
-  });
-  return wanted;
-}
-
-void expect_the_bits(Path path, int parts, const std::vector<int>& sizes) {
-  const std::vector<std::string> wanted = reference(parts);
-  for (const int size : sizes)
-    run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int) {
-      const auto group = group::Group::create(place.c_str(), with_parts(options, parts));
-      size_t at = 0;
-      for (const Case& how : all_cases())
-        expect(train(*group, how) == wanted[at++],
-               std::string(how.name) + ": " + std::to_string(size) + " ranks, " + std::to_string(parts) + " parts");
-      group->barrier();
-    });
-}
-
-void eight_parts_have_the_same_bits(Path path) {
-  expect_the_bits(path, 8, path == Path::kLocal ? std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8} : std::vector<int>{3, 5});
-}
-
-void twelve_parts_have_the_same_bits(Path path) {
-  expect_the_bits(path, 12, path == Path::kLocal ? std::vector<int>{1, 2, 3, 6, 12} : std::vector<int>{6});
-}
 
 void expect_refusal(ddp_status status, const char* text, const std::function<void()>& body) {
   expect_contains(expect_error(status, body), text);
@@ -345,10 +204,6 @@ void what_depends_on_the_ranks_is_refused(Path path) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
-      ddp_paths_test(eight_parts_have_the_same_bits),
-      ddp_paths_test(twelve_parts_have_the_same_bits),
-      {"eight parts have the same bits on several hosts", guarded<&on_path<&eight_parts_have_the_same_bits, Path::kHosts>>,
-       nullptr, nullptr, nullptr},
       ddp_paths_test(a_part_with_a_gap_voids_the_step_on_all_ranks),
       ddp_paths_test(a_part_that_is_abandoned_does_too),
       ddp_paths_test(parts_may_be_skipped),

@@ -1,0 +1,146 @@
+// Trainings whose global batch has parts, in every way of making a step, for a comparison of bits between numbers of ranks.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/virtual_ranks.hpp"
+#include "model/uneven.hpp"
+#include "optim/ema.hpp"
+#include "support/fused_world.hpp"
+
+namespace ddp::test::parts {
+
+inline const std::vector<int64_t> kShapes = {7, 5000, 1, 1024, 900};
+
+struct Case {
+  const char* name;
+  Rule rule = Rule::kAdamW;
+  Ways ways{};
+  double loss_scale = 1;
+  bool scale_adapts = false;  // grows after two steps; a part of the second step is not finite
+  bool weighted = false;
+};
+
+inline std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, Rule rule, const std::function<void(Case&)>& change) {
+    Case made{name, rule};
+    made.ways.shapes = kShapes;
+    made.ways.bucket_bytes = 9'000;
+    change(made);
+    cases.push_back(made);
+  };
+  add("plain", Rule::kMomentum, [](Case&) {});
+  add("memory of the program", Rule::kAdamW, [](Case& c) { c.ways.owned_grads = false; });
+  add("a thread reduces", Rule::kAdamW, [](Case& c) { c.ways.progress = DDP_PROGRESS_THREAD; });
+  add("shard", Rule::kAdamW, [](Case& c) { c.ways.shard = true; });
+  add("in backward", Rule::kAdamW, [](Case& c) { c.ways.in_backward = true; });
+  add("shard, in backward, own values", Rule::kAdamW,
+      [](Case& c) { c.ways.shard = c.ways.in_backward = c.ways.own_values = true; });
+  add("clipping and loss scale", Rule::kAdamW, [](Case& c) {
+    c.ways.max_norm = 3;
+    c.ways.shard = true;
+    c.loss_scale = 8;
+  });
+  add("dynamic loss scale", Rule::kAdamW, [](Case& c) {
+    c.loss_scale = 64;
+    c.scale_adapts = true;
+  });
+  add("dynamic loss scale, shard, clipping", Rule::kAdamW, [](Case& c) {
+    c.ways.max_norm = 3;
+    c.ways.shard = true;
+    c.loss_scale = 64;
+    c.scale_adapts = true;
+  });
+  add("F16 on the wire", Rule::kAdamW, [](Case& c) { c.ways.hook = pass::Hook::sent_as(DDP_F16); });
+  add("BF16 on the wire, shard, in backward", Rule::kAdamW, [](Case& c) {
+    c.ways.hook = pass::Hook::sent_as(DDP_BF16);
+    c.ways.shard = c.ways.in_backward = true;
+  });
+  add("BF16 with master weights", Rule::kAdamW, [](Case& c) {
+    c.ways.dtype = DDP_BF16;
+    c.ways.master_weights = true;
+  });
+  add("BF16, shard, in backward", Rule::kAdamW, [](Case& c) {
+    c.ways.dtype = DDP_BF16;
+    c.ways.master_weights = c.ways.shard = c.ways.in_backward = true;
+  });
+  add("weights", Rule::kAdamW, [](Case& c) {
+    c.ways.divisor = DDP_DIVISOR_WEIGHTS;
+    c.weighted = true;
+  });
+  add("weights, BF16, F16 on the wire", Rule::kAdamW, [](Case& c) {
+    c.ways.divisor = DDP_DIVISOR_WEIGHTS;
+    c.ways.hook = pass::Hook::sent_as(DDP_F16);
+    c.weighted = true;
+  });
+  return cases;
+}
+
+inline double weight_of(int part, int step) { return (part * 5 + step) % 4 == 3 ? 0 : 1.0 + (part * 7 + step) % 5 / 3.0; }
+
+inline ddp_group_options with_parts(ddp_group_options options, int parts) {
+  options.virtual_ranks = parts;
+  return options;
+}
+
+inline VirtualRanks ranks_of(const group::Group& group) {
+  return VirtualRanks::of(group.options(), group.rank(), group.size());
+}
+
+inline ddp_pass mode_of(const VirtualRanks& ranks, int part) {
+  return part + 1 < ranks.first + ranks.count ? DDP_PASS_PART : DDP_PASS_REDUCE;
+}
+
+/// One part of a step. The third parameter is not used in odd parts; every third part comes in two passes.
+inline void make_part(FusedWorld& world, const Case& how, const VirtualRanks& ranks, int part, int step) {
+  if (how.weighted) set_weight(*world.model, weight_of(part, step));
+  world.fill(part, step);
+  if (part % 3 == 2) {
+    world.reduce({}, {}, DDP_PASS_ACCUMULATE);
+    for (size_t p = 0; p < kShapes.size(); ++p) {  // a micro-batch that adds twice as much again
+      std::byte* const grad = world.model->table().parameter(static_cast<int32_t>(p)).grad.data;
+      for (int64_t i = 0; i < kShapes[p]; ++i) world.set(grad, i, 3 * FusedWorld::gradient(part, step, p, i));
+    }
+  }
+  if (how.scale_adapts && part == 5 && step == 1)
+    world.set(world.model->table().parameter(3).grad.data, 70, std::numeric_limits<double>::infinity());
+  world.reduce(part % 2 == 1 ? std::set<int32_t>{2} : std::set<int32_t>{}, {}, mode_of(ranks, part));
+}
+
+/// The model, its optimizer and an average.
+struct Training {
+  const Case& how;
+  FusedWorld world;
+  optim::Ema ema;
+  const VirtualRanks ranks;
+
+  Training(group::Group& group, const Case& way)
+      : how(way), world(group, way.rule, way.ways), ema(world.model, {0.5}), ranks(ranks_of(group)) {
+    if (how.loss_scale == 1) return;
+    ddp_loss_scale_options scale{};
+    scale.initial = how.loss_scale;
+    if (how.scale_adapts) scale = {0, how.loss_scale, 2, 0.5, 1, 1024, 2};
+    world.optimizer->set_loss_scale(scale);
+  }
+  void run(int from, int to) {
+    for (int step = from; step < to; ++step) {
+      for (int part = ranks.first; part < ranks.first + ranks.count; ++part) make_part(world, how, ranks, part, step);
+      world.optimizer->step();
+      ema.update();
+    }
+  }
+  /// Of parameters, averages and loss scale.
+  [[nodiscard]] std::string bytes() {
+    std::string all = world.bytes();
+    ema.swap(0);
+    all += world.bytes();
+    ema.swap(0);
+    return all + std::to_string(world.optimizer->loss_scale()) + std::to_string(world.optimizer->skipped_count());
+  }
+};
+
+}  // namespace ddp::test::parts
