@@ -88,7 +88,8 @@ DDP_API ddp_status ddp_group_get_progress(const ddp_group *group, int32_t rank, 
  * call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
  * Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
  * ranks that are here; nothing has changed, and the call may be repeated), FENCED (this rank was silent, and the others have
- * gone on without it), OUT_OF_MEMORY. Since 0.1.
+ * gone on without it), MISMATCH (what was sent to make the replicas equal has not come; the group can be used, the model
+ * after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
  */
 DDP_API ddp_status ddp_group_recover(ddp_group *group, const ddp_recover_options *options, ddp_recovery *out_recovery);
 

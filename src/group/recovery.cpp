@@ -58,7 +58,11 @@ int32_t Recovery::run(Group& group, const bootstrap::RecoveryRule& rule) {
         if (count != kNewcomer) common = std::min(common, static_cast<size_t>(std::stoul(count)));
       for (size_t i = 0; i < common; ++i) source = std::max(source, followers[i]->rejoin_group());
     });
-    if (!failed.has_value()) return source;
+    if (!failed.has_value()) {
+      for (const auto& follower : followers)
+        if (const std::optional<Error> problem = follower->take_problem()) throw Error(*problem);
+      return source;
+    }
     if (!breaks_group(failed->status())) throw Error(*failed);
     os::log(DDP_LOG_WARNING, "the recovery begins again: %s", failed->what());
   }

@@ -126,19 +126,32 @@ std::vector<uint64_t> content_hashes(group::Group& group, const std::vector<Tens
   return hashes;
 }
 
+void NamedTensors::add(std::string name, const Tensor& tensor) {
+  names.push_back(std::move(name));
+  tensors.push_back(tensor);
+}
+
+void NamedTensors::add_values(const Parameters& table) {
+  for (const Parameter& each : table.parameters()) add("parameter \"" + each.name + "\"", each.value);
+}
+
+void NamedTensors::add_buffers(const Parameters& table) {
+  for (const Buffer& each : table.buffers()) add("buffer \"" + each.name + "\"", each.value);
+}
+
 std::optional<Drift> find_drift(group::Group& group, const Parameters& table, Compare compare, void* stream) {
+  NamedTensors compared;
+  compared.add_values(table);
+  if (compare == Compare::kAll) compared.add_buffers(table);
+  std::optional<Drift> drift = find_drift(group, compared, stream);
+  if (drift) drift->only_buffers = drift->first >= table.parameters().size();
+  return drift;
+}
+
+std::optional<Drift> find_drift(group::Group& group, const NamedTensors& compared, void* stream) {
   if (group.size() == 1) return std::nullopt;
-  std::vector<std::string> names;
-  std::vector<Tensor> tensors;
-  const auto add = [&](const char* kind, const std::string& name, const Tensor& tensor) {
-    names.push_back(std::string(kind) + " \"" + name + "\"");
-    tensors.push_back(tensor);
-  };
-  for (const Parameter& parameter : table.parameters()) add("parameter", parameter.name, parameter.value);
-  if (compare == Compare::kAll)
-    for (const Buffer& buffer : table.buffers()) add("buffer", buffer.name, buffer.value);
   ByteWriter hashes;
-  for (const uint64_t hash : content_hashes(group, tensors, stream)) hashes.number(hash);
+  for (const uint64_t hash : content_hashes(group, compared.tensors, stream)) hashes.number(hash);
   ByteWriter whole;
   whole.number(content_hash(hashes.bytes().data(), hashes.bytes().size()));
   if (all_equal(group.gather("replica check", whole.bytes()))) return std::nullopt;
@@ -146,11 +159,9 @@ std::optional<Drift> find_drift(group::Group& group, const Parameters& table, Co
   for (const std::string& answer : group.gather("replica hashes", hashes.bytes())) {
     ByteReader reader(answer);
     by_rank.emplace_back();
-    for (size_t i = 0; i < names.size(); ++i) by_rank.back().push_back(reader.number<uint64_t>());
+    for (size_t i = 0; i < compared.names.size(); ++i) by_rank.back().push_back(reader.number<uint64_t>());
   }
-  std::optional<Drift> drift = judge(names, by_rank);
-  if (drift) drift->only_buffers = drift->first >= table.parameters().size();
-  return drift;
+  return judge(compared.names, by_rank);
 }
 
 void throw_drift(const char* function, const Drift& drift) {

@@ -30,6 +30,19 @@ struct Drift {
 [[nodiscard]] std::optional<Drift> find_drift(group::Group& group, const Parameters& table, Compare compare,
                                               void* stream = nullptr);
 
+/// Tensors that are to be equal, with what they are called: `buffer "mean"`.
+struct NamedTensors {
+  std::vector<std::string> names;
+  std::vector<Tensor> tensors;
+
+  void add(std::string name, const Tensor& tensor);
+  void add_values(const Parameters& table);
+  void add_buffers(const Parameters& table);
+};
+
+/// The same for any tensors; `only_buffers` is not set.
+[[nodiscard]] std::optional<Drift> find_drift(group::Group& group, const NamedTensors& compared, void* stream = nullptr);
+
 /// One number for each tensor: equal for equal bytes in the same place (host or GPU), on every rank.
 [[nodiscard]] std::vector<uint64_t> content_hashes(group::Group& group, const std::vector<Tensor>& tensors, void* stream);
 

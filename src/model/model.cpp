@@ -124,7 +124,7 @@ void Model::commit(void* stream) {
   if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);
   on_error<Error>([&] { commit_now(stream); },
                   [this](const Error& error) {
-                    if (!breaks_group(error.status())) rejoin_.reset();
+                    if (!breaks_group(error.status()) && pass_ == nullptr) rejoin_.reset();
                   });
 }
 
@@ -145,6 +145,7 @@ void Model::commit_now(void* stream) {
   if (group_->options().virtual_ranks > 0) refuse_virtual_ranks(*this);
   if (rejoin_ != nullptr) require_recoverable();
   static_cast<void>(join_group(stream));
+  if (const std::optional<Error> difference = replicas_.take_difference()) throw Error(*difference);
 }
 
 int32_t Model::join_group(void* stream) {

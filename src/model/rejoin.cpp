@@ -35,6 +35,8 @@ int32_t Rejoin::rejoin_group() {
   return source;
 }
 
+std::optional<Error> Rejoin::take_problem() noexcept { return model_.replicas_.take_difference(); }
+
 bool Rejoin::take_commit() noexcept { return std::exchange(has_committed_, false) && model_.is_committed(); }
 
 void Rejoin::let_others_join() {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "group/survival.hpp"
 
@@ -22,6 +23,7 @@ class Rejoin final : public group::Follower {
 
   void leave_group() noexcept override;
   [[nodiscard]] int32_t rejoin_group() override;
+  [[nodiscard]] std::optional<Error> take_problem() noexcept override;
   /// True once after a recovery that did what a commit which failed was to do.
   [[nodiscard]] bool take_commit() noexcept;
   /// If a rank waits to join: the group that stands ends, because a recovery takes that rank in.

@@ -14,7 +14,8 @@ ReplicaSource at_first_commit(const std::vector<ReplicaVersion>& by_rank) {
   return {loaded ? ReplicaSource::Sends::kValuesAndStates : ReplicaSource::Sends::kValues, 0, false, false};
 }
 
-bool are_alike(const ReplicaVersion& a, const ReplicaVersion& b) noexcept {
+/// Are they at the same step, with the same parameters?
+bool are_level(const ReplicaVersion& a, const ReplicaVersion& b) noexcept {
   return !a.is_new && !b.is_new && a.is_whole && b.is_whole && a.final_passes == b.final_passes && a.steps == b.steps &&
          a.hash == b.hash;
 }
@@ -25,7 +26,7 @@ std::string write_version(const ReplicaVersion& version) {
   ByteWriter writer;
   writer.number(static_cast<uint8_t>(version.is_new)).number(static_cast<uint8_t>(version.loaded));
   writer.number(static_cast<uint8_t>(version.is_whole)).number(version.final_passes).number(version.steps);
-  writer.number(version.hash).number(version.rank).number(version.size);
+  writer.number(version.hash).number(version.rest).number(version.rank).number(version.size);
   return std::move(writer).bytes();
 }
 
@@ -38,6 +39,7 @@ ReplicaVersion read_version(std::string_view bytes) {
   version.final_passes = reader.number<int64_t>();
   version.steps = reader.number<int64_t>();
   version.hash = reader.number<uint64_t>();
+  version.rest = reader.number<uint64_t>();
   version.rank = reader.number<int32_t>();
   version.size = reader.number<int32_t>();
   return version;
@@ -54,10 +56,11 @@ ReplicaSource find_source(const std::vector<ReplicaVersion>& by_rank) {
     if (source < 0 || age(each) < age(by_rank[static_cast<size_t>(source)])) source = static_cast<int32_t>(rank);
   }
   if (source < 0) return {ReplicaSource::Sends::kNoneIsWhole, 0, true, false};
-  const bool same = std::all_of(by_rank.begin(), by_rank.end(), [&](const ReplicaVersion& each) {
-    return are_alike(each, by_rank[static_cast<size_t>(source)]);
-  });
-  bool same_ranks = same;
+  const ReplicaVersion& chosen = by_rank[static_cast<size_t>(source)];
+  bool same_ranks =
+      std::all_of(by_rank.begin(), by_rank.end(), [&](const ReplicaVersion& each) { return are_level(each, chosen); });
+  const bool same = same_ranks && std::all_of(by_rank.begin(), by_rank.end(),
+                                              [&](const ReplicaVersion& each) { return each.rest == chosen.rest; });
   for (size_t rank = 0; rank < by_rank.size(); ++rank)
     same_ranks = same_ranks && by_rank[rank].rank == static_cast<int32_t>(rank) &&
                  by_rank[rank].size == static_cast<int32_t>(by_rank.size());

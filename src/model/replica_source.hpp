@@ -18,6 +18,7 @@ struct ReplicaVersion {
   int64_t final_passes = 0;
   int64_t steps = 0;  // of its optimizers
   uint64_t hash = 0;  // of its parameters; 0: new
+  uint64_t rest = 0;  // of its buffers, and of the state that all ranks hold whole; 0: new
   int32_t rank = -1;  // in the group before
   int32_t size = 0;
 };
@@ -36,7 +37,7 @@ struct ReplicaSource {
   Sends sends = Sends::kNothing;
   int32_t rank = 0;
   bool is_recovery = false;  // some rank is not new
-  bool same_ranks = false;   // as in the group before, with the same state: what ranks hold in parts still fits
+  bool same_ranks = false;   // as in the group before, with the same parameters: what ranks hold in parts still fits
 };
 
 [[nodiscard]] ReplicaSource find_source(const std::vector<ReplicaVersion>& by_rank);

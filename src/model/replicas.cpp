@@ -12,8 +12,15 @@
 #include "model/replica_source.hpp"
 #include "model/replicate.hpp"
 #include "model/requirements.hpp"
+#include "os/log.hpp"
 
 namespace ddp::model {
+namespace {
+
+constexpr const char* kRecover = "ddp_group_recover";
+constexpr int kAttempts = 2;  // to make replicas equal
+
+}  // namespace
 
 void Replicas::keep_equal(std::weak_ptr<ReplicaState> state) {
   const std::lock_guard lock(keeping_);
@@ -92,31 +99,73 @@ void Replicas::leave() noexcept {
   size_before_ = model_.group().size();
 }
 
+/// What every rank holds whole besides the parameters.
+NamedTensors Replicas::beside_values() {
+  NamedTensors all;
+  all.add_buffers(model_.table());
+  for (const auto& state : kept_equal()) {
+    if (!state->is_replicated()) continue;
+    for (const StateTensor& each : state->state_tensors()) all.add("\"" + each.name + "\" of the optimizer", each.tensor);
+  }
+  return all;
+}
+
+/// Of all that, and of the settings.
+uint64_t Replicas::hash_rest(void* stream) {
+  Hasher hasher;
+  const NamedTensors all = beside_values();
+  for (const uint64_t each : content_hashes(model_.group(), all.tensors, stream)) hasher.add(&each, sizeof each);
+  for (const auto& state : kept_equal()) {
+    if (!state->is_replicated()) continue;
+    const std::string settings = settings_of(*state);
+    hasher.add(settings.data(), settings.size());
+  }
+  return hasher.value();
+}
+
 int32_t Replicas::make_equal(void* stream) {
-  constexpr const char* kName = "ddp_group_recover";
-  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, is_new_ ? 0 : hash(), rank_before_, size_before_};
+  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, 0, 0, rank_before_, size_before_};
+  if (!is_new_) mine.hash = hash(), mine.rest = hash_rest(stream);
   for (const auto& state : kept_equal()) mine.steps += state->steps();
   std::vector<ReplicaVersion> all;
   for (const std::string& answer : model_.group().gather("replicas", write_version(mine)))
     all.push_back(read_version(answer));
   for (const ReplicaVersion& each : all) final_passes_ = std::max(final_passes_, each.final_passes);
   const ReplicaSource found = find_source(all);
-  if (found.rank != model_.group().rank()) is_whole_ = false;  // until all has come: the group may break before
-  switch (found.sends) {
-    case ReplicaSource::Sends::kValues: distribute_values(model_.group(), model_.table(), found.rank, stream); break;
-    case ReplicaSource::Sends::kValuesAndStates:
-      replicate_from(found.rank, is_new_ ? "ddp_model_commit" : kName, stream);
-      break;
-    case ReplicaSource::Sends::kNothing:
-      is_whole_ = true;
-      if (!found.same_ranks) lose_parts();
-      return -1;
-    case ReplicaSource::Sends::kNoneIsWhole: model_.values().tear(); return -1;
+  if (found.sends == ReplicaSource::Sends::kNoneIsWhole) {
+    lose_parts();
+    model_.values().tear();
+    return -1;
   }
+  if (found.rank != model_.group().rank()) is_whole_ = false;  // until all has come: the group may break before
+  send(found, stream);
   is_whole_ = true;
-  model_.values().end_load({});
-  if (found.is_recovery) lose_parts();
-  return found.is_recovery ? found.rank : -1;
+  settle(found);
+  return found.is_recovery && found.sends != ReplicaSource::Sends::kNothing ? found.rank : -1;
+}
+
+/// What was sent is not believed to have come: a recovery looks, and sends it once more.
+void Replicas::send(const ReplicaSource& found, void* stream) {
+  if (found.sends == ReplicaSource::Sends::kNothing) return;
+  if (found.sends == ReplicaSource::Sends::kValues)
+    return distribute_values(model_.group(), model_.table(), found.rank, stream);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    replicate_from(found.rank, is_new_ ? "ddp_model_commit" : kRecover, stream);
+    if (!found.is_recovery) return;
+    NamedTensors all = beside_values();
+    all.add_values(model_.table());
+    const std::optional<Drift> drift = find_drift(model_.group(), all, stream);
+    if (!drift) return difference_.reset();
+    os::log(DDP_LOG_WARNING, "%s: what rank %d has sent has not come: %s", kRecover, found.rank, drift->text.c_str());
+    difference_ = Error(DDP_ERROR_MISMATCH, std::string(kRecover) + ": the replicas differ after they were made equal: " +
+                                                drift->text + "; the group can go on; load a checkpoint with the optimizer");
+  }
+}
+
+void Replicas::settle(const ReplicaSource& found) {
+  if (found.sends != ReplicaSource::Sends::kNothing) model_.values().end_load({});
+  if (found.is_recovery && !found.same_ranks) lose_parts();
+  if (difference_) model_.values().tear();
 }
 
 void Replicas::lose_parts() {

@@ -1,15 +1,21 @@
 // The replicas of a model, one on each rank, which are to hold the same bits: whether they do (drift.hpp), and one rank's
 // state for everybody when they do not (replicate.hpp).
 // Threads: as Model, but for keep_equal().
-// Tested by conformance/drift_test.cpp, conformance/load_test.cpp and gpu_host/sync_test.cpp.
+// Tested by conformance/drift_test.cpp, conformance/load_test.cpp, gpu_host/sync_test.cpp and
+// process/recovery_equal_test.cpp.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "core/error.hpp"
 #include "ddp/model.h"
+#include "model/drift.hpp"
+#include "model/replica_source.hpp"
 #include "model/replica_state.hpp"
 
 namespace ddp::model {
@@ -38,10 +44,13 @@ class Replicas {
   /// This rank loaded what others may not have; commit gives rank 0's to everybody.
   void set_loaded() noexcept { has_loaded_ = true; }
   /// The ranks have met: the values of one of them for everybody, and the kept states, if any rank has loaded or a recovery
-  /// needs it (replica_source.hpp). Gives that rank, -1 if all had the same. Collective.
+  /// needs it (replica_source.hpp). Gives that rank, -1 if all had the same. Collective. After a recovery the ranks compare
+  /// what they have then; if it still differs, the values count as torn, and take_difference() says how.
   int32_t make_equal(void* stream);
   /// Have the parameters yet to take a step from the last gradients?
   [[nodiscard]] bool await_step() noexcept;
+  /// MISMATCH, once, the same on all ranks.
+  [[nodiscard]] std::optional<Error> take_difference() noexcept { return std::exchange(difference_, std::nullopt); }
   /// The group has broken: note how far this rank has come.
   void leave() noexcept;
   /// Of all ranks, the most when they met.
@@ -51,6 +60,10 @@ class Replicas {
 
  private:
   void lose_parts();
+  [[nodiscard]] NamedTensors beside_values();
+  [[nodiscard]] uint64_t hash_rest(void* stream);
+  void send(const ReplicaSource& found, void* stream);
+  void settle(const ReplicaSource& found);
 
   Model& model_;
   std::mutex keeping_;  // guards kept_equal_: their owners are destroyed on any thread
@@ -58,6 +71,7 @@ class Replicas {
   bool has_loaded_ = false;
   bool is_new_ = true;  // has made no passes in an earlier group
   bool is_whole_ = true;
+  std::optional<Error> difference_;
   int64_t final_passes_ = 0;
   int32_t rank_before_ = -1;
   int32_t size_before_ = 0;

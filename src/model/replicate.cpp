@@ -47,6 +47,8 @@ void check_alike(group::Group& group, const char* function, const std::string& k
 
 }  // namespace
 
+std::string settings_of(const ReplicaState& state) { return pack(state.state_fields()); }
+
 void replicate(group::Group& group, const char* function, std::vector<Tensor> tensors,
                const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream) {
   std::string kinds;
@@ -54,7 +56,7 @@ void replicate(group::Group& group, const char* function, std::vector<Tensor> te
   check_alike(group, function, kinds);
   const bool sends = group.rank() == source;
   for (const auto& state : states) {
-    const std::vector<std::string> all = group.gather("replica fields", sends ? pack(state->state_fields()) : std::string());
+    const std::vector<std::string> all = group.gather("replica fields", sends ? settings_of(*state) : std::string());
     group::all_or_none(group, "replica fields", [&] {
       if (!sends) state->load_fields(unpack(all[static_cast<size_t>(source)]));
     });

@@ -20,6 +20,9 @@ namespace ddp::model {
 void replicate(group::Group& group, const char* function, std::vector<Tensor> tensors,
                const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream = nullptr);
 
+/// The settings of a state as one text, equal for equal settings.
+[[nodiscard]] std::string settings_of(const ReplicaState& state);
+
 /// Parameters, buffers and states from `drift.source`, with a line in the log. Throws MISMATCH if there is no source.
 void repair(group::Group& group, const char* function, const Parameters& table,
             const std::vector<std::shared_ptr<ReplicaState>>& states, const Drift& drift, void* stream = nullptr);

@@ -69,14 +69,21 @@ void other_ranks_or_bits_are_not_the_same(void**) {
   expect(!find_source(ranks).same_ranks, "one of three is gone");
   ranks[1].hash ^= 1;
   expect(find_source(ranks).sends == Sends::kValuesAndStates, "other bits at one age");
+  ranks[1].hash ^= 1;
+  for (ReplicaVersion& each : ranks) each.size = 2;
+  expect(find_source(ranks).sends == Sends::kNothing && find_source(ranks).same_ranks, "all are there, with the same");
+  ranks[1].rest ^= 1;
+  expect(find_source(ranks).sends == Sends::kValuesAndStates && find_source(ranks).same_ranks,
+         "other buffers are sent, and parts of a state still fit the parameters");
 }
 
 void a_version_survives_its_way(void**) {
   ReplicaVersion sent = version(false, false, 7, 5, 2);
   sent.loaded = true;
+  sent.rest = 12;
   const ReplicaVersion got = read_version(write_version(sent));
   expect(!got.is_new && got.loaded && !got.is_whole && got.final_passes == 7 && got.steps == 5 && got.hash == sent.hash &&
-             got.rank == 2 && got.size == 3,
+             got.rest == 12 && got.rank == 2 && got.size == 3,
          "all fields");
 }
 

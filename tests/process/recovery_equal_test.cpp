@@ -1,0 +1,224 @@
+// What the ranks hold after a recovery is the same bits, of all that a replica is: buffers and the optimizer's state too,
+// also where the parameters agree. What does not come over is found, and what a dead rank has left half done is never taken
+// for whole.
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "group/recovery.hpp"
+#include "model/model.hpp"
+#include "optim/sgd.hpp"
+#include "support/group_procs.hpp"
+#include "support/values.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+constexpr ddp_pass kReduce = DDP_PASS_REDUCE;
+
+/// One rank of a training in which every gradient is 1.
+struct Rank {
+  Rank(const Folder& folder, int its_rank, int64_t parameters, bool sharded)
+      : weight(static_cast<size_t>(parameters), 1.0F) {
+    ddp_group_options options = world_options();
+    options.recoverable = 1;
+    rank = its_rank;
+    group = join_process_group(folder, rank, 3, options);
+    ddp_model_options model_options{};
+    model_options.first_bucket_bytes = 1 << 20;
+    model_options.own_values = sharded ? 1 : 0;
+    model = std::make_shared<model::Model>(group, model_options);
+    model->add_parameter("weight", flat_tensor(weight.data(), DDP_F32, parameters), nullptr);
+    model->add_buffer("mean", flat_tensor(mean.data(), DDP_F32, 3));
+    ddp_optimizer_options shared = optim::default_optimizer_options();
+    shared.shard = shared.in_backward = sharded ? 1 : 0;
+    ddp_sgd_options rule = optim::default_sgd_options();
+    rule.rate = 0.5;
+    rule.momentum = 0.5;
+    sgd = std::make_shared<optim::Sgd>(model, rule, shared);
+    if (sgd->in_passes() != nullptr)
+      model->optimizer_slot().attach(std::shared_ptr<pass::BlockUpdate>(sgd, sgd->in_passes()));
+    model->replicas().keep_equal(sgd);
+    model->commit();
+    step();
+    step();
+    group->barrier();
+  }
+
+  [[nodiscard]] float* values() const { return reinterpret_cast<float*>(model->table().parameter(0).value.data); }
+  [[nodiscard]] float* momentum() const { return reinterpret_cast<float*>(sgd->state_tensors().front().tensor.data); }
+
+  void step() const {
+    model->begin_backward(kReduce);
+    const Tensor& grad = model->table().parameter(0).grad;
+    std::fill_n(reinterpret_cast<float*>(grad.data), grad.count, 1.0F);
+    model->pass().mark_ready(0);
+    model->end_backward();
+    sgd->step();
+  }
+
+  /// The last rank is killed. Gives the source.
+  int32_t recover() const {
+    if (rank == 2) std::raise(SIGKILL);
+    while (!try_to([&] { group->barrier(); })) {
+    }
+    return group::Recovery::run(*group, group::RecoveryRule());
+  }
+
+  int rank = 0;
+  std::vector<float> weight, mean = {7, 8, 9};
+  std::shared_ptr<group::Group> group;
+  std::shared_ptr<model::Model> model;
+  std::shared_ptr<optim::Sgd> sgd;
+};
+
+/// The state of an optimizer of the program: at every look it lies elsewhere, if `moves`, so nothing that comes over stays.
+class OwnState final : public model::ReplicaState {
+ public:
+  explicit OwnState(bool moves) : moves_(moves) {}
+  const char* kind() const noexcept override { return "own"; }
+  std::vector<model::StateTensor> state_tensors() override {
+    if (moves_) at_ = 1 - at_;
+    return {{"weight.trace", flat_tensor(memory_[at_].data(), DDP_F32, 3)}};
+  }
+  std::map<std::string, std::string> state_fields() const override { return {}; }
+  void load_fields(const std::map<std::string, std::string>&) override {}
+
+ private:
+  const bool moves_;
+  size_t at_ = 0;
+  std::vector<float> memory_[2] = {{1, 2, 3}, {4, 5, 6}};
+};
+
+void on_two_of_three(const std::function<std::string(Rank&)>& body, const std::string& expected) {
+  const Folder folder;
+  Procs procs(3, [&](int number, Reporter&) {
+    Rank rank(folder, number, 5, false);
+    return body(rank);
+  });
+  const std::vector<ProcResult> results = procs.wait(30'000);
+  for (size_t rank = 0; rank < 2; ++rank)
+    expect(results[rank].text.find(expected) != std::string::npos, results[rank].describe() + "\nis not: " + expected);
+}
+
+std::string text_of(int32_t source, const float* values) {
+  return "source " + std::to_string(source) + ": " + std::to_string(values[0]) + " " + std::to_string(values[1]);
+}
+
+void equal_replicas_send_nothing(void**) {
+  on_two_of_three([](Rank& rank) { return text_of(rank.recover(), rank.mean.data()); }, "source -1: 7.000000 8.000000");
+}
+
+void unequal_buffers_are_made_equal(void**) {
+  on_two_of_three(
+      [](Rank& rank) {
+        rank.mean[1] += static_cast<float>(rank.rank);
+        return text_of(rank.recover(), rank.mean.data());
+      },
+      "source 0: 7.000000 8.000000");
+}
+
+void unequal_state_of_the_optimizer_is_made_equal(void**) {
+  on_two_of_three(
+      [](Rank& rank) {
+        rank.momentum()[1] += static_cast<float>(rank.rank);
+        return text_of(rank.recover(), rank.momentum());
+      },
+      "source 0: 1.500000 1.500000");
+}
+
+void an_unequal_rate_is_made_equal(void**) {
+  on_two_of_three(
+      [](Rank& rank) {
+        rank.sgd->set_rate(0.25 + rank.rank);
+        static_cast<void>(rank.recover());
+        return "rate " + std::to_string(rank.sgd->rate());
+      },
+      "rate 0.250000");
+}
+
+void what_does_not_come_over_is_found(void**) {
+  on_two_of_three(
+      [](Rank& rank) {
+        const auto own = std::make_shared<OwnState>(rank.rank == 1);
+        rank.model->replicas().keep_equal(own);
+        const std::optional<Error> found = try_to([&] { static_cast<void>(rank.recover()); });
+        rank.group->barrier();  // the group goes on
+        const std::optional<Error> refused = try_to([&] { rank.model->begin_backward(kReduce); });
+        return (found ? found->text() : "nothing") + " | " + (refused ? refused->text() : "used");
+      },
+      "differ after they were made equal: \"weight.trace\" of the optimizer has no content that most ranks hold: one on "
+      "rank 0, another on rank 1; the group can go on; load a checkpoint with the optimizer | ddp_model_begin_backward: a "
+      "pass or a load that failed has changed only a part");
+}
+
+constexpr int64_t kLarge = int64_t{3} << 20;
+
+/// Kills rank 2 when its slice of the first parameter has begun to change in the memory of this rank.
+class Killer {
+ public:
+  Killer(const volatile float* slice, pid_t victim)
+      : thread_([this, slice, victim, before = *slice] {
+          while (!stops_ && *slice == before) {
+          }
+          if (!stops_) kill(victim, SIGKILL);
+        }) {}
+  ~Killer() {
+    stops_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stops_{false};
+  std::thread thread_;
+};
+
+std::string shard_and_be_killed(const Folder& folder, int number) {
+  const Rank rank(folder, number, kLarge, true);
+  int64_t pids[3] = {}, mine = getpid();
+  rank.group->all_gather(flat_tensor(&mine, DDP_I64, 1), flat_tensor(pids, DDP_I64, 3));
+  const float* const values = rank.values();
+  {
+    std::optional<Killer> killer;
+    if (number == 0) killer.emplace(values + kLarge - kLarge / 3 + 100, static_cast<pid_t>(pids[2]));
+    while (!try_to([&] { rank.step(); })) {
+    }
+  }
+  static_cast<void>(group::Recovery::run(*rank.group, group::RecoveryRule()));
+  const std::optional<Error> refused = try_to([&] { rank.model->begin_backward(kReduce); });
+  if (!refused) return "goes on with a part of the state";
+  if (refused->text().find("part of the parameters") != std::string::npos) return "torn";
+  for (int64_t i = 0; i < kLarge; ++i)
+    if (values[i] != values[0]) return "mixed: " + std::to_string(values[0]) + " and " + std::to_string(values[i]);
+  return "whole";
+}
+
+/// The ranks write their slices into each other's memory, and one dies in the middle of that.
+void parameters_given_in_part_are_torn(void**) {
+  for (int i = 0; i < 3; ++i) {
+    const Folder folder;
+    Procs procs(3, [&](int rank, Reporter&) { return shard_and_be_killed(folder, rank); });
+    std::vector<ProcResult> results = procs.wait(40'000);
+    results.pop_back();
+    for (const ProcResult& result : results)
+      expect(result.exit_code == 0 && (result.text == "torn" || result.text == "whole"), result.describe());
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(equal_replicas_send_nothing),
+      ddp_test(unequal_buffers_are_made_equal),
+      ddp_test(unequal_state_of_the_optimizer_is_made_equal),
+      ddp_test(an_unequal_rate_is_made_equal),
+      ddp_test(what_does_not_come_over_is_found),
+      ddp_test(parameters_given_in_part_are_torn),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
