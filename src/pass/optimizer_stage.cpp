@@ -115,14 +115,13 @@ void OptimizerStage::begin() {
   step_.begin_pass(request_.in_pass());
   norm_.reset();
   problem_.reset();
-  gives_ = false;
   for (const auto& part : parts_) part->norm.clear();
 }
 
 collective::BucketOperation& OptimizerStage::reduction(size_t bucket, collective::BucketOperation& usual) noexcept {
   Part& part = *parts_[bucket];
   if (plan_of(bucket).reduction == StepPlan::Reduction::kEverywhere) return usual;
-  gives_ = gives_ || plan_of(bucket).when == StepPlan::When::kInExchange;
+  if (plan_of(bucket).when == StepPlan::When::kInExchange) step_.give();
   return plan_of(bucket).when == StepPlan::When::kInExchange ? *part.fused : *part.reduce_scatter;
 }
 
@@ -135,7 +134,7 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
   if (in_stream && !problem_) problem_ = try_to([&] { refuse_capture(); });
   if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
   if (plan.values == StepPlan::Values::kAllGather) {
-    gives_ = true;
+    step_.give();
     part.all_gather->start(in_stream ? header_of_all(bucket) : mine);
     queue.push(*part.all_gather);  // the queue comes to it when the own slice is reduced
   } else if (in_stream) {
@@ -243,7 +242,6 @@ void OptimizerStage::give_up() {
 
 std::optional<Error> OptimizerStage::run_step(const char* function, bool collective, void* stream) {
   step_.begin_step();
-  gives_ = false;
   std::optional<Error> failure = on_error<Error>([&] { return make_step(function, collective, stream); },
                                                  [this](const Error&) {
                                                    if (is_given_away()) update_.tear();
@@ -286,7 +284,7 @@ void OptimizerStage::work_on_gpu() {
 /// The owners give their values. `restored`: they have the old ones again, of all parameters.
 void OptimizerStage::publish(bool restored) {
   if (!is_sharded()) return;
-  gives_ = true;
+  step_.give();
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
     std::fill(part.header.used.begin(), part.header.used.end(), 0);

@@ -91,7 +91,7 @@ class OptimizerStage {
   void make_plans() noexcept;
   void prepare();
   void publish(bool restored);
-  [[nodiscard]] bool is_given_away() const noexcept { return gives_ && channel_.group().size() > 1; }
+  [[nodiscard]] bool is_given_away() const noexcept { return step_.gives() && channel_.group().size() > 1; }
   [[nodiscard]] std::optional<Error> make_step(const char* function, bool collective, void* stream);
   [[nodiscard]] std::optional<Error> settle(const char* function, bool collective, void* stream);
   void update_now(size_t bucket);
@@ -113,7 +113,6 @@ class OptimizerStage {
   std::vector<std::unique_ptr<Part>> parts_;  // by bucket
   Exchanges exchanges_ = Exchanges::kNotPrepared;
   StepState step_;
-  bool gives_ = false;            // in the step under way ranks may have written values into each other's parameters
   std::optional<ExactSum> norm_;  // the terms of the own slices, if they were taken in the last pass
   std::optional<Error> problem_;  // of a step within this pass
   std::optional<Error> failure_;  // of the program's rule in it

@@ -75,9 +75,18 @@ class StepState {
   };
 
   /// A pass begins.
-  void begin_pass(bool steps) noexcept { is_ = steps ? Is::kPending : Is::kNone; }
+  void begin_pass(bool steps) noexcept {
+    is_ = steps ? Is::kPending : Is::kNone;
+    gives_ = false;
+  }
   /// A step begins outside of backward.
-  void begin_step() noexcept { is_ = Is::kPending; }
+  void begin_step() noexcept {
+    is_ = Is::kPending;
+    gives_ = false;
+  }
+  /// From now on ranks may write values of the step into each other's parameters.
+  void give() noexcept { gives_ = true; }
+  [[nodiscard]] bool gives() const noexcept { return gives_; }
   /// ddp_optimizer_step has made it.
   void end_step() noexcept { is_ = Is::kNone; }
   /// The pass has made it.
@@ -96,6 +105,7 @@ class StepState {
 
  private:
   Is is_ = Is::kNone;
+  bool gives_ = false;
 };
 
 }  // namespace ddp::pass
