@@ -124,6 +124,7 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
                                   "--grace",      seconds_of(options.grace_s)};
   if (options.machines.silence_s != Machines().silence_s)
     theirs.insert(theirs.end(), {"--silence", seconds_of(options.machines.silence_s)});
+  if (options.leads_ranks()) theirs.emplace_back("--obey");
   if (!options.machines.show.empty()) theirs.insert(theirs.end(), {"--show", options.machines.show});
   if (!options.output_dir.empty()) theirs.insert(theirs.end(), {"--output-dir", options.output_dir});
   if (!options.prefix) theirs.emplace_back("--no-prefix");

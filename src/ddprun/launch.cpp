@@ -22,11 +22,14 @@
 #include "ddprun/hosts.hpp"
 #include "ddprun/lead.hpp"
 #include "ddprun/machine.hpp"
+#include "ddprun/orders.hpp"
 
 extern char** environ;
 
 namespace ddp::ddprun {
 namespace {
+
+constexpr const char* kReportWord = "DDPRUN_REPORT_WORD";  // how a led ddprun learns the mark; no rank gets it
 
 bool is_file(const std::string& path) {
   struct stat info {};
@@ -168,6 +171,8 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   const std::string port = here ? std::to_string(options.port > 0 ? options.port : find_free_port())
                                 : options.machines.rendezvous.substr(colon + 1);
   job.names = names_of(options);
+  if (const char* word = getenv(kReportWord); word != nullptr && options.machines.obeys) job.mark = report_mark(word);
+  std::erase_if(job.environment, [](const std::string& entry) { return name_of(entry) == kReportWord; });
   set(job.environment, "MASTER_ADDR=" + address);
   set(job.environment, "MASTER_PORT=" + port);
   set(job.environment, "WORLD_SIZE=" + std::to_string(options.machines.world_size()));
@@ -215,7 +220,13 @@ Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
   job.ranks = options.ranks;
   job.signal_mask = signal_mask;
   job.terminals = false;
-  job.header = lead_header(job.environment, options.environment, read_token());
+  std::vector<std::string> assignments = options.environment;
+  if (options.leads_ranks()) {
+    const std::string word = make_token().substr(0, 16);
+    job.mark = report_mark(word);
+    assignments.push_back(kReportWord + ("=" + word));
+  }
+  job.header = lead_header(job.environment, assignments, read_token());
   job.notes = "ddprun on " + std::to_string(options.ranks) + " hosts; the ranks meet at " + options.machines.rendezvous;
   return job;
 }

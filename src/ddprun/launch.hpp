@@ -23,6 +23,7 @@ struct Job {
   Names names{};
   std::vector<std::vector<std::string>> commands;  // by machine, instead of `program` and `arguments`
   std::string header;                              // what each machine is told first (lead.hpp)
+  std::string mark;                                // of their reports (orders.hpp); "": they send none
   sigset_t signal_mask{};                          // ranks start with it
   bool terminals = true;                           // for the outputs of the ranks
   int prefix_width = 0;                            // columns that the ranks' terminals lack

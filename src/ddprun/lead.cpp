@@ -21,7 +21,7 @@ constexpr int64_t kHeaderMs = 60'000;
 
 bool travels(std::string_view assignment) {
   constexpr std::array<std::string_view, 4> kFamilies{"DDP_", "NCCL_", "OMP_", "GLOO_"};
-  const bool ours = assignment.starts_with("DDP_TOKEN");  // sent apart
+  const bool ours = assignment.starts_with("DDP_TOKEN") || assignment.starts_with("DDP_JOIN");  // sent apart; of another job
   return !ours &&
          std::any_of(kFamilies.begin(), kFamilies.end(), [&](auto family) { return assignment.starts_with(family); });
 }
@@ -39,21 +39,26 @@ void write_all(int fd, const std::string& text) {
 
 }  // namespace
 
-int Leads::add(const std::string& header) {
+int Leads::open(size_t machine, const std::string& header) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw make_error(DDP_ERROR_OUT_OF_MEMORY, "No pipe could be made: %s.", strerror(errno));
   theirs_ = Fd(ends[0]);
-  ours_.emplace_back(ends[1]);
+  if (ours_.size() <= machine) ours_.resize(machine + 1);
+  ours_[machine] = Fd(ends[1]);
   fcntl(ends[1], F_SETFL, O_NONBLOCK);  // nobody reads yet, so what does not fit must not wait
   write_all(ends[1], header);
   return theirs_.get();
 }
 
 // A pipe that is full or closed belongs to a machine that does not listen any more.
-void Leads::signal(int number) noexcept {
-  char line[16];
-  const int length = snprintf(line, sizeof line, "%d\n", number);
-  for (const Fd& pipe : ours_) static_cast<void>(!write(pipe.get(), line, static_cast<size_t>(length)));
+void Leads::say(size_t machine, const std::string& line) noexcept {
+  if (machine >= ours_.size() || !ours_[machine].open()) return;
+  const std::string whole = line + "\n";  // short enough to be written whole or not at all
+  static_cast<void>(!write(ours_[machine].get(), whole.data(), whole.size()));
+}
+
+void Leads::say_to_all(const std::string& line) noexcept {
+  for (size_t machine = 0; machine < ours_.size(); ++machine) say(machine, line);
 }
 
 void Leads::beat() noexcept {
@@ -101,31 +106,37 @@ void Leash::read_environment() {
 
 void Leash::append_poll(std::vector<pollfd>& entries) const { entries.push_back({led_ ? 0 : -1, POLLIN, 0}); }
 
-void Leash::handle(const pollfd& entry, const std::function<void(int)>& on_signal, const std::function<void()>& on_loss) {
+void Leash::handle(const pollfd& entry, const Ears& ears) {
   if (!led_) return;
   if (entry.revents == 0) {
     if (silent_.is_never() && !stopped_) silent_ = os::Deadline::in_ms(silence_ms_);
-    if (silent_.passed()) lose(on_loss);
+    if (silent_.passed()) lose(ears);
     return;
   }
-  char buffer[256];
+  char buffer[4096];
   const ssize_t got = read(0, buffer, sizeof buffer);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  if (got <= 0) return lose(on_loss);
+  if (got <= 0) return lose(ears);
   silent_ = os::Deadline::in_ms(silence_ms_);
   waiting_.append(buffer, static_cast<size_t>(got));
   for (size_t end = waiting_.find('\n'); end != std::string::npos; end = waiting_.find('\n')) {
-    const int number = std::atoi(waiting_.substr(0, end).c_str());
+    const std::string line = waiting_.substr(0, end);
     waiting_.erase(0, end + 1);
-    stopped_ = number == SIGSTOP;
-    if (stopped_) silent_ = os::Deadline::never();
-    if (number > 0 && number < 65) on_signal(number);
+    hear(line, ears);
   }
 }
 
-void Leash::lose(const std::function<void()>& on_loss) {
+void Leash::hear(const std::string& line, const Ears& ears) {
+  if (line.empty() || line.front() < '0' || line.front() > '9') return ears.on_order(line);
+  const int number = std::atoi(line.c_str());
+  stopped_ = number == SIGSTOP;
+  if (stopped_) silent_ = os::Deadline::never();
+  if (number > 0 && number < 65) ears.on_signal(number);
+}
+
+void Leash::lose(const Ears& ears) {
   led_ = false;
-  on_loss();
+  ears.on_loss();
 }
 
 }  // namespace ddp::ddprun

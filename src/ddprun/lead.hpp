@@ -1,7 +1,7 @@
 // How one ddprun leads those that it has started on other machines: through their stdin. First variables for the ranks, a
-// line each, and an empty line: no secret stands in a command line. Then a line with a number for each signal, and 0 now and
-// then, so that silence means that the connection is gone. The end of the stream, or silence (--silence), ends the ranks of
-// that machine.
+// line each, and an empty line: no secret stands in a command line. Then a line with a number for each signal, the orders of
+// orders.hpp, and 0 now and then, so that silence means that the connection is gone. The end of the stream, or silence
+// (--silence), ends the ranks of that machine.
 #pragma once
 
 #include <poll.h>
@@ -21,14 +21,17 @@ class Leads {
  public:
   /// A machine takes silence of so many seconds for the end of the connection.
   explicit Leads(double silence_s) noexcept : beat_ms_(static_cast<int64_t>(silence_s * 1e3) / 6) {}
-  /// What the next process gets as its stdin, with `header` in it. Valid until the next call.
-  [[nodiscard]] int add(const std::string& header);
-  /// All processes run.
+  /// What the process of this machine gets as its stdin, with `header` in it. Valid until started() or the next call.
+  [[nodiscard]] int open(size_t machine, const std::string& header);
+  /// The processes run.
   void started() noexcept { theirs_.reset(); }
-  void signal(int number) noexcept;
+  void signal(int number) noexcept { say_to_all(std::to_string(number)); }
+  /// A line. One that does not get through is lost with its machine.
+  void say(size_t machine, const std::string& line) noexcept;
+  void say_to_all(const std::string& line) noexcept;
+  void close(size_t machine) noexcept { ours_[machine].reset(); }
   /// Say that we are there, if that is due.
   void beat() noexcept;
-  [[nodiscard]] bool empty() const noexcept { return ours_.empty(); }
 
  private:
   std::vector<Fd> ours_;
@@ -53,11 +56,16 @@ class Leash {
 
   /// One entry; hand the same to handle().
   void append_poll(std::vector<pollfd>& entries) const;
-  /// on_signal(number) for each that came; on_loss() once, when the connection is gone.
-  void handle(const pollfd& entry, const std::function<void(int)>& on_signal, const std::function<void()>& on_loss);
+  struct Ears {
+    std::function<void(int)> on_signal;
+    std::function<void(const std::string&)> on_order;
+    std::function<void()> on_loss;  // once, when the connection is gone
+  };
+  void handle(const pollfd& entry, const Ears& ears);
 
  private:
-  void lose(const std::function<void()>& on_loss);
+  void hear(const std::string& line, const Ears& ears);
+  void lose(const Ears& ears);
 
   bool led_;
   int64_t silence_ms_;

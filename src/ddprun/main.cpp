@@ -134,6 +134,7 @@ void add_options(CLI::App& app, Options& options, Words& words) {
       ->type_name("HOST:PORT");
   app.add_option("--placement", words.placement)->group("");  // by a ddprun that leads this one
   app.add_flag("--led", options.machines.led)->group("");
+  app.add_flag("--obey", options.machines.obeys)->group("");
   app.add_flag("-v,--verbose", options.verbose, "Say what is set, and how each rank ended");
   app.set_version_flag("--version", std::string("ddprun ") + DDP_VERSION_STRING);
   app.set_help_flag("-h,--help", "Print this help");
@@ -181,8 +182,10 @@ void check(const Options& options) {
   };
   if (options.max_restarts < 0)
     refuse("--max-restarts must be 0 or more, not " + std::to_string(options.max_restarts) + ".");
-  if (options.min_ranks < 0 || options.min_ranks > options.ranks)
-    refuse("--min-ranks must be from 1 to the number of ranks, " + std::to_string(options.ranks) + ", not " +
+  int32_t ranks = options.machines.hosts.empty() ? options.ranks : 0;
+  for (const Host& host : options.machines.hosts) ranks += host.ranks;
+  if (options.min_ranks < 0 || options.min_ranks > ranks)
+    refuse("--min-ranks must be from 1 to the number of ranks, " + std::to_string(ranks) + ", not " +
            std::to_string(options.min_ranks) + ".");
   if (options.survives() && options.keep_going) refuse("--keep-going is --min-ranks 1; give one of them.");
   if (options.port < 0 || options.port > 65535)
@@ -255,8 +258,9 @@ void place(Options& options, const Words& words, bool ranks_given) {
     refuse("--node-rank must be from 0 to " + std::to_string(machines - 1) + ", another one on each machine.");
   options.machines.node = std::max(words.node, 0);
   if (!words.placement.empty()) options.ranks = options.machines.placement[static_cast<size_t>(options.machines.node)];
-  if ((machines > 1 || by_hosts) && (options.survives() || options.keep_going))
-    refuse("--max-restarts, --min-ranks and --keep-going are for ranks of one machine.");
+  const bool survives = options.max_restarts > 0 || options.min_ranks > 0 || options.keep_going;
+  if (by_hand && machines > 1 && survives && !options.machines.led)
+    refuse("--max-restarts, --min-ranks and --keep-going need one ddprun that knows all ranks: use --hosts.");
 }
 
 // By process that this ddprun starts.

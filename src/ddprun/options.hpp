@@ -22,6 +22,7 @@ struct Machines {
   int32_t node = 0;                // which of them this is
   std::string rendezvous;          // host:port where the ranks meet; "": on this machine
   bool led = false;                // by a ddprun on another machine, through stdin (lead.hpp)
+  bool obeys = false;              // and starts ranks when that one says so (orders.hpp)
   double silence_s = 30;           // after which a led one takes the connection for lost
   std::string show;                // ranks of all machines, as typed; "": all, or none with files
 
@@ -49,7 +50,9 @@ struct Options {
   Machines machines;
 
   /// Do ranks go on when one has died?
-  [[nodiscard]] bool survives() const { return max_restarts > 0 || min_ranks > 0; }
+  [[nodiscard]] bool survives() const { return max_restarts > 0 || min_ranks > 0 || machines.obeys; }
+  /// Are machines led rank by rank?
+  [[nodiscard]] bool leads_ranks() const { return !machines.hosts.empty() && (survives() || keep_going); }
   /// Does the output of a process that this ddprun has started go to our own?
   [[nodiscard]] bool shows(int32_t local) const { return shown[static_cast<size_t>(local)]; }
   /// What hosts send has its prefixes, and their ranks' files are there.

@@ -83,27 +83,33 @@ Relay::Relay(const Options& options) : options_(options), error_screen_(same_pla
   sinks_.emplace_back(1, "stdout");
   sinks_.emplace_back(2, "stderr");
   for (auto& sink : sinks_) screens_.emplace_back(sink, options.has_prefix());
+  last_lines_.resize(static_cast<size_t>(options.ranks));
   for (int32_t rank = 0; rank < options.ranks && options.writes_files(); ++rank) {
     const std::string folder = make_folder(options.output_dir, options.machines.first_rank() + rank);
     for (const char* name : {"/stdout.txt", "/stderr.txt"}) sinks_.emplace_back(open_file(folder + name), folder + name);
   }
 }
 
-void Relay::add_rank(Fd out, Fd err) {
-  const auto rank = static_cast<int32_t>(last_lines_.size());
-  last_lines_.emplace_back();
+void Relay::set_rank(int32_t rank, Fd out, Fd err) {
+  drain(rank);
+  for (Stream& stream : streams_)
+    if (stream.rank == rank && stream.end.open()) end_stream(stream);
   open_streams(rank, std::move(out), std::move(err));
 }
 
-void Relay::replace_rank(int32_t rank, Fd out, Fd err) {
+void Relay::drain(int32_t rank) {
   for (Stream& stream : streams_) {
-    if (stream.rank != rank || !stream.end.open()) continue;
-    while (stream.end.open() && read_some(stream)) {
+    // A bound, because what a rank has left running may write for ever.
+    for (int i = 0; i < 1024 && stream.rank == rank && stream.end.open() && read_some(stream); ++i) {
     }
-    if (stream.end.open()) end_stream(stream);
   }
-  open_streams(rank, std::move(out), std::move(err));
 }
+
+void Relay::take_reports(std::string mark, std::function<void(int32_t, std::string_view)> take) {
+  reports_ = {std::move(mark), std::move(take)};
+}
+
+void Relay::report(const std::string& line) { screens_[error_screen_].note(line, os::now_ns()); }
 
 void Relay::open_streams(int32_t rank, Fd out, Fd err) {
   for (Fd* end : {&out, &err}) {
@@ -162,6 +168,10 @@ void Relay::show_open_lines() {
   const int64_t now = os::now_ns();
   for (const auto& stream : streams_) {
     if (stream.screen == kNone || stream.partial.empty() || screens_[stream.screen].due(stream.number) > now) continue;
+    if (!reports_.mark.empty() && stream.partial.find(reports_.mark.front()) != std::string::npos) {  // of a report, so far
+      screens_[stream.screen].postpone(stream.number, now);
+      continue;
+    }
     if (sinks_[stream.screen].pending()) {  // the reader is slow, so perhaps we have not read what the rank has written
       screens_[stream.screen].postpone(stream.number, now);
       continue;
@@ -201,8 +211,22 @@ bool Relay::read_some(Stream& stream) {
   }
   const std::string_view data(buffer, static_cast<size_t>(got));
   if (stream.file != kNone) sinks_[stream.file].put(data);
-  if (stream.screen != kNone && screens_[stream.screen].passes_bytes()) screens_[stream.screen].raw(data);
+  if (passes_bytes(stream)) screens_[stream.screen].raw(data);
   split(stream, data);
+  return true;
+}
+
+bool Relay::passes_bytes(const Stream& stream) const noexcept {
+  return stream.screen != kNone && reports_.mark.empty() && screens_[stream.screen].passes_bytes();
+}
+
+// What stood before the report is the beginning of a line that goes on behind it.
+bool Relay::take_report(Stream& stream, std::string_view line) {
+  const size_t at = reports_.mark.empty() ? std::string_view::npos : line.find(reports_.mark);
+  if (at == std::string_view::npos) return false;
+  reports_.take(stream.rank, line.substr(at + reports_.mark.size()));
+  const std::string before(line.substr(0, at));  // the line may be stream.partial
+  stream.partial = before;
   return true;
 }
 
@@ -211,10 +235,10 @@ void Relay::split(Stream& stream, std::string_view data) {
     const std::string_view rest_of_line = data.substr(0, end);
     data.remove_prefix(end + 1);
     if (stream.partial.empty()) {
-      end_line(stream, rest_of_line, true);
+      if (!take_report(stream, rest_of_line)) end_line(stream, rest_of_line, true);
     } else {
       stream.partial.append(rest_of_line);
-      end_line(stream, stream.partial, true);
+      if (!take_report(stream, stream.partial)) end_line(stream, stream.partial, true);
     }
   }
   if (data.empty()) return;
@@ -235,7 +259,7 @@ void Relay::drop_overwritten(Stream& stream) {
 // `line` may be stream.partial.
 void Relay::end_line(Stream& stream, std::string_view line, bool ended) {
   const std::string_view state = without_returns(line).substr(last_state(line));
-  if (stream.screen != kNone && !screens_[stream.screen].passes_bytes()) {
+  if (stream.screen != kNone && !passes_bytes(stream)) {
     const bool overwritten = options_.has_prefix() && (stream.bar || state.size() < without_returns(line).size());
     screens_[stream.screen].end_line(stream.number, options_.has_prefix() ? state : line, overwritten, ended, os::now_ns());
   }
@@ -266,12 +290,9 @@ bool Relay::writing() const noexcept {
 }
 
 void Relay::close_inputs() {
-  for (auto& stream : streams_) {
-    // A bound, because whoever holds the other end may write for ever.
-    for (int i = 0; i < 1024 && stream.end.open() && read_some(stream); ++i) {
-    }
+  for (size_t rank = 0; rank < last_lines_.size(); ++rank) drain(static_cast<int32_t>(rank));
+  for (auto& stream : streams_)
     if (stream.end.open()) end_stream(stream);
-  }
 }
 
 void Relay::note(const std::string& text) { screens_[error_screen_].note("ddprun: " + text, os::now_ns()); }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,10 +25,12 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  /// Take over the channels of the next rank.
-  void add_rank(Fd out, Fd err);
-  /// Other channels for a rank that was started again.
-  void replace_rank(int32_t rank, Fd out, Fd err);
+  /// Take over the channels of a process here; when it was started again, in the place of what it had.
+  void set_rank(int32_t rank, Fd out, Fd err);
+  /// Take what its channels hold now.
+  void drain(int32_t rank);
+  /// The rest of a line behind this mark is no output, but given away.
+  void take_reports(std::string mark, std::function<void(int32_t, std::string_view)> take);
   /// Append what to wait for, then hand the same entries to handle().
   void append_poll(std::vector<pollfd>& entries) const;
   void handle(const pollfd* entries);
@@ -47,6 +50,8 @@ class Relay {
   /// Take what is in the channels now and close them: what still holds their other ends is of no interest any more.
   void close_inputs();
 
+  /// A line to stderr as it is, and at once behind what a rank has not ended.
+  void report(const std::string& line);
   /// One of the launcher's own lines, to stderr.
   void note(const std::string& text);
   /// The last lines of a rank, oldest first, stdout and stderr in the order in which they came.
@@ -72,6 +77,8 @@ class Relay {
   void end_line(Stream& stream, std::string_view line, bool ended);
   void end_stream(Stream& stream);
   void drop_overwritten(Stream& stream);
+  [[nodiscard]] bool passes_bytes(const Stream& stream) const noexcept;
+  [[nodiscard]] bool take_report(Stream& stream, std::string_view line);
   void open_streams(int32_t rank, Fd out, Fd err);
   void remember(int32_t rank, std::string_view line);
   [[nodiscard]] bool wants_input(const Stream& stream) const noexcept;
@@ -82,6 +89,10 @@ class Relay {
   size_t error_screen_;          // 0 when stdout and stderr are one place: a single queue keeps lines whole there too
   std::vector<Stream> streams_;
   std::vector<std::deque<std::string>> last_lines_;
+  struct Reports {
+    std::string mark{};  // "": there are none
+    std::function<void(int32_t, std::string_view)> take{};
+  } reports_;
 };
 
 }  // namespace ddp::ddprun

@@ -63,7 +63,9 @@ std::string short_seconds(double seconds) {
   return text;
 }
 
-std::string Names::one(int32_t local) const { return list({local}); }
+std::string Names::one(int32_t local) const {
+  return list({local}) + (places.empty() ? "" : " (host " + places[static_cast<size_t>(local)] + ")");
+}
 
 std::string Names::list(const std::vector<int32_t>& local) const {
   std::string text = std::string(hosts.empty() ? "rank" : "host") + (local.size() == 1 ? " " : "s ");
@@ -75,6 +77,13 @@ std::string Names::list(const std::vector<int32_t>& local) const {
 Names names_of(const Options& options) {
   Names names{options.machines.first_rank()};
   for (const Host& host : options.machines.hosts) names.hosts.push_back(host.name);
+  return names;
+}
+
+Names rank_names_of(const Options& options) {
+  Names names;
+  for (const Host& host : options.machines.hosts)
+    names.places.insert(names.places.end(), static_cast<size_t>(host.ranks), host.name);
   return names;
 }
 
@@ -95,6 +104,11 @@ int exit_code(const Outcome& outcome) noexcept {
 }
 
 std::string describe(const Outcome& outcome) {
+  if (!outcome.lost.empty()) {
+    const std::string signal = WIFSIGNALED(outcome.status) ? "killed by " + signal_name(WTERMSIG(outcome.status)) : "";
+    return "lost with the connection to host " + outcome.lost + ", which ended with " +
+           (signal.empty() ? "exit code " + std::to_string(WEXITSTATUS(outcome.status)) : signal);
+  }
   if (!WIFSIGNALED(outcome.status)) return "exit code " + std::to_string(WEXITSTATUS(outcome.status));
   const int signal = WTERMSIG(outcome.status);
   return "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ", " + signal_name(signal) + ")";
@@ -120,22 +134,27 @@ std::optional<Outcome> first_failure(const std::vector<Outcome>& outcomes) {
 
 namespace {
 
+std::string memory_of(const Names& names, const Outcome& outcome) {
+  return !names.hosts.empty() || !outcome.lost.empty() ? "" : ", peak memory " + format_memory(outcome.peak_kib);
+}
+
 std::vector<std::string> failure_report(const Names& names, const Outcome& first, const std::vector<Outcome>& outcomes,
                                         const std::deque<std::string>& last_lines, int64_t oom_kills) {
   std::vector<std::string> lines;
   const std::string who = names.one(first.rank);
   const bool is_host = !names.hosts.empty();
   lines.push_back(who + (outcomes.size() > 1 ? " failed first: " : " failed: ") + describe(first) + " after " +
-                  format_seconds(first.seconds) + (is_host ? "" : ", peak memory " + format_memory(first.peak_kib)));
-  if (is_host && exit_code(first) == kExitSsh)
+                  format_seconds(first.seconds) + memory_of(names, first));
+  if ((is_host || !first.lost.empty()) && exit_code(first) == kExitSsh)
     lines.push_back(
         "ssh ends so when it cannot connect, when the connection breaks, or when ddprun is killed there; its own words "
         "stand above");
-  const std::string hint = is_host ? "" : memory_hint(first, oom_kills);
+  const bool is_silent = is_host || !first.lost.empty();
+  const std::string hint = is_silent ? "" : memory_hint(first, oom_kills);
   if (!hint.empty()) lines.push_back(hint);
-  if (!is_host) lines.push_back(last_lines.empty() ? who + " printed nothing" : "the last lines of " + who + ":");
+  if (!is_silent) lines.push_back(last_lines.empty() ? who + " printed nothing" : "the last lines of " + who + ":");
   for (const auto& line : last_lines)
-    if (!is_host) lines.push_back("  | " + printable(line));
+    if (!is_silent) lines.push_back("  | " + printable(line));
 
   std::map<std::string, std::vector<int32_t>> others;
   for (const auto& outcome : outcomes) {
@@ -151,7 +170,7 @@ std::vector<std::string> rank_report(const Names& names, const std::vector<Outco
   std::vector<std::string> lines;
   for (const auto& outcome : outcomes) {
     lines.push_back(names.one(outcome.rank) + ": " + describe(outcome) + " after " + format_seconds(outcome.seconds) +
-                    ", peak memory " + format_memory(outcome.peak_kib));
+                    memory_of(names, outcome));
   }
   return lines;
 }
@@ -179,6 +198,8 @@ LastWords last_words(const Names& names, std::vector<Outcome> outcomes, const Jo
     words.lines = failure_report(names, *first, outcomes, last_lines(first->rank), end.oom_kills);
   }
   if (end.restarts > 0) words.lines.push_back("restarts: " + std::to_string(end.restarts));
+  if (!end.story.empty()) words.lines.emplace_back("what happened, in seconds from the start:");
+  for (const std::string& line : end.story) words.lines.push_back(line);
   if (first && words.exit_code == 0) words.lines.push_back(names.list(succeeded) + " succeeded (" + end.option + ")");
   if (end.each_rank)
     for (auto& line : rank_report(names, outcomes)) words.lines.push_back(std::move(line));

@@ -19,20 +19,24 @@ struct Outcome {
   double seconds = 0;        // from the start of the job
   int64_t peak_kib = 0;      // largest resident memory, with its own children
   bool ended_by_us = false;  // after we had told it to end
+  std::string lost{};        // the host whose connection broke, so that nothing else is known of its end
 };
 
 /// What the processes that ddprun has started are called: ranks, counted from `first`, or hosts.
 struct Names {
   int32_t first = 0;
   std::vector<std::string> hosts{};
+  std::vector<std::string> places{};  // hosts of the ranks, where they are led from here
 
-  /// "rank 2", "host b".
+  /// "rank 2", "rank 2 (host b)", "host b".
   [[nodiscard]] std::string one(int32_t local) const;
   /// "ranks 0, 1, 3", "hosts a, b".
   [[nodiscard]] std::string list(const std::vector<int32_t>& local) const;
 };
 
 [[nodiscard]] Names names_of(const Options& options);
+/// Of all ranks of options.machines.hosts.
+[[nodiscard]] Names rank_names_of(const Options& options);
 
 [[nodiscard]] bool failed(const Outcome& outcome) noexcept;
 [[nodiscard]] int32_t count_succeeded(const std::vector<Outcome>& outcomes) noexcept;
@@ -60,8 +64,9 @@ struct JobEnd {
   int32_t enough = 0;    // successes that make the job one
   std::string option{};  // that allows fewer than all
   int32_t restarts = 0;
-  bool each_rank = false;  // say how each ended
-  int64_t oom_kills = -1;  // how often the out-of-memory killer struck during the job; -1: unknown
+  bool each_rank = false;            // say how each ended
+  int64_t oom_kills = -1;            // how often the out-of-memory killer struck during the job; -1: unknown
+  std::vector<std::string> story{};  // of a job that went on
 };
 
 /// Lines without newlines.

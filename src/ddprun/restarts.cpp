@@ -5,8 +5,8 @@
 namespace ddp::ddprun {
 namespace {
 
-constexpr int64_t kFirstDelayMs = 1'000;
-constexpr int64_t kLongestDelayMs = 600'000;
+constexpr int64_t kFirstRestMs = 10'000;
+constexpr int64_t kLongestRestMs = 600'000;
 constexpr int64_t kSoonMs = 60'000;  // a rank that fails within it flaps
 
 }  // namespace
@@ -21,9 +21,18 @@ Answer Restarts::next(int32_t running, int32_t succeeded) noexcept {
 
 std::string Restarts::label() const { return " (restart " + std::to_string(used_) + " of " + std::to_string(most_) + ")"; }
 
-int64_t Restarts::delay_ms(int64_t lived_ms) noexcept {
-  delay_ms_ = lived_ms > kSoonMs || delay_ms_ == 0 ? kFirstDelayMs : std::min(2 * delay_ms_, kLongestDelayMs);
-  return delay_ms_;
+int64_t Cooldown::rest_ms(const std::string& place, int64_t lived_ms) {
+  Place& there = places_[place];
+  const bool flaps = there.failed && lived_ms <= kSoonMs;
+  there.failed = true;
+  there.rest_ms = !flaps ? 0 : there.rest_ms == 0 ? kFirstRestMs : std::min(2 * there.rest_ms, kLongestRestMs);
+  return there.rest_ms;
+}
+
+int64_t PendingRestart::left_ms() const {
+  int64_t left = std::min(due.left_ms(), all_due.left_ms());
+  for (const auto& [rank, when] : resting) left = std::min(left, when.left_ms());
+  return left;
 }
 
 }  // namespace ddp::ddprun

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,6 @@ class Restarts {
 
   /// `running`: ranks that have not ended; `succeeded`: those that ended well. A restart that follows is counted.
   [[nodiscard]] Answer next(int32_t running, int32_t succeeded) noexcept;
-  /// How long to wait before that: what else fails for the same reason does so by then. Longer and longer for ranks that
-  /// fail soon after they were started, `lived_ms` ago.
-  [[nodiscard]] int64_t delay_ms(int64_t lived_ms) noexcept;
   /// " (restart 1 of 3)"
   [[nodiscard]] std::string label() const;
   [[nodiscard]] int32_t used() const noexcept { return used_; }
@@ -42,17 +40,39 @@ class Restarts {
   const int32_t least_ranks_;
   const bool may_shrink_;
   int32_t used_ = 0;
-  int64_t delay_ms_ = 0;
 };
 
-/// Ranks that failed and are to be started again.
+/// A place where ranks fail again and again, soon after they were started, rests before it gets its ranks again: a machine,
+/// or where there is one alone the place of one rank.
+class Cooldown {
+ public:
+  /// How long `place` rests now that a rank has failed there `lived_ms` after its start: 0 the first time and after a life
+  /// that was long enough, then 10 s, 20 s, ... up to 10 min.
+  [[nodiscard]] int64_t rest_ms(const std::string& place, int64_t lived_ms);
+
+ private:
+  struct Place {
+    bool failed = false;
+    int64_t rest_ms = 0;
+  };
+  std::map<std::string, Place> places_;
+};
+
+/// Ranks that failed, and when what follows.
 struct PendingRestart {
   Restarts policy;
-  os::Deadline due = os::Deadline::never();
-  bool all = false;  // the others end first
-  int64_t begun_ns = os::now_ns();
-  void begin() { due = os::Deadline::never(), all = false, begun_ns = os::now_ns(); }
-  std::vector<bool> joins{};  // by rank: started again, to join the others
+  Cooldown cooldown{};
+  os::Deadline due = os::Deadline::never();   // what has failed by then has one reason
+  std::map<int32_t, os::Deadline> resting{};  // ranks that join the others then
+  bool all = false;                           // the others end first
+  os::Deadline all_due = os::Deadline::never();
+  std::vector<bool> joins{};          // by rank: started again, to join the others
+  std::vector<int64_t> started_ns{};  // by rank
+
+  void begin() { due = os::Deadline::never(), all = false; }
+  [[nodiscard]] bool is_waiting() const { return !due.is_never() || !resting.empty(); }
+  /// Until the next of them.
+  [[nodiscard]] int64_t left_ms() const;
 };
 
 }  // namespace ddp::ddprun

@@ -28,14 +28,15 @@ refused '--node-rank must be from 0 to 1' --nnodes 2 --rendezvous a:29500 -n 2 t
 refused 'needs -n' --nnodes 2 --node-rank 0 --rendezvous a:29500 true
 refused 'as a:29500, not a' --nnodes 2 --node-rank 0 --rendezvous a -n 2 true
 refused 'Give one' --nnodes 2 --hosts a:1 true
-refused 'ranks of one machine' --hosts a:1,b:1 --max-restarts 1 true
+DDP_TOKEN=$secret refused 'use --hosts' --nnodes 2 --node-rank 0 --rendezvous a:29500 -n 2 --max-restarts 1 true
+refused 'from 1 to the number of ranks, 3' --hosts a:1,b:2 --min-ranks 4 true
 refused 'How many\|how many ranks' --hosts a,b true
 
 # From one machine, with a script as ssh. It notes its own number, so that the connection can be broken.
 cat >"$work/shell" <<'END'
 #!/bin/sh
-echo $$ >>"$WORK/connections"
 host=$1
+echo "$$ $host" >>"$WORK/connections"
 [ "$host" != away ] || { echo "ssh: cannot find away" >&2; exit 255; }
 exec sh -c "$2"
 END
@@ -84,10 +85,52 @@ kill -KILL "$job"
 wait "$job" 2>/dev/null
 check ranks_end_when_ddprun_is_killed within 20 nothing_stays
 begin
-kill -KILL "$(head -1 "$work/connections")"
+kill -KILL "$(head -1 "$work/connections" | cut -d" " -f1)"
 code=0
 wait "$job" || code=$?
 check a_connection_that_breaks_is_a_failure same "$code" 137
 check and_all_ranks_end within 20 nothing_stays
 
+# Ranks that fail are started again on their host, and the others go on. What a rank writes for those that join reaches all hosts.
+note() { grep -q "^ddprun: .*$1" "$work/err"; }
+hosts 0 --hosts a:2,b:1 --max-restarts 2 sh -c 'echo "rank $RANK joins ${DDP_JOIN:-no} restarts ${DDP_RESTARTS:-0} $LOCAL_RANK of $LOCAL_WORLD_SIZE $WORLD_SIZE"
+  if [ $RANK = 2 ] && [ -z "${DDP_JOIN:-}" ]; then echo its last words >&2; exit 3; fi
+  [ $RANK = 0 ] && echo the place of rank 0 >"$DDP_JOIN_FILE"
+  if [ $RANK = 2 ]; then until read -r line <"$DDP_JOIN_FILE"; do sleep 0.1; done 2>/dev/null; echo "found $line"; : >"$WORK/found"; fi
+  until [ -e "$WORK/found" ]; do sleep 0.1; done; echo "finished $RANK"'
+check a_rank_joins_on_its_host grep -q '\[2\] rank 2 joins 1 restarts 1 0 of 1 3' "$work/out"
+check the_others_are_started_once [ "$(grep -c 'joins no' "$work/out")" = 3 ]
+check it_finds_what_another_host_wrote grep -q '\[2\] found the place of rank 0' "$work/out"
+check who_joins_is_said note 'starting rank 2 again, to join rank.* (restart 1 of 2)'
+check the_host_is_said note 'rank 2 (host b) failed (exit code 3)'
+check the_story_is_told grep -q 'ddprun: *[0-9.]* s  3 of 3 ranks have succeeded' "$work/err"
+check no_report_is_shown eval '! grep -q "$(printf "\036")\|^ended\|^file x" "$work/out" "$work/err"'
+
+rm -f "$work/found"
+hosts 3 --hosts a:1,b:1 --min-ranks 2 --grace 1 sh -c '[ $RANK = 1 ] && { echo its last words; exit 3; }; exec sleep 60'
+check too_few_ranks_end_the_job note 'rank 1 (host b) failed first: exit code 3 .*peak memory [1-9]'
+check the_last_lines_travel note '  | its last words'
+hosts 0 --hosts a:1,b:1 --keep-going sh -c '[ $RANK = 1 ] && exit 3; sleep 0.5; echo done'
+check keep_going_goes_over_hosts note 'rank 0 succeeded (--keep-going)'
+hosts 0 --hosts a:1,b:2 --no-prefix --max-restarts 1 sh -c 'printf half; [ -e "$WORK/again$RANK" ] || { : >"$WORK/again$RANK"; exit 5; }; echo " whole"'
+check all_start_again_on_their_hosts note 'starting ranks 0 to 2 again\|starting ranks 0, 1, 2 again'
+check lines_that_a_report_has_cut_go_on [ "$(grep -o half "$work/out" | wc -l)" = 6 ]
+rm -f "$work"/again*
+
+# A connection that breaks takes its ranks with it, and the host is called again.
+: >"$work/pids"
+: >"$work/connections"
+"$ddprun" --ssh "$work/shell" --hosts a:1,b:2 --grace 1 --max-restarts 2 sh -c 'echo $RANK ${DDP_JOIN:-no} $$ >>"$WORK/pids"
+  until [ -e "$WORK/enough" ]; do sleep 0.1; done' >"$work/out" 2>"$work/err" &
+job=$!
+check three_ranks_run within 20 lines "$work/pids" 3
+kill -KILL "$(sed -n 's/ b$//p' "$work/connections")"
+check the_host_is_called_again within 20 lines "$work/pids" 5
+check its_ranks_join [ "$(grep -c '^[12] 1 ' "$work/pids")" = 2 ]
+check the_lost_ranks_are_gone within 10 gone $(sed -n 's/^[12] no //p' "$work/pids")
+: >"$work/enough"
+code=0
+wait "$job" || code=$?
+check and_the_job_succeeds same "$code" 0
+check the_connection_is_blamed note 'rank 1 (host b) failed (lost with the connection to host b'
 finish

@@ -1,6 +1,7 @@
 // What follows when ranks have failed, for every kind of job.
 #include "ddprun/restarts.hpp"
 
+#include "ddprun/story.hpp"
 #include "support/check.hpp"
 #include "support/cmocka.hpp"
 
@@ -49,23 +50,38 @@ void nobody_joins_ranks_that_have_ended(void**) {
   expect_equal(restarts.used(), 0, "restarts");
 }
 
-void who_flaps_waits_longer_and_longer(void**) {
-  Restarts restarts(options(100, 0));
-  expect_equal(restarts.delay_ms(5), int64_t{1'000}, "first");
-  expect_equal(restarts.delay_ms(5), int64_t{2'000}, "second");
-  expect_equal(restarts.delay_ms(5), int64_t{4'000}, "third");
-  for (int i = 0; i < 30; ++i) static_cast<void>(restarts.delay_ms(5));
-  expect_equal(restarts.delay_ms(5), int64_t{600'000}, "the longest");
-  expect_equal(restarts.delay_ms(120'000), int64_t{1'000}, "after a life that was long enough");
+void a_place_that_flaps_rests_longer_and_longer(void**) {
+  Cooldown cooldown;
+  expect_equal(cooldown.rest_ms("a", 5), int64_t{0}, "the first failure");
+  expect_equal(cooldown.rest_ms("a", 5), int64_t{10'000}, "the second");
+  expect_equal(cooldown.rest_ms("b", 5), int64_t{0}, "another place");
+  expect_equal(cooldown.rest_ms("a", 60'000), int64_t{20'000}, "the third");
+  for (int i = 0; i < 30; ++i) static_cast<void>(cooldown.rest_ms("a", 5));
+  expect_equal(cooldown.rest_ms("a", 5), int64_t{600'000}, "the longest");
+  expect_equal(cooldown.rest_ms("a", 61'000), int64_t{0}, "after a life that was long enough");
+  expect_equal(cooldown.rest_ms("a", 5), int64_t{10'000}, "and again");
+}
+
+void a_long_story_keeps_its_beginning_and_its_end(void**) {
+  Story story;
+  for (int i = 0; i < 100; ++i) story.add(i, "event " + std::to_string(i));
+  const std::vector<std::string> lines = story.lines();
+  expect_equal(lines.size(), size_t{81}, "lines");
+  expect_equal(lines.front(), std::string("     0.0 s  event 0"), "the first");
+  expect_equal(lines[20], std::string("         ... 20 more ..."), "the gap");
+  expect_equal(lines.back(), std::string("    99.0 s  event 99"), "the last");
 }
 
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(the_dead_join_while_restarts_are_left), ddp_test(fewer_may_go_on_only_if_that_was_said),
-      ddp_test(with_too_few_all_start_again),          ddp_test(nobody_joins_ranks_that_have_ended),
-      ddp_test(who_flaps_waits_longer_and_longer),
+      ddp_test(the_dead_join_while_restarts_are_left),
+      ddp_test(fewer_may_go_on_only_if_that_was_said),
+      ddp_test(with_too_few_all_start_again),
+      ddp_test(nobody_joins_ranks_that_have_ended),
+      ddp_test(a_place_that_flaps_rests_longer_and_longer),
+      ddp_test(a_long_story_keeps_its_beginning_and_its_end),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
