@@ -96,6 +96,7 @@ struct BucketSpec {
   int64_t count = 0;          // elements of the plan's bucket with padding; for a bucket on a GPU
   int64_t largest_bytes = 0;  // of the buckets of the model on a GPU
   bool on_gpu = false;        // where all pieces lie
+  bool all_on_gpu = false;    // and those of all buckets of the model
   bool partial_allowed =
       false;  // a rank need not have all of them, or weighs what it has: nothing is known before all ranks have spoken
   [[nodiscard]] size_t used_words() const noexcept { return (pieces.size() + 63) / 64; }  // length of BucketHeader::used

@@ -79,6 +79,7 @@ collective::BucketSpec Buckets::describe(size_t bucket) const {
   spec.rule.summed = parts_.sums() != nullptr && !parts_.sums()->is_widened(bucket);
   spec.plan_hash = plan_hash_;
   spec.on_gpu = planned.on_gpu;
+  spec.all_on_gpu = std::all_of(plan_.begin(), plan_.end(), [](const PlannedBucket& each) { return each.on_gpu; });
   spec.partial_allowed = partial_allowed();
   spec.count = planned.count;
   spec.largest_bytes = largest_bytes_;

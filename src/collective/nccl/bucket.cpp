@@ -60,39 +60,64 @@ Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::Bucke
 
 void Operation::start(const collective::BucketHeader& mine) {
   settled_ = false;
-  problem_ = try_to([&] {
-    for (void* const stream : producers_) transport_.order_after(stream);
-    launch(mine);
-  });
-  if (problem_) transport_.end_sequence();
-  producers_.clear();
+  captured_ = false;
   mine_.incomplete = mine.incomplete;
   mine_.participation = mine.participation;
   std::copy(mine.used.begin(), mine.used.end(), mine_.used.begin());
-  if (has_order_word_) mine_.used.back() = problem_ ? 0 : transport_.last_order_word();
+  attempt([&] {
+    captured_ = capture_.begin(transport_, producers_);
+    if (!captured_) launch(mine_);
+  });
+  producers_.clear();
+  if (!announces_late()) announce(captured_ ? transport_.order_word() : transport_.last_order_word());
+}
+
+void Operation::announce(uint64_t order_word) {
+  if (has_order_word_) mine_.used.back() = problem_ ? 0 : order_word;
   metadata_->start(mine_);
 }
 
+/// A bucket on the host has its place among the messages, so it must not come between those of the others.
+bool Operation::announces_late() const noexcept { return captured_ && spec_.all_on_gpu; }
+
+template <class Body>
+void Operation::attempt(Body&& body) {
+  problem_ = try_to(body);
+  if (problem_) transport_.end_sequence();
+}
+
 collective::Progress Operation::advance(int64_t budget_bytes) {
+  if (captured_) return collective::Progress::kWaiting;  // for finish(), which comes in the order of all ranks
   const collective::Progress progress = metadata_->advance(budget_bytes);
   if (progress == collective::Progress::kDone) settle_once();
   return progress;
 }
 
 void Operation::finish() {
-  if (problem_) settle_once();  // the others wait in NCCL for what did not come
+  throw_problem();  // the others wait for what did not come
+  if (announces_late()) announce(transport_.order_word());
   metadata_->finish();
   settle_once();
+}
+
+void Operation::throw_problem() const {
+  if (!problem_) return;
+  if (transport_.size() == 1 || breaks_group(problem_->status())) throw Error(*problem_);
+  throw Error(DDP_ERROR_ABORTED,
+              "the pass cannot go on, because another rank is waiting for this one inside NCCL: " + problem_->text());
 }
 
 void Operation::settle_once() {
   if (settled_) return;
   settled_ = true;
-  if (problem_ && (transport_.size() == 1 || breaks_group(problem_->status()))) throw Error(*problem_);
-  if (problem_)
-    throw Error(DDP_ERROR_ABORTED,
-                "the pass cannot go on, because another rank is waiting for this one inside NCCL: " + problem_->text());
+  throw_problem();
   if (has_order_word_ && LaunchOrder::differs(metadata_->header().used.back())) throw order_mismatch("a backward pass");
+  if (captured_)
+    attempt([&] {
+      capture_.come(transport_);
+      launch(mine_);
+    });
+  throw_problem();
   settle(metadata_->header());
 }
 

@@ -9,6 +9,7 @@
 // block of the same layout and one writes the result back, so ranks may differ. It does so at once if every rank must
 // contribute everything (`partial_allowed` is false); then a pass that turns out void leaves gradients undefined. Otherwise
 // it waits for the bucket headers, and a void pass or an unused gradient is left as it was.
+// In a capture NCCL is called by finish(), when the headers of all ranks have come (captured_start.hpp).
 // mean.hpp says where the sum is divided and in which type it travels.
 // Cost: on the host two calls for each stream, one to three launches and one message; nothing is allocated after prepare.
 // Tested by gpu_host/pass_test.cpp and gpu_host/in_place_test.cpp.
@@ -19,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "collective/nccl/captured_start.hpp"
 #include "collective/nccl/mean.hpp"
 #include "collective/nccl/nccl_transport.hpp"
 #include "collective/nccl/tree_sum.hpp"
@@ -81,13 +83,13 @@ class Operation : public collective::BucketOperation {
   void start(const collective::BucketHeader& mine) final;
   [[nodiscard]] collective::Progress advance(int64_t budget_bytes) final;
   void finish() final;
-  [[nodiscard]] bool local_done() const noexcept final { return metadata_->local_done(); }
+  [[nodiscard]] bool local_done() const noexcept final { return captured_ || metadata_->local_done(); }
   [[nodiscard]] const collective::BucketHeader& header() const noexcept final { return metadata_->header(); }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept final;
 
  protected:
   /// Enqueue what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
-  /// ranks.
+  /// ranks. `mine`: also the word of the order behind the used bits.
   virtual void launch(const collective::BucketHeader& mine) = 0;
   /// All ranks have spoken: enqueue the rest.
   virtual void settle(const collective::BucketHeader& joined) = 0;
@@ -112,6 +114,11 @@ class Operation : public collective::BucketOperation {
   [[nodiscard]] std::unique_ptr<TreeSum> make_sum() const;
 
  private:
+  void announce(uint64_t order_word);
+  [[nodiscard]] bool announces_late() const noexcept;
+  template <class Body>
+  void attempt(Body&& body);
+  void throw_problem() const;
   void settle_once();
   void pack(const collective::BucketHeader& mine, const Scale& by);
   /// Of each piece what lies in the range.
@@ -130,6 +137,8 @@ class Operation : public collective::BucketOperation {
   std::vector<void*> producers_;   // streams; for the next start()
   std::optional<Error> problem_;   // of this rank while it launched
   bool settled_ = true;
+  bool captured_ = false;  // launched by finish()
+  CapturedStart capture_;
 };
 
 /// All ranks get the whole sum.

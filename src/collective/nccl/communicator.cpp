@@ -213,14 +213,23 @@ void Communicator::call_alone(const char* doing, Call&& body) {
   const std::lock_guard lock(link_->calling);
   if (!link_->usable.load()) throw make_error(DDP_ERROR_ABORTED, "NCCL was ended before %s", doing);
   int32_t code = body(link_->table, link_->comm);
+  const os::Deadline deadline = link_->is_in_progress(code) ? os::Deadline::in_ms(timeout_ms_) : os::Deadline::never();
   for (int64_t looks = 0; link_->is_in_progress(code); ++looks) {
     if (!link_->usable.load()) throw make_error(DDP_ERROR_ABORTED, "NCCL was ended while %s", doing);
+    if (deadline.passed()) fail_late(doing);
     if (looks >= kLooksAtOnce) std::this_thread::sleep_for(std::chrono::microseconds(kPauseUs));
     code = link_->result_of(code);
   }
   if (code != 0)
     throw make_error(DDP_ERROR_PEER_FAILED, "%s: NCCL failed on %s while %s: %s (%s)", device_.owner().c_str(),
                      device_.name().c_str(), doing, link_->table.error_text(code), link_->table.last_error(link_->comm));
+}
+
+void Communicator::fail_late(const char* doing) const {
+  throw make_error(DDP_ERROR_TIMED_OUT,
+                   "%s: NCCL has been %s on %s for %lld ms (timeout_ms): another rank has not come to the same call, or its "
+                   "GPU or connection does not answer",
+                   device_.owner().c_str(), doing, device_.name().c_str(), static_cast<long long>(timeout_ms_));
 }
 
 void Communicator::all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce,

@@ -56,8 +56,12 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   [[nodiscard]] static std::string make_id(const ddp_nccl_table& table);
-  /// Collectives take their turn there, from now on. It lives as long as they are called.
-  void set_order(LaunchOrder* order) noexcept { order_ = order; }
+  /// Collectives take their turn there, from now on. It lives as long as they are called. `timeout_ms`: of a call that NCCL
+  /// does not bring to its end; 0: none.
+  void set_order(LaunchOrder* order, int64_t timeout_ms) noexcept {
+    order_ = order;
+    timeout_ms_ = timeout_ms;
+  }
 
   /// Elements to or from another rank.
   struct Transfer {
@@ -68,7 +72,7 @@ class Communicator {
     ddp_dtype dtype = DDP_F32;
   };
 
-  // Counts are elements; dtype a ddp_dtype; `reduce` a ddp_gpu_reduce. Throw PEER_FAILED with NCCL's words.
+  // Counts are elements; dtype a ddp_dtype; `reduce` a ddp_gpu_reduce. Throw PEER_FAILED with NCCL's words, and TIMED_OUT.
   void all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce, void* stream);
   void reduce_scatter(const void* send, void* receive, int64_t receive_count, ddp_dtype dtype, int32_t reduce, void* stream);
   void all_gather(const void* send, void* receive, int64_t send_count, ddp_dtype dtype, void* stream);
@@ -101,6 +105,7 @@ class Communicator {
   void check_lent(const Lent& lent) const;
   void await_ranks(const Place& place, os::Deadline deadline, const std::function<void()>& check);
   [[noreturn]] void fail_alloc(int32_t code, int64_t bytes) const;
+  [[noreturn]] void fail_late(const char* doing) const;
   template <class Call>
   void call(const char* doing, Call&& body);
   template <class Call>
@@ -108,6 +113,7 @@ class Communicator {
   const gpu::Device& device_;
   std::shared_ptr<Link> link_;
   LaunchOrder* order_ = nullptr;  // NULL: the first collective has not been made
+  int64_t timeout_ms_ = 0;
 };
 
 }  // namespace ddp::nccl

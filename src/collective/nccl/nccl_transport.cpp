@@ -111,7 +111,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   order_ = std::make_unique<LaunchOrder>(device, stream_->get(),
                                          LaunchOrder::Group{first.group_id, size_, who_orders(nccl->library_version)}, here,
                                          others, check);
-  communicator_->set_order(order_.get());
+  communicator_->set_order(order_.get(), context.options.timeout_ms);
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
   device_.frees().ask([this] { return comes_to_an_end(os::Deadline::never()); });
   on_error([&] { try_out(connected_by); },

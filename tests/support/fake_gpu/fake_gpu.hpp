@@ -19,10 +19,11 @@
 //
 // As a runtime does: `free` waits until its device is idle, host_free until nothing uses the block; a copy to pageable
 // memory blocks. As NCCL does: mem_free waits for nobody, so memory that may still be in use is a violation; in a collective
-// on registered memory the hosts of all ranks meet, whatever happens to one of them. Handles (streams, events,
-// communicators) are addresses that cannot be dereferenced and never come twice. Threads: everything here and in the tables
-// may be called by any thread. One instance in a process, or in each copy of the file libddp_cuda.so: a C++ test that links
-// this and also lets libddp open that file has two. Tested by unit/fake_gpu/.
+// on registered memory, and in one that is captured, the hosts of all ranks meet, whatever happens to one of them:
+// comm_abort waits for that too. Handles (streams, events, communicators) are addresses that cannot be dereferenced and
+// never come twice. Threads: everything here and in the tables may be called by any thread. One instance in a process, or in
+// each copy of the file libddp_cuda.so: a C++ test that links this and also lets libddp open that file has two. Tested by
+// unit/fake_gpu/.
 #pragma once
 
 #include <cstdint>

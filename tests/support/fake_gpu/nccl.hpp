@@ -70,15 +70,18 @@ struct Comm {
   int32_t size_to_join = 0;  // of its world, which it has not joined yet
   int64_t joins_at_ms = 0;   // after it was made; below 0: never
   std::chrono::steady_clock::time_point made = std::chrono::steady_clock::now();
-  uint64_t next = 0;     // number of its next collective
-  uint64_t calls = 0;    // collectives that were asked for
-  int64_t pending = 0;   // collectives that are queued and not over
-  std::thread::id user;  // whose call is inside; none: nobody's
-  int64_t uses = 0;      // of that thread: a group keeps them
-  int64_t lookers = 0;   // threads inside comm_async_error
+  uint64_t next = 0;                // number of its next collective
+  uint64_t calls = 0;               // collectives that were asked for
+  std::optional<uint64_t> meeting;  // the last of them in which the hosts meet
+  int64_t pending = 0;              // collectives that are queued and not over
+  std::thread::id user;             // whose call is inside; none: nobody's
+  int64_t uses = 0;                 // of that thread: a group keeps them
+  int64_t lookers = 0;              // threads inside comm_async_error
   std::string last_error;
   int32_t max_ctas = 0;
 
+  /// Are there ranks whose hosts have not come to it?
+  [[nodiscard]] bool is_meeting() const { return meeting && world->met[*meeting] < world->size; }
   [[nodiscard]] std::string name() const {
     return "communicator " + std::to_string(number) + " (rank " + std::to_string(rank) + " of " + world->name + ")";
   }

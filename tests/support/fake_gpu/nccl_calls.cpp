@@ -76,15 +76,18 @@ bool is_registered(const Runtime& r, const Comm& comm, const void* memory) {
   return false;
 }
 
-/// With NVLS, the hosts of all ranks meet in a collective on registered memory, and look at nothing else, also not whether
-/// somebody aborts.
+/// With NVLS, the hosts of all ranks meet in a collective on registered memory, and in one that is captured, whose memory
+/// NCCL registers by itself. They look at nothing else, also not whether somebody aborts.
 void meet_on_host(Runtime& r, Lock& lock, const Request& request) {
-  const uint64_t number = request.comm->calls++;
-  if (!is_registered(r, *request.comm, request.send) && !is_registered(r, *request.comm, request.receive)) return;
-  World& world = *request.comm->world;
-  ++world.met[number];
+  Comm& comm = *request.comm;
+  const uint64_t number = comm.calls++;
+  if (request.stream->capture == nullptr && !is_registered(r, comm, request.send) &&
+      !is_registered(r, comm, request.receive))
+    return;
+  ++comm.world->met[number];
+  comm.meeting = number;
   r.changed.notify_all();
-  static_cast<void>(r.wait(lock, [&] { return world.met[number] == world.size; }));
+  if (r.state->options.nccl_looks == 0) static_cast<void>(r.wait(lock, [&] { return !comm.is_meeting(); }));
 }
 
 int32_t start(Spec spec, const void* send, void* receive, void* handle, void* stream) {

@@ -242,6 +242,7 @@ int32_t comm_abort(void* handle) {
     if (rank < comm->world->ranks.size()) comm->world->ranks[rank].aborted = true;
     r.changed.notify_all();
     if (!delay(r, lock, NcclCall::kAbort, comm)) return kNcclInternal;
+    if (!r.wait(lock, [&] { return !comm->is_meeting(); })) return kNcclInternal;  // whose thread looks at no abort
     if (comm->state != CommState::kGone) drop(r, comm);
     return kNcclOk;
   });
@@ -284,7 +285,7 @@ int32_t comm_async_error(void* handle, int32_t* out_result) {
     if (!is_back) return kNcclInternal;
     if (comm->state == CommState::kInitializing && r.state->options.nccl_looks > 0)
       *out_result = connect(r, comm);
-    else if (comm->looks > 0 && --comm->looks > 0)
+    else if (comm->is_meeting() || (comm->looks > 0 && --comm->looks > 0))
       *out_result = kNcclInProgress;
     else
       *out_result = async_result(r, *comm);

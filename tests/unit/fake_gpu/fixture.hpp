@@ -98,6 +98,14 @@ inline Id make_id() {
   return id;
 }
 
+/// What a call that returned before it was over has come to.
+inline int32_t over(void* comm) {
+  int32_t result = 0;
+  do check_equal(n.comm_async_error(comm, &result), 0);
+  while (n.error_kind(result) == DDP_NCCL_IN_PROGRESS);
+  return result;
+}
+
 /// body(rank, communicator) on a thread with a device for each rank; communicators are destroyed afterwards.
 template <class Body>
 void on_world(int32_t size, Body&& body) {

@@ -170,13 +170,6 @@ void a_communicator_that_a_thread_makes_must_not_be_aborted(void**) {
   assert_violation("which is gone");
 }
 
-int32_t over(void* comm) {
-  int32_t result = 0;
-  do check_equal(n.comm_async_error(comm, &result), 0);
-  while (n.error_kind(result) == DDP_NCCL_IN_PROGRESS);
-  return result;
-}
-
 void calls_may_return_before_they_are_over(void**) {
   reset(Options{.nccl_looks = 4});
   const Id id = make_id();

@@ -1,0 +1,274 @@
+// Captured passes and steps on ranks that are late, stay or end. NCCL registers what a captured collective works on, and the
+// hosts of a node meet for that without looking at an abort, so no rank may call it before the others are about to.
+#include <atomic>
+
+#include "gpu_host/small_model.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
+#include "support/gpu_world.hpp"
+#include "support/rule_options.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int64_t kCount = 3000;
+constexpr int kParameters = 2;  // a bucket each
+
+/// NCCL that blocks, and NCCL that does not, which is what the library asks for; the marks reduce, or a thread does.
+struct Way {
+  int64_t nccl_looks;
+  ddp_progress progress;
+  int32_t reproducible;
+};
+constexpr Way kWays[] = {{0, DDP_PROGRESS_CALLER, 0}, {3, DDP_PROGRESS_CALLER, 0}, {0, DDP_PROGRESS_THREAD, 0},
+                         {3, DDP_PROGRESS_THREAD, 0}, {0, DDP_PROGRESS_CALLER, 1}, {3, DDP_PROGRESS_THREAD, 1}};
+
+bool comes_within_ms(int64_t ms, const std::function<bool()>& done) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+  while (!done() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return done();
+}
+
+struct Trained {
+  GpuStream stream;
+  std::vector<GpuArray> values, grads, fresh;
+  std::shared_ptr<model::Model> model;
+  std::shared_ptr<optim::Sgd> sgd;
+  int rank;
+
+  Trained(group::Group& group, int of, const Way& way, bool shard = false)
+      : stream(of),
+        model(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options(way))),
+        rank(of) {
+    for (int p = 0; p < kParameters; ++p) {
+      for (auto* const arrays : {&values, &grads, &fresh}) arrays->emplace_back(rank, kCount * 4);
+      values.back().poke(std::vector<float>(kCount, 0));
+      fresh.back().poke(std::vector<float>(kCount, 1));
+      const Tensor lent = grads.back().tensor(group, DDP_F32);
+      model->add_parameter("p" + std::to_string(p), values.back().tensor(group, DDP_F32), &lent);
+    }
+    SgdOptions rule;
+    rule.rate = 1;
+    rule.shard = shard ? 1 : 0;
+    sgd = std::make_shared<optim::Sgd>(model, rule, rule);
+    if (sgd->in_passes() != nullptr) model->optimizer_slot().attach(sgd);
+    model->commit(stream.get());
+    model->begin_backward(DDP_PASS_REDUCE);
+    mark(1), mark(0);
+    model->end_backward(stream.get());
+    sgd->step(stream.get());
+    stream.synchronize();
+    group.barrier();
+  }
+  static ddp_model_options options(const Way& way) {
+    ddp_model_options made{};
+    made.first_bucket_bytes = made.bucket_bytes = kCount * 4;
+    made.progress = way.progress;
+    return made;
+  }
+  void begin_capture() const {
+    expect(fake_gpu::table().set_device(rank) == 0 &&
+               fake_gpu::begin_capture(stream.get(), fake_gpu::CaptureMode::kThreadLocal),
+           "the capture begins");
+  }
+  [[nodiscard]] fake_gpu::GraphPtr end_capture() const {
+    std::string why;
+    fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream.get(), &why);
+    expect(graph != nullptr, "the capture ends well: " + why);
+    return graph;
+  }
+  void mark(int p) const {
+    write_on(stream.get(), fresh[static_cast<size_t>(p)], grads[static_cast<size_t>(p)].data());
+    model->pass().mark_ready(p, stream.get());
+  }
+};
+
+ddp_group_options with(const Way& way) {
+  ddp_group_options options = world_options();
+  options.reproducible = way.reproducible;
+  return options;
+}
+
+void a_captured_mark_waits_for_no_rank(void**) {
+  for (const Way& way : kWays) {
+    const FakeGpus gpus(0, way.nccl_looks);
+    std::atomic<bool> marked{false};
+    run_gpu_groups_with(2, with(way), [&](group::Group& group, int rank) {
+      Trained trained(group, rank, way);
+      const bool in_time = rank == 0 || comes_within_ms(2000, [&] { return marked.load(); });
+      trained.begin_capture();
+      trained.model->begin_backward(DDP_PASS_REDUCE);
+      trained.mark(1), trained.mark(0);
+      if (rank == 0) marked = true;
+      trained.model->end_backward(trained.stream.get());
+      const fake_gpu::GraphPtr graph = trained.end_capture();
+      expect(in_time, "the marks of a rank return while the other one has not begun its pass");
+      for (GpuArray& each : trained.fresh) each.poke(std::vector<float>(kCount, static_cast<float>(rank + 1)));
+      fake_gpu::launch_graph(graph, trained.stream.get());
+      for (const GpuArray& grad : trained.grads)
+        for (const float each : read_on(trained.stream, rank, grad.data(), kCount)) expect_equal(each, 1.5F, "the mean");
+      group.barrier();
+    });
+    FakeGpus::expect_correct();
+    FakeGpus::expect_nothing_left();
+  }
+}
+
+/// What a bucket waits for in the graph are its own gradients, not those that were marked before NCCL was called.
+void a_bucket_in_a_graph_waits_for_its_own_gradients(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    Trained trained(group, rank, {3, DDP_PROGRESS_CALLER, 0});
+    group.barrier();
+    if (rank == 0) fake_gpu::clear_log();
+    group.barrier();
+    trained.begin_capture();
+    trained.model->begin_backward(DDP_PASS_REDUCE);
+    trained.mark(1), trained.mark(0);
+    trained.model->end_backward(trained.stream.get());
+    const fake_gpu::GraphPtr graph = trained.end_capture();
+    group.barrier();
+    const std::string user = "stream=" + std::to_string(fake_gpu::stream_number(trained.stream.get())) + " ";
+    std::string order;
+    for (const std::string& line : fake_gpu::log()) {
+      if (line.rfind("[" + std::to_string(rank) + "]", 0) != 0 || line.find(user) != std::string::npos) continue;
+      if (line.find("stream_wait") != std::string::npos) order += "wait ";
+      if (line.find("nccl.all_reduce") != std::string::npos) order += "reduce ";
+    }
+    expect_equal(order, std::string("wait reduce wait reduce "), "on the communication stream");
+    group.barrier();
+  });
+  FakeGpus::expect_correct();
+}
+
+void a_rank_may_end_within_a_captured_pass(void**) {
+  for (const Way& way : kWays) {
+    const FakeGpus gpus(0, way.nccl_looks);
+    std::atomic<bool> begun{false};
+    run_gpu_groups_with(2, with(way), [&](group::Group& group, int rank) {
+      Trained trained(group, rank, way);
+      trained.begin_capture();
+      trained.model->begin_backward(DDP_PASS_REDUCE);
+      if (rank == 1) {
+        wait_until([&] { return begun.load(); });
+        static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+        group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+        return;
+      }
+      begun = true;
+      trained.mark(1), trained.mark(0);
+      std::optional<Error> end;
+      const int64_t ms = ms_of([&] { end = try_to([&] { trained.model->end_backward(trained.stream.get()); }); });
+      expect(end.has_value(), "the pass fails");
+      expect_contains(end->text(), "rank 1 had enough");
+      expect(ms < 3000, "known after " + std::to_string(ms) + " ms");
+      static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+    });
+    FakeGpus::expect_nothing_left();
+  }
+}
+
+/// It lives, and does not come.
+void a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout(void**) {
+  for (const Way& way : kWays) {
+    const FakeGpus gpus(0, way.nccl_looks);
+    ddp_group_options options = with(way);
+    options.timeout_ms = 400;
+    std::atomic<bool> over{false};
+    run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
+      Trained trained(group, rank, way);
+      if (rank == 1) return wait_until([&] { return over.load(); });
+      trained.begin_capture();
+      trained.model->begin_backward(DDP_PASS_REDUCE);
+      std::optional<Error> end;
+      const int64_t ms = ms_of([&] {
+        end = try_to([&] {
+          trained.mark(1), trained.mark(0);
+          trained.model->end_backward(trained.stream.get());
+        });
+      });
+      over = true;
+      expect(end.has_value(), "the pass fails");
+      expect_equal(std::string(status_name(end->status())), std::string(status_name(DDP_ERROR_TIMED_OUT)), end->text());
+      expect_contains(end->text(), "rank 1");
+      expect(ms < 3000, "known after " + std::to_string(ms) + " ms");
+      static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+    });
+    FakeGpus::expect_nothing_left();
+  }
+}
+
+/// The values of a sharded step go to all ranks by captured collectives, too.
+void a_rank_may_end_before_a_captured_step(void**) {
+  for (const Way& way : kWays) {
+    const FakeGpus gpus(0, way.nccl_looks);
+    std::atomic<bool> reduced{false};
+    run_gpu_groups_with(2, with(way), [&](group::Group& group, int rank) {
+      Trained trained(group, rank, way, true);
+      trained.begin_capture();
+      trained.model->begin_backward(DDP_PASS_REDUCE);
+      trained.mark(1), trained.mark(0);
+      trained.model->end_backward(trained.stream.get());
+      if (rank == 1) {
+        wait_until([&] { return reduced.load(); });
+        static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+        group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
+        return;
+      }
+      reduced = true;
+      std::optional<Error> end;
+      const int64_t ms = ms_of([&] { end = try_to([&] { trained.sgd->step(trained.stream.get()); }); });
+      expect(end.has_value(), "the step fails");
+      expect_contains(end->text(), "rank 1 had enough");
+      expect(ms < 3000, "known after " + std::to_string(ms) + " ms");
+      static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+    });
+    FakeGpus::expect_nothing_left();
+  }
+}
+
+/// The headers are there, and one rank comes no further: NCCL's thread stays where it is, and nobody waits for it for ever.
+void a_rank_that_stays_before_nccl_costs_the_timeout(void**) {
+  const FakeGpus gpus;
+  ddp_group_options options = world_options();
+  options.timeout_ms = 400;
+  std::atomic<bool> over{false};
+  const Way way{3, DDP_PROGRESS_CALLER, 0};
+  run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
+    Trained trained(group, rank, way);
+    group.barrier();
+    if (rank == 1) fake_gpu::let_die({1, 1, [] {}});
+    group.barrier();
+    trained.begin_capture();
+    const int64_t ms = ms_of([&] {
+      const std::optional<Error> end = try_to([&] {
+        trained.model->begin_backward(DDP_PASS_REDUCE);
+        trained.mark(1), trained.mark(0);
+        trained.model->end_backward(trained.stream.get());
+      });
+      expect(end.has_value(), "the pass fails");
+      if (rank == 0)
+        expect_equal(std::string(status_name(end->status())), std::string(status_name(DDP_ERROR_TIMED_OUT)), end->text());
+    });
+    if (rank == 1) return;
+    expect(ms < 3000, "known after " + std::to_string(ms) + " ms");
+    fake_gpu::end_death();
+    static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(a_captured_mark_waits_for_no_rank),
+      ddp_test(a_bucket_in_a_graph_waits_for_its_own_gradients),
+      ddp_test(a_rank_may_end_within_a_captured_pass),
+      ddp_test(a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout),
+      ddp_test(a_rank_may_end_before_a_captured_step),
+      ddp_test(a_rank_that_stays_before_nccl_costs_the_timeout),
+  };
+  return cmocka_run_group_tests_name("gpu_capture_ranks", tests, nullptr, nullptr);
+}
