@@ -13,6 +13,11 @@ import (
 // ranks runs fn on goroutines that are the ranks of one group; fn returns an error instead of ending the test.
 func ranks(t *testing.T, size int, fn func(group *Group) error) {
 	t.Helper()
+	ranksWith(t, size, func(*GroupOptions) {}, fn)
+}
+
+func ranksWith(t *testing.T, size int, change func(*GroupOptions), fn func(group *Group) error) {
+	t.Helper()
 	var wait sync.WaitGroup
 	failures := make([]error, size)
 	for rank := 0; rank < size; rank++ {
@@ -21,6 +26,7 @@ func ranks(t *testing.T, size int, fn func(group *Group) error) {
 			defer wait.Done()
 			options := DefaultGroupOptions()
 			options.Rank, options.WorldSize, options.RendezvousTimeout, options.Timeout = rank, size, 20*time.Second, 20*time.Second
+			change(options)
 			group, err := NewGroup("local://"+strings.ReplaceAll(t.Name(), "/", "."), options)
 			if err != nil {
 				failures[rank] = err

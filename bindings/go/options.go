@@ -48,6 +48,7 @@ type GroupOptions struct {
 	SumOrder          SumOrder      // ByRank; equal on all ranks
 	Reproducible      bool          // sums of tensors on GPUs have the bits of sums in host memory; equal on all ranks
 	Recoverable       bool          // when a rank dies the others may go on, see Group.Recover; equal on all ranks
+	VirtualRanks      int           // parts of the global batch, see Group.Parts; 0: none; equal on all ranks
 	Join              bool          // join a recoverable group that stands, as one more rank; false: only with DDP_JOIN=1 in the environment
 	NCCLMaxCTAs       int           // most blocks of the GPU that NCCL takes, 1 to 64; 0: NCCL chooses; equal on all ranks
 	FirstPort         int           // where to listen, for a firewall between hosts: from this port; 0: DDP_PORT_RANGE, or any
@@ -65,7 +66,8 @@ func DefaultGroupOptions() *GroupOptions {
 		Rank: int(c.GetRank()), WorldSize: int(c.GetWorld_size()), Backend: Backend(c.GetBackend()), DeviceIndex: int(c.GetDevice_index()),
 		Timeout: milliseconds(c.GetTimeout_ms()), Heartbeat: milliseconds(c.GetHeartbeat_ms()),
 		DeadAfter: milliseconds(c.GetDead_after_ms()), RendezvousTimeout: milliseconds(c.GetRendezvous_timeout_ms()),
-		SumOrder: SumOrder(c.GetSum_order()), Reproducible: c.GetReproducible() != 0, Recoverable: c.GetRecoverable() != 0, NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
+		SumOrder: SumOrder(c.GetSum_order()), Reproducible: c.GetReproducible() != 0, Recoverable: c.GetRecoverable() != 0,
+		VirtualRanks: int(c.GetVirtual_ranks()), NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
 		FirstPort: int(c.GetFirst_port()), LastPort: int(c.GetLast_port()),
 	}
 }
@@ -96,6 +98,7 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 	c.SetSum_order(int32(o.SumOrder))
 	c.SetReproducible(flag(o.Reproducible))
 	c.SetRecoverable(flag(o.Recoverable))
+	c.SetVirtual_ranks(int32(o.VirtualRanks))
 	if o.Join {
 		c.SetJoin(1)
 	}

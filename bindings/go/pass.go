@@ -12,11 +12,12 @@ type PassKind int32
 
 // Reduce averages gradients over the ranks. Accumulate sends nothing: the caller adds to its gradients, and a later Reduce pass
 // sends the whole. Of a LocalPass nothing is sent either, and its gradients are final on this rank: Model.AverageParameters every few
-// steps brings the ranks together.
+// steps brings the ranks together. A PartPass ends a part of the global batch, see Parts.
 const (
 	Reduce     PassKind = 0
 	Accumulate PassKind = 1
 	LocalPass  PassKind = 2
+	PartPass   PassKind = 3
 )
 
 // Pass is one backward pass, open until End.

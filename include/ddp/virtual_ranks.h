@@ -46,12 +46,12 @@ DDP_API ddp_status ddp_virtual_rank_key(int64_t seed, int64_t step, int32_t virt
 /**
  * As ddp_group_reduce_metrics, with one value for each part: summed in the tree over all parts, so the result has the same
  * bits at any number of ranks. DDP_AVERAGE divides by the number of parts.
- * @param values the numbers of this rank's parts, one part after the other: `count` doubles for each. The first `count` are
- *        replaced by the result, the same bits on every rank; what the others hold afterwards is undefined
- * @param count 1 to 1,024
+ * @param part_values the numbers of this rank's parts, one part after the other: `count` doubles for each. The first `count`
+ *        are replaced by the result, the same bits on every rank; what the others hold afterwards is undefined
+ * @param count of each part, 1 to 1,024
  * Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
  */
-DDP_API ddp_status ddp_group_reduce_part_metrics(ddp_group *group, double *values, int64_t count, ddp_reduce op);
+DDP_API ddp_status ddp_group_reduce_part_metrics(ddp_group *group, double *part_values, int64_t count, ddp_reduce op);
 
 #ifdef __cplusplus
 }

@@ -53,18 +53,18 @@ ddp_status ddp_virtual_rank_key(int64_t seed, int64_t step, int32_t virtual_rank
   });
 }
 
-ddp_status ddp_group_reduce_part_metrics(ddp_group* group, double* values, int64_t count, ddp_reduce op) {
+ddp_status ddp_group_reduce_part_metrics(ddp_group* group, double* part_values, int64_t count, ddp_reduce op) {
   constexpr const char* kName = "ddp_group_reduce_part_metrics";
   return run_collective(group, kName, [&](group::Group& object) {
-    require(values, kName, "values");
+    require(part_values, kName, "part_values");
     check_reduce(op, kName);
     if (count < 1 || count > kMostNumbers)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: count is %lld; 1 to 1,024 numbers are possible", kName,
                        static_cast<long long>(count));
     const VirtualRanks ranks = ranks_of(object);
     const ddp_reduce how = op == DDP_AVERAGE ? DDP_SUM : op;
-    join_parts(values, count, ranks.count, how);
-    object.reduce_metrics(flat_tensor(values, DDP_F64, count), how);
-    for (int64_t i = 0; op == DDP_AVERAGE && i < count; ++i) values[i] /= ranks.total;
+    join_parts(part_values, count, ranks.count, how);
+    object.reduce_metrics(flat_tensor(part_values, DDP_F64, count), how);
+    for (int64_t i = 0; op == DDP_AVERAGE && i < count; ++i) part_values[i] /= ranks.total;
   });
 }

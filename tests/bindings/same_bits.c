@@ -5,12 +5,12 @@
  * Only + - * / and comparisons, in the order written here; no library of mathematics, no fused multiply-add.
  * Tested by bindings/same_bits_test.py.
  */
-#include <ddp/ddp.h>
+#include <ddp/experimental.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { INPUTS = 8, HIDDEN = 16, OUTPUTS = 4, SAMPLES = 96, BATCH = 8, EPOCHS = 10 };
+enum { INPUTS = 8, HIDDEN = 16, OUTPUTS = 4, SAMPLES = 96, BATCH = 8, EPOCHS = 10, MOST_PARTS = 8 };
 
 static void check(ddp_status status, const char *call) {
   if (status == DDP_OK) return;
@@ -103,44 +103,55 @@ static ddp_model *lend_all(ddp_group *group, network *net) {
   return model;
 }
 
-/* One step in two passes, of which only the second communicates. */
-static double step(network *net, ddp_model *model, ddp_optimizer *sgd, ddp_ema *ema, const int64_t *chosen, int64_t count) {
+/* The share of one part of a step, in two passes, of which only the second of the last part communicates. */
+static double work(network *net, ddp_model *model, const int64_t *chosen, int64_t count, ddp_pass last_pass) {
   double loss = 0;
-  CHECK(ddp_model_zero_grad(model, NULL));
-  for (int part = 0; part < 2; ++part) {
-    CHECK(ddp_model_begin_backward(model, part == 0 ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE));
-    const int64_t first = part == 0 ? 0 : count / 2, last = part == 0 ? count / 2 : count;
+  for (int half = 0; half < 2; ++half) {
+    CHECK(ddp_model_begin_backward(model, half == 0 ? DDP_PASS_ACCUMULATE : last_pass));
+    const int64_t first = half == 0 ? 0 : count / 2, last = half == 0 ? count / 2 : count;
     for (int64_t i = first; i < last; ++i) loss = loss + learn(net, chosen[i], 1.0F / (float)count);
     for (int32_t index = 3; index >= 0; --index) CHECK(ddp_model_mark_ready(model, index, NULL));
     CHECK(ddp_model_end_backward(model, NULL));
   }
+  return loss;
+}
+
+static void finish_step(ddp_model *model, ddp_optimizer *sgd, ddp_ema *ema) {
   double norm = 0;
   CHECK(ddp_model_get_grad_norm(model, 2, &norm, NULL));
   if (norm > 0.5) CHECK(ddp_model_scale_grad(model, 0.5 / norm, NULL));
   CHECK(ddp_optimizer_step(sgd, NULL));
   CHECK(ddp_ema_update(ema, NULL));
-  return loss;
 }
 
-static void train(ddp_group *group, network *net, ddp_model *model, ddp_optimizer *sgd, ddp_ema *ema, double sums[2]) {
+/* Sums of loss and of samples in the last epoch. */
+static void train(ddp_group *group, network *net, ddp_model *model, ddp_optimizer *sgd, ddp_ema *ema, double *sums) {
+  ddp_virtual_ranks mine;
+  mine.struct_size = sizeof mine;
+  CHECK(ddp_group_get_virtual_ranks(group, &mine));
+  if (mine.count > MOST_PARTS) exit(1);
   ddp_sampler sampler;
   CHECK(ddp_sampler_init(&sampler, sizeof sampler));
   sampler.dataset_size = SAMPLES;
   sampler.seed = 3;
-  sampler.rank = ddp_group_rank(group);
-  sampler.size = ddp_group_size(group);
+  sampler.size = mine.total;
   int64_t share = 0;
   CHECK(ddp_sampler_get_count(&sampler, &share));
   for (int64_t epoch = 0; epoch < EPOCHS; ++epoch) {
-    sums[0] = sums[1] = 0;
+    for (int i = 0; i < 2 * mine.count; ++i) sums[i] = 0;
     for (int64_t first = 0; first < share; first += BATCH) {
       int64_t chosen[BATCH];
       const int64_t count = share - first < BATCH ? share - first : BATCH;
-      CHECK(ddp_sampler_fill(&sampler, epoch, first, count, chosen));
-      sums[0] = sums[0] + step(net, model, sgd, ema, chosen, count);
-      sums[1] = sums[1] + (double)count;
+      CHECK(ddp_model_zero_grad(model, NULL));
+      for (int32_t i = 0; i < mine.count; ++i) {
+        sampler.rank = mine.first + i;
+        CHECK(ddp_sampler_fill(&sampler, epoch, first, count, chosen));
+        sums[2 * i] = sums[2 * i] + work(net, model, chosen, count, i + 1 < mine.count ? DDP_PASS_PART : DDP_PASS_REDUCE);
+        sums[2 * i + 1] = sums[2 * i + 1] + (double)count;
+      }
+      finish_step(model, sgd, ema);
     }
-    CHECK(ddp_group_reduce_metrics(group, sums, 2, DDP_SUM));
+    CHECK(ddp_group_reduce_part_metrics(group, sums, 2, DDP_SUM));
   }
 }
 
@@ -149,7 +160,10 @@ int main(void) {
   ddp_group *group = NULL;
   ddp_optimizer *sgd = NULL;
   ddp_ema *ema = NULL;
-  CHECK(ddp_group_create(NULL, NULL, &group));
+  ddp_group_options meeting;
+  CHECK(ddp_group_options_init(&meeting, sizeof meeting));
+  if (getenv("SAME_BITS_PARTS") != NULL) meeting.virtual_ranks = atoi(getenv("SAME_BITS_PARTS"));
+  CHECK(ddp_group_create(NULL, &meeting, &group));
   start(&net, ddp_group_rank(group));
   ddp_model *model = lend_all(group, &net);
   ddp_sgd_options options;
@@ -164,9 +178,9 @@ int main(void) {
     double value;
     uint64_t bits;
   } loss;
-  double both[2] = {0, 0};
-  train(group, &net, model, sgd, ema, both);
-  loss.value = both[0] / both[1];
+  double sums[2 * MOST_PARTS] = {0};
+  train(group, &net, model, sgd, ema, sums);
+  loss.value = sums[0] / sums[1];
   int64_t parameters = 0, averages = 0;
   CHECK(ddp_model_get_hash(model, &parameters));
   CHECK(ddp_ema_swap(ema, 0, NULL));

@@ -29,8 +29,9 @@ def languages():
     return found
 
 
-def run(what, commands):
-    """One rank for each command. Returns what all of them printed, if it is the same."""
+def run(what, commands, parts=0):
+    """One rank for each command; of the batch each has one part, or all ranks together `parts`. Returns what all of them printed, if it is the
+    same."""
     size = len(commands)
     with tempfile.TemporaryDirectory() as folder:
         script = os.path.join(folder, "rank.sh")
@@ -41,7 +42,7 @@ def run(what, commands):
             file.write("esac\n")
         ddprun = os.path.join(BUILD, "bin/ddprun")
         done = subprocess.run([ddprun, "--no-prefix", "-n", str(size), "sh", script], capture_output=True, text=True, timeout=90,
-                              check=False)
+                              check=False, env={**os.environ, "SAME_BITS_PARTS": str(parts)})
     bits = {}
     for line in done.stdout.splitlines():
         match = LINE.match(line)
@@ -56,8 +57,8 @@ def run(what, commands):
     return bits[0]
 
 
-def expect(what, commands, wanted):
-    found = run(what, commands)
+def expect(what, commands, wanted, parts=0):
+    found = run(what, commands, parts)
     print(f"{what}: {found}")
     if found is not None and found != wanted:
         problems.append(f"{what}: {found}, wanted {wanted}")
@@ -83,6 +84,11 @@ def main():
     for name, command in programs.items():
         for size in (1, 2, 3):
             expect(f"{name} on {size}", [command] * size, wanted[size])
+    for name, command in programs.items():  # three parts have the bits of three ranks
+        for size in (1, 2):
+            expect(f"{name} on {size} with 3 parts", [command] * size, wanted[3], 3)
+        if name != "c":
+            expect(f"c+{name} with 3 parts", [programs["c"], command], wanted[3], 3)
     for names in mixtures(list(programs)):
         expect("+".join(names), [programs[name] for name in names], wanted[len(names)])
     control = os.path.join(BUILD, "tests/bindings/same_bits_fused")

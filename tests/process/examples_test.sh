@@ -43,6 +43,18 @@ check two_runs_give_the_same_bits same "$(weights)" "$expected"
 run 0 -n 4 "$examples/02_train" --checkpoint digits.2 --resume --epochs 22
 check training_resumes_on_another_number_of_ranks grep -q 'resumed after epoch 20' "$work/out"
 
+# Parts of a batch: the same weights and loss at any number of ranks, and without parts not.
+result() { sed -n 's/^.*\(weights [0-9a-f]*, loss .*\)/\1/p' "$work/out"; }
+run 0 -n 1 "$examples/10_same_bits"
+expected=$(result)
+check it_says_what_came_out [ -n "$expected" ]
+for ranks in 2 3; do
+  run 0 -n $ranks "$examples/10_same_bits"
+  check "$ranks ranks_have_the_bits_of_one" same "$(result)" "$expected"
+  run 0 -n $ranks "$examples/10_same_bits" --parts 0
+  check "without_parts_$ranks ranks_have_others" [ "$(result)" != "$expected" ]
+done
+
 # Without a launcher a program is told what is missing, or is the only rank; never a hang.
 code=0
 env -u RANK -u WORLD_SIZE timeout 60 "$examples/01_all_reduce" >"$work/out" 2>"$work/err" || code=$?

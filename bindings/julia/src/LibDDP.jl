@@ -28,7 +28,7 @@ export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_paramet
 export loss_scale!, loss_scale, copy_loss_scale!, skipped_count, clip_grad_norm!, clip_grad_value!, allreduce_rows
 export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped
 export save_state, load_state!, Sampler, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, stream!
-export recover!, failed_ranks, rank_progress
+export recover!, failed_ranks, rank_progress, parts, total_parts, part_key, reduce_part_metrics!
 
 include("low.jl")
 include("errors.jl")
@@ -37,6 +37,7 @@ include("arrays.jl")
 include("callbacks.jl")
 include("group.jl")
 include("recover.jl")
+include("parts.jl")
 include("model.jl")
 include("hook.jl")
 include("backward.jl")

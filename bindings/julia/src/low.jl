@@ -2183,18 +2183,18 @@ function ddp_virtual_rank_key(seed, step, virtual_rank, out_key)
 end
 
 @doc raw"""
-    ddp_group_reduce_part_metrics(group, values, count, op)
+    ddp_group_reduce_part_metrics(group, part_values, count, op)
 
 As ddp_group_reduce_metrics, with one value for each part: summed in the tree over all parts, so the result has the same
 bits at any number of ranks. DDP_AVERAGE divides by the number of parts.
-- `values`: the numbers of this rank's parts, one part after the other: `count` doubles for each. The first `count` are
-       replaced by the result, the same bits on every rank; what the others hold afterwards is undefined
-- `count`: 1 to 1,024
+- `part_values`: the numbers of this rank's parts, one part after the other: `count` doubles for each. The first `count`
+       are replaced by the result, the same bits on every rank; what the others hold afterwards is undefined
+- `count`: of each part, 1 to 1,024
 Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
 """
-function ddp_group_reduce_part_metrics(group, values, count, op)
+function ddp_group_reduce_part_metrics(group, part_values, count, op)
     return ccall((:ddp_group_reduce_part_metrics, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int64, ddp_reduce),
-        group, values, count, op)
+        group, part_values, count, op)
 end
 
 end

@@ -1,17 +1,19 @@
 """
-    Sampler(group, samples; options...)
+    Sampler(group, samples; part = nothing, options...)
     Sampler(; options...)
 
 The partition of a data set over the ranks. Options are the fields of `LibDDP.Low.ddp_sampler`: `seed`, `shuffle`, `drop_last`, and so on.
-All ranks get the same number of indices, `length(sampler)`.
+All ranks get the same number of indices, `length(sampler)`. With `part` it is the share of that part of the global batch.
 """
 struct Sampler
     fields::Low.ddp_sampler
 end
 
 Sampler(; changes...) = Sampler(options(Low.ddp_sampler, Low.ddp_sampler_init; changes...))
-Sampler(group::Group, samples::Integer; changes...) =
-    Sampler(; dataset_size = samples, rank = group_rank(group), size = group_size(group), changes...)
+function Sampler(group::Group, samples::Integer; part::Union{Integer,Nothing} = nothing, changes...)
+    rank, size = part === nothing ? (group_rank(group), group_size(group)) : (part, total_parts(group))
+    return Sampler(; dataset_size = samples, rank = rank, size = size, changes...)
+end
 
 function Base.length(sampler::Sampler)
     count = Ref{Int64}(0)

@@ -81,41 +81,49 @@ function learn!(net::Network, b1_grad, b2_grad, sample, scale)
     return loss
 end
 
-# One step in two passes, of which only the second communicates.
-function step!(net, model, sgd, ema, chosen)
-    zero_grad!(model)
+# The share of one part of a step, in two passes, of which only the second of the last part communicates.
+function work!(net, model, chosen, part)
     b1_grad, b2_grad = grad(model, 2), grad(model, 4)
     scale, half, loss = 1.0f0 / Float32(length(chosen)), div(length(chosen), 2), 0.0
-    for (part, accumulate) in ((chosen[1:half], true), (chosen[half+1:end], false))
-        backward(model; accumulate = accumulate) do model
-            for sample in part
+    for (some, pass) in ((chosen[1:half], (accumulate = true,)), (chosen[half+1:end], (part = part,)))
+        backward(model; pass...) do model
+            for sample in some
                 loss = loss + learn!(net, b1_grad, b2_grad, sample, scale)
             end
             foreach(index -> ready!(model, index), 4:-1:1)
         end
     end
+    return loss
+end
+
+function finish_step!(model, sgd, ema)
     norm = grad_norm(model)
     norm > 0.5 && scale_grad!(model, 0.5 / norm)
     LibDDP.step!(sgd)
     update_averages!(ema)
-    return loss
 end
 
 function train!(group, net, model, sgd, ema)
-    sampler = Sampler(group, SAMPLES; seed = 3)
-    sums = zeros(2)
+    mine = parts(group)
+    samplers = [Sampler(group, SAMPLES; part = part, seed = 3) for part in mine]
+    sums = zeros(2, length(mine))
     for epoch in 0:EPOCHS-1
         sums .= 0
-        for chosen in Iterators.partition(indices(sampler, epoch), BATCH)
-            sums[1] = sums[1] + step!(net, model, sgd, ema, chosen)
-            sums[2] = sums[2] + length(chosen)
+        shares = [indices(sampler, epoch) for sampler in samplers]
+        for batch in Iterators.partition(1:length(samplers[1]), BATCH)
+            zero_grad!(model)
+            for (i, part) in enumerate(mine)
+                sums[1, i] = sums[1, i] + work!(net, model, shares[i][batch], part)
+                sums[2, i] = sums[2, i] + length(batch)
+            end
+            finish_step!(model, sgd, ema)
         end
-        reduce_metrics!(group, sums)
+        reduce_part_metrics!(group, sums)
     end
-    return sums[1] / sums[2]
+    return sums[1, 1] / sums[2, 1]
 end
 
-Group() do group
+Group(; virtual_ranks = parse(Int, get(ENV, "SAME_BITS_PARTS", "0"))) do group
     net = Network(group_rank(group))
     model = Model(group; first_bucket_bytes = 256, bucket_bytes = 512)
     add_parameter!(model, "w1", net.w1, net.w1_grad)

@@ -196,6 +196,30 @@ end
     end
 end
 
+@testset "parts of a batch" begin
+    alone(; virtual_ranks = 3) do group
+        @test parts(group) == 0:2 && total_parts(group) == 3
+        model = Model(group)
+        w, g = zeros(Float32, 1), zeros(Float32, 1)
+        add_parameter!(model, "w", w, g)
+        commit!(model)
+        for part in parts(group)
+            backward(model; part = part) do model
+                g[1] = 1.0f0 / (3 + part)
+                ready!(model, 1)
+            end
+        end
+        @test g[1] === ((1.0f0 / 3 + 1.0f0 / 4) + 1.0f0 / 5) / 3
+        @test reduce_part_metrics!(group, [1.0 1.0 1.0; 0.0 1.0 2.0]) == [3.0, 3.0]
+        @test_throws ArgumentError reduce_part_metrics!(group, zeros(1, 2))
+        @test_throws ArgumentError backward(identity, model; part = 0, alone = true)
+        @test length(Sampler(group, 30; part = 1)) == 10
+        close(model)
+    end
+    @test part_key(1, 2, 3) == 7367606758917324626
+    fails(() -> part_key(1, -1, 0), :INVALID_ARGUMENT, "step is -1")
+end
+
 @testset "batch normalisation" begin
     alone() do group
         x, y = Float64[1 3; 2 6], zeros(2, 2) # two channels, two samples

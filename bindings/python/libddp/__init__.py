@@ -27,7 +27,7 @@ from ._enums import Backend, Divisor, Drift, DType, LogLevel, NonFinite, PassMod
 from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FencedError, FileError, InternalError, InvalidArgumentError,
                       InvalidStateError, MismatchError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError,
                       TooFewRanksError)
-from ._group import Group, Rows
+from ._group import Group, Rows, part_key
 from ._hook import Bucket, BucketParameter, PowerSGD
 from ._model import Metadata, Model
 from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer, Slice
@@ -43,6 +43,6 @@ __all__ = [
     "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "Divisor", "Drift", "Ema", "Error",
     "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
     "NonFinite", "NotSupportedError", "Optimizer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
-    "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "set_log",
+    "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "part_key", "set_log",
     "version",
 ]

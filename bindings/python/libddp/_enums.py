@@ -81,6 +81,7 @@ class PassMode(enum.IntEnum):
     REDUCE = low.DDP_PASS_REDUCE
     ACCUMULATE = low.DDP_PASS_ACCUMULATE
     LOCAL = low.DDP_PASS_LOCAL
+    PART = low.DDP_PASS_PART
 
 
 class Unused(enum.IntEnum):

@@ -41,6 +41,7 @@ class Group(Closing):
     rendezvous_timeout_ms, sum_order, reproducible (sums on GPUs have the bits of sums in host memory), nccl_max_ctas (most blocks of a GPU
     that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
     first_port and last_port (where to listen, for a firewall between hosts),
+    virtual_ranks (parts of the global batch, see parts: training has the same bits at any number of ranks up to that),
     recoverable (when a rank dies the others may go on, see recover()), join (join a recoverable group that stands, as one more rank; so does
     DDP_JOIN=1 in the environment).
     """
@@ -102,6 +103,18 @@ class Group(Closing):
         """Number of ranks."""
         self._handle.get("group")
         return self._size
+
+    @property
+    def parts(self) -> range:
+        """Which parts of the global batch are this rank's, with virtual_ranks; without it one, whose number is the rank. They change when
+        recover() has returned. Part `p` takes the samples of ``Sampler(n, group, part=p)`` and random numbers from part_key()."""
+        known = low.ddp_group_get_virtual_ranks(self._raw)
+        return range(known.first, known.first + known.count)
+
+    @property
+    def total_parts(self) -> int:
+        """Parts of the global batch: virtual_ranks, or the number of ranks."""
+        return low.ddp_group_get_virtual_ranks(self._raw).total
 
     @property
     def backend(self) -> Backend:
@@ -207,6 +220,15 @@ class Group(Closing):
         reduced = self._collective(low.ddp_group_reduce_metrics, numbers, choose(Reduce, op))
         return dict(zip(values, reduced)) if isinstance(values, Mapping) else reduced
 
+    def reduce_part_metrics(self, values: Sequence[Union[Mapping[str, float], Sequence[float]]], op: Union[Reduce, str] = Reduce.SUM) -> Any:
+        """As reduce_metrics(), with a dict or a sequence for each of this rank's parts: summed in the tree over all parts, so the result has
+        the same bits at any number of ranks."""
+        parts = [list(each.values()) if isinstance(each, Mapping) else list(each) for each in values]
+        if len(parts) != len(self.parts) or any(len(each) != len(parts[0]) for each in parts):
+            raise ValueError(f"this rank has {len(self.parts)} parts; give as many numbers for each of them")
+        reduced = self._collective(low.ddp_group_reduce_part_metrics, [number for each in parts for number in each], choose(Reduce, op))
+        return dict(zip(values[0], reduced)) if isinstance(values[0], Mapping) else reduced
+
     def alloc(self, shape: Union[int, Sequence[int]], dtype: Union[DType, str] = DType.F32) -> View:
         """Zeroed memory within reach of the other ranks of this host: tensors in it are reduced in place, without a copy. It is freed
         with the last reference to the view and to what was made of it."""
@@ -245,6 +267,12 @@ class Group(Closing):
 
     def __repr__(self) -> str:
         return "libddp.Group(closed)" if self.closed else f"libddp.Group(rank {self.rank} of {self.size}, {self.backend.name})"
+
+
+def part_key(seed: int, step: int, part: int) -> int:
+    """A key for the random numbers (dropout, augmentation) of one part in one step, the same wherever the part runs: an integer of 64 bits,
+    with a sign. The sequence is frozen."""
+    return low.ddp_virtual_rank_key(seed, step, part)
 
 
 def _memory(shape: tuple, dtype: DType) -> View:

@@ -33,7 +33,7 @@ class Passes:
     _failed: list
 
     @contextlib.contextmanager
-    def backward(self: Self, *, stream: Optional[int] = None) -> Iterator[Self]:
+    def backward(self: Self, *, part: Optional[int] = None, stream: Optional[int] = None) -> Iterator[Self]:
         """A pass whose gradients are reduced over the ranks::
 
             with model.backward():
@@ -41,8 +41,15 @@ class Passes:
                 model.mark_ready("w")        # from here on it travels
 
         An exception inside ends the pass on all ranks: the others get InvalidStateError with its text instead of waiting. Where it is no
-        Exception (KeyboardInterrupt, SystemExit) the group is aborted."""
-        self._open(low.DDP_PASS_REDUCE)
+        Exception (KeyboardInterrupt, SystemExit) the group is aborted.
+
+        Where the global batch has parts (``Group(virtual_ranks=8)``), one pass for each of this rank's::
+
+            for part in group.parts:
+                with model.backward(part=part):   # the last one is reduced
+                    ...
+        """
+        self._open(low.DDP_PASS_REDUCE if part is None or part == self.group.parts[-1] else low.DDP_PASS_PART)
         try:
             yield self
         except BaseException as error:

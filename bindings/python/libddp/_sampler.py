@@ -11,13 +11,18 @@ from ._options import fill
 
 class Sampler:
     """A data set's partition: a permutation made from seed and epoch (or the identity), of which this rank takes every size-th index. All
-    ranks get the same number. ``Sampler(60000, group)`` takes rank and size from a group.
+    ranks get the same number. ``Sampler(60000, group)`` takes rank and size from a group; with `part` it is the share of that part of the
+    global batch.
 
     Keywords are the fields of ``ddp_sampler``: seed, rank, size, shuffle, drop_last. The sequence is frozen for ever.
     """
 
-    def __init__(self, dataset_size: int, group: Optional[Group] = None, **options: Any) -> None:
-        if group is not None:
+    def __init__(self, dataset_size: int, group: Optional[Group] = None, *, part: Optional[int] = None, **options: Any) -> None:
+        if part is not None:
+            if group is None:
+                raise TypeError("a part is one of a group's: give the group too")
+            options = {"rank": part, "size": group.total_parts, **options}
+        elif group is not None:
             options = {"rank": group.rank, "size": group.size, **options}
         self._struct = fill(low.ddp_sampler(), low.ddp_sampler_init, {"dataset_size": dataset_size, **options})
         self._count = low.ddp_sampler_get_count(self._struct)

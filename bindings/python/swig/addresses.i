@@ -55,6 +55,24 @@ static PyObject *ddp_from_doubles(const double *values, int64_t count) {
 %typemap(argout, noblock=1) (double *values, int64_t count) { $result = ddp_append($result, ddp_from_doubles($1, $2)); }
 %typemap(argout) (const double *decays, int32_t count) "";
 
+/* Numbers of all parts of this rank, as many of each. */
+%typemap(in, noblock=1) (double *part_values, int64_t count) (Py_ssize_t items = 0) {
+  $1 = ddp_as_doubles($input, &items);
+  if ($1 == NULL) SWIG_fail;
+  $2 = ($2_ltype)items;
+}
+%typemap(check, noblock=1) (double *part_values, int64_t count) {
+  ddp_virtual_ranks parts = {0};
+  parts.struct_size = (int64_t)sizeof parts;
+  if (ddp_group_get_virtual_ranks(arg1, &parts) == DDP_OK && $2 % parts.count != 0) {
+    PyErr_Format(PyExc_ValueError, "%lld numbers are not as many for each of this rank's %d parts", (long long)$2, (int)parts.count);
+    SWIG_fail;
+  }
+  if (parts.count > 0) $2 /= parts.count;
+}
+%typemap(freearg, noblock=1) (double *part_values, int64_t count) { free((void *)$1); }
+%typemap(argout, noblock=1) (double *part_values, int64_t count) { $result = ddp_append($result, ddp_from_doubles($1, $2)); }
+
 /* A writable buffer of bytes (bytearray), or None to ask how much is needed. */
 %typemap(in, noblock=1) (char *buffer, int64_t capacity) (Py_buffer lent) {
   memset(&lent, 0, sizeof lent);

@@ -75,6 +75,7 @@ DDP_REPORT_OUTPUT(ddp_pass_report *out_report)
 DDP_REPORT_OUTPUT(ddp_load_report *out_report)
 DDP_REPORT_OUTPUT(ddp_recovery *out_recovery)
 DDP_REPORT_OUTPUT(ddp_rank_progress *out_progress)
+DDP_REPORT_OUTPUT(ddp_virtual_ranks *out_ranks)
 
 /* Ranks of a group come back as a tuple: there are at most as many as the group has. */
 %typemap(in, numinputs=0, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) (int32_t found = 0) {

@@ -2,6 +2,7 @@
 
 Rounding the F64 result of one + - * / of F32 numbers gives the F32 result, because F64 has more than twice the bits.
 """
+import os
 import struct
 from array import array
 
@@ -76,22 +77,24 @@ class Network:
                 gw1[i * INPUTS + j] = gw1[i * INPUTS + j] + f32(back * x[j])
         return loss
 
-    def step(self, sgd, ema, chosen):
+    def work(self, chosen, part):
+        """The share of one part of a step, in two passes, of which only the second of the last part communicates."""
         model, half, loss = self.model, len(chosen) // 2, 0.0
         scale = f32(1.0 / len(chosen))
-        model.zero_grad()
-        for opened, part in ((model.accumulate, chosen[:half]), (model.backward, chosen[half:])):
-            with opened():
-                for sample in part:
+        for opened, some in ((model.accumulate(), chosen[:half]), (model.backward(part=part), chosen[half:])):
+            with opened:
+                for sample in some:
                     loss = loss + self.learn(sample, scale)
                 for name in ("b2", "w2", "b1", "w1"):
                     model.mark_ready(name)
-        norm = model.grad_norm()
+        return loss
+
+    def finish_step(self, sgd, ema):
+        norm = self.model.grad_norm()
         if norm > 0.5:
-            model.scale_grad(0.5 / norm)
+            self.model.scale_grad(0.5 / norm)
         sgd.step()
         ema.update()
-        return loss
 
 
 def shaped(values, *shape):
@@ -103,17 +106,20 @@ def bits(value):
 
 
 def main():
-    group = libddp.Group()
+    group = libddp.Group(virtual_ranks=int(os.environ.get("SAME_BITS_PARTS", "0")))
     net = Network(group)
     sgd = libddp.SGD(net.model, rate=0.0625, momentum=0.875)
     ema = libddp.Ema(net.model, 0.75)
-    sampler = libddp.Sampler(SAMPLES, group, seed=3)
+    samplers = {part: libddp.Sampler(SAMPLES, group, part=part, seed=3) for part in group.parts}
     for epoch in range(EPOCHS):
-        loss = seen = 0.0
-        for chosen in sampler.batches(epoch, BATCH):
-            loss = loss + net.step(sgd, ema, chosen)
-            seen = seen + len(chosen)
-        loss, seen = group.reduce_metrics([loss, seen])
+        sums = {part: [0.0, 0.0] for part in group.parts}
+        for step in zip(*(sampler.batches(epoch, BATCH) for sampler in samplers.values())):
+            net.model.zero_grad()
+            for part, chosen in zip(samplers, step):
+                sums[part][0] = sums[part][0] + net.work(chosen, part)
+                sums[part][1] = sums[part][1] + len(chosen)
+            net.finish_step(sgd, ema)
+        loss, seen = group.reduce_part_metrics(list(sums.values()))
     parameters = net.model.hash()
     with ema.average():
         averages = net.model.hash()

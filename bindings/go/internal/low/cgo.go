@@ -33,6 +33,7 @@ const (
 	SizeofRecoverOptions   = C.sizeof_ddp_recover_options
 	SizeofRecovery         = C.sizeof_ddp_recovery
 	SizeofRankProgress     = C.sizeof_ddp_rank_progress
+	SizeofVirtualRanks     = C.sizeof_ddp_virtual_ranks
 )
 
 // MaxDimensions is DDP_MAX_DIMENSIONS.

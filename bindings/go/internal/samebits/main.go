@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log"
 	"math"
+	"os"
+	"strconv"
 
 	ddp "github.com/libddp/libddp/bindings/go"
 )
@@ -124,15 +126,14 @@ func (net *network) lend(group *ddp.Group) *ddp.Model {
 	return model
 }
 
-// step is one step in two passes, of which only the second communicates.
-func (net *network) step(model *ddp.Model, sgd *ddp.Optimizer, ema *ddp.EMA, chosen []int64) float64 {
-	must(model.ZeroGrad())
+// work is the share of one part of a step, in two passes, of which only the second of the last part communicates.
+func (net *network) work(model *ddp.Model, chosen []int64, last ddp.PassKind) float64 {
 	scale, half := 1/float32(len(chosen)), len(chosen)/2
 	loss := 0.0
-	for part, kind := range []ddp.PassKind{ddp.Accumulate, ddp.Reduce} {
+	for i, kind := range []ddp.PassKind{ddp.Accumulate, last} {
 		pass := some(model.Backward(kind))
 		samples := chosen[:half]
-		if part == 1 {
+		if i == 1 {
 			samples = chosen[half:]
 		}
 		for _, sample := range samples {
@@ -143,36 +144,54 @@ func (net *network) step(model *ddp.Model, sgd *ddp.Optimizer, ema *ddp.EMA, cho
 		}
 		must(pass.End(nil))
 	}
+	return loss
+}
+
+func finishStep(model *ddp.Model, sgd *ddp.Optimizer, ema *ddp.EMA) {
 	if norm := some(model.GradNorm(2)); norm > 0.5 {
 		must(model.ScaleGrad(0.5 / norm))
 	}
 	must(sgd.Step())
 	must(ema.Update())
-	return loss
 }
 
 func (net *network) train(group *ddp.Group, model *ddp.Model, sgd *ddp.Optimizer, ema *ddp.EMA) float64 {
-	sampler := ddp.NewSampler(group, samples)
-	sampler.Seed = 3
-	sums := make([]float64, 2)
+	mine := some(group.Parts())
+	sampler := &ddp.Sampler{DatasetSize: samples, Seed: 3, Size: mine.Total}
+	share := some(sampler.Count())
+	sums := make([]float64, 2*mine.Count)
 	for epoch := int64(0); epoch < epochs; epoch++ {
-		sums[0], sums[1] = 0, 0
-		for share := some(sampler.Indices(epoch)); len(share) > 0; {
-			count := len(share)
-			if count > batch {
-				count = batch
-			}
-			sums[0] = sums[0] + net.step(model, sgd, ema, share[:count])
-			sums[1] = sums[1] + float64(count)
-			share = share[count:]
+		for i := range sums {
+			sums[i] = 0
 		}
-		must(group.ReduceMetrics(sums, ddp.Sum))
+		for first := 0; first < share; first += batch {
+			chosen := make([]int64, min(batch, share-first))
+			must(model.ZeroGrad())
+			for i := 0; i < mine.Count; i++ {
+				part := mine.First + i
+				sampler.Rank = part
+				must(sampler.Fill(epoch, first, chosen))
+				sums[2*i] = sums[2*i] + net.work(model, chosen, mine.Kind(part))
+				sums[2*i+1] = sums[2*i+1] + float64(len(chosen))
+			}
+			finishStep(model, sgd, ema)
+		}
+		some(group.ReducePartMetrics(sums, ddp.Sum))
 	}
 	return sums[0] / sums[1]
 }
 
+func min(a, b int) int {
+	if a < b {
+		return a
+	}
+	return b
+}
+
 func main() {
-	group := some(ddp.NewGroup("", nil))
+	options := ddp.DefaultGroupOptions()
+	options.VirtualRanks, _ = strconv.Atoi(os.Getenv("SAME_BITS_PARTS"))
+	group := some(ddp.NewGroup("", options))
 	net := start(group.Rank())
 	model := net.lend(group)
 	sgd := some(ddp.NewSGD(model, &ddp.SGDOptions{Rate: 0.0625, Momentum: 0.875}))
