@@ -5,6 +5,7 @@
  * Each line says the loss, and which processes are there: kill any of them with kill -9, rank 0 too. The others go on in
  * their processes, from the last step that all of them have made, and the loss goes on falling. Kill all but one: it goes on
  * alone. With --max-restarts 9 in the place of --min-ranks 1 a rank that was killed is started again, and joins the others.
+ * With --folder F they save there, and when all are killed the next start goes on from the newest checkpoint.
  * Ranks may also be started by hand, without a launcher that ends some because another has died:
  *
  *   for rank in 0 1 2; do 09_survive --meet file:///tmp/survive --rank $rank --ranks 3 & done
@@ -26,7 +27,8 @@
 #endif
 
 enum { PIXELS = 64, CLASSES = 10, BATCH = 60, MOST_SAMPLES = 1800, MOST_RANKS = BATCH };
-enum { EPOCH, SEEN }; /* where we are: samples of this epoch that all ranks together have seen */
+/* Where we are: samples of this epoch that all ranks together have seen, and whether the checkpoint has been looked for. */
+enum { EPOCH, SEEN, STARTED, PLACES };
 
 /* ---- Errors: what breaks the group, main() goes on from. Anything else ends the program. ---- */
 
@@ -86,7 +88,7 @@ typedef struct training {
   ddp_model *model;
   ddp_optimizer *sgd;
   float weight[CLASSES][PIXELS], bias[CLASSES], weight_grad[CLASSES][PIXELS], bias_grad[CLASSES];
-  int64_t place[2];         /* EPOCH and SEEN */
+  int64_t place[PLACES];    /* EPOCH, SEEN and STARTED */
   ddp_sampler sampler;      /* whose samples are mine? Of the ranks that are there now */
   int64_t pids[MOST_RANKS]; /* their processes */
   int knows_others;         /* are sampler and pids those of the ranks that are there? */
@@ -117,11 +119,12 @@ static double learn(training *t, const samples *digits, const int64_t *chosen, i
 
 /* One step. Where we are changes with the parameters, when nothing of the step can fail any more. */
 static ddp_status train_step(training *t, const samples *digits) {
-  const int64_t size = ddp_group_size(t->group), first = t->place[SEEN] / size;
+  const int64_t size = ddp_group_size(t->group);
   int64_t share = 0, chosen[BATCH];
+  t->sampler.seen = t->place[SEEN]; /* what is left of the epoch, dealt out over the ranks that are there */
   CHECK(ddp_sampler_get_count(&t->sampler, &share));
-  const int64_t count = share - first < BATCH / size ? share - first : BATCH / size;
-  CHECK(ddp_sampler_fill(&t->sampler, t->place[EPOCH], first, count, chosen));
+  const int64_t count = share < BATCH / size ? share : BATCH / size;
+  CHECK(ddp_sampler_fill(&t->sampler, t->place[EPOCH], 0, count, chosen));
   TRY(ddp_model_begin_backward(t->model, DDP_PASS_REDUCE));
   memset(t->weight_grad, 0, sizeof t->weight_grad);
   memset(t->bias_grad, 0, sizeof t->bias_grad);
@@ -131,7 +134,7 @@ static ddp_status train_step(training *t, const samples *digits) {
   TRY(ddp_model_end_backward(t->model, NULL));
   TRY(ddp_optimizer_step(t->sgd, NULL));
   t->place[SEEN] += count * size;
-  if (first + count == share) {
+  if (count == share) {
     ++t->place[EPOCH];
     t->place[SEEN] = 0;
   }
@@ -147,6 +150,31 @@ static ddp_status report(training *t) {
   printf("epoch %3lld  loss %.4f  processes", (long long)t->place[EPOCH], sums[0] / sums[1]);
   for (int32_t rank = 0; rank < ddp_group_size(t->group); ++rank) printf(" %lld", (long long)t->pids[rank]);
   printf("\n");
+  return DDP_OK;
+}
+
+/* Saves what a start needs that finds nobody: after a power cut, or when too few ranks are left. Rank 0 writes. */
+static ddp_status save(const training *t, const char *folder) {
+  ddp_state state;
+  CHECK(ddp_state_init(&state, sizeof state));
+  state.model = t->model; /* with the buffer "place" */
+  state.optimizer = t->sgd;
+  state.step = t->place[EPOCH];
+  return ddp_state_save_latest(&state, folder, 3); /* the newest three stay */
+}
+
+/* Goes on from the newest valid checkpoint, if there is one. A rank that joins others never comes here: it gets their state.
+ */
+static ddp_status load(training *t, const char *folder) {
+  ddp_state state;
+  CHECK(ddp_state_init(&state, sizeof state));
+  state.model = t->model;
+  state.optimizer = t->sgd;
+  ddp_load_report found = {.struct_size = sizeof found};
+  const ddp_status status = ddp_state_load_latest(&state, folder, NULL, &found);
+  if (status != DDP_OK && status != DDP_ERROR_NO_CHECKPOINT) return status;
+  t->place[STARTED] = 1;
+  if (status == DDP_OK && ddp_group_rank(t->group) == 0) printf("goes on from %s\n", ddp_model_get_loaded_file(t->model));
   return DDP_OK;
 }
 
@@ -187,7 +215,7 @@ static void lend(training *t) {
   CHECK(ddp_model_create(t->group, NULL, &t->model));
   CHECK(ddp_model_add_array(t->model, "weight", &t->weight[0][0], &t->weight_grad[0][0], CLASSES * PIXELS, NULL));
   CHECK(ddp_model_add_array(t->model, "bias", t->bias, t->bias_grad, CLASSES, NULL));
-  const int64_t shape[1] = {2};
+  const int64_t shape[1] = {PLACES};
   ddp_tensor place;
   CHECK(ddp_tensor_init(&place, t->place, DDP_I64, 1, shape));
   CHECK(ddp_model_add_buffer(t->model, "place", &place, NULL));
@@ -202,18 +230,20 @@ static void lend(training *t) {
 }
 
 typedef struct program {
-  const char *meet, *data;
+  const char *meet, *data, *folder;
   int64_t rank, ranks, epochs, pause;
 } program;
 
 static program parse(int argc, char **argv) {
-  program given = {NULL, DIGITS_CSV, -1, -1, 200, 20};
+  program given = {NULL, DIGITS_CSV, NULL, -1, -1, 200, 20};
   for (int i = 1; i < argc; ++i) {
     const char *value = i + 1 < argc ? argv[i + 1] : "";
     if (strcmp(argv[i], "--meet") == 0) {
       given.meet = value;
     } else if (strcmp(argv[i], "--data") == 0) {
       given.data = value;
+    } else if (strcmp(argv[i], "--folder") == 0) {
+      given.folder = value;
     } else if (strcmp(argv[i], "--rank") == 0) {
       given.rank = atoll(value);
     } else if (strcmp(argv[i], "--ranks") == 0) {
@@ -224,12 +254,14 @@ static program parse(int argc, char **argv) {
       given.pause = atoll(value);
     } else {
       printf(
-          "Usage: 09_survive [--meet PLACE --rank R --ranks N] [--epochs N] [--pause MS] [--data FILE]\n"
+          "Usage: 09_survive [--meet PLACE --rank R --ranks N] [--epochs N] [--pause MS] [--data FILE] [--folder F]\n"
           "Train a classifier of handwritten digits, and go on when ranks are killed.\n"
           "  --meet PLACE --rank R --ranks N  this process is rank R of N, which meet there; without: from a launcher\n"
           "  --epochs N                       how often to go through the data (default 200)\n"
           "  --pause MS                       after each step, so that you have time (default 20)\n"
-          "  --data FILE                      the digits (default " DIGITS_CSV ")\n");
+          "  --data FILE                      the digits (default " DIGITS_CSV
+          ")\n"
+          "  --folder F                       save there after each epoch, and begin with the newest checkpoint of it\n");
       exit(strcmp(argv[i], "--help") == 0 ? 0 : 2);
     }
     ++i;
@@ -262,17 +294,21 @@ int main(int argc, char **argv) {
   start(&t, &given);
   CHECK(ddp_sampler_init(&t.sampler, sizeof t.sampler));
   t.sampler.dataset_size = digits.count;
+  t.place[STARTED] = given.folder == NULL;
   lend(&t);
   /* After a death some ranks fail in a step, and others in the report before it. So nobody repeats the call that failed:
    * each does what its state says, which is the same on all, and a report that failed is left out. */
   for (;;) {
     ddp_status status = DDP_OK;
-    const int is_done = t.knows_others && t.place[EPOCH] >= given.epochs;
+    const int is_done = t.knows_others && t.place[STARTED] && t.place[EPOCH] >= given.epochs;
     if (!t.knows_others) {
       status = look_around(&t);
+    } else if (!t.place[STARTED]) {
+      status = load(&t, given.folder);
     } else if (!is_done) {
       status = train_step(&t, &digits);
       if (status == DDP_OK && t.place[SEEN] == 0) status = report(&t);
+      if (status == DDP_OK && t.place[SEEN] == 0 && given.folder != NULL) status = save(&t, given.folder);
       nanosleep(&pause, NULL);
     } else {
       status = ddp_model_check(t.model, NULL); /* do all that are left hold the same bits? */

@@ -9,11 +9,25 @@ type Sampler struct {
 	Rank, Size  int  // of the group
 	InOrder     bool // do not shuffle
 	DropLast    bool // drop the tail; otherwise the order is padded by starting over
+
+	// Seen is how many samples of the epoch all ranks together have seen before the number of ranks changed; see Resume.
+	Seen int64
 }
 
 // NewSampler shares a data set between the ranks of a group.
 func NewSampler(group *Group, datasetSize int) *Sampler {
 	return &Sampler{DatasetSize: int64(datasetSize), Rank: group.Rank(), Size: group.Size()}
+}
+
+// Resume goes on in the middle of an epoch with another number of ranks: all ranks have used the first done positions of their shares. What is
+// left is dealt out over the ranks of the group as it is now, from position 0 on, and no sample is repeated or left out. Set Seen to 0 for the
+// next epoch.
+func (s *Sampler) Resume(group *Group, done int) {
+	s.Seen += int64(done) * int64(s.Size)
+	if s.Seen > s.DatasetSize { // the last step was padded
+		s.Seen = s.DatasetSize
+	}
+	s.Rank, s.Size = group.Rank(), group.Size()
 }
 
 // Count is how many indices each rank gets per epoch.
@@ -55,5 +69,6 @@ func (s *Sampler) with(fn func(low.Ddp_sampler) error) error {
 	c.SetSize(int32(s.Size))
 	c.SetShuffle(flag(!s.InOrder))
 	c.SetDrop_last(flag(s.DropLast))
+	c.SetSeen(s.Seen)
 	return fn(c)
 }

@@ -21,7 +21,7 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 		{int(TimedOut), int(low.DDP_ERROR_TIMED_OUT)}, {int(PeerFailed), int(low.DDP_ERROR_PEER_FAILED)},
 		{int(Aborted), int(low.DDP_ERROR_ABORTED)}, {int(Mismatch), int(low.DDP_ERROR_MISMATCH)}, {int(IO), int(low.DDP_ERROR_IO)},
 		{int(Callback), int(low.DDP_ERROR_CALLBACK)}, {int(Internal), int(low.DDP_ERROR_INTERNAL)},
-		{int(TooFewRanks), int(low.DDP_ERROR_TOO_FEW_RANKS)}, {int(Fenced), int(low.DDP_ERROR_FENCED)},
+		{int(TooFewRanks), int(low.DDP_ERROR_TOO_FEW_RANKS)}, {int(Fenced), int(low.DDP_ERROR_FENCED)}, {int(NoCheckpoint), int(low.DDP_ERROR_NO_CHECKPOINT)},
 		{int(F32), int(low.DDP_F32)}, {int(F64), int(low.DDP_F64)}, {int(F16), int(low.DDP_F16)}, {int(BF16), int(low.DDP_BF16)},
 		{int(I32), int(low.DDP_I32)}, {int(I64), int(low.DDP_I64)}, {int(U8), int(low.DDP_U8)}, {int(C64), int(low.DDP_C64)}, {int(C128), int(low.DDP_C128)},
 		{int(CPU), int(low.DDP_CPU)}, {int(CUDA), int(low.DDP_CUDA)},
@@ -48,6 +48,32 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 	}
 	if Version() != low.Version || !strings.HasPrefix(BuildInfo(), "libddp") && !strings.Contains(BuildInfo(), VersionString()) {
 		t.Error(Version(), low.Version, BuildInfo())
+	}
+}
+
+func TestAnEpochGoesOnWithAnotherNumberOfRanks(t *testing.T) {
+	seen := map[int64]int{}
+	take := func(s *Sampler, count int) {
+		indices := make([]int64, count)
+		check(t, s.Fill(3, 0, indices))
+		for _, index := range indices {
+			seen[index]++
+		}
+	}
+	for rank := 0; rank < 2; rank++ {
+		take(&Sampler{DatasetSize: 11, Rank: rank, Size: 2}, 3)
+	}
+	group := alone(t)
+	rest := &Sampler{DatasetSize: 11, Size: 2}
+	rest.Resume(group, 3)
+	count, err := rest.Count()
+	check(t, err)
+	if rest.Seen != 6 || rest.Size != 1 || count != 5 {
+		t.Fatal(rest.Seen, rest.Size, count)
+	}
+	take(rest, count)
+	if len(seen) != 11 {
+		t.Fatal(seen)
 	}
 }
 

@@ -22,6 +22,10 @@ type State struct {
 
 	// Written by a load with Partial: the tensors that the model, optimizer or averages have and the checkpoint has not, and the other way round.
 	Missing, Unexpected []string
+
+	// Written by a load: the file, "" after a reader; and for LoadLatest the newer files that were not valid, with the reason.
+	File    string
+	Skipped []string
 }
 
 // SaveFile saves a checkpoint: rank 0 writes, atomically and durably. Collective.
@@ -39,6 +43,26 @@ func (s *State) LoadFile(path string) error {
 	}
 	return s.loading(func(c low.Ddp_state, o low.Ddp_load_options, r low.Ddp_load_report) error {
 		return low.Ddp_state_load_file(c, path, o, r)
+	})
+}
+
+// SaveLatest saves step-000000001200.safetensors, with the number in Step, into a folder that is there, and keeps the newest files: so many as keep
+// says, or all if it is 0. Collective.
+func (s *State) SaveLatest(folder string, keep int) error {
+	if err := noNUL("the folder", folder); err != nil {
+		return err
+	}
+	return s.with(func(c low.Ddp_state) error { return low.Ddp_state_save_latest(c, folder, int64(keep)) })
+}
+
+// LoadLatest loads the newest valid checkpoint of a folder that SaveLatest has filled; see File and Skipped. The error is NoCheckpoint where there is
+// none yet. Collective.
+func (s *State) LoadLatest(folder string) error {
+	if err := noNUL("the folder", folder); err != nil {
+		return err
+	}
+	return s.loading(func(c low.Ddp_state, o low.Ddp_load_options, r low.Ddp_load_report) error {
+		return low.Ddp_state_load_latest(c, folder, o, r)
 	})
 }
 
@@ -86,6 +110,8 @@ func (s *State) loading(fn func(low.Ddp_state, low.Ddp_load_options, low.Ddp_loa
 	s.Epoch, s.Step = report.GetEpoch(), report.GetStep()
 	s.Missing = s.Model.names(report.GetMissing(), low.Ddp_model_get_missing)
 	s.Unexpected = s.Model.names(report.GetUnexpected(), low.Ddp_model_get_unexpected)
+	s.Skipped = s.Model.names(report.GetSkipped(), low.Ddp_model_get_skipped)
+	s.File = low.Ddp_model_get_loaded_file(s.Model.id())
 	return nil
 }
 

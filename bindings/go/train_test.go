@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -321,6 +323,21 @@ func TestACheckpointRestoresEverything(t *testing.T) {
 	check(t, ema.Swap(1))
 	check(t, ema.Swap(1))
 	is(t, state.LoadFile(filepath.Join(t.TempDir(), "missing")), IO, "missing")
+	folder := t.TempDir()
+	is(t, state.LoadLatest(folder), NoCheckpoint, "has no checkpoint")
+	for step := int64(1); step <= 3; step++ {
+		state.Step = step
+		check(t, state.SaveLatest(folder, 2))
+	}
+	check(t, os.WriteFile(filepath.Join(folder, "step-000000000003.safetensors"), []byte("damaged"), 0o600))
+	check(t, state.LoadLatest(folder))
+	if state.Step != 2 || state.File != filepath.Join(folder, "step-000000000002.safetensors") || len(state.Skipped) != 1 ||
+		!strings.Contains(state.Skipped[0], "step-000000000003") {
+		t.Fatal(state.Step, state.File, state.Skipped)
+	}
+	if left, _ := filepath.Glob(filepath.Join(folder, "step-*")); len(left) != 2 {
+		t.Fatal(left)
+	}
 	broken := errors.New("the disk is gone")
 	if err := state.Save(failing{broken}); !errors.Is(err, broken) {
 		t.Fatal(err)

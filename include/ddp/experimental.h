@@ -18,6 +18,7 @@
 #include "ddp/recover.h"
 #include "ddp/graph.h"
 #include "ddp/virtual_ranks.h"
+#include "ddp/latest.h"
 /* clang-format on */
 
 #endif

@@ -40,6 +40,7 @@ typedef struct ddp_load_report {
                           ddp_model_get_missing     names them */
   int64_t unexpected;  /**< with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected
                           names them */
+  int64_t skipped;     /**< of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why */
 } ddp_load_report;
 
 /** Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,

@@ -56,7 +56,8 @@ typedef enum ddp_status DDP_INT32 {
   DDP_ERROR_CALLBACK = 10,        /**< a user callback returned an error; its text is kept */
   DDP_ERROR_INTERNAL = 11,        /**< a defect of libddp; please report the text */
   DDP_ERROR_TOO_FEW_RANKS = 12,   /**< of ddp_group_recover: too few ranks are left to go on; the text names them */
-  DDP_ERROR_FENCED = 13           /**< of ddp_group_recover: this rank was silent, and the others have gone on without it */
+  DDP_ERROR_FENCED = 13,          /**< of ddp_group_recover: this rank was silent, and the others have gone on without it */
+  DDP_ERROR_NO_CHECKPOINT = 14 /**< of ddp_state_load_latest: the folder is there and holds none, as before a first start */
 } ddp_status;
 
 /** Element type of a tensor. Since 0.1. */

@@ -1,5 +1,5 @@
-// ddp/state.h.
-#include "ddp/state.h"
+// ddp/state.h and ddp/latest.h.
+#include "checkpoint/state.hpp"
 
 #include <cstring>
 #include <memory>
@@ -11,9 +11,9 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "checkpoint/format.hpp"
-#include "checkpoint/state.hpp"
 #include "core/attempt.hpp"
 #include "core/callback.hpp"
+#include "ddp/latest.h"
 
 using namespace ddp::capi;
 
@@ -75,6 +75,7 @@ void write_report(ddp_load_report* out_report, ddp::model::Model& model, const d
   report.step = counters.step;
   report.missing = static_cast<int64_t>(model.checkpoint_info().last_load.missing.size());
   report.unexpected = static_cast<int64_t>(model.checkpoint_info().last_load.unexpected.size());
+  report.skipped = static_cast<int64_t>(model.checkpoint_info().last_load.skipped.size());
   fill_sized(out_report, report, function);
 }
 
@@ -145,6 +146,21 @@ const char* ddp_model_get_unexpected(const ddp_model* model, int64_t index) {
   });
 }
 
+const char* ddp_model_get_skipped(const ddp_model* model, int64_t index) {
+  return guarded_value<const char*>(nullptr, [&] {
+    const auto object = model_of(model, "ddp_model_get_skipped");
+    return name_at(object->checkpoint_info().last_load.skipped, index);
+  });
+}
+
+const char* ddp_model_get_loaded_file(const ddp_model* model) {
+  return guarded_value<const char*>(nullptr, [&]() -> const char* {
+    const auto object = model_of(model, "ddp_model_get_loaded_file");
+    const auto& file = object->checkpoint_info().last_load.file;
+    return file ? file->c_str() : nullptr;
+  });
+}
+
 ddp_status ddp_state_save_file(const ddp_state* state, const char* path) {
   constexpr const char* kName = "ddp_state_save_file";
   return guarded([&] {
@@ -163,6 +179,32 @@ ddp_status ddp_state_load_file(const ddp_state* state, const char* path, const d
     call.run(kName, [&] {
       const auto counters =
           ddp::checkpoint::load_file(kName, call.parts(), path != nullptr ? path : "", call.refusal, call.mode);
+      write_report(out_report, *call.model, counters, kName);
+    });
+  });
+}
+
+ddp_status ddp_state_save_latest(const ddp_state* state, const char* folder, int64_t keep) {
+  constexpr const char* kName = "ddp_state_save_latest";
+  return guarded([&] {
+    Call call = resolve_call(state, folder != nullptr, kName, "folder");
+    if (!call.refusal && call.model->group().rank() == 0 && (keep < 0 || call.counters.step < 0))
+      call.refusal = ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: keep is %lld and step %lld; both are 0 or more", kName,
+                                     static_cast<long long>(keep), static_cast<long long>(call.counters.step));
+    call.run(kName, [&] {
+      ddp::checkpoint::save_latest(kName, call.parts(), call.counters, folder != nullptr ? folder : "", keep, call.refusal);
+    });
+  });
+}
+
+ddp_status ddp_state_load_latest(const ddp_state* state, const char* folder, const ddp_load_options* options,
+                                 ddp_load_report* out_report) {
+  constexpr const char* kName = "ddp_state_load_latest";
+  return guarded([&] {
+    const Call call = resolve_call(state, folder != nullptr, kName, "folder", options, out_report);
+    call.run(kName, [&] {
+      const auto counters =
+          ddp::checkpoint::load_latest(kName, call.parts(), folder != nullptr ? folder : "", call.refusal, call.mode);
       write_report(out_report, *call.model, counters, kName);
     });
   });

@@ -1,79 +1,19 @@
 #include "checkpoint/durable.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-#include <string_view>
-#include <vector>
+#include <utility>
 
-#include "core/hash.hpp"
-#include "os/clock.hpp"
+#include "checkpoint/temporary.hpp"
 #include "os/log.hpp"
 
 namespace ddp::checkpoint {
 namespace {
 
 constexpr int kAttempts = 16;
-constexpr size_t kRandomDigits = 16;
-
-std::string hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-uint64_t random_number() noexcept {
-  uint64_t value = 0;
-  if (getrandom(&value, sizeof value, GRND_NONBLOCK) != static_cast<ssize_t>(sizeof value))
-    value = static_cast<uint64_t>(os::now_ns()) ^ static_cast<uint64_t>(getpid()) << 32;
-  return value;
-}
-
-/// What all temporary names of a target begin with. File names have at most 255 bytes, so a long one is cut and told apart
-/// by its hash.
-std::string temporary_prefix(const std::string& base) {
-  const std::string stem =
-      base.size() <= 180 ? base : base.substr(0, 160) + "-" + hex(content_hash(base.data(), base.size()));
-  return "." + stem + ".ddp-";
-}
-
-bool all_of(std::string_view text, std::string_view allowed) noexcept {
-  return !text.empty() && text.find_first_not_of(allowed) == std::string_view::npos;
-}
-
-/// Is it prefix + PID + "-" + 16 hexadecimal digits + ".tmp"? Exactly, so that the temporary files of other targets stay.
-bool is_temporary(std::string_view name, std::string_view prefix) noexcept {
-  constexpr std::string_view kEnd = ".tmp";
-  if (name.size() < prefix.size() + kRandomDigits + kEnd.size() + 2 || name.substr(0, prefix.size()) != prefix) return false;
-  name.remove_prefix(prefix.size());
-  if (name.substr(name.size() - kEnd.size()) != kEnd) return false;
-  name.remove_suffix(kEnd.size());
-  const size_t dash = name.find('-');
-  return dash != std::string_view::npos && all_of(name.substr(0, dash), "0123456789") &&
-         name.size() - dash - 1 == kRandomDigits && all_of(name.substr(dash + 1), "0123456789abcdef");
-}
-
-/// Names in a folder that are temporary files of a target. A folder that can not be listed has none.
-std::vector<std::string> list_temporaries(int folder, const std::string& prefix) {
-  std::vector<std::string> names;
-  os::Fd fd = os::open_file(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-  if (!fd.is_open()) return names;
-  const auto close_list = [](DIR* list) { ::closedir(list); };
-  const std::unique_ptr<DIR, decltype(close_list)> list(::fdopendir(fd.get()), close_list);
-  if (list == nullptr) return names;
-  (void)fd.release();
-  while (const dirent* entry = ::readdir(list.get()))
-    if (is_temporary(entry->d_name, prefix)) names.emplace_back(entry->d_name);
-  return names;
-}
 
 }  // namespace
 
@@ -111,17 +51,12 @@ void DurableFile::find_target() {
 }
 
 void DurableFile::sweep() const {
-  for (const std::string& name : list_temporaries(folder_.get(), temporary_prefix(base_))) {
-    const os::Fd fd = os::open_file(folder_.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
-    if (!fd.is_open() || os::file_table().lock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;  // its owner lives
-    if (os::file_table().unlink(folder_.get(), name.c_str()) == 0)
-      os::log(DDP_LOG_INFO, "removed \"%s\", left beside \"%s\" by a save that was killed", name.c_str(), path_.c_str());
-  }
+  sweep_temporaries(
+      folder_.get(), [&](const std::string& name) { return is_temporary_of(name, base_); }, path_);
 }
 
 void DurableFile::create_temporary() {
-  for (int attempt = 0; attempt < kAttempts && !file_.is_open(); ++attempt)
-    try_temporary(temporary_prefix(base_) + std::to_string(getpid()) + "-" + hex(random_number()) + ".tmp");
+  for (int attempt = 0; attempt < kAttempts && !file_.is_open(); ++attempt) try_temporary(temporary_name(base_));
   if (!file_.is_open()) throw os::file_error("create a temporary file beside", path_, EEXIST);
   os::reserve_space(file_.get(), bytes_, path_);
 }
@@ -151,7 +86,9 @@ void DurableFile::write(const void* data, int64_t bytes) {
   written_ += bytes;
 }
 
-void DurableFile::commit() {
+std::string DurableFile::temporary_path() const { return path_.substr(0, path_.size() - base_.size()) + temporary_.name; }
+
+void DurableFile::sync() {
   if (written_ != bytes_)
     throw make_error(DDP_ERROR_INTERNAL, "\"%s\" got %lld of %lld bytes", path_.c_str(), static_cast<long long>(written_),
                      static_cast<long long>(bytes_));
@@ -163,6 +100,12 @@ void DurableFile::commit() {
   const int copy = files.duplicate(file_.get());
   if (copy < 0) throw os::file_error("write", path_, errno);
   if (files.close(copy) != 0 && errno != EINTR) throw os::file_error("close", path_, errno);
+  synced_ = true;
+}
+
+void DurableFile::commit() {
+  if (!synced_) sync();
+  const os::FileTable& files = os::file_table();
   if (files.rename(folder_.get(), temporary_.name.c_str(), folder_.get(), base_.c_str()) != 0)
     throw os::file_error("replace", path_, errno);
   temporary_.name.clear();

@@ -2,9 +2,7 @@
 // it, and the folder synced. Until commit() succeeds the former file is untouched; without commit() the temporary file is
 // removed.
 //
-// The temporary file is `.NAME.ddp-PID-RANDOM.tmp`. Its owner holds a lock (flock) on it; the next save to the same target
-// removes those whose lock is free, because their owners are dead. A lock, not the process number, decides: it also tells
-// the truth across containers and reboots.
+// temporary.hpp says what the temporary file is called, and how those of dead owners go away.
 // Promises: space for all bytes is set aside first, so a full disk is found before anything is written. An error of sync or
 // close is final. A link at the target is replaced, not followed; a target that is a device, pipe or folder is refused.
 // Cost: one pass of writes, two syncs.  Threads: one object, one thread.
@@ -29,8 +27,12 @@ class DurableFile {
   /// The next bytes, in order.
   void write(const void* data, int64_t bytes);
 
-  /// All bytes are there: make them the target, for good. If only the last step (sync of the folder) fails, the new file is
-  /// in place and whole but may not survive a power cut; the text says so.
+  /// Where the bytes are until commit().
+  [[nodiscard]] std::string temporary_path() const;
+  /// All bytes are there: they survive a power cut from here on, under the temporary name.
+  void sync();
+  /// Make them the target, for good; syncs first if that was not done. If only the last step (sync of the folder) fails, the
+  /// new file is in place and whole but may not survive a power cut; the text says so.
   void commit();
 
  private:
@@ -58,6 +60,7 @@ class DurableFile {
   unsigned mode_ = 0;
   int64_t bytes_;
   int64_t written_ = 0;
+  bool synced_ = false;
 };
 
 }  // namespace ddp::checkpoint

@@ -14,6 +14,7 @@
 
 #include "bootstrap/control/call_state.hpp"
 #include "checkpoint/exchange.hpp"
+#include "checkpoint/latest.hpp"
 #include "checkpoint/parts.hpp"
 #include "checkpoint/sharded.hpp"
 #include "checkpoint/state.hpp"
@@ -59,9 +60,12 @@ struct Arrived {
   Texts texts;
 };
 
-std::string pack(const Opened& opened) {
+std::string pack(const Picked& picked) {
+  const Opened& opened = picked.opened;
   ByteWriter writer;
   writer.number(static_cast<uint8_t>(opened.layout.plain));
+  writer.text(picked.path).number(static_cast<uint64_t>(picked.skipped.size()));
+  for (const std::string& text : picked.skipped) writer.text(text);
   for (const size_t place : opened.match.places) writer.number(static_cast<uint8_t>(place != Match::kAbsent));
   for (const auto* differences : {&opened.match.missing, &opened.match.unexpected}) {
     writer.number(static_cast<uint64_t>(differences->size()));
@@ -76,6 +80,8 @@ Arrived unpack(std::string_view bytes, size_t items) {
   ByteReader reader(bytes);
   Arrived arrived;
   arrived.plain = reader.number<uint8_t>() != 0;
+  arrived.report.file = std::string(reader.text());
+  for (auto left = reader.number<uint64_t>(); left > 0; --left) arrived.report.skipped.emplace_back(reader.text());
   for (size_t i = 0; i < items; ++i) arrived.present.push_back(reader.number<uint8_t>() != 0);
   for (auto* names : {&arrived.report.missing, &arrived.report.unexpected})
     for (auto left = reader.number<uint64_t>(); left > 0; --left) names->emplace_back(reader.text());
@@ -287,9 +293,9 @@ void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived
   if (mode.local || mode.partial) parts.model.replicas().set_loaded();
 }
 
-/// `open()` runs on the reading rank and gives the source.
-template <class Open>
-Counters load(const char* function, const Parts& parts, const std::optional<Error>& refusal, LoadMode mode, Open&& open) {
+/// `pick(verify)` runs on the reading rank.
+template <class Pick>
+Counters load(const char* function, const Parts& parts, const std::optional<Error>& refusal, LoadMode mode, Pick&& pick) {
   require_loadable(parts, function, mode.local);
   const bootstrap::CallState::In inside(mode.local ? nullptr : &parts.model.group().calls(), bootstrap::user_call(function),
                                         parts.model.number());
@@ -303,15 +309,17 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   });
   if (!mode.local) check_same(company.group(), function, manifest);
 
-  std::optional<Source> source;
-  Opened opened;
+  std::optional<Picked> picked;
   std::string packed;
   company.together([&] {
     if (!company.reads()) return;
-    source.emplace(open());
-    const std::optional<Error> error = try_to([&] { opened = verify(*source, parts, manifest, mode.partial); });
-    if (error) throw Error(error->status(), source->name() + ": " + error->text());
-    packed = pack(opened);
+    picked.emplace(pick([&](Source& source, bool only_own) {
+      Opened opened;
+      const std::optional<Error> error = try_to([&] { opened = verify(source, parts, manifest, mode.partial, only_own); });
+      if (error) throw Error(error->status(), source.name() + ": " + error->text());
+      return opened;
+    }));
+    packed = pack(*picked);
   });
   packed = company.share(std::move(packed));
 
@@ -330,8 +338,9 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   fields->keep();
 
   model::Values::Torn torn = parts.model.values().begin_load(parts.optimizer != nullptr);
-  const std::optional<Error> problem =
-      company.reads() ? send_all(company, *source, opened, *copies, *transfer) : receive_all(company, *copies, *transfer);
+  const std::optional<Error> problem = company.reads()
+                                           ? send_all(company, picked->source, picked->opened, *copies, *transfer)
+                                           : receive_all(company, *copies, *transfer);
   company.together([&] { finish(company, *copies, problem); });
   settle(parts, manifest, arrived, mode, fresh_averages);
   const bool whole = arrived.report.missing.empty();
@@ -341,16 +350,28 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   return read_counters(arrived.texts);
 }
 
+Picked pick_one(Source source, const std::string& path, const VerifyFn& verify) {
+  Opened opened = verify(source, false);
+  return {std::move(source), std::move(opened), path, {}};
+}
+
 }  // namespace
 
 Counters load_file(const char* function, const Parts& parts, const std::string& path, const std::optional<Error>& refusal,
                    LoadMode mode) {
-  return load(function, parts, refusal, mode, [&] { return Source::from_file(path); });
+  return load(function, parts, refusal, mode,
+              [&](const VerifyFn& verify) { return pick_one(Source::from_file(path), path, verify); });
 }
 
 Counters load_stream(const char* function, const Parts& parts, const PullFn& pull, const std::optional<Error>& refusal,
                      LoadMode mode) {
-  return load(function, parts, refusal, mode, [&] { return Source::from_stream(pull); });
+  return load(function, parts, refusal, mode,
+              [&](const VerifyFn& verify) { return pick_one(Source::from_stream(pull), "", verify); });
+}
+
+Counters load_latest(const char* function, const Parts& parts, const std::string& folder,
+                     const std::optional<Error>& refusal, LoadMode mode) {
+  return load(function, parts, refusal, mode, [&](const VerifyFn& verify) { return pick_latest(folder, verify); });
 }
 
 }  // namespace ddp::checkpoint

@@ -2,6 +2,8 @@
 // rank has a part are gathered twice, chunk by chunk, once for the hash, which stands before the data, and once for the
 // data.
 // Tested by conformance/state_test.cpp and gpu_host/state_test.cpp.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -9,12 +11,17 @@
 #include "bootstrap/control/call_state.hpp"
 #include "checkpoint/durable.hpp"
 #include "checkpoint/exchange.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/folder_lock.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/parts.hpp"
 #include "checkpoint/sharded.hpp"
 #include "checkpoint/state.hpp"
+#include "checkpoint/temporary.hpp"
+#include "core/bytes.hpp"
 #include "core/hash.hpp"
 #include "model/requirements.hpp"
+#include "os/log.hpp"
 
 namespace ddp::checkpoint {
 namespace {
@@ -86,8 +93,30 @@ class Output {
  public:
   virtual ~Output() = default;
   virtual void write(const void* data, int64_t bytes) = 0;
+  /// All is written: let it survive a power cut, under another name.
+  virtual void sync() {}
+  [[nodiscard]] virtual std::string temporary_path() const { return {}; }
   virtual void commit() {}
 };
+
+/// Of rank 0, before it opens a file: a save before this one may have ended without it, on a rank that was replaced while it
+/// slept. That rank's file goes, so that it cannot take the place of a newer one when the rank wakes.
+void remove_unfinished(model::SaveInfo& saves) {
+  if (!saves.unfinished.empty() && os::file_table().unlink(AT_FDCWD, saves.unfinished.c_str()) == 0)
+    os::log(DDP_LOG_INFO, "removed \"%s\" of a rank that did not end its save", saves.unfinished.c_str());
+  saves.unfinished.clear();
+}
+
+/// Every rank learns what rank 0 is about to commit. As all ranks have answered then, none of them has gone on without rank
+/// 0.
+void announce(group::Group& group, model::SaveInfo& saves, const Output* output) {
+  ByteWriter mine;
+  mine.text(output != nullptr ? output->temporary_path() : std::string()).text(saves.job);
+  const std::vector<std::string> all = group.gather("checkpoint file", mine.bytes());
+  ByteReader first(all[0]);
+  saves.unfinished = first.text();
+  saves.job = first.text();
+}
 
 /// `open(bytes)` makes the output, on rank 0. All ranks go through all chunks, whatever happens to the output.
 template <class Open>
@@ -99,6 +128,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   const bootstrap::CallState::In inside(group.calls(), bootstrap::user_call(function), parts.model.number());
   model::require_everybody(parts.model, function);
   const bool writes = group.rank() == 0;
+  model::SaveInfo& saves = parts.model.checkpoint_info().saves;
   Manifest manifest;
   std::optional<gpu::Transfer> transfer;
   together(group, function, [&] {
@@ -114,6 +144,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   together(group, function, [&] {
     if (problem) throw *problem;
     if (!writes) return;
+    remove_unfinished(saves);
     const std::string head = make_head_of(parts, counters, manifest, hashes);
     output = open(static_cast<int64_t>(head.size()) + bytes_of(manifest.items));
     problem = try_to([&] {
@@ -124,17 +155,24 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   each_chunk(group, *transfer, manifest.items, problem,
              [&](size_t, const std::byte* data, int64_t bytes) { output->write(data, bytes); });
   together(group, function, [&] {
-    const std::unique_ptr<Output> closing =
-        std::move(output);  // whatever comes of it, the file is done with when the others are told
+    const std::unique_ptr<Output> failed = problem ? std::move(output) : nullptr;  // gone when the others are told
     if (problem) throw *problem;
+    if (writes) output->sync();
+  });
+  announce(group, saves, output.get());
+  together(group, function, [&] {
+    const std::unique_ptr<Output> closing = std::move(output);  // as above
     if (writes) closing->commit();
   });
+  saves.unfinished.clear();
 }
 
-class FileOutput final : public Output {
+class FileOutput : public Output {
  public:
   FileOutput(group::Group& group, const std::string& path, int64_t bytes) : group_(group), file_(path, bytes) {}
   void write(const void* data, int64_t bytes) override { file_.write(data, bytes); }
+  void sync() override { file_.sync(); }
+  std::string temporary_path() const override { return file_.temporary_path(); }
   void commit() override {
     group_.health().check_usable();  // a rank that was replaced while it slept must not replace a newer file
     file_.commit();
@@ -144,6 +182,29 @@ class FileOutput final : public Output {
   group::Group& group_;
   DurableFile file_;
 };
+
+/// A file of a folder, whose older files go when it is there.
+class StepOutput final : public FileOutput {
+ public:
+  StepOutput(group::Group& group, const std::string& folder, int64_t step, int64_t keep, int64_t bytes)
+      : FileOutput(group, path_in(folder, name_of_step(step)), bytes), folder_(folder), step_(step), keep_(keep) {}
+  void commit() override {
+    FileOutput::commit();
+    prune(folder_, step_, keep_);
+  }
+
+ private:
+  const std::string& folder_;
+  int64_t step_, keep_;
+};
+
+/// On the rank that writes.
+void lock_folder(const group::Group& group, model::SaveInfo& saves, const std::string& folder) {
+  if (saves.job.empty()) saves.job = random_digits();
+  if (saves.lock != nullptr && saves.lock->holds(folder)) return;
+  saves.lock.reset();
+  saves.lock = std::make_shared<FolderLock>(folder, saves.job, group.name_of(group.rank()));
+}
 
 class StreamOutput final : public Output {
  public:
@@ -164,6 +225,15 @@ void save_file(const char* function, const Parts& parts, const Counters& counter
                const std::optional<Error>& refusal) {
   save(function, parts, counters, refusal,
        [&](int64_t bytes) { return std::make_unique<FileOutput>(parts.model.group(), path, bytes); });
+}
+
+void save_latest(const char* function, const Parts& parts, const Counters& counters, const std::string& folder, int64_t keep,
+                 const std::optional<Error>& refusal) {
+  group::Group& group = parts.model.group();
+  save(function, parts, counters, refusal, [&](int64_t bytes) {
+    lock_folder(group, parts.model.checkpoint_info().saves, folder);
+    return std::make_unique<StepOutput>(group, folder, counters.step, keep, bytes);
+  });
 }
 
 void save_stream(const char* function, const Parts& parts, const Counters& counters, const PushFn& push,

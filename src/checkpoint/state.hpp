@@ -46,11 +46,16 @@ using PushFn = std::function<int32_t(const void* data, int64_t bytes)>;
 /// errors.
 void save_file(const char* function, const Parts& parts, const Counters& counters, const std::string& path,
                const std::optional<Error>& refusal);
+/// Into a folder (folder.hpp), of which `keep` steps stay, 0: all.
+void save_latest(const char* function, const Parts& parts, const Counters& counters, const std::string& folder, int64_t keep,
+                 const std::optional<Error>& refusal);
 void save_stream(const char* function, const Parts& parts, const Counters& counters, const PushFn& push,
                  const std::optional<Error>& refusal);
 
 [[nodiscard]] Counters load_file(const char* function, const Parts& parts, const std::string& path,
                                  const std::optional<Error>& refusal, LoadMode mode = {});
+[[nodiscard]] Counters load_latest(const char* function, const Parts& parts, const std::string& folder,
+                                   const std::optional<Error>& refusal, LoadMode mode = {});
 [[nodiscard]] Counters load_stream(const char* function, const Parts& parts, const PullFn& pull,
                                    const std::optional<Error>& refusal, LoadMode mode = {});
 

@@ -42,10 +42,11 @@ uint64_t hash_of(Source& source, int64_t offset, int64_t bytes, std::vector<std:
 
 }  // namespace
 
-Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool partial) {
+Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool partial, bool only_own) {
   Opened opened;
   opened.layout = read_layout(source, header_cap(parts.model.table()));
   const Layout& layout = opened.layout;
+  if (only_own && layout.plain) throw Error(DDP_ERROR_IO, "it was not written by libddp, so nothing shows that it is whole");
   check_kinds(parts, layout.header.metadata, partial);
   opened.match = compare(manifest.items, layout, parts.optimizer != nullptr, parts.ema != nullptr);
   refuse_differences(opened.match, manifest.items, partial);

@@ -28,7 +28,8 @@ struct Opened {
   std::vector<Place> places;  // for each item that the file has
 };
 
-/// Throws IO or MISMATCH; the text begins after the source's name.
-[[nodiscard]] Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool partial);
+/// Throws IO or MISMATCH; the text begins after the source's name. `only_own`: what libddp did not write has no hashes and
+/// is refused.
+[[nodiscard]] Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool partial, bool only_own);
 
 }  // namespace ddp::checkpoint

@@ -22,13 +22,18 @@ void check_sampler(const ddp_sampler& sampler, const char* function) {
   if (sampler.rank < 0 || sampler.rank >= sampler.size)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: rank is %d; with size %d it must be 0 to %d", function, sampler.rank,
                      sampler.size, sampler.size - 1);
+  if (sampler.seen < 0 || sampler.seen > sampler.dataset_size)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: seen is %lld; with dataset_size %lld it must be 0 to %lld", function,
+                     static_cast<long long>(sampler.seen), static_cast<long long>(sampler.dataset_size),
+                     static_cast<long long>(sampler.dataset_size));
   check_switch(sampler.shuffle, function, "shuffle");
   check_switch(sampler.drop_last, function, "drop_last");
 }
 
 int64_t sampler_count(const ddp_sampler& sampler) noexcept {
-  const int64_t whole = sampler.dataset_size / sampler.size;
-  const bool even = sampler.dataset_size % sampler.size == 0;
+  const int64_t left = sampler.dataset_size - sampler.seen;
+  const int64_t whole = left / sampler.size;
+  const bool even = left % sampler.size == 0;
   return even || sampler.drop_last == 1 ? whole : whole + 1;
 }
 
@@ -36,10 +41,11 @@ void sampler_fill(const ddp_sampler& sampler, int64_t epoch, int64_t first, int6
   if (count == 0) return;
   const auto samples = static_cast<uint64_t>(sampler.dataset_size);
   const auto ranks = static_cast<uint64_t>(sampler.size);
+  const uint64_t begin = static_cast<uint64_t>(sampler.seen) + static_cast<uint64_t>(sampler.rank);
   const Permutation order(samples, static_cast<uint64_t>(sampler.seed), static_cast<uint64_t>(epoch));
   for (int64_t i = 0; i < count; ++i) {
     // At most samples + ranks - 1, so it fits 64 bits for every data set.
-    const uint64_t position = (static_cast<uint64_t>(first + i) * ranks + static_cast<uint64_t>(sampler.rank)) % samples;
+    const uint64_t position = (begin + static_cast<uint64_t>(first + i) * ranks) % samples;
     indices[i] = static_cast<int64_t>(sampler.shuffle == 1 ? order(position) : position);
   }
 }

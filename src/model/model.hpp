@@ -24,18 +24,31 @@
 #include "pass/hook.hpp"
 #include "pass/pass.hpp"
 
+namespace ddp::checkpoint {
+class FolderLock;
+}  // namespace ddp::checkpoint
 namespace ddp::model {
 
 /// Names of a load's differences; empty after one that was strict.
 struct LoadReport {
   std::vector<std::string> missing;     // the model has it, the checkpoint not
   std::vector<std::string> unexpected;  // the other way round
+  std::optional<std::string> file;      // "": a stream
+  std::vector<std::string> skipped;     // newer files that were not valid, and why
+};
+
+/// Of the saves of a model.
+struct SaveInfo {
+  std::string unfinished;  // temporary file of a save that did not end here: a rank that was replaced may still hold it
+  std::string job;         // in the locks of folders; the same on all ranks
+  std::shared_ptr<checkpoint::FolderLock> lock;  // on the rank that writes
 };
 
 /// What a model has to do with checkpoints besides its tensors.
 struct CheckpointInfo {
   std::map<std::string, std::string> metadata;  // the program's, saved and loaded
   LoadReport last_load;
+  SaveInfo saves;
 };
 
 /// `stream`: a cudaStream_t in whose order tensors on a GPU are read and written; it means nothing to others.

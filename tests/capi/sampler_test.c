@@ -37,6 +37,7 @@ static void init_writes_the_defaults(void **state) {
   assert_int_equal(sampler.size, 1);
   assert_int_equal(sampler.shuffle, 1);
   assert_int_equal(sampler.drop_last, 0);
+  assert_int_equal(sampler.seen, 0);
   assert_refused(ddp_sampler_init(NULL, sizeof sampler), "sampler is NULL");
   assert_refused(ddp_sampler_init(&sampler, 0), "struct_size");
 }
@@ -79,6 +80,31 @@ static void resuming_gives_the_rest_of_the_epoch(void **state) {
   assert_int_equal(ddp_sampler_fill(&sampler, 2, 0, 450, whole), DDP_OK);
   assert_int_equal(ddp_sampler_fill(&sampler, 2, 200, 250, rest), DDP_OK);
   assert_memory_equal(rest, whole + 200, sizeof rest);
+}
+
+/* Two ranks use two samples each, then there is one rank. */
+static void an_epoch_goes_on_with_another_number_of_ranks(void **state) {
+  int seen[10] = {0};
+  int64_t indices[6];
+  int64_t count = 0;
+  int32_t rank;
+  int i;
+  ddp_sampler sampler;
+  (void)state;
+  for (rank = 0; rank < 2; ++rank) {
+    sampler = make_sampler(10, rank, 2);
+    assert_int_equal(ddp_sampler_fill(&sampler, 1, 0, 2, indices), DDP_OK);
+    for (i = 0; i < 2; ++i) ++seen[indices[i]];
+  }
+  sampler = make_sampler(10, 0, 1);
+  sampler.seen = 4;
+  assert_int_equal(ddp_sampler_get_count(&sampler, &count), DDP_OK);
+  assert_int_equal(count, 6);
+  assert_int_equal(ddp_sampler_fill(&sampler, 1, 0, 6, indices), DDP_OK);
+  for (i = 0; i < 6; ++i) ++seen[indices[i]];
+  for (i = 0; i < 10; ++i) assert_int_equal(seen[i], 1);
+  sampler.seen = 11;
+  assert_refused(ddp_sampler_get_count(&sampler, &count), "seen is 11");
 }
 
 static void an_empty_data_set_gives_nothing(void **state) {
@@ -149,6 +175,7 @@ int main(void) {
       cmocka_unit_test(a_never_initialised_sampler_is_refused),
       cmocka_unit_test(an_epoch_is_dealt_out_once),
       cmocka_unit_test(resuming_gives_the_rest_of_the_epoch),
+      cmocka_unit_test(an_epoch_goes_on_with_another_number_of_ranks),
       cmocka_unit_test(an_empty_data_set_gives_nothing),
       cmocka_unit_test(a_range_outside_the_share_is_refused),
       cmocka_unit_test(null_arguments_are_refused),

@@ -1,8 +1,10 @@
 /* ddp/state.h: a run that was saved and loaded goes on with the same bits as one that was not interrupted, in whatever order
  * the objects were made; arguments that can not be right; texts. */
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "ddp/latest.h"
 #include "support/ranks.h"
 
 #define WIDTH 5
@@ -125,6 +127,61 @@ static void a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(void **st
     snprintf(place, sizeof place, "local://resume-%d", (int)size);
     run_ranks(size, place, resume_in_every_order, NULL);
   }
+}
+
+/* A folder of checkpoints, as a program uses it from its first start on. */
+static void use_latest(rank *self) {
+  program p;
+  char path[200], text[300];
+  make_model(&p, self->group);
+  ddp_load_report report = {.struct_size = sizeof report};
+  check_true(ddp_model_get_loaded_file(p.model) == NULL);
+  check_error_text(DDP_ERROR_NO_CHECKPOINT, ddp_state_load_latest(&p.state, path_of("latest"), NULL, &report),
+                   "has no checkpoint");
+  check_error_text(DDP_ERROR_IO, ddp_state_load_latest(&p.state, path_of("none"), NULL, &report), "does not exist");
+  check_error_text(DDP_ERROR_IO, ddp_state_save_latest(&p.state, path_of("none"), 1), "does not exist");
+  for (int64_t step = 1; step <= 4; step++) {
+    p.weight[0] = (float)step;
+    p.state.step = step;
+    check_ok(ddp_state_save_latest(&p.state, self->index == 0 ? path_of("latest") : NULL, self->index == 0 ? 2 : -5));
+  }
+  snprintf(path, sizeof path, "%s/step-000000000004.safetensors", path_of("latest"));
+  if (self->index == 0) check_int(truncate(path, 99), 0);
+  check_ok(ddp_group_barrier(self->group));
+  check_ok(ddp_state_load_latest(&p.state, self->index == 0 ? path_of("latest") : NULL, NULL, &report));
+  check_int(report.step, 3);
+  check_int(report.skipped, 1);
+  check_number(p.weight[0], 3);
+  snprintf(text, sizeof text, "checkpoint \"%s\": ", path);
+  check_true(strncmp(ddp_model_get_skipped(p.model, 0), text, strlen(text)) == 0);
+  check_true(ddp_model_get_skipped(p.model, 1) == NULL && ddp_model_get_skipped(p.model, -1) == NULL);
+  path[strlen(path) - strlen("4.safetensors")] = '3';
+  check_text(ddp_model_get_loaded_file(p.model), path);
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_latest(&p.state, NULL, NULL, NULL),
+                   "folder is NULL on rank 0");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_latest(&p.state, NULL, 1), "folder is NULL on rank 0");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_latest(&p.state, path_of("latest"), -1), "keep is -1");
+  p.state.step = -1;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_latest(&p.state, path_of("latest"), 1), "step -1");
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_latest(NULL, path_of("latest"), 1));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_load_latest(NULL, path_of("latest"), NULL, NULL));
+  check_int(p.weight[0] == 3, 1);
+  check_ok(ddp_group_barrier(self->group));
+  release(&p);
+  check_true(ddp_model_get_loaded_file(NULL) == NULL && ddp_model_get_skipped(NULL, 0) == NULL);
+}
+
+static void a_folder_gives_its_newest_valid_checkpoint(void **state) {
+  (void)state;
+  check_int(mkdir(path_of("latest"), 0700), 0);
+  run_ranks(2, "local://latest", use_latest, NULL);
+  for (int step = 3; step <= 4; step++) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/step-00000000000%d.safetensors", path_of("latest"), step);
+    check_int(unlink(path), 0);
+  }
+  check_int(unlink(path_of("latest/.ddp-folder.lock")), 0);
+  check_int(rmdir(path_of("latest")), 0);
 }
 
 static void wrong_arguments(rank *self) {
@@ -275,6 +332,7 @@ static int remove_folder(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       check_test(a_resumed_run_has_the_bits_of_one_that_was_not_interrupted),
+      check_test(a_folder_gives_its_newest_valid_checkpoint),
       check_test(arguments_that_can_not_be_right_are_refused),
       check_test(texts_come_back),
       check_test(streams_need_callbacks_on_rank_0_only),

@@ -105,6 +105,23 @@ check it_joins_the_others grep -q 'rank 0 of 3, which was rank 0 of 2, goes on' 
 check all_are_there_at_the_end grep -q 'ranks that are left: 3, all equal' "$work/out"
 check the_loss_falls_there_too fall
 
+# When all are killed, the next start goes on from the newest checkpoint that is whole.
+mkdir "$work/saved"
+: >"$work/out"
+timeout -s KILL 60 "$ddprun" -n 2 "$examples/09_survive" --epochs 1000 --pause 3 --folder "$work/saved" >"$work/out" 2>"$work/err" &
+pid=$!
+within 20 grep -q '^\[0\] epoch   5' "$work/out"
+kill -9 $(process_of 1) $(process_of 2)
+wait "$pid" || true
+check three_checkpoints_stay [ "$(ls "$work/saved" | grep -c '^step-.*safetensors$')" = 3 ]
+newest=$(ls "$work/saved"/step-*.safetensors | tail -n 1)
+before=$(ls "$work/saved"/step-*.safetensors | tail -n 2 | head -n 1)
+truncate -s -1 "$newest"
+run 0 -n 3 "$examples/09_survive" --epochs $(($(basename "$newest" | tr -dc 0-9 | sed 's/^0*//') + 3)) --pause 0 --folder "$work/saved"
+check the_newest_whole_checkpoint_is_taken grep -q "goes on from $before" "$work/out"
+check what_is_damaged_is_told grep -q "skipped a newer file: checkpoint \"$newest\": it is truncated" "$work/err"
+check it_ends_with_all_ranks grep -q 'ranks that are left: 3, all equal' "$work/out"
+
 # A killed rank ends the job soon, with the reason from the library on the others.
 SECONDS=0
 : >"$work/out"

@@ -31,6 +31,7 @@ const DDP_ERROR_CALLBACK = Int32(10)
 const DDP_ERROR_INTERNAL = Int32(11)
 const DDP_ERROR_TOO_FEW_RANKS = Int32(12)
 const DDP_ERROR_FENCED = Int32(13)
+const DDP_ERROR_NO_CHECKPOINT = Int32(14)
 
 # ddp_dtype: Element type of a tensor. Since 0.1.
 const ddp_dtype = Int32
@@ -1379,6 +1380,7 @@ struct ddp_load_report
     step::Int64
     missing::Int64
     unexpected::Int64
+    skipped::Int64
 end
 
 @doc raw"""
@@ -1526,7 +1528,13 @@ end
 A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
 every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
 over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
-them twice: an exact evaluation leaves out the positions first * size + rank that are dataset_size or more. Since 0.1.
+them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
+
+When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
+the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
+position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
+repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
+sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
 """
 struct ddp_sampler
     struct_size::Int64
@@ -1536,6 +1544,7 @@ struct ddp_sampler
     size::Int32
     shuffle::Int32
     drop_last::Int32
+    seen::Int64
 end
 
 @doc raw"""
@@ -2119,7 +2128,8 @@ only fell silent about a second after dead_after_ms. If another rank dies meanwh
 call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
 Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
 ranks that are here; nothing has changed, and the call may be repeated), FENCED (this rank was silent, and the others have
-gone on without it), OUT_OF_MEMORY. Since 0.1.
+gone on without it), MISMATCH (what was sent to make the replicas equal has not come; the group can be used, the model
+after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
 """
 function ddp_group_recover(group, options, out_recovery)
     return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
@@ -2195,6 +2205,64 @@ Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
 function ddp_group_reduce_part_metrics(group, part_values, count, op)
     return ccall((:ddp_group_reduce_part_metrics, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int64, ddp_reduce),
         group, part_values, count, op)
+end
+
+@doc raw"""
+    ddp_state_save_latest(state, folder, keep)
+
+Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
+of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
+of the folder is touched but what saves that were killed have left.
+- `folder`: is there already; rank 0's counts, the others may pass NULL
+- `keep`: 1 or more; 0: remove nothing. Rank 0's counts
+One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
+process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
+Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
+As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
+collectives. Since 0.1.
+"""
+function ddp_state_save_latest(state, folder, keep)
+    return ccall((:ddp_state_save_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Int64), state, folder, keep)
+end
+
+@doc raw"""
+    ddp_state_load_latest(state, folder, options, out_report)
+
+Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
+greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
+ranks get the same file. `step` of the report says which, ddp_model_get_loaded_file has its name. A folder may be loaded
+from while another job saves to it.
+- `folder`: rank 0's counts, the others may pass NULL; with `local` this rank's
+A valid file of another model is not skipped: MISMATCH.
+As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
+folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
+the same on every rank. Since 0.1.
+"""
+function ddp_state_load_latest(state, folder, options, out_report)
+    return ccall((:ddp_state_load_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, folder, options, out_report)
+end
+
+@doc raw"""
+    ddp_model_get_loaded_file(model)
+
+The file of the last load on rank 0: its path, or "" after a stream. The same on all ranks.
+Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
+`model` is not a model. Since 0.1.
+"""
+function ddp_model_get_loaded_file(model)
+    return ccall((:ddp_model_get_loaded_file, libddp), Ptr{UInt8}, (Ptr{ddp_model},), model)
+end
+
+@doc raw"""
+    ddp_model_get_skipped(model, index)
+
+A file that the last ddp_state_load_latest skipped, and why, as one sentence.
+- `index`: from 0 (the newest) to below `skipped` of the ddp_load_report
+Local. As ddp_model_get_missing. Since 0.1.
+"""
+function ddp_model_get_skipped(model, index)
+    return ccall((:ddp_model_get_skipped, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
 end
 
 end

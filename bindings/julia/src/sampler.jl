@@ -15,6 +15,19 @@ function Sampler(group::Group, samples::Integer; part::Union{Integer,Nothing} = 
     return Sampler(; dataset_size = samples, rank = rank, size = size, changes...)
 end
 
+"""
+    resumed(sampler, group, done)
+
+The rest of an epoch for another number of ranks: all ranks have used the first `done` positions of their shares. What is left is dealt out over
+the ranks of the group as it is now, from position 1 on; no sample is repeated or left out. Keep a sampler with `seen = 0` for the next epoch.
+"""
+function resumed(sampler::Sampler, group::Group, done::Integer)
+    old = sampler.fields
+    seen = min(old.seen + done * old.size, old.dataset_size)
+    return Sampler(; dataset_size = old.dataset_size, seed = old.seed, shuffle = old.shuffle, drop_last = old.drop_last, seen = seen,
+                   rank = group_rank(group), size = group_size(group))
+end
+
 function Base.length(sampler::Sampler)
     count = Ref{Int64}(0)
     check(Low.ddp_sampler_get_count(Ref(sampler.fields), count))

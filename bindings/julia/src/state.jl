@@ -38,6 +38,31 @@ function load_state!(io::Union{IO,Nothing}; what...)
     end
 end
 
+"""
+    save_latest(folder; model, optimizer = nothing, ema = nothing, epoch = 0, step = 0, keep = 0)
+
+Save `step-000000001200.safetensors`, with the number of `step`, into a folder that is there, and keep the newest `keep` files (0: all). Collective.
+"""
+function save_latest(folder::AbstractString; keep::Integer = 0, what...)
+    with_state(state -> check(Low.ddp_state_save_latest(state, folder, keep)); what...)
+    return nothing
+end
+
+"""
+    load_latest!(folder; model, optimizer = nothing, ema = nothing, partial = false, alone = false)
+
+Load the newest valid checkpoint of a folder that `save_latest` has filled. As `load_state!`, and gives `file` and `skipped` too: the newer files that
+were not valid, with the reason. Fails with `:NO_CHECKPOINT` where there is none yet. Collective.
+"""
+function load_latest!(folder::AbstractString; model::Model, what...)
+    newer = Ref{Int64}(0)
+    found = loaded(; model = model, what...) do state, mode, report
+        check(Low.ddp_state_load_latest(state, folder, mode, report))
+        newer[] = report[].skipped
+    end
+    return (; found..., file = unsafe_string(Low.ddp_model_get_loaded_file(model.handle)), skipped = names(Low.ddp_model_get_skipped, model, newer[]))
+end
+
 function loaded(call; model::Model, partial = false, alone = false, what...)
     mode = Ref(options(Low.ddp_load_options, Low.ddp_load_options_init; partial = partial, local_ = alone))
     T = Low.ddp_load_report

@@ -40,6 +40,16 @@ Base.readbytes!(::Broken, ::AbstractArray{UInt8}, ::Integer) = throw(SystemError
             found = load_state!(path; model = other, partial = true, alone = true)
             @test found.missing == ["new"] && "table" in found.unexpected
             fails(() -> load_state!(joinpath(folder, "missing"); what...), :IO, "missing")
+            steps = mkdir(joinpath(folder, "steps"))
+            fails(() -> load_latest!(steps; what...), :NO_CHECKPOINT, "has no checkpoint")
+            for step in 1:3
+                save_latest(steps; what..., step = step, keep = 2)
+            end
+            @test filter(startswith("step-"), readdir(steps)) == ["step-000000000002.safetensors", "step-000000000003.safetensors"]
+            write(joinpath(steps, "step-000000000003.safetensors"), "damaged")
+            newest = load_latest!(steps; what...)
+            @test newest.step == 2 && newest.file == joinpath(steps, "step-000000000002.safetensors") && parameter_hash(model) == before
+            @test length(newest.skipped) == 1 && occursin("step-000000000003", newest.skipped[1])
             @test_throws SystemError save_state(Broken(); what...)
             @test_throws SystemError load_state!(Broken(); what...)
         end
@@ -53,6 +63,9 @@ end
     @test length(sampler) == 4 && indices!(zeros(Int64, 2), sampler, 5, 2) == indices(sampler, 5)[2:3]
     @test indices(Sampler(; dataset_size = 4, size = 2, shuffle = false), 0) == [1, 3]
     fails(() -> indices!(zeros(Int64, 9), sampler, 0), :INVALID_ARGUMENT)
+    first_of_both = [indices(Sampler(; dataset_size = 9, rank = r, size = 2), 4)[1] for r in 0:1]
+    rest = indices(Sampler(; dataset_size = 9, seen = 2), 4)
+    @test sort(vcat(first_of_both, rest)) == 1:9
 end
 
 @testset "ranks meet at a store of the caller" begin

@@ -24,6 +24,7 @@ class Status(enum.IntEnum):
     INTERNAL = low.DDP_ERROR_INTERNAL
     TOO_FEW_RANKS = low.DDP_ERROR_TOO_FEW_RANKS
     FENCED = low.DDP_ERROR_FENCED
+    NO_CHECKPOINT = low.DDP_ERROR_NO_CHECKPOINT
 
 
 class DType(enum.IntEnum):

@@ -105,9 +105,16 @@ class FencedError(Error):
     status = Status.FENCED
 
 
+class NoCheckpointError(Error):
+    """Of :meth:`libddp.State.load_latest`: the folder is there and holds no checkpoint yet."""
+
+    status = Status.NO_CHECKPOINT
+
+
 _CLASSES = {int(cls.status): cls for cls in (
     InvalidArgumentError, InvalidStateError, NotSupportedError, OutOfMemoryError, TimedOutError, PeerFailedError, AbortedError,
-    MismatchError, FileError, CallbackError, InternalError, TooFewRanksError, FencedError)}
+    MismatchError, FileError, CallbackError, InternalError, TooFewRanksError, FencedError,
+    NoCheckpointError)}
 
 
 def make(status: int, text: str) -> Error:

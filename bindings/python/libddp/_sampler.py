@@ -14,7 +14,7 @@ class Sampler:
     ranks get the same number. ``Sampler(60000, group)`` takes rank and size from a group; with `part` it is the share of that part of the
     global batch.
 
-    Keywords are the fields of ``ddp_sampler``: seed, rank, size, shuffle, drop_last. The sequence is frozen for ever.
+    Keywords are the fields of ``ddp_sampler``: seed, rank, size, shuffle, drop_last, seen. The sequence is frozen for ever.
     """
 
     def __init__(self, dataset_size: int, group: Optional[Group] = None, *, part: Optional[int] = None, **options: Any) -> None:
@@ -29,6 +29,19 @@ class Sampler:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def seen(self) -> int:
+        """How many samples of the epoch all ranks together have seen before the number of ranks changed."""
+        return self._struct.seen
+
+    def resumed(self, group: Group, done: int) -> Sampler:
+        """The rest of an epoch for another number of ranks: all ranks have used the first `done` positions of their shares. What is left is
+        dealt out over the ranks of the group as it is now, from position 0 on; no sample is repeated or left out. Keep a sampler without
+        `seen` for the next epoch."""
+        old = self._struct
+        return Sampler(old.dataset_size, group, seed=old.seed, shuffle=old.shuffle, drop_last=old.drop_last,
+                       seen=min(old.seen + done * old.size, old.dataset_size))
 
     def indices(self, epoch: int, first: int = 0, count: Optional[int] = None) -> array:
         """This rank's indices of an epoch, from position `first`: an array of 64-bit integers, which ``numpy.asarray`` takes without a

@@ -20,11 +20,16 @@ class Loaded(NamedTuple):
 
 
 class State:
-    """What a checkpoint holds: a model, and what else there is; `epoch` and `step` are the program's own."""
+    """What a checkpoint holds: a model, and what else there is; `epoch` and `step` are the program's own.
+
+    After a load `file` is the path on rank 0 ("" for a stream), and `skipped` says which newer files :meth:`load_latest` found that were not
+    valid, and why.
+    """
 
     def __init__(self, model: Model, optimizer: Optional[Optimizer] = None, ema: Optional[Ema] = None, *, epoch: int = 0,
                  step: int = 0) -> None:
         self.model, self.optimizer, self.ema, self.epoch, self.step = model, optimizer, ema, epoch, step
+        self.file, self.skipped = "", []  # type: str, list[str]
 
     def _fill(self) -> Any:
         struct = low.ddp_state()
@@ -54,37 +59,55 @@ class State:
 
         self._run(lambda: low.ddp_state_save(struct, _guard(write, failed)), failed)
 
+    def save_latest(self, folder: Union[str, os.PathLike], keep: int = 0) -> None:
+        """Save ``step-000000001200.safetensors``, with the number in `step`, into a folder that is there, and keep the newest `keep` files
+        (0: all). Every rank calls."""
+        self.model._take()
+        struct = self._fill()
+        self.model._collective(lambda _: low.ddp_state_save_latest(struct, os.fspath(folder), keep))
+
+    def load_latest(self, folder: Union[str, os.PathLike], *, partial: bool = False, local: bool = False) -> Loaded:
+        """Load the newest valid checkpoint of a folder that :meth:`save_latest` has filled, and set `step`, `file` and `skipped`.
+        Raises :class:`NoCheckpointError` where there is none yet. Otherwise as :meth:`load`."""
+        return self._load(partial, local,
+                          lambda struct, options: low.ddp_state_load_latest(struct, os.fspath(folder), options))
+
     def load(self, place: Union[str, os.PathLike, BinaryIO, None], *, partial: bool = False, local: bool = False) -> Loaded:
         """Load from a path, or, on rank 0, from something with read(count). Every rank calls. Sets epoch and step.
 
         With `partial`, what only the model or only the checkpoint has is reported instead of an error. With `local` this rank alone reads,
         before commit()."""
+        if place is None:
+            return self._load(partial, local, lambda struct, options: low.ddp_state_load(struct, None, options))
+        if isinstance(place, (str, os.PathLike)):
+            return self._load(partial, local, lambda struct, options: low.ddp_state_load_file(struct, os.fspath(place), options))
+        failed: list[BaseException] = []
+
+        def read(memory: memoryview) -> int:
+            data = place.read(len(memory))
+            memory[: len(data)] = data
+            return len(data)
+
+        return self._load(partial, local, lambda struct, options: low.ddp_state_load(struct, _guard(read, failed), options), failed)
+
+    def _load(self, partial: bool, local: bool, function: Callable[[Any, Any], Any], failed: Optional[list] = None) -> Loaded:
         self.model._take()  # a partial load leaves some of it
         struct = self._fill()
         options = fill(low.ddp_load_options(), low.ddp_load_options_init, {"partial": partial, "local": local})
         found: list[Any] = []
-        run = self._alone if local else self.model._collective
-        if place is None:
-            run(lambda _: found.append(low.ddp_state_load(struct, None, options)))
-        elif isinstance(place, (str, os.PathLike)):
-            run(lambda _: found.append(low.ddp_state_load_file(struct, os.fspath(place), options)))
+        if failed is not None:
+            self._run(lambda: found.append(function(struct, options)), failed)
+        elif local:
+            found.append(function(struct, options))
         else:
-            failed: list[BaseException] = []
-
-            def read(memory: memoryview) -> int:
-                data = place.read(len(memory))
-                memory[: len(data)] = data
-                return len(data)
-
-            self._run(lambda: found.append(low.ddp_state_load(struct, _guard(read, failed), options)), failed)
+            self.model._collective(lambda _: found.append(function(struct, options)))
         self.model._give()
         report, raw = found[0], self.model._raw
         self.epoch, self.step = report.epoch, report.step
+        self.file = low.ddp_model_get_loaded_file(raw)
+        self.skipped = [low.ddp_model_get_skipped(raw, n) for n in range(report.skipped)]
         return Loaded([low.ddp_model_get_missing(raw, n) for n in range(report.missing)],
                       [low.ddp_model_get_unexpected(raw, n) for n in range(report.unexpected)])
-
-    def _alone(self, function: Callable) -> None:
-        function(self.model._raw)
 
     def _run(self, function: Callable[[], None], failed: list) -> None:
         try:

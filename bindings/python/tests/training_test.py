@@ -362,6 +362,29 @@ class Checkpoints(Test):
 
             self.assertEqual(ranks(2, run), [[([7, 8], "ä", 3, 44, 0.125)] * 2] * 2)
 
+    def test_the_newest_valid_checkpoint_of_a_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def run(group):
+                value = array("f", [0])
+                model = libddp.Model(group)
+                model.add_parameter("w", value)
+                state = libddp.State(model)
+                with self.assertRaisesRegex(libddp.NoCheckpointError, "has no checkpoint"):
+                    state.load_latest(folder)
+                for step in (1, 2, 3):
+                    value[0], state.step = step, step
+                    state.save_latest(folder, keep=2)
+                newest = os.path.join(folder, "step-000000000003.safetensors")
+                if group.rank == 0:
+                    os.truncate(newest, 50)
+                group.barrier()
+                loaded = state.load_latest(folder)
+                return value[0], state.step, os.path.basename(state.file), [newest in why for why in state.skipped], loaded
+
+            self.assertEqual(ranks(2, run), [(2.0, 2, "step-000000000002.safetensors", [True], ([], []))] * 2)
+            self.assertEqual(sorted(os.listdir(folder)),
+                             [".ddp-folder.lock", "step-000000000002.safetensors", "step-000000000003.safetensors"])
+
     def test_a_part_of_a_checkpoint(self):
         def run(group):
             stream = io.BytesIO()
@@ -398,6 +421,17 @@ class Samplers(Test):
         self.assertEqual(sorted(taken[0] + taken[1]), list(range(10)))
         self.assertEqual(list(parts[0].indices(1, 3)), taken[0][3:])
         self.assertEqual([list(batch) for batch in parts[0].batches(1, 2)], [taken[0][:2], taken[0][2:4], taken[0][4:]])
+
+    def test_an_epoch_goes_on_with_another_number_of_ranks(self):
+        def run(group):
+            three = libddp.Sampler(11, rank=group.rank, size=3, seed=5)
+            rest = three.resumed(group, 2)
+            return list(three.indices(1, 0, 2)), list(rest.indices(1)), rest.seen
+
+        gone = list(libddp.Sampler(11, rank=2, size=3, seed=5).indices(1, 0, 2))
+        (before, after, seen), (before_1, after_1, _) = ranks(2, run)
+        self.assertEqual(seen, 6)
+        self.assertEqual(sorted(before + before_1 + gone + (after + after_1)[:-1]), list(range(11)))
         self.assertEqual(list(libddp.Sampler(3, shuffle=False).indices(0)), [0, 1, 2])
 
 

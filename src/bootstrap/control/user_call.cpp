@@ -27,6 +27,8 @@ constexpr std::array kNames = {
     "ddp_state_save_file",
     "ddp_state_load",
     "ddp_state_load_file",
+    "ddp_state_save_latest",
+    "ddp_state_load_latest",
     "ddp_group_split",
     "ddp_model_end_backward",
     "ddp_model_skip_backward",

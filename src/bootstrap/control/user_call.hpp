@@ -33,6 +33,8 @@ enum class UserCall : uint16_t {
   kSaveFile,
   kLoad,
   kLoadFile,
+  kSaveLatest,
+  kLoadLatest,
   kSplit,
   kEndBackward,
   kSkipBackward,

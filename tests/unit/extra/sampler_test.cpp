@@ -99,6 +99,83 @@ void a_resumed_share_continues_where_it_stopped(void**) {
   }
 }
 
+/// The epoch's order, written out.
+std::vector<int64_t> order_of(const ddp_sampler& sampler, int64_t epoch) {
+  ddp_sampler one = make_sampler(sampler.dataset_size, 1, sampler.shuffle == 1, false);
+  return share(one, 0, epoch);
+}
+
+/// Plays an epoch whose number of ranks changes after `steps` steps each: gives what was used, in the order of positions.
+std::vector<int64_t> play(ddp_sampler sampler, const std::vector<int32_t>& sizes, int64_t batch, int64_t steps) {
+  std::vector<int64_t> used;
+  for (size_t stage = 0; stage < sizes.size(); ++stage) {
+    sampler.size = sizes[stage];
+    sampler.rank = 0;
+    extra::check_sampler(sampler, "test");
+    const int64_t count = extra::sampler_count(sampler);
+    const int64_t done = stage + 1 == sizes.size() ? count : std::min(count, batch * steps);
+    for (int64_t at = 0; at < done; ++at)
+      for (sampler.rank = 0; sampler.rank < sampler.size; ++sampler.rank) {
+        int64_t index = -1;
+        extra::sampler_fill(sampler, 4, at, 1, &index);
+        used.push_back(index);
+      }
+    sampler.seen = std::min(sampler.seen + done * sampler.size, sampler.dataset_size);
+  }
+  return used;
+}
+
+void an_epoch_goes_on_when_the_number_of_ranks_changes(void**) {
+  const std::vector<std::vector<int32_t>> stories = {{4, 3}, {3, 4}, {8, 5, 2, 1}, {1, 7, 2, 7}, {2, 2, 2}, {5, 23}};
+  for (const int64_t samples : {0, 1, 7, 64, 101, 1797})
+    for (const auto& sizes : stories)
+      for (const int64_t batch : {1, 3, 10})
+        for (const int variant : {0, 1, 2, 3}) {
+          const ddp_sampler sampler = make_sampler(samples, 1, (variant & 1) != 0, (variant & 2) != 0);
+          const std::vector<int64_t> used = play(sampler, sizes, batch, 2), order = order_of(sampler, 4);
+          // The order itself, from its beginning on, without a gap; its end is padded from its beginning or dropped.
+          for (size_t at = 0; at < used.size(); ++at) expect_equal(used[at], order[at % order.size()], "position");
+          const int32_t most = *std::max_element(sizes.begin(), sizes.end());
+          if (sampler.drop_last == 1)
+            expect(used.size() <= order.size() && order.size() - used.size() < static_cast<size_t>(most), "dropped");
+          else
+            expect(used.size() >= order.size() && used.size() - order.size() < static_cast<size_t>(most), "padded");
+        }
+}
+
+void what_is_seen_counts_from_the_beginning_of_the_order(void**) {
+  ddp_sampler sampler = make_sampler(10, 3, false, false);
+  sampler.seen = 4;
+  expect(share(sampler, 0, 0) == std::vector<int64_t>({4, 7}), "rank 0 of 3 after 4");
+  expect(share(sampler, 2, 0) == std::vector<int64_t>({6, 9}), "rank 2 of 3 after 4");
+  sampler.size = 4;
+  expect(share(sampler, 3, 0) == std::vector<int64_t>({7, 1}), "padded from the beginning of the order");
+  sampler.drop_last = 1;
+  expect(share(sampler, 3, 0) == std::vector<int64_t>({7}), "or dropped");
+  sampler.seen = 10;
+  expect(share(sampler, 0, 0).empty(), "nothing is left");
+}
+
+// Their parts are dealt out anew when ranks go; size is always the number of parts, and `seen` is not needed.
+void parts_of_virtual_ranks_go_on_by_position(void**) {
+  constexpr int32_t kParts = 8;
+  const ddp_sampler sampler = make_sampler(200, kParts, true, false);
+  std::multiset<int64_t> used;
+  int64_t at = 0;
+  for (const int32_t ranks : {8, 5, 3, 1})
+    for (const int64_t end = ranks == 1 ? 25 : at + 6; at < end; ++at)
+      for (int32_t rank = 0; rank < ranks; ++rank)
+        for (int32_t part = rank; part < kParts; part += ranks) {
+          ddp_sampler mine = sampler;
+          mine.rank = part;
+          int64_t index = -1;
+          extra::sampler_fill(mine, 4, at, 1, &index);
+          used.insert(index);
+        }
+  expect_equal(used.size(), size_t{200}, "samples");
+  for (int64_t index = 0; index < 200; ++index) expect_equal(used.count(index), size_t{1}, "uses of a sample");
+}
+
 void seed_and_epoch_give_different_orders(void**) {
   ddp_sampler sampler = make_sampler(1000, 1, true, false);
   const auto first = share(sampler, 0, 0);
@@ -127,6 +204,12 @@ void the_largest_data_sets_do_not_overflow(void**) {
         int64_t last = -1;
         extra::sampler_fill(sampler, INT64_MAX, count - 1, 1, &last);
         expect(last >= 0 && last < samples, "the last index is one of the data set");
+        sampler.seen = samples - 1;
+        extra::check_sampler(sampler, "test");
+        if (extra::sampler_count(sampler) > 0) extra::sampler_fill(sampler, INT64_MAX, 0, 1, &last);
+        expect(last >= 0 && last < samples, "also after all but one have been seen");
+        sampler.seen = 0;
+        extra::sampler_fill(sampler, INT64_MAX, count - 1, 1, &last);
         if (variant == 0 && samples % size != 0)
           expect_equal(last, size - 1 - samples % size, "the last index is padding from the start of the order");
       }
@@ -146,6 +229,11 @@ void a_wrong_field_is_named(void**) {
   sampler = make_sampler(10, 0, true, false);
   expect_contains(text_of(), "size is 0");
   sampler = make_sampler(10, 2, true, false);
+  sampler.seen = 11;
+  expect_contains(text_of(), "seen is 11; with dataset_size 10 it must be 0 to 10");
+  sampler.seen = -1;
+  expect_contains(text_of(), "seen is -1");
+  sampler.seen = 0;
   sampler.shuffle = 2;
   expect_contains(text_of(), "shuffle is 2");
   sampler.shuffle = 1;
@@ -160,6 +248,9 @@ int main() {
                               ddp_test(an_epoch_covers_every_sample_and_repeats_as_few_as_possible),
                               ddp_test(with_drop_last_no_sample_is_seen_twice),
                               ddp_test(a_resumed_share_continues_where_it_stopped),
+                              ddp_test(an_epoch_goes_on_when_the_number_of_ranks_changes),
+                              ddp_test(what_is_seen_counts_from_the_beginning_of_the_order),
+                              ddp_test(parts_of_virtual_ranks_go_on_by_position),
                               ddp_test(seed_and_epoch_give_different_orders),
                               ddp_test(without_shuffle_epochs_are_equal_and_ordered),
                               ddp_test(the_largest_data_sets_do_not_overflow),

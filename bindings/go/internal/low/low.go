@@ -200,12 +200,12 @@ typedef long long swig_type_167;
 typedef long long swig_type_168;
 typedef long long swig_type_169;
 typedef long long swig_type_170;
-typedef _gostring_ swig_type_171;
+typedef long long swig_type_171;
 typedef long long swig_type_172;
 typedef _gostring_ swig_type_173;
 typedef long long swig_type_174;
 typedef _gostring_ swig_type_175;
-typedef _gostring_ swig_type_176;
+typedef long long swig_type_176;
 typedef _gostring_ swig_type_177;
 typedef _gostring_ swig_type_178;
 typedef _gostring_ swig_type_179;
@@ -213,25 +213,25 @@ typedef _gostring_ swig_type_180;
 typedef _gostring_ swig_type_181;
 typedef _gostring_ swig_type_182;
 typedef _gostring_ swig_type_183;
-typedef long long swig_type_184;
+typedef _gostring_ swig_type_184;
 typedef _gostring_ swig_type_185;
 typedef long long swig_type_186;
 typedef _gostring_ swig_type_187;
-typedef _gostring_ swig_type_188;
-typedef long long swig_type_189;
-typedef long long swig_type_190;
+typedef long long swig_type_188;
+typedef _gostring_ swig_type_189;
+typedef _gostring_ swig_type_190;
 typedef long long swig_type_191;
 typedef long long swig_type_192;
 typedef long long swig_type_193;
 typedef long long swig_type_194;
-typedef _gostring_ swig_type_195;
+typedef long long swig_type_195;
 typedef long long swig_type_196;
-typedef _gostring_ swig_type_197;
-typedef _gostring_ swig_type_198;
-typedef long long swig_type_199;
+typedef long long swig_type_197;
+typedef long long swig_type_198;
+typedef _gostring_ swig_type_199;
 typedef long long swig_type_200;
-typedef long long swig_type_201;
-typedef long long swig_type_202;
+typedef _gostring_ swig_type_201;
+typedef _gostring_ swig_type_202;
 typedef long long swig_type_203;
 typedef long long swig_type_204;
 typedef long long swig_type_205;
@@ -241,23 +241,23 @@ typedef long long swig_type_208;
 typedef long long swig_type_209;
 typedef long long swig_type_210;
 typedef long long swig_type_211;
-typedef _gostring_ swig_type_212;
+typedef long long swig_type_212;
 typedef long long swig_type_213;
-typedef _gostring_ swig_type_214;
-typedef _gostring_ swig_type_215;
+typedef long long swig_type_214;
+typedef long long swig_type_215;
 typedef _gostring_ swig_type_216;
 typedef long long swig_type_217;
-typedef long long swig_type_218;
-typedef long long swig_type_219;
-typedef long long swig_type_220;
+typedef _gostring_ swig_type_218;
+typedef _gostring_ swig_type_219;
+typedef _gostring_ swig_type_220;
 typedef long long swig_type_221;
 typedef long long swig_type_222;
-typedef _gostring_ swig_type_223;
+typedef long long swig_type_223;
 typedef long long swig_type_224;
-typedef _gostring_ swig_type_225;
-typedef _gostring_ swig_type_226;
+typedef long long swig_type_225;
+typedef long long swig_type_226;
 typedef _gostring_ swig_type_227;
-typedef _gostring_ swig_type_228;
+typedef long long swig_type_228;
 typedef _gostring_ swig_type_229;
 typedef _gostring_ swig_type_230;
 typedef _gostring_ swig_type_231;
@@ -268,19 +268,19 @@ typedef _gostring_ swig_type_235;
 typedef _gostring_ swig_type_236;
 typedef _gostring_ swig_type_237;
 typedef _gostring_ swig_type_238;
-typedef long long swig_type_239;
-typedef long long swig_type_240;
+typedef _gostring_ swig_type_239;
+typedef _gostring_ swig_type_240;
 typedef _gostring_ swig_type_241;
-typedef long long swig_type_242;
-typedef _gostring_ swig_type_243;
-typedef _gostring_ swig_type_244;
-typedef long long swig_type_245;
-typedef _gostring_ swig_type_246;
+typedef _gostring_ swig_type_242;
+typedef long long swig_type_243;
+typedef long long swig_type_244;
+typedef _gostring_ swig_type_245;
+typedef long long swig_type_246;
 typedef _gostring_ swig_type_247;
-typedef long long swig_type_248;
+typedef _gostring_ swig_type_248;
 typedef long long swig_type_249;
-typedef long long swig_type_250;
-typedef long long swig_type_251;
+typedef _gostring_ swig_type_250;
+typedef _gostring_ swig_type_251;
 typedef long long swig_type_252;
 typedef long long swig_type_253;
 typedef long long swig_type_254;
@@ -289,20 +289,32 @@ typedef long long swig_type_256;
 typedef long long swig_type_257;
 typedef long long swig_type_258;
 typedef long long swig_type_259;
-typedef _gostring_ swig_type_260;
+typedef long long swig_type_260;
 typedef long long swig_type_261;
-typedef _gostring_ swig_type_262;
-typedef _gostring_ swig_type_263;
+typedef long long swig_type_262;
+typedef long long swig_type_263;
 typedef _gostring_ swig_type_264;
-typedef _gostring_ swig_type_265;
-typedef long long swig_type_266;
-typedef long long swig_type_267;
+typedef long long swig_type_265;
+typedef _gostring_ swig_type_266;
+typedef _gostring_ swig_type_267;
 typedef _gostring_ swig_type_268;
 typedef _gostring_ swig_type_269;
 typedef long long swig_type_270;
 typedef long long swig_type_271;
 typedef _gostring_ swig_type_272;
-typedef long long swig_type_273;
+typedef _gostring_ swig_type_273;
+typedef long long swig_type_274;
+typedef long long swig_type_275;
+typedef _gostring_ swig_type_276;
+typedef long long swig_type_277;
+typedef _gostring_ swig_type_278;
+typedef _gostring_ swig_type_279;
+typedef long long swig_type_280;
+typedef _gostring_ swig_type_281;
+typedef _gostring_ swig_type_282;
+typedef _gostring_ swig_type_283;
+typedef _gostring_ swig_type_284;
+typedef long long swig_type_285;
 extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
@@ -319,6 +331,7 @@ extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_FENCED_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F32_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F64_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F16_low_a876b01328600b42(void);
@@ -677,24 +690,26 @@ extern void _wrap_ddp_load_report_missing_set_low_a876b01328600b42(uintptr_t arg
 extern swig_type_168 _wrap_ddp_load_report_missing_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(uintptr_t arg1, swig_type_169 arg2);
 extern swig_type_170 _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_load_report_skipped_set_low_a876b01328600b42(uintptr_t arg1, swig_type_171 arg2);
+extern swig_type_172 _wrap_ddp_load_report_skipped_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_report_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_load_report_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_171 _wrap_ddp_state_init_low_a876b01328600b42(uintptr_t arg1, swig_type_172 arg2);
-extern swig_type_173 _wrap_ddp_load_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_174 arg2);
-extern swig_type_175 _wrap_ddp_model_set_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_176 arg2, swig_voidp arg3);
-extern swig_type_177 _wrap_ddp_model_get_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_178 arg2, swig_voidp arg3);
-extern swig_type_179 _wrap_ddp_state_save_file_low_a876b01328600b42(uintptr_t arg1, swig_type_180 arg2);
-extern swig_type_181 _wrap_ddp_state_load_file_low_a876b01328600b42(uintptr_t arg1, swig_type_182 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_183 _wrap_ddp_model_get_missing_low_a876b01328600b42(uintptr_t arg1, swig_type_184 arg2);
-extern swig_type_185 _wrap_ddp_model_get_unexpected_low_a876b01328600b42(uintptr_t arg1, swig_type_186 arg2);
-extern swig_type_187 _wrap_ddp_state_save_low_a876b01328600b42(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_188 _wrap_ddp_state_load_low_a876b01328600b42(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_189 arg2);
-extern swig_type_190 _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_191 arg2);
-extern swig_type_192 _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_193 arg2);
-extern swig_type_194 _wrap_ddp_sampler_seed_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_173 _wrap_ddp_state_init_low_a876b01328600b42(uintptr_t arg1, swig_type_174 arg2);
+extern swig_type_175 _wrap_ddp_load_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_176 arg2);
+extern swig_type_177 _wrap_ddp_model_set_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_178 arg2, swig_voidp arg3);
+extern swig_type_179 _wrap_ddp_model_get_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_180 arg2, swig_voidp arg3);
+extern swig_type_181 _wrap_ddp_state_save_file_low_a876b01328600b42(uintptr_t arg1, swig_type_182 arg2);
+extern swig_type_183 _wrap_ddp_state_load_file_low_a876b01328600b42(uintptr_t arg1, swig_type_184 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_185 _wrap_ddp_model_get_missing_low_a876b01328600b42(uintptr_t arg1, swig_type_186 arg2);
+extern swig_type_187 _wrap_ddp_model_get_unexpected_low_a876b01328600b42(uintptr_t arg1, swig_type_188 arg2);
+extern swig_type_189 _wrap_ddp_state_save_low_a876b01328600b42(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_190 _wrap_ddp_state_load_low_a876b01328600b42(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_191 arg2);
+extern swig_type_192 _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_193 arg2);
+extern swig_type_194 _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_195 arg2);
+extern swig_type_196 _wrap_ddp_sampler_seed_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_sampler_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_rank_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_sampler_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -703,13 +718,15 @@ extern void _wrap_ddp_sampler_shuffle_set_low_a876b01328600b42(uintptr_t arg1, i
 extern int _wrap_ddp_sampler_shuffle_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seen_set_low_a876b01328600b42(uintptr_t arg1, swig_type_197 arg2);
+extern swig_type_198 _wrap_ddp_sampler_seen_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sampler_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_sampler_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_195 _wrap_ddp_sampler_init_low_a876b01328600b42(uintptr_t arg1, swig_type_196 arg2);
-extern swig_type_197 _wrap_ddp_sampler_get_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_198 _wrap_ddp_sampler_fill_low_a876b01328600b42(uintptr_t arg1, swig_type_199 arg2, swig_type_200 arg3, swig_type_201 arg4, swig_voidp arg5);
-extern void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_202 arg2);
-extern swig_type_203 _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_199 _wrap_ddp_sampler_init_low_a876b01328600b42(uintptr_t arg1, swig_type_200 arg2);
+extern swig_type_201 _wrap_ddp_sampler_get_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_202 _wrap_ddp_sampler_fill_low_a876b01328600b42(uintptr_t arg1, swig_type_203 arg2, swig_type_204 arg3, swig_type_205 arg4, swig_voidp arg5);
+extern void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_206 arg2);
+extern swig_type_207 _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_custom_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -720,8 +737,8 @@ extern void _wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(uintptr_t
 extern int _wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_custom_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_custom_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_204 arg2);
-extern swig_type_205 _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_208 arg2);
+extern swig_type_209 _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_index_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
@@ -740,12 +757,12 @@ extern void _wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(uintptr
 extern int _wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(uintptr_t arg1, swig_type_206 arg2);
-extern swig_type_207 _wrap_ddp_update_slice_first_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(uintptr_t arg1, swig_type_208 arg2);
-extern swig_type_209 _wrap_ddp_update_slice_count_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_210 arg2);
-extern swig_type_211 _wrap_ddp_update_slice_step_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(uintptr_t arg1, swig_type_210 arg2);
+extern swig_type_211 _wrap_ddp_update_slice_first_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(uintptr_t arg1, swig_type_212 arg2);
+extern swig_type_213 _wrap_ddp_update_slice_count_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_214 arg2);
+extern swig_type_215 _wrap_ddp_update_slice_step_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_update_slice_rate_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -754,15 +771,15 @@ extern void _wrap_ddp_update_slice_stream_set_low_a876b01328600b42(uintptr_t arg
 extern uintptr_t _wrap_ddp_update_slice_stream_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_update_slice_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_update_slice_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_212 _wrap_ddp_custom_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_213 arg2);
-extern swig_type_214 _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_215 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_216 _wrap_ddp_model_set_hook_low_a876b01328600b42(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_217 arg2);
-extern swig_type_218 _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_219 arg2);
-extern swig_type_220 _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(uintptr_t arg1, swig_type_221 arg2);
-extern swig_type_222 _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_216 _wrap_ddp_custom_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_217 arg2);
+extern swig_type_218 _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_219 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_220 _wrap_ddp_model_set_hook_low_a876b01328600b42(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_221 arg2);
+extern swig_type_222 _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_223 arg2);
+extern swig_type_224 _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(uintptr_t arg1, swig_type_225 arg2);
+extern swig_type_226 _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -773,25 +790,25 @@ extern void _wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(u
 extern int _wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_powersgd_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_powersgd_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_223 _wrap_ddp_powersgd_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_224 arg2);
-extern swig_type_225 _wrap_ddp_hook_powersgd_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_226 _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_227 _wrap_ddp_model_next_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_228 _wrap_ddp_model_finish_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_229 arg3);
+extern swig_type_227 _wrap_ddp_powersgd_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_228 arg2);
+extern swig_type_229 _wrap_ddp_hook_powersgd_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_230 _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_231 _wrap_ddp_model_next_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_232 _wrap_ddp_model_finish_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_233 arg3);
 extern int _wrap_ddp_bucket_get_index_low_a876b01328600b42(uintptr_t arg1);
 extern int _wrap_ddp_bucket_is_last_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_230 _wrap_ddp_bucket_get_contents_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_234 _wrap_ddp_bucket_get_contents_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_231 _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_235 _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
 extern int _wrap_ddp_bucket_is_used_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern swig_type_232 _wrap_ddp_bucket_get_group_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_233 _wrap_ddp_bucket_set_error_low_a876b01328600b42(uintptr_t arg1, swig_type_234 arg2);
-extern swig_type_235 _wrap_ddp_model_join_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_236 _wrap_ddp_model_average_parameters_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_237 _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_238 _wrap_ddp_group_get_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_239 arg2);
-extern swig_type_240 _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_236 _wrap_ddp_bucket_get_group_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_237 _wrap_ddp_bucket_set_error_low_a876b01328600b42(uintptr_t arg1, swig_type_238 arg2);
+extern swig_type_239 _wrap_ddp_model_join_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_240 _wrap_ddp_model_average_parameters_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_241 _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_242 _wrap_ddp_group_get_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_243 arg2);
+extern swig_type_244 _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -802,25 +819,25 @@ extern void _wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(uin
 extern int _wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_batch_norm_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_241 _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_242 arg2);
-extern swig_type_243 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_244 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_245 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_246 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
-extern swig_type_247 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
-extern void _wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_248 arg2);
-extern swig_type_249 _wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_250 arg2);
-extern swig_type_251 _wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_245 _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_246 arg2);
+extern swig_type_247 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_248 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_249 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_250 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
+extern swig_type_251 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
+extern void _wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_252 arg2);
+extern swig_type_253 _wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_254 arg2);
+extern swig_type_255 _wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recover_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_recover_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_252 arg2);
-extern swig_type_253 _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(uintptr_t arg1, swig_type_254 arg2);
-extern swig_type_255 _wrap_ddp_recovery_generation_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(uintptr_t arg1, swig_type_258 arg2);
+extern swig_type_259 _wrap_ddp_recovery_generation_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_recovery_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recovery_rank_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_recovery_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -837,10 +854,10 @@ extern void _wrap_ddp_recovery_seconds_set_low_a876b01328600b42(uintptr_t arg1, 
 extern double _wrap_ddp_recovery_seconds_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recovery_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_recovery_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_256 arg2);
-extern swig_type_257 _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(uintptr_t arg1, swig_type_258 arg2);
-extern swig_type_259 _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_260 arg2);
+extern swig_type_261 _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(uintptr_t arg1, swig_type_262 arg2);
+extern swig_type_263 _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -849,13 +866,13 @@ extern void _wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(uintptr_t ar
 extern double _wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_rank_progress_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_rank_progress_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_260 _wrap_ddp_recover_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_261 arg2);
-extern swig_type_262 _wrap_ddp_group_get_failed_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_263 _wrap_ddp_group_get_progress_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_264 _wrap_ddp_group_recover_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_265 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_266 arg2);
-extern swig_type_267 _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_264 _wrap_ddp_recover_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_265 arg2);
+extern swig_type_266 _wrap_ddp_group_get_failed_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_267 _wrap_ddp_group_get_progress_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_268 _wrap_ddp_group_recover_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_269 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_270 arg2);
+extern swig_type_271 _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -866,9 +883,13 @@ extern void _wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(uintptr_t 
 extern int _wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_virtual_ranks_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_268 _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_269 _wrap_ddp_virtual_rank_key_low_a876b01328600b42(swig_type_270 arg1, swig_type_271 arg2, int arg3, swig_voidp arg4);
-extern swig_type_272 _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_273 arg3, swig_intgo arg4);
+extern swig_type_272 _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_273 _wrap_ddp_virtual_rank_key_low_a876b01328600b42(swig_type_274 arg1, swig_type_275 arg2, int arg3, swig_voidp arg4);
+extern swig_type_276 _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_277 arg3, swig_intgo arg4);
+extern swig_type_278 _wrap_ddp_state_save_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_279 arg2, swig_type_280 arg3);
+extern swig_type_281 _wrap_ddp_state_load_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_282 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_283 _wrap_ddp_model_get_loaded_file_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_284 _wrap_ddp_model_get_skipped_low_a876b01328600b42(uintptr_t arg1, swig_type_285 arg2);
 #undef intgo
 */
 import "C"
@@ -1022,6 +1043,13 @@ func _swig_getDDP_ERROR_FENCED() (_swig_ret int32) {
 }
 
 var DDP_ERROR_FENCED int32 = _swig_getDDP_ERROR_FENCED()
+func _swig_getDDP_ERROR_NO_CHECKPOINT() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42())
+	return swig_r
+}
+
+var DDP_ERROR_NO_CHECKPOINT int32 = _swig_getDDP_ERROR_NO_CHECKPOINT()
 type Enum_SS_ddp_dtype int
 func _swig_getDDP_F32() (_swig_ret int32) {
 	var swig_r int32
@@ -4102,6 +4130,19 @@ func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_skipped_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_load_report() (_swig_ret Ddp_load_report) {
 	var swig_r Ddp_load_report
 	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_a876b01328600b42()))
@@ -4126,13 +4167,15 @@ type Ddp_load_report interface {
 	GetMissing() (_swig_ret int64)
 	SetUnexpected(arg2 int64)
 	GetUnexpected() (_swig_ret int64)
+	SetSkipped(arg2 int64)
+	GetSkipped() (_swig_ret int64)
 }
 
 func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_174(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4143,7 +4186,7 @@ func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_174(_swig_i_1))
+	swig_r_p := C._wrap_ddp_load_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_176(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4155,7 +4198,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_176)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_178)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4170,7 +4213,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_178)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4184,7 +4227,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4200,7 +4243,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_184)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4214,7 +4257,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4225,7 +4268,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4270,7 +4313,7 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_189(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_191(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
@@ -4283,7 +4326,7 @@ func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_191(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
@@ -4296,7 +4339,7 @@ func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
@@ -4358,6 +4401,19 @@ func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_seen_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_sampler() (_swig_ret Ddp_sampler) {
 	var swig_r Ddp_sampler
 	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_a876b01328600b42()))
@@ -4386,13 +4442,15 @@ type Ddp_sampler interface {
 	GetShuffle() (_swig_ret int32)
 	SetDrop_last(arg2 int32)
 	GetDrop_last() (_swig_ret int32)
+	SetSeen(arg2 int64)
+	GetSeen() (_swig_ret int64)
 }
 
 func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4417,7 +4475,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_199(_swig_i_1), C.swig_type_200(_swig_i_2), C.swig_type_201(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1), C.swig_type_204(_swig_i_2), C.swig_type_205(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4436,7 +4494,7 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_202(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
@@ -4537,7 +4595,7 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_208(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
@@ -4667,7 +4725,7 @@ func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_210(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
@@ -4680,7 +4738,7 @@ func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_208(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_212(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
@@ -4693,7 +4751,7 @@ func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_210(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_214(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
@@ -4794,7 +4852,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4811,7 +4869,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_215)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_219)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -4846,7 +4904,7 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
@@ -4859,7 +4917,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
@@ -4872,7 +4930,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_225(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
@@ -4968,7 +5026,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5013,7 +5071,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_229)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_233)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -5091,7 +5149,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_234)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_238)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5162,7 +5220,7 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
@@ -5254,7 +5312,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_242(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_246(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5296,7 +5354,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_245(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_249(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5335,7 +5393,7 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_248(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
@@ -5348,7 +5406,7 @@ func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_250(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
@@ -5420,7 +5478,7 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
@@ -5433,7 +5491,7 @@ func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
@@ -5580,7 +5638,7 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_260(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
@@ -5593,7 +5651,7 @@ func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_262(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
@@ -5672,7 +5730,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5740,7 +5798,7 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
@@ -5845,7 +5903,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_a876b01328600b42(C.swig_type_270(_swig_i_0), C.swig_type_271(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_a876b01328600b42(C.swig_type_274(_swig_i_0), C.swig_type_275(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5858,10 +5916,62 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_273(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_277(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_state_save_latest_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_279)(unsafe.Pointer(&_swig_i_1)), C.swig_type_280(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg4 Ddp_load_report) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r_p := C._wrap_ddp_state_load_latest_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_282)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_get_loaded_file(arg1 uintptr) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
+func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
 	return swig_r_1
 }
 

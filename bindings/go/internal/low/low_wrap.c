@@ -400,6 +400,18 @@ intgo _wrap_DDP_ERROR_FENCED_low_a876b01328600b42() {
 }
 
 
+intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42() {
+  enum ddp_status result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_ERROR_NO_CHECKPOINT;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
 intgo _wrap_DDP_F32_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
@@ -5096,6 +5108,31 @@ long long _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(struct ddp_l
 }
 
 
+void _wrap_ddp_load_report_skipped_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->skipped = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_skipped_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->skipped);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_load_report *_wrap_new_ddp_load_report_low_a876b01328600b42() {
   struct ddp_load_report *result = 0 ;
   struct ddp_load_report *_swig_go_result;
@@ -5474,6 +5511,31 @@ int _wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(struct ddp_sampler *_sw
   arg1 = *(struct ddp_sampler **)&_swig_go_0; 
   
   result =  ((arg1)->drop_last);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_seen_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->seen = arg2;
+  
+}
+
+
+long long _wrap_ddp_sampler_seen_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->seen);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -7709,6 +7771,80 @@ _gostring_ _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(ddp_group *_
   
   result = (ddp_status)ddp_group_reduce_part_metrics(arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_save_latest_low_a876b01328600b42(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  char *arg2 = (char *) 0 ;
+  int64_t arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = (int64_t)_swig_go_2; 
+  
+  result = (ddp_status)ddp_state_save_latest((struct ddp_state const *)arg1,(char const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_load_latest_low_a876b01328600b42(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  char *arg2 = (char *) 0 ;
+  ddp_load_options *arg3 = (ddp_load_options *) 0 ;
+  ddp_load_report *arg4 = (ddp_load_report *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = *(ddp_load_options **)&_swig_go_2; 
+  arg4 = *(ddp_load_report **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_state_load_latest((struct ddp_state const *)arg1,(char const *)arg2,(struct ddp_load_options const *)arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_loaded_file_low_a876b01328600b42(ddp_model *_swig_go_0) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  result = (char *)ddp_model_get_loaded_file((struct ddp_model const *)arg1);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_skipped_low_a876b01328600b42(ddp_model *_swig_go_0, long long _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int64_t arg2 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (char *)ddp_model_get_skipped((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
   return _swig_go_result;
 }
 

@@ -1,0 +1,30 @@
+// Which file of a folder is loaded: the newest that is valid as a whole. What was newer and is not valid is told, never
+// taken in silence for something else. A folder may change meanwhile, because a job saves to it: a file that has gone since
+// it was listed was removed as old, so there is a newer one, and the folder is looked at again. Cost: one read of each file
+// that is looked at. Threads: as a load's. Tested by conformance/latest_test.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/source.hpp"
+#include "checkpoint/verify.hpp"
+
+namespace ddp::checkpoint {
+
+/// What a load reads.
+struct Picked {
+  Source source;
+  Opened opened;
+  std::string path;                  // "": a stream
+  std::vector<std::string> skipped;  // newer files, and why
+};
+
+/// verify(), whose errors name the source.
+using VerifyFn = std::function<Opened(Source& source, bool only_own)>;
+
+/// Throws NO_CHECKPOINT if there is none, IO if none is valid, and what `verify` throws that is not IO.
+[[nodiscard]] Picked pick_latest(const std::string& folder, const VerifyFn& verify);
+
+}  // namespace ddp::checkpoint

@@ -1,0 +1,184 @@
+// Which files of a folder are checkpoints of steps, which of them go, and who may save there.
+#include "checkpoint/folder.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "checkpoint/folder_lock.hpp"
+#include "checkpoint/temporary.hpp"
+#include "support/check.hpp"
+#include "support/file_faults.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::checkpoint;
+using Names = std::vector<std::string>;
+
+constexpr const char* kForeign[] = {"step-12.safetensors",
+                                    "step-0000000000012.safetensors",
+                                    "step-.safetensors",
+                                    "step--00000000012.safetensors",
+                                    "step-+00000000012.safetensors",
+                                    "step-00000000001a.safetensors",
+                                    "step-000000000012.safetensor",
+                                    "astep-000000000012.safetensors",
+                                    "step-000000000012.safetensors2",
+                                    "step-99999999999999999999.safetensors",
+                                    "step-000000000012.safetensors.bak",
+                                    "step-0000000000 2.safetensors",
+                                    "latest",
+                                    "model.safetensors"};
+
+/// Makes files of these steps.
+void fill(const TemporaryFolder& folder, std::initializer_list<int64_t> steps) {
+  for (const int64_t step : steps) write_whole(folder.file(name_of_step(step)), "x");
+}
+
+std::vector<int64_t> steps_in(const TemporaryFolder& folder) {
+  std::vector<int64_t> steps;
+  for (const SavedStep& each : list_steps(folder.path())) steps.push_back(each.step);
+  return steps;
+}
+
+void names_and_steps_are_one_to_one(void**) {
+  expect_equal(name_of_step(1200), std::string("step-000000001200.safetensors"), "name");
+  expect_equal(name_of_step(1234567890123), std::string("step-1234567890123.safetensors"), "a long one");
+  for (const int64_t step : {int64_t{0}, int64_t{7}, int64_t{999999999999}, int64_t{1000000000000}, INT64_MAX})
+    expect(step_of_name(name_of_step(step)) == step, "step " + std::to_string(step));
+  for (const char* name : kForeign) expect(!step_of_name(name), name);
+}
+
+void steps_come_with_the_greatest_first(void**) {
+  const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
+  expect(steps_in(folder).empty(), "an empty folder");
+  fill(folder, {30, 999999999999, 5, 1000000000000, 200});
+  for (const char* name : kForeign) write_whole(folder.file(name), "y");
+  expect(steps_in(folder) == std::vector<int64_t>({1000000000000, 999999999999, 200, 30, 5}), "steps");
+  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)list_steps(folder.file("none")); }), "does not exist");
+  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)list_steps(folder.file("latest")); }), "latest");
+}
+
+void the_newest_stay_and_nothing_else_is_touched(void**) {
+  for (const int64_t keep : {0, 1, 2, 3, 9}) {
+    const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
+    fill(folder, {10, 20, 30, 40, 50});
+    for (const char* name : kForeign) write_whole(folder.file(name), "y");
+    prune(folder.path(), 40, keep);
+    std::vector<int64_t> wanted = {50, 40, 30, 20, 10};  // 50 is not older
+    if (keep > 0) wanted.resize(std::min<size_t>(5, static_cast<size_t>(keep) + 1));
+    expect(steps_in(folder) == wanted, "steps that stay with keep = " + std::to_string(keep));
+    for (const char* name : kForeign) expect(std::filesystem::exists(folder.file(name)), name);
+  }
+}
+
+void what_cannot_be_removed_is_no_failure(void**) {
+  const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
+  std::filesystem::create_directory(folder.file(name_of_step(1)));
+  fill(folder, {2, 3});
+  prune(folder.path(), 3, 1);
+  expect(steps_in(folder) == std::vector<int64_t>({3, 1}), "the folder with a file's name stays, the file goes");
+  prune(folder.file("none"), 3, 1);
+}
+
+void leftovers_of_any_step_go_unless_their_owner_lives(void**) {
+  const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
+  fill(folder, {3});
+  const std::string dead = temporary_name(name_of_step(1)), living = temporary_name(name_of_step(2));
+  const std::string other = temporary_name("model.safetensors");
+  for (const std::string& name : {dead, living, other}) write_whole(folder.file(name), "half");
+  const int owner = open(folder.file(living).c_str(), O_RDWR | O_CLOEXEC);
+  expect(owner >= 0 && flock(owner, LOCK_EX | LOCK_NB) == 0, "locked");
+  prune(folder.path(), 3, 0);
+  Names wanted = {living, other, name_of_step(3)};
+  std::sort(wanted.begin(), wanted.end());
+  expect(folder.names() == wanted, "what stays");
+  close(owner);
+  prune(folder.path(), 3, 0);
+  expect(!std::filesystem::exists(folder.file(living)), "its owner has gone");
+}
+
+/// Takes the lock in another process, for the job, and says what came of it.
+std::string lock_elsewhere(const TemporaryFolder& folder, const std::string& job) {
+  int ends[2];
+  expect(pipe(ends) == 0, "pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text = "held";
+    try {
+      const FolderLock lock(folder.path(), job, "rank 0 (host b, pid 7)");
+      if (!lock.holds(folder.path())) text = "not held";
+    } catch (const Error& error) {
+      text = error.text();
+    }
+    (void)!write(ends[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text(1000, '\0');
+  const ssize_t bytes = read(ends[0], text.data(), text.size());
+  close(ends[0]);
+  (void)waitpid(child, nullptr, 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  return text;
+}
+
+void one_job_saves_to_a_folder(void**) {
+  const TemporaryFolder folder;
+  {
+    const FolderLock mine(folder.path(), "job a", "rank 0 (host a, pid 5)");
+    expect(mine.holds(folder.path()), "held");
+    expect(!mine.holds("another"), "of this folder");
+    const std::string refused = lock_elsewhere(folder, "job b");
+    expect_contains(refused, "another job saves there, rank 0 (host a, pid 5); give each job a folder of its own");
+    expect_equal(lock_elsewhere(folder, "job a"), std::string("not held"), "the same job, which has replaced this process");
+    const FolderLock again(folder.path(), "job c", "rank 0 (host a, pid 5)");
+    expect(!again.holds(folder.path()), "the same process may, without the lock");
+  }
+  expect_equal(lock_elsewhere(folder, "job b"), std::string("held"), "the holder has gone");
+}
+
+void a_fork_does_not_keep_the_lock(void**) {
+  const TemporaryFolder folder;
+  int ends[2];
+  expect(pipe(ends) == 0, "pipe");
+  std::optional<FolderLock> mine(std::in_place, folder.path(), "job a", "rank 0");
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    close(ends[1]);
+    (void)!read(ends[0], &byte, 1);  // until the test is done
+    _exit(0);
+  }
+  mine.reset();
+  expect_equal(lock_elsewhere(folder, "job b"), std::string("held"), "while a fork of the holder lives");
+  close(ends[1]);
+  (void)waitpid(child, nullptr, 0);
+  close(ends[0]);
+}
+
+void a_folder_without_locks_is_not_guarded(void**) {
+  const TemporaryFolder folder;
+  const FileFaults faults({.at = 1, .code = ENOLCK, .only = "lock"});
+  const FolderLock lock(folder.path(), "job", "rank 0");
+  expect(lock.holds(folder.path()), "goes on");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {ddp_test(names_and_steps_are_one_to_one),
+                              ddp_test(steps_come_with_the_greatest_first),
+                              ddp_test(the_newest_stay_and_nothing_else_is_touched),
+                              ddp_test(what_cannot_be_removed_is_no_failure),
+                              ddp_test(leftovers_of_any_step_go_unless_their_owner_lives),
+                              ddp_test(one_job_saves_to_a_folder),
+                              ddp_test(a_fork_does_not_keep_the_lock),
+                              ddp_test(a_folder_without_locks_is_not_guarded)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
