@@ -21,6 +21,7 @@
 #include "checkpoint/verify.hpp"
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
+#include "group/membership_log.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/requirements.hpp"
 #include "optim/param_groups.hpp"
@@ -293,6 +294,12 @@ void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived
   if (mode.local || mode.partial) parts.model.replicas().set_loaded();
 }
 
+/// The steps that a replay must not make: they are in the checkpoint.
+void log_steps(group::Group& group, const Parts& parts) {
+  group::log_membership(group.control(), group.options(),
+                        {group::Formation::kLoaded, 1, parts.optimizer != nullptr ? parts.optimizer->step_count() : -1});
+}
+
 /// `pick(verify)` runs on the reading rank.
 template <class Pick>
 Counters load(const char* function, const Parts& parts, const std::optional<Error>& refusal, LoadMode mode, Pick&& pick) {
@@ -347,6 +354,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   torn.parameters = torn.parameters && !whole;
   torn.optimizer = torn.optimizer && !(whole && parts.optimizer != nullptr);
   parts.model.values().end_load(torn);
+  if (!mode.local) log_steps(company.group(), parts);
   return read_counters(arrived.texts);
 }
 

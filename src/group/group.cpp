@@ -19,6 +19,7 @@
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
 #include "group/group_impl.hpp"
+#include "group/membership_log.hpp"
 #include "group/recovery.hpp"
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
@@ -118,8 +119,11 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
       bootstrap::resolve_meeting(rendezvous, known, [](const char* name) -> const char* { return ::getenv(name); });
   const Origin origin{meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank};
   std::shared_ptr<Survival> survival = make_survival(options, origin.threads, join_path_of(meeting));
-  if (options.join == 0)
-    return form(bootstrap::meet(meeting, options), options, origin, "ddp_group_create", std::move(survival));
+  if (options.join == 0) {
+    auto made = form(bootstrap::meet(meeting, options), options, origin, "ddp_group_create", std::move(survival));
+    log_membership(made->control(), options, {});
+    return made;
+  }
   std::unique_ptr<bootstrap::Control> control = survival->join(options);
   std::shared_ptr<Group> group = form(std::move(control), options, origin, "ddp_group_create", std::move(survival));
   static_cast<void>(group->gather("followers", Recovery::kNewcomer));

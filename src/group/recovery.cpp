@@ -7,6 +7,7 @@
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "core/attempt.hpp"
 #include "group/group_impl.hpp"
+#include "group/membership_log.hpp"
 #include "os/log.hpp"
 
 namespace ddp::group {
@@ -59,6 +60,9 @@ int32_t Recovery::run(Group& group, const bootstrap::RecoveryRule& rule) {
       for (size_t i = 0; i < common; ++i) source = std::max(source, followers[i]->rejoin_group());
     });
     if (!failed.has_value()) {
+      int64_t step = -1;
+      for (const auto& follower : followers) step = std::max(step, follower->steps());
+      log_membership(*impl->control, impl->options, {Formation::kRecovered, survival.generation(), step});
       for (const auto& follower : followers)
         if (const std::optional<Error> problem = follower->take_problem()) throw Error(*problem);
       return source;

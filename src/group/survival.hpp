@@ -28,6 +28,8 @@ class Follower {
   /// The ranks have met. Collective; followers come in the order in which they began to follow. Gives the rank whose state
   /// all have now, -1 if they had the same.
   virtual int32_t rejoin_group() = 0;
+  /// Steps that made what it holds; -1 if nothing counts them.
+  [[nodiscard]] virtual int64_t steps() { return -1; }
   /// What went wrong in that, once, the same on all ranks; the group stands nevertheless.
   [[nodiscard]] virtual std::optional<Error> take_problem() noexcept { return std::nullopt; }
 };

@@ -1,5 +1,6 @@
 #include "model/rejoin.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "bootstrap/control/call_state.hpp"
@@ -33,6 +34,12 @@ int32_t Rejoin::rejoin_group() {
   const int32_t source = model_.join_group(nullptr);
   has_committed_ = has_committed_ || !was_committed_;
   return source;
+}
+
+int64_t Rejoin::steps() {
+  int64_t most = -1;
+  for (const auto& state : model_.replicas().kept_equal()) most = std::max(most, state->steps());
+  return most;
 }
 
 std::optional<Error> Rejoin::take_problem() noexcept { return model_.replicas_.take_difference(); }

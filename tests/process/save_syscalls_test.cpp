@@ -85,14 +85,7 @@ int save_as(const Way& way, int rank, int port, const std::string& folder) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return kNotTraced;
     (void)raise(SIGSTOP);
   }
-  try {
-    checkpoint::save_latest("save", parts, {0, kNew}, folder, 2, std::nullopt);
-  } catch (const Error& error) {
-    const std::string name = "rank " + std::to_string(way.victim) + " (";
-    if (error.status() == DDP_ERROR_PEER_FAILED && error.text().find(name) != std::string::npos) return kBlamed;
-    std::fprintf(stderr, "rank %d: %d %s\n", rank, static_cast<int>(error.status()), error.what());
-    return kOther;
-  }
+  checkpoint::save_latest("save", parts, {0, kNew}, folder, 2, std::nullopt);
   if (rank == way.victim) (void)syscall(SYS_getpgid, kMark);
   return kSaved;
 }
@@ -103,8 +96,10 @@ pid_t fork_rank(const Way& way, int rank, int port, const std::string& folder) {
   int code = kOther;
   try {
     code = save_as(way, rank, port, folder);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+  } catch (const Error& error) {  // in the save, or in the call before it, which the victim has left already
+    const std::string name = "rank " + std::to_string(way.victim) + " (";
+    if (error.status() == DDP_ERROR_PEER_FAILED && error.text().find(name) != std::string::npos) code = kBlamed;
+    if (code == kOther) std::fprintf(stderr, "rank %d: %d %s\n", rank, static_cast<int>(error.status()), error.what());
   }
   _exit(code);
 }
