@@ -227,6 +227,10 @@ Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
     assignments.push_back(kReportWord + ("=" + word));
   }
   job.header = lead_header(job.environment, assignments, read_token());
+  if (!options.machines.found.empty()) {
+    job.allocation = std::to_string(options.ranks) + " hosts of " + options.machines.found + ":";
+    for (const Host& host : options.machines.hosts) job.allocation += " " + host.name + ":" + std::to_string(host.ranks);
+  }
   job.notes = "ddprun on " + std::to_string(options.ranks) + " hosts; the ranks meet at " + options.machines.rendezvous;
   return job;
 }

@@ -28,6 +28,7 @@ struct Job {
   bool terminals = true;                           // for the outputs of the ranks
   int prefix_width = 0;                            // columns that the ranks' terminals lack
   std::string join_folder;                         // where new ranks find the others; "": the job does not survive failures
+  std::string allocation;                          // what is said about machines that were found; "": none were
   std::string notes;                               // what --verbose says about it
   std::string threads;  // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
 };

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/error.hpp"
+#include "ddprun/allocation.hpp"
 #include "ddprun/foreign.hpp"
 #include "ddprun/hosts.hpp"
 #include "ddprun/launch.hpp"
@@ -47,8 +48,9 @@ constexpr const char* kFooter =
     "Several machines\n"
     "  --hosts starts ddprun on each host through ssh, in the folder of the same name, and passes on --env and what\n"
     "  begins with DDP_, NCCL_, OMP_ or GLOO_. The token is made here, and never stands in a command line. One output,\n"
-    "  one exit code; when ddprun or a connection ends, so do the ranks there. --nnodes is the same by hand: the same\n"
-    "  line on every machine, with its own --node-rank, and DDP_TOKEN set to the same secret.\n"
+    "  one exit code; when ddprun or a connection ends, so do the ranks there. In a job of Slurm or PBS the hosts are\n"
+    "  found without --hosts. --nnodes is the same by hand: the same line on every machine, with its own --node-rank,\n"
+    "  and DDP_TOKEN set to the same secret.\n"
     "\n"
     "Input       Rank 0 gets it, but not with --hosts. The other ranks read /dev/null.\n"
     "Output      Each line begins with its rank. stdout and stderr of a rank are terminals of their own, so a program\n"
@@ -88,7 +90,8 @@ struct Words {
 
 void add_options(CLI::App& app, Options& options, Words& words) {
   const std::string cores = std::to_string(usable_cores());
-  app.add_option("-n,--ranks", words.ranks, "Number of ranks (default: the number of cores, here " + cores + ")")
+  app.add_option("-n,--ranks", words.ranks,
+                 "Number of ranks on this machine (default: what Slurm or PBS gave, else its cores, here " + cores + ")")
       ->type_name("N");
   app.add_option("--env", options.environment, "Set a variable for the ranks; may be repeated")
       ->type_name("NAME=VALUE")
@@ -223,6 +226,27 @@ void check_rendezvous(const std::string& text) {
     refuse("--rendezvous needs the first machine and a port, as a:29500, not " + text + ".");
 }
 
+// Inside an allocation whose machines nobody has named otherwise. One machine is started without ssh.
+void use_allocation(Options& options, Words& words) {
+  const auto found = find_allocation([](const char* name) -> const char* { return getenv(name); },
+                                     [](const std::string& path) -> std::optional<std::string> {
+                                       std::ifstream file(path);
+                                       std::ostringstream text;
+                                       if (!file || !(text << file.rdbuf())) return std::nullopt;
+                                       return text.str();
+                                     });
+  if (!found.has_value()) return;
+  if (found->hosts.size() == 1) {
+    words.ranks = found->hosts.front().ranks;
+    return;
+  }
+  options.machines.found = found->system + " (" + found->name + ")";
+  for (const Host& host : found->hosts) {
+    const int32_t ranks = host.ranks > 0 ? host.ranks : usable_cores();
+    words.hosts += (words.hosts.empty() ? "" : ",") + host.name + ":" + std::to_string(ranks);
+  }
+}
+
 // Which machines there are, and which ranks this one has.
 void place(Options& options, const Words& words, bool ranks_given) {
   if (ranks_given && (words.ranks < 1 || words.ranks > kMostRanks))
@@ -296,7 +320,13 @@ Options parse(int argc, char** argv) {
   }
   options.command = app.remaining();
   if (!options.command.empty() && options.command.front() == "--") options.command.erase(options.command.begin());
-  place(options, words, app.get_option("-n")->count() > 0);
+  const bool named = !words.hosts.empty() || !words.hostfile.empty() || words.nodes != 1 || words.node >= 0;
+  bool ranks_given = app.get_option("-n")->count() > 0;
+  if (!named && !ranks_given && words.placement.empty()) {
+    use_allocation(options, words);
+    ranks_given = words.ranks > 0;
+  }
+  place(options, words, ranks_given);
   check(options);
   if (options.machines.show.empty()) options.machines.show = options.output_dir.empty() ? "all" : "none";
   options.shown = shown_here(options);

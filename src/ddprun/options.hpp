@@ -17,6 +17,7 @@ struct Host {
 /// Where the ranks of a job run that has several machines.
 struct Machines {
   std::vector<Host> hosts;         // this ddprun starts one on each of them; empty: it starts ranks
+  std::string found;               // the batch system that has named them, and its variable; "": somebody else has
   std::string ssh = "ssh";         // what starts a command there
   std::vector<int32_t> placement;  // ranks of each machine; one: all ranks are here
   int32_t node = 0;                // which of them this is

@@ -66,6 +66,7 @@ int Supervisor::run() {
 
 void Supervisor::begin() {
   if (options_.verbose) relay_.note(job_.notes);
+  if (!job_.allocation.empty()) relay_.note(job_.allocation);
   if (!job_.threads.empty()) relay_.note(job_.threads);
   if (options_.timeout_s > 0) enter(Phase::kRunning, to_ms(options_.timeout_s));
   std::vector<int32_t> all(static_cast<size_t>(status_.ranks));

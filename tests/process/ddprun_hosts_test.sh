@@ -65,6 +65,19 @@ hosts 255 --hosts a:1,away:1 --grace 1 sleep 60
 check what_ssh_said_is_there grep -q 'ssh: cannot find away' "$work/err"
 check and_what_it_means grep -q 'ssh ends so when it cannot connect' "$work/err"
 
+# The machines of an allocation; what is typed wins.
+allocated() { SLURM_JOB_ID=7 SLURM_JOB_NODELIST='n[08-09]' SLURM_NTASKS=3 SLURM_TASKS_PER_NODE=2,1 hosts "$@"; }
+allocated 0 sh -c 'echo $RANK $LOCAL_RANK $MASTER_ADDR'
+check the_allocation_has_the_hosts same "$(sort "$work/out")" $'[0] 0 0 n08\n[1] 1 1 n08\n[2] 2 0 n08'
+check it_is_said grep -q '^ddprun: 2 hosts of Slurm (SLURM_JOB_NODELIST): n08:2 n09:1$' "$work/err"
+allocated 0 -n 2 sh -c 'echo $RANK $MASTER_ADDR'
+check with_n_ranks_run_here same "$(sort "$work/out")" $'[0] 0 127.0.0.1\n[1] 1 127.0.0.1'
+allocated 0 --hosts c:1 sh -c 'echo $MASTER_ADDR'
+check hosts_that_are_named_win same "$(cat "$work/out")" '[0] c'
+printf 'p1\np2\np1\n' >"$work/nodes"
+PBS_NODEFILE=$work/nodes hosts 0 sh -c 'echo $RANK $LOCAL_RANK of $LOCAL_WORLD_SIZE'
+check so_has_that_of_pbs same "$(sort "$work/out")" $'[0] 0 0 of 2\n[1] 1 1 of 2\n[2] 2 0 of 1'
+
 # However it ends, nothing stays.
 begin() { # starts a job of two hosts that writes its process numbers
   : >"$work/pids"
