@@ -18,13 +18,15 @@
 #include "bootstrap/control/net.hpp"
 #include "bootstrap/control/port_range.hpp"
 #include "bootstrap/control/server.hpp"
+#include "bootstrap/rendezvous/doorman.hpp"
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "ddp/group.h"
 #include "os/closed_in_forks.hpp"
 
 namespace ddp::bootstrap {
 
-/// A rank's own address, with the socket that listens there as long as this lives. A fork does not keep it open.
+/// A rank's own address, with the socket that listens there as long as this lives, within reach whatever strangers do. A
+/// fork does not keep it open.
 class Standby {
  public:
   /// Listens at a numeric address. Throws IO or OUT_OF_MEMORY.
@@ -37,6 +39,7 @@ class Standby {
  private:
   net::Socket socket_;
   os::ClosedInForks in_forks_;
+  Doorman doorman_{socket_};
   std::string record_;
 };
 

@@ -1,0 +1,85 @@
+// Strangers fill the queue of every port of a group that can recover, and then a rank dies, while another one still
+// computes: the others wait for it as they do without strangers, because a queue that is half full is emptied.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "core/attempt.hpp"
+#include "group/recovery.hpp"
+#include "support/group_procs.hpp"
+#include "support/stranger.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+constexpr int kMoreThanWait = SOMAXCONN + 200;
+constexpr auto kComputes = std::chrono::milliseconds(2'500);  // longer than a port may be out of reach
+
+/// Where somebody listens at this port, as the kernel says.
+sockaddr_in place_of(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  std::ifstream file("/proc/net/tcp");
+  for (std::string line; std::getline(file, line);) {
+    unsigned host = 0, at = 0, state = 0;
+    if (std::sscanf(line.c_str(), " %*d: %X:%X %*X:%*X %X", &host, &at, &state) == 3 && state == TCP_LISTEN &&
+        at == static_cast<unsigned>(port))
+      address.sin_addr.s_addr = host;
+  }
+  return address;
+}
+
+/// Connected and closed: it waits in the queue until somebody takes it out.
+void knock(const sockaddr_in& address) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  (void)::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  ::close(fd);
+}
+
+std::string be_rank(const Folder& folder, int rank, bool is_late, Reporter& report) {
+  ddp_group_options options = world_options();
+  options.recoverable = 1;
+  const auto group = join_process_group(folder, rank, 3, options);
+  group->barrier();
+  report.say("stands");
+  while (!try_to([&] {
+    group->barrier();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  })) {
+  }
+  if (is_late) std::this_thread::sleep_for(kComputes);
+  static_cast<void>(group::Recovery::run(*group, group::RecoveryRule()));
+  group->barrier();
+  return "size " + std::to_string(group->size());
+}
+
+template <int kLate>
+void a_full_queue_makes_nobody_silent(void**) {
+  const Folder folder;
+  Procs procs(3, [&](int rank, Reporter& report) { return be_rank(folder, rank, rank == kLate, report); });
+  for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "stands");
+  for (const int port : listening_ports({procs.pid(1), procs.pid(2)})) {
+    const sockaddr_in at = place_of(port);
+    for (int i = 0; i < kMoreThanWait; ++i) knock(at);
+  }
+  procs.signal(0, SIGKILL);
+  const std::vector<ProcResult> results = procs.wait(60'000);
+  for (size_t rank = 1; rank < 3; ++rank) expect_equal(results[rank].text, "size 2", results[rank].describe());
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {ddp_test(a_full_queue_makes_nobody_silent<1>), ddp_test(a_full_queue_makes_nobody_silent<2>)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
