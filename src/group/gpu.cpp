@@ -32,7 +32,7 @@ nccl::NcclTransport& Gpu::nccl() {
   const collective::TransportContext context{&control_, &failure_, options_};
   const auto make = [&] {
     bootstrap::all_or_none(control_, "GPU", deadline, [&] { static_cast<void>(device()); });
-    nccl_ = std::make_unique<nccl::NcclTransport>(context, device(), leaves_of(control_, options_), deadline);
+    nccl_ = std::make_unique<nccl::NcclTransport>(context, device(), sum_layout_of(control_, options_), deadline);
   };
   on_error(make, [this](const Error& error) { health_.fail(error); });  // the others are in it
   published_.store(nccl_.get());

@@ -87,10 +87,11 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
 }
 
 /// Between hosts with several ranks the order may be by host; all else adds by rank, sockets between all ranks too.
-LeafMap leaves_of(const bootstrap::Control& control, const ddp_group_options& options) {
+nccl::SumLayout sum_layout_of(const bootstrap::Control& control, const ddp_group_options& options) {
+  hierarchy::Layout layout = hierarchy::lay_out(control, options);
   if (options.sum_order == DDP_SUM_ORDER_BY_RANK || options.backend == DDP_BACKEND_GLOO)
-    return collective::leaves_by_rank(options, control.size());
-  return hierarchy::lay_out(control, options).map;
+    return {collective::leaves_by_rank(options, control.size()), std::move(layout.hosts)};
+  return {std::move(layout.map), std::move(layout.hosts)};
 }
 
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,

@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "collective/nccl/host_tree.hpp"
 #include "collective/transport.hpp"
-#include "core/sum_tree.hpp"
 
 namespace ddp::group {
 
@@ -13,8 +13,8 @@ namespace ddp::group {
 [[nodiscard]] std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context,
                                                                       bool threads, os::Deadline deadline);
 
-/// Which leaf of a sum each rank is, as the transport that was chosen adds.
-[[nodiscard]] LeafMap leaves_of(const bootstrap::Control& control, const ddp_group_options& options);
+/// Which leaf of a sum each rank is, as the transport that was chosen adds; and who shares a host.
+[[nodiscard]] nccl::SumLayout sum_layout_of(const bootstrap::Control& control, const ddp_group_options& options);
 
 /// What decides how ranks talk to each other must be the same on all: backend, sum_order, reproducible, nccl_max_ctas and
 /// whether a communicator is lent, else MISMATCH. Collective.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "core/error.hpp"
 
@@ -29,6 +30,12 @@ std::string boot_id() {
   return id;
 }
 
+/// Of a list with commas the rank's own entry, for ranks that are threads; what has none is for all.
+std::string entry_of(std::string_view list, int32_t rank) {
+  for (int32_t k = 0; k < rank && list.find(',') != std::string_view::npos; ++k) list.remove_prefix(list.find(',') + 1);
+  return std::string(list.substr(0, list.find(',')));
+}
+
 }  // namespace
 
 Member this_member(int32_t rank) {
@@ -40,7 +47,7 @@ Member this_member(int32_t rank) {
   member.boot_id = boot_id();
   if (member.boot_id.empty()) member.boot_id = member.host;
   if (const char* other = secure_getenv("DDP_TEST_HOST"); other != nullptr && *other != '\0')
-    member.boot_id += std::string(" ") + other;
+    member.boot_id += std::string(" ") + entry_of(other, rank);
   return member;
 }
 

@@ -9,8 +9,8 @@
 namespace ddp::bootstrap {
 
 /// Host name, boot id and process id of here; no address yet. For tests of several hosts on one machine: processes with
-/// different values of the environment variable DDP_TEST_HOST count as being on different hosts. It is read here and nowhere
-/// else.
+/// different values of the environment variable DDP_TEST_HOST count as being on different hosts; of a list with commas each
+/// rank has its entry. It is read here and nowhere else.
 [[nodiscard]] Member this_member(int32_t rank);
 
 }  // namespace ddp::bootstrap

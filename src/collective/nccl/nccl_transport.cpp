@@ -64,7 +64,7 @@ void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, 
                      function, describe(tensor).c_str());
 }
 
-NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, const LeafMap& leaves,
+NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, const SumLayout& layout,
                              os::Deadline deadline)
     : context_(context), device_(device), rank_(context.control->rank()), size_(context.control->size()) {
   const ddp_nccl_table* nccl = nullptr;
@@ -82,7 +82,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     std::shared_ptr<Communicator> lent = is_lent ? lend() : nullptr;
     if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
-    if (context.options.reproducible != 0) tree_ = std::make_unique<TreeOrder>(device, leaves, stream_->get());
+    if (context.options.reproducible != 0) tree_ = std::make_unique<TreeOrder>(device, layout, rank_, stream_->get());
     communicator_ = std::move(lent);
     if (!is_lent) nccl = &gpu::load_nccl(device.table());
     here = LaunchOrder::present(device.index());

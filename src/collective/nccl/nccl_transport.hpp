@@ -22,11 +22,11 @@
 #include <vector>
 
 #include "collective/nccl/communicator.hpp"
+#include "collective/nccl/host_tree.hpp"
 #include "collective/nccl/launch_order.hpp"
 #include "collective/nccl/stop_words.hpp"
 #include "collective/nccl/watch.hpp"
 #include "collective/transport.hpp"
-#include "core/sum_tree.hpp"
 #include "device/gpu/device.hpp"
 
 namespace ddp::nccl {
@@ -37,8 +37,8 @@ class TreeOrder;
 class NcclTransport {
  public:
   /// Collective, over the control plane. All ranks throw the same if one cannot: NOT_SUPPORTED, TIMED_OUT, PEER_FAILED.
-  /// `leaves`: which leaf of a sum each rank is, where the library adds.
-  NcclTransport(const collective::TransportContext& context, const gpu::Device& device, const LeafMap& leaves,
+  /// `layout`: of sums, where the library adds.
+  NcclTransport(const collective::TransportContext& context, const gpu::Device& device, const SumLayout& layout,
                 os::Deadline deadline);
   ~NcclTransport();
   NcclTransport(const NcclTransport&) = delete;

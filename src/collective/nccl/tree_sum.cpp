@@ -14,27 +14,42 @@ constexpr int32_t kMostLeaves = 8192;                  // of ddp_gpu_tree
 constexpr int64_t kBlockingBytes = int64_t{32} << 20;  // of the memory of blocking collectives
 constexpr int64_t kWidest = static_cast<int64_t>(sizeof(double));
 
-int32_t reduction_of(ddp_reduce op) noexcept {
-  return op == DDP_MIN ? DDP_GPU_MIN : op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
-}
+/// Of the terms of a rank that does not count; between hosts they come first.
+int64_t neutral_bytes(int64_t slice_bytes) noexcept { return (slice_bytes + 255) / 256 * 256; }
 
 }  // namespace
 
 TreeSum::TreeSum(NcclTransport& transport, const Shape& shape)
-    : transport_(transport),
-      shape_(shape),
-      memory_(transport.tree()->reserve(transport.size() * shape.slice * dtype_size(shape.dtype()))) {
+    : transport_(transport), shape_(shape), memory_(transport.tree()->reserve(bytes(transport, shape))) {
   const int32_t ranks = transport.size();
-  transfers_.reserve(static_cast<size_t>(ranks - 1) * (shape.sends_weights() ? 4 : 2));
-  if (!shape.sends_weights()) return;
-  weight_memory_ = gpu::Array(transport.device(), (ranks + 1) * kWidest, "the weights of the ranks");
-  weights_ = reinterpret_cast<double*>(weight_memory_.data());
-  const double one = 1;
-  transport.device().copy(weights_ + ranks, &one, sizeof one, nullptr);
-  transport.device().synchronize(nullptr);  // it may be read late
+  const HostMaps* const hosts = transport.tree()->between_hosts(shape.rule);
+  if (hosts == nullptr) transfers_.reserve(static_cast<size_t>(ranks - 1) * (shape.sends_weights() ? 4 : 2));
+  if (shape.sends_weights()) {
+    weight_memory_ = gpu::Array(transport.device(), (ranks + 1) * kWidest, "the weights of the ranks");
+    weights_ = reinterpret_cast<double*>(weight_memory_.data());
+    const double one = 1;
+    transport.device().copy(weights_ + ranks, &one, sizeof one, nullptr);
+    transport.device().synchronize(nullptr);  // it may be read late
+  }
+  if (hosts != nullptr)
+    between_hosts_ = std::make_unique<HostSum>(transport, *hosts, shape.between_hosts(),
+                                               memory_ + neutral_bytes(shape.slice * dtype_size(shape.dtype())), weights_);
+}
+
+int64_t TreeSum::bytes(const NcclTransport& transport, const Shape& shape) {
+  const int64_t slice = shape.slice * dtype_size(shape.dtype());
+  const HostMaps* const hosts = transport.tree()->between_hosts(shape.rule);
+  if (hosts == nullptr) return transport.size() * slice;
+  return neutral_bytes(slice) + HostSum::bytes(*hosts, shape.between_hosts());
+}
+
+int32_t TreeSum::place_of(int32_t rank) const noexcept {
+  const HostMaps* const hosts = transport_.tree()->between_hosts(shape_.rule);
+  return hosts == nullptr ? rank : hosts->tree().order_of(rank);
 }
 
 std::byte* TreeSum::received(int32_t rank) const noexcept {
+  if (between_hosts_ != nullptr) return memory_;
   return memory_ + rank * shape_.slice * dtype_size(shape_.dtype());
 }
 
@@ -53,6 +68,8 @@ void TreeSum::all_reduce(std::byte* block, const collective::Participation& mine
 void TreeSum::reduce_scatter(const Slices& slices, double weight, std::byte* out, ddp_gpu_stop stop) {
   if (slices.data == nullptr) make_neutral(slices.count);
   if (weights_ != nullptr) set_weight(weight);
+  if (between_hosts_ != nullptr)
+    return between_hosts_->reduce_scatter(slices.data, slices.stride, slices.count, received(transport_.rank()), out, stop);
   exchange(slices);
   const bool counts = slices.data != nullptr;
   const int64_t begin = transport_.rank() * slices.stride * dtype_size(shape_.dtype());
@@ -74,7 +91,7 @@ void TreeSum::make_neutral(int64_t count) const {
 void TreeSum::set_weight(double weight) const {
   const gpu::Device& device = transport_.device();
   const gpu::Device::Current current(device);
-  const ddp_gpu_span span{weights_ + transport_.size(), weights_ + transport_.rank(), 1};
+  const ddp_gpu_span span{weights_ + transport_.size(), weights_ + place_of(transport_.rank()), 1};
   device.check(device.table().move(&span, 1, DDP_F64, DDP_F64, weight, kNoLimit, nullptr, transport_.stream()),
                "sending a weight");
 }
@@ -120,11 +137,12 @@ void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_s
   device.check(device.table().tree_sum(&tree, stop, transport_.stream()), "adding the slices of all ranks");
 }
 
-TreeOrder::TreeOrder(const gpu::Device& device, const LeafMap& leaves, void* stream)
+TreeOrder::TreeOrder(const gpu::Device& device, const SumLayout& layout, int32_t rank, void* stream)
     : device_(device),
-      ranks_(leaves.ranks()),
-      leaves_(static_cast<int32_t>(leaves.total())),
+      ranks_(layout.leaves.ranks()),
+      leaves_(static_cast<int32_t>(layout.leaves.total())),
       bytes_(std::max(kBlockingBytes, ranks_ * kSliceElements * kWidest)) {
+  const LeafMap& leaves = layout.leaves;
   if (leaves.total() > kMostLeaves)
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
                      "the group option reproducible is for up to %d ranks with tensors on GPUs; this group has %d",
@@ -137,6 +155,7 @@ TreeOrder::TreeOrder(const gpu::Device& device, const LeafMap& leaves, void* str
   }
   rest_ = gpu::Array(device, ranks_ * kSliceElements * kWidest, "the sums of a group");
   memory_.emplace_back(device, bytes_, "the sums of a group");
+  if (layout.hosts.size() > 1) hosts_.emplace(device, leaves, HostTree(layout, rank), rank, stream);
   if (by_rank) return;
   const auto bytes = static_cast<int64_t>(rank_at.size() * sizeof(int32_t));
   map_ = gpu::Array(device, bytes, "the order of a group's sums");
@@ -154,8 +173,9 @@ std::byte* TreeOrder::reserve(int64_t bytes) {
   return memory_.back().data();
 }
 
-int64_t TreeOrder::largest_slice(ddp_dtype dtype) const noexcept {
-  return bytes_ / ranks_ / dtype_size(dtype) / kSliceElements * kSliceElements;
+int64_t TreeOrder::largest_slice(const NcclTransport& transport, const cpu::ReduceRule& rule) const {
+  const int64_t least = TreeSum::bytes(transport, {rule, kSliceElements});
+  return std::max<int64_t>(bytes_ / least, 1) * kSliceElements;
 }
 
 void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op) {
@@ -164,7 +184,7 @@ void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_r
   int64_t at = 0;
   while (tensor.count - at >= ranks_ * kSliceElements) {
     const int64_t whole = (tensor.count - at) / ranks_ / kSliceElements * kSliceElements;
-    const int64_t slice = std::min(whole, largest_slice(tensor.dtype));
+    const int64_t slice = std::min(whole, largest_slice(transport, rule));
     TreeSum(transport, {rule, slice}).all_reduce(tensor.data + at * size, collective::Participation{});
     at += ranks_ * slice;
   }
@@ -179,7 +199,7 @@ void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_r
 void TreeOrder::reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op) {
   const cpu::ReduceRule rule{input.dtype, op, ranks_};
   const int64_t size = dtype_size(input.dtype);
-  const int64_t most = largest_slice(input.dtype);
+  const int64_t most = largest_slice(transport, rule);
   for (int64_t at = 0; at < output.count; at += most) {
     const int64_t count = std::min(most, output.count - at);
     TreeSum(transport, {rule, count})

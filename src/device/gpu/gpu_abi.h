@@ -97,11 +97,18 @@ typedef struct ddp_gpu_tree {
   int32_t dtype;          /* of the slices and the result; not complex */
   int32_t reduce;         /* a ddp_gpu_reduce */
   int32_t leaves;         /* positions, 1 to 8,192 */
-  const int32_t *rank_at; /* device memory: the rank at each position, -1: nobody; or NULL: rank r is at position r */
+  const int32_t *rank_at; /* device memory: the rank at each position, -1: nobody; or NULL: rank r is at position r. What
+                             is there may also be the sum of a node of the tree, at its first position, with nobody at its
+                             others: any number that finds its slice in `parts` */
   const double *weights;  /* device memory, of each rank: floats are multiplied by it; or NULL */
   double divisor;         /* the result is divided by it; 1: it is not */
   int32_t by_weight;      /* not 0: it is divided by the sum of the weights in F64, formed in the same tree */
   int32_t rounds_nodes;   /* not 0: every sum is rounded to `dtype`, which has 16 bits */
+  int32_t out_dtype;      /* of the result, 0: dtype. Else one of them is F32 and the other has 16 bits: the sum of a node,
+                             not rounded, or the sum of such sums */
+  int32_t reserved;
+  const double *sum_weights;    /* by_weight: those that are summed, if they are others than `weights` */
+  const int32_t *sum_weight_at; /* device memory: which of them is at each position, -1: none; or NULL */
 } ddp_gpu_tree;
 
 #define DDP_NCCL_ID_BYTES 128

@@ -1,6 +1,7 @@
 // Sums over ranks, by the kernel on the host, beside the CPU's loops, bit for bit: every type and operation, any number of
 // ranks, weights, ranks that do not count, holes between hosts, 16 bits on the wire.
 #include <algorithm>
+#include <cmath>
 
 #include "core/sum_tree.hpp"
 #include "cuda/kernels/joins.hpp"
@@ -195,6 +196,65 @@ void sums_of_16_bit_terms_have_the_cpus_bits(void**) {
         }
 }
 
+/// The sums of nodes, of two hosts that have the leaves by turns in blocks, and their sum: 16 bits as F32 between.
+void sums_of_nodes_join_to_the_whole_sum(void**) {
+  constexpr int64_t kCount = 700;
+  constexpr int32_t kRanks = 11;
+  const LeafMap map = LeafMap::by_rank(kRanks);
+  std::vector<SumNode> nodes = map.subtrees_of({0, 1, 2, 5, 6, 7});
+  for (const SumNode& node : map.subtrees_of({3, 4, 8, 9, 10})) nodes.push_back(node);
+  for (const ddp_dtype dtype : kAll)
+    for (const ddp_reduce op : kOperations) {
+      const bool small = dtype == DDP_F16 || dtype == DDP_BF16;
+      const ddp_dtype sum_dtype = small ? DDP_F32 : dtype;
+      Slices slices(dtype, kRanks, kCount, 0, 5);
+      std::memcpy(slices.part(slices.rank), slices.own.data(), static_cast<size_t>(slices.own.bytes()));
+      std::vector<const void*> in;
+      for (int32_t r = 0; r < kRanks; ++r) in.push_back(slices.part(r));
+      WildArray wanted(dtype, kCount), sums(sum_dtype, kCount * std::ssize(nodes));
+      void* const to = wanted.data();
+      cpu::reduce(cpu::ReduceRule{dtype, op, kRanks}, in.data(), kRanks, &to, 1, kCount);
+      std::vector<int32_t> node_at(kRanks, -1);
+      for (size_t k = 0; k < nodes.size(); ++k) {
+        ddp_gpu_tree node = slices.tree(op, static_cast<int32_t>(nodes[k].hi - nodes[k].lo));
+        node.parts = node.own = slices.part(static_cast<int32_t>(nodes[k].lo));
+        node.rank = -1;
+        node.divisor = 1;
+        node.out_dtype = sum_dtype;
+        node.out = static_cast<char*>(sums.data()) + static_cast<int64_t>(k) * kCount * dtype_size(sum_dtype);
+        node_at[static_cast<size_t>(nodes[k].lo)] = static_cast<int32_t>(k);
+        expect_equal(cuda::tree_sum(&node, nullptr, nullptr), 0, "code of a node");
+      }
+      ddp_gpu_tree whole = slices.tree(op, kRanks);
+      whole.parts = whole.own = sums.data();
+      whole.stride = kCount;
+      whole.rank = -1;
+      whole.dtype = sum_dtype;
+      whole.out_dtype = dtype;
+      whole.rank_at = node_at.data();
+      expect_equal(cuda::tree_sum(&whole, nullptr, nullptr), 0, "code");
+      expect_bits(slices.out, wanted.data(), name_of(dtype, op, kRanks) + ", by nodes");
+    }
+}
+
+/// Weights that are in the sums already are added up for themselves.
+void the_weights_of_a_mean_may_be_others_than_those_of_its_terms(void**) {
+  Slices slices(DDP_F32, 3, 100, 0, 4);
+  const double weights[] = {1.5, 0.25, 3, 7};
+  const int32_t weight_at[] = {2, 0, 3};
+  ddp_gpu_tree tree = slices.tree(DDP_SUM, 3);
+  tree.by_weight = 1;
+  tree.sum_weights = weights;
+  tree.sum_weight_at = weight_at;
+  expect_equal(cuda::tree_sum(&tree, nullptr, nullptr), 0, "code");
+  const auto divisor = static_cast<float>((3 + 1.5) + 7);
+  for (int64_t i = 0; i < 100; ++i) {
+    const auto at = [&](int32_t r) { return static_cast<const float*>(slices.slice(r))[i]; };
+    const float wanted = ((at(0) + at(1)) + at(2)) / divisor;
+    expect(std::isnan(wanted) ? std::isnan(slices.out.as<float>()[i]) : slices.out.as<float>()[i] == wanted, "a mean");
+  }
+}
+
 void the_result_may_lie_over_the_own_slice_and_the_stop_word_is_looked_at(void**) {
   constexpr int32_t kRanks = 5;
   for (const int64_t count : odd_lengths()) {
@@ -225,6 +285,7 @@ void wrong_arguments_are_refused(void**) {
   expect(refused([](ddp_gpu_tree& tree) { tree.leaves = cuda::kMostLeaves + 1; }), "too many leaves");
   expect(refused([](ddp_gpu_tree& tree) { tree.rounds_nodes = 1; }), "F32 has no 16 bits");
   expect(refused([](ddp_gpu_tree& tree) { tree.by_weight = 1; }), "no weights");
+  expect(refused([](ddp_gpu_tree& tree) { tree.out_dtype = DDP_F64; }), "a result of another type");
 }
 
 /// More blocks of leaves than the counter has levels for one.
@@ -264,6 +325,8 @@ int main() {
       ddp_test(weighted_sums_have_the_cpus_bits),
       ddp_test(holes_between_hosts_change_no_bit),
       ddp_test(sums_of_16_bit_terms_have_the_cpus_bits),
+      ddp_test(sums_of_nodes_join_to_the_whole_sum),
+      ddp_test(the_weights_of_a_mean_may_be_others_than_those_of_its_terms),
       ddp_test(the_result_may_lie_over_the_own_slice_and_the_stop_word_is_looked_at),
       ddp_test(wrong_arguments_are_refused),
       ddp_test(a_full_tree_is_summed),
